@@ -1,0 +1,51 @@
+# Two commands: `make demo` and `make test`.  Both create the environment first.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# uv is used where it is installed; elsewhere pip puts it into a venv of its own.
+UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+STAMP := $(VENV)/.synced
+# One cap for every process that counts cores for itself.
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.PHONY: env demo test test-all lint lock format clean
+
+env: $(STAMP)
+
+.uv/bin/uv:
+	$(PYTHON) -m venv .uv
+	.uv/bin/pip install --quiet --disable-pip-version-check uv
+
+$(STAMP): requirements.lock pyproject.toml setup.py | $(filter .uv/bin/uv,$(UV))
+	test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) $(VENV)
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip sync --quiet --require-hashes requirements.lock
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $(STAMP)
+
+demo: env
+	$(BIN)/python -m pipelines.demo
+
+lint: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: env
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not e2e"
+	$(BIN)/python -m pytest -m "slow or e2e"
+
+test-all: test
+
+# Resolves pyproject.toml's dependency groups for every supported Python into one
+# hashed lock that names no package host.
+lock: | $(filter .uv/bin/uv,$(UV))
+	$(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \
+	  --no-annotate --no-header --group runtime --group dev pyproject.toml --output-file requirements.lock
+
+clean:
+	rm -rf $(VENV) .uv build dist *.egg-info runs

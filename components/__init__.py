@@ -1,0 +1,1 @@
+"""TFX components: one folder each, `component.py` is the contract, `executor.py` the work."""

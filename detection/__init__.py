@@ -1,0 +1,1 @@
+"""The vision library: usable alone, without TFX, Beam or KFP installed."""

@@ -1,0 +1,1 @@
+"""Boxes, anchors, matching, coding, NMS: pure functions on tensors."""

@@ -1,0 +1,1 @@
+"""The detectors, the parts they share, and their registry."""

@@ -1,0 +1,51 @@
+"""The few types that everything in the library passes around.
+
+All are named tuples of tensors, so they go through `tf.data`, `tf.function` and
+`tf.distribute` as they are.  Shapes are static: padding plus validity masks.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class Labels(NamedTuple):
+    """Ground truth of a batch, in the network's own terms.
+
+    boxes: float32 [B, N, 4], (ymin, xmin, ymax, xmax) in pixels of the network
+        input; rows of padding are zero.
+    classes: int32 [B, N], contiguous class index, 0 <= class < num_classes.
+    valid: bool [B, N], False for padding.
+    """
+
+    boxes: tf.Tensor
+    classes: tf.Tensor
+    valid: tf.Tensor
+
+
+class ImageInfo(NamedTuple):
+    """How each image came to be the network's input; enough to map boxes back.
+
+    original_size: float32 [B, 2], (height, width) of the encoded image in pixels.
+    scale: float32 [B, 2], (y, x): input pixel = original pixel * scale.
+        The image lies at the input's top-left corner, the rest is padding.
+    """
+
+    original_size: tf.Tensor
+    scale: tf.Tensor
+
+
+class Detections(NamedTuple):
+    """Fixed-size detections, best score first.
+
+    boxes: float32 [B, N, 4], (ymin, xmin, ymax, xmax), normalised to the original
+        image: 0 <= min <= max <= 1.
+    scores: float32 [B, N], 0 beyond `num`.
+    classes: int32 [B, N], contiguous class index.
+    num: int32 [B], how many rows count.
+    """
+
+    boxes: tf.Tensor
+    scores: tf.Tensor
+    classes: tf.Tensor
+    num: tf.Tensor

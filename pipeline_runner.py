@@ -1,0 +1,1 @@
+"""The one program of Cocoflow."""

@@ -1,0 +1,1 @@
+"""The pipeline, its runners, run configurations and the demo's data."""

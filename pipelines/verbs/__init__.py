@@ -1,0 +1,1 @@
+"""The verbs of `pipeline_runner.py`, one module each, imported when used."""

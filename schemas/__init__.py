@@ -1,0 +1,1 @@
+"""The contracts: record features, artifact files, typed configuration, errors."""

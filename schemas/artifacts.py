@@ -1,0 +1,24 @@
+"""Names of splits and of the files inside artifacts and run folders."""
+
+TRAIN_SPLIT = "train"
+EVAL_SPLIT = "eval"
+
+# Examples artifact, at its root (Split-<name>/ holds TFRecords and nothing else).
+DATASET_JSON = "dataset.json"  # {"info", "licenses", "categories"}
+QUARANTINE_JSONL = "quarantine.jsonl"  # one JSON object per dropped image or annotation
+
+# Beside every model.
+CONFIG_YAML = "config.yaml"  # the full, resolved configuration
+LABELS_JSON = "categories.json"  # the data set's categories, in the order of the network's classes
+
+# Evaluation.
+METRICS_JSON = "metrics.json"
+DETECTIONS_JSON = "detections.json"
+
+# The folder of one run.
+SUMMARY_JSON = "summary.json"
+
+
+def split_dir(split: str) -> str:
+    """Folder of a split inside an `Examples` artifact, as TFX names it."""
+    return f"Split-{split}"

@@ -1,0 +1,169 @@
+"""The configuration: one tree of frozen, typed sections; the defaults live here.
+
+Files and `--set` assignments are read by `schemas.config_io`.  Code below the
+program never sees a section it does not need: classes take keyword arguments.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+MetricName = Literal["AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl"]
+Probability = Field(ge=0.0, le=1.0)
+
+
+class Section(BaseModel):
+    """A part of the configuration: immutable, and a key it does not know is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class RunConfig(Section):
+    """Where a run writes, and what it is called."""
+
+    root: str = Field("runs/default", description="folder below which a run writes everything")
+    name: str = Field("cocoflow", description="name of the pipeline")
+
+
+class SplitSource(Section):
+    """One split of a data set whose layout is not recognised by itself."""
+
+    annotations: str = Field(description="COCO JSON file")
+    images: str = Field(description="folder that `file_name` is relative to")
+
+
+class DataConfig(Section):
+    """The data set."""
+
+    root: str | None = Field(None, description="folder in one of the recognised layouts")
+    splits: dict[str, SplitSource] = Field({}, description="splits said outright, instead of root")
+    on_fault: Literal["fail", "drop"] = Field(
+        "fail", description="faulty image or annotation: stop and list all, or drop and list in quarantine.jsonl"
+    )
+    eval_fraction: float = Field(
+        0.1, gt=0.0, lt=1.0, description="share of images, by hash of the id, for eval where there is one file only"
+    )
+
+
+class PostprocessConfig(Section):
+    """From raw network outputs to detections."""
+
+    score_threshold: float = Field(0.001, ge=0.0, le=1.0, description="weaker candidates are dropped")
+    iou_threshold: float = Field(0.5, ge=0.0, le=1.0, description="hard NMS, within a class")
+    max_detections: PositiveInt = Field(100, description="detections an image")
+    pre_nms_top_k: PositiveInt = Field(1000, description="best (anchor, class) pairs that enter NMS")
+
+
+class ModelConfig(Section):
+    """The detector."""
+
+    name: str = Field("efficientdet-d0", description="a name of the registry")
+    image_size: PositiveInt | None = Field(None, description="side of the square input, pixels; none: the model's own")
+    max_instances: PositiveInt = Field(100, description="objects an image in training; more are cut off and counted")
+    backbone_weights: str | None = Field(None, description="none, `imagenet`, or a keras.applications weights file")
+    overrides: dict[str, Any] = Field({}, description="fields of the detector's own config class")
+    postprocess: PostprocessConfig = PostprocessConfig()
+
+
+class OptimizerConfig(Section):
+    """The update rule."""
+
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    momentum: float = Field(0.9, ge=0.0, lt=1.0, description="sgd's momentum, Adam's beta_1")
+    nesterov: bool = False
+    weight_decay: NonNegativeFloat = Field(
+        4e-5,
+        description="L2 on kernels, not biases or batch norm: in the loss for sgd and adam, decoupled for adamw",
+    )
+
+
+class ScheduleConfig(Section):
+    """Learning rate: linear warm-up, then cosine to zero, measured from the end of warm-up."""
+
+    name: Literal["cosine", "constant"] = "cosine"
+    learning_rate: PositiveFloat = Field(0.08, description="peak, for a batch of reference_batch_size")
+    reference_batch_size: PositiveInt | None = Field(
+        64, description="peak and warm-up start scale with batch_size / this; none: they do not scale"
+    )
+    warmup_steps: NonNegativeInt = 0
+    warmup_learning_rate: NonNegativeFloat = Field(0.008, description="at step 0, scales like the peak")
+
+
+class EmaConfig(Section):
+    """Moving average of the weights; evaluation and export use it."""
+
+    enabled: bool = True
+    decay: float = Field(0.9998, ge=0.0, lt=1.0)
+    dynamic: bool = Field(True, description="min(decay, (1 + step) / (10 + step))")
+    include_batch_norm: bool = Field(True, description="average batch-norm statistics as well")
+
+
+class ClipConfig(Section):
+    """Gradient clipping: each gradient first, then all together; none: off."""
+
+    per_variable_norm: PositiveFloat | None = 10.0
+    global_norm: PositiveFloat | None = 10.0
+
+
+class AugmentConfig(Section):
+    """Training-time augmentation."""
+
+    horizontal_flip: bool = True
+    scale_min: PositiveFloat = Field(0.1, description="scale jitter, relative to fitting the input")
+    scale_max: PositiveFloat = 2.0
+
+
+class TrainConfig(Section):
+    """The training run."""
+
+    steps: PositiveInt = 1000
+    batch_size: PositiveInt = Field(8, description="global: over all replicas")
+    seed: NonNegativeInt = 0
+    checkpoint_every: PositiveInt = Field(500, description="steps")
+    keep_checkpoints: PositiveInt = Field(3, description="newest ones kept")
+    log_every: PositiveInt = Field(20, description="steps between progress updates and summaries")
+    steps_per_loop: PositiveInt = Field(1, description="steps inside one call of the compiled function")
+    precision: Literal["float32", "mixed_bfloat16", "bfloat16", "mixed_float16"] = "float32"
+    strategy: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = "auto"
+    jit_compile: bool | Literal["auto"] = "auto"
+    deterministic: bool | Literal["auto"] = "auto"
+    freeze: tuple[str, ...] = Field((), description="regular expressions: variables whose path matches stay fixed")
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    ema: EmaConfig = EmaConfig()
+    clip: ClipConfig = ClipConfig()
+    augment: AugmentConfig = AugmentConfig()
+
+
+class ThresholdsConfig(Section):
+    """When a model is blessed; empty: always."""
+
+    absolute: dict[MetricName, float] = Field({"AP": 0.0}, description="metric: at least")
+    improvement: dict[MetricName, float] = Field(
+        {}, description="metric: at least this much above the last blessed model (negative: may fall)"
+    )
+
+
+class EvaluateConfig(Section):
+    """Evaluation and blessing."""
+
+    split: str = "eval"
+    batch_size: PositiveInt = 8
+    thresholds: ThresholdsConfig = ThresholdsConfig()
+
+
+class PushConfig(Section):
+    """Where blessed models go."""
+
+    directory: str | None = Field(None, description="default: serving below run.root")
+
+
+class Config(Section):
+    """Everything a run depends on."""
+
+    run: RunConfig = RunConfig()
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    push: PushConfig = PushConfig()

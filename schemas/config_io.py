@@ -1,0 +1,105 @@
+"""Reading and writing the configuration: YAML files and dotted `--set` assignments."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from schemas.config import Config
+from schemas.errors import ConfigError
+
+
+def load_config(path: str | Path | None = None, assignments: Sequence[str] = ()) -> Config:
+    """Reads a configuration file and applies `key.path=value` assignments to it.
+
+    Args:
+        path: YAML file; None starts from the defaults.
+        assignments: `--set` arguments; values are read as YAML.
+
+    Raises:
+        ConfigError: an unreadable file, an unknown key (the nearest one is named)
+            or a value of the wrong kind.
+    """
+    tree = _read_yaml(Path(path)) if path is not None else {}
+    for assignment in assignments:
+        _assign(tree, assignment)
+    return parse_config(tree, where=str(path) if path is not None else "configuration")
+
+
+def parse_config(tree: dict[str, Any], where: str = "configuration") -> Config:
+    """Validates a nested dictionary; errors start with `where`."""
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(item, where) for item in error.errors())) from None
+
+
+def to_yaml(config: Config) -> str:
+    """The full, resolved configuration as YAML; `load_config` reads it back equal."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+
+
+def from_yaml(text: str) -> Config:
+    """Inverse of `to_yaml`."""
+    return parse_config(yaml.safe_load(text) or {})
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read the configuration: {error.strerror}. Check --config.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path}: a configuration is a mapping of sections such as `train:`, not {tree!r}.")
+    return tree
+
+
+def _assign(tree: dict[str, Any], assignment: str) -> None:
+    key, separator, text = assignment.partition("=")
+    if not separator or not key:
+        raise ConfigError(f"--set {assignment}: expected key=value, for example --set train.batch_size=8.")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = text
+    *parents, leaf = key.split(".")
+    node = tree
+    for depth, parent in enumerate(parents):
+        child = node.get(parent)
+        if child is None:
+            child = node[parent] = {}
+        if not isinstance(child, dict):
+            raise ConfigError(f"--set {assignment}: {'.'.join(parents[: depth + 1])} is a value, not a section.")
+        node = child
+    node[leaf] = value
+
+
+def _explain(item: Any, where: str) -> str:
+    location = [str(part) for part in item["loc"]]
+    key = ".".join(location)
+    if item["type"] == "extra_forbidden":
+        return f"{where}: unknown key {key}. The nearest known key is {_nearest_key(key)}."
+    if item["type"] == "missing":
+        return f"{where}: {key} is missing."
+    return f"{where}: {key} = {item['input']!r}: {item['msg']}."
+
+
+def _nearest_key(key: str) -> str:
+    """The known key most like `key`; those of the same section come first."""
+    known = list(_known_keys(Config))
+    siblings = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]]
+    return (difflib.get_close_matches(key, siblings, 1, 0.5) or difflib.get_close_matches(key, known, 1, 0.0))[0]
+
+
+def _known_keys(section: type[BaseModel], prefix: str = "") -> Iterable[str]:
+    for name, field in section.model_fields.items():
+        yield prefix + name
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _known_keys(field.annotation, f"{prefix}{name}.")

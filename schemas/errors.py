@@ -1,0 +1,54 @@
+"""Errors a user can act on.
+
+Every message says what is wrong, where (file, id, key) and what to do.  The
+program prints them without a traceback; anything else is a bug and shows one.
+"""
+
+import re
+
+
+class CocoflowError(Exception):
+    """A fault outside the program: the run failed, exit code 1."""
+
+    exit_code = 1
+
+
+class ConfigError(CocoflowError):
+    """A wrong flag, configuration key or value: exit code 2."""
+
+    exit_code = 2
+
+
+class DataError(CocoflowError):
+    """A data set, record or image that cannot be used as it is."""
+
+
+_IN_TRACEBACK = re.compile(
+    r"schemas\.errors\.(CocoflowError|ConfigError|DataError): (.*?)(?= \[while running |\n\s*\n|\nDuring |\Z)",
+    re.DOTALL,
+)
+
+
+def find_user_error(error: BaseException) -> CocoflowError | None:
+    """Returns the `CocoflowError` that caused `error`, or None.
+
+    Follows `__cause__` and `__context__`; Beam raises a worker's exception again
+    as a `RuntimeError` that holds only the traceback's text, so the text is
+    searched too.
+    """
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        if isinstance(current, CocoflowError):
+            return current
+        seen.add(id(current))
+        match = _IN_TRACEBACK.search(str(current))
+        if match:
+            kinds: dict[str, type[CocoflowError]] = {
+                "CocoflowError": CocoflowError,
+                "ConfigError": ConfigError,
+                "DataError": DataError,
+            }
+            return kinds[match[1]](match[2].strip())
+        current = current.__cause__ or current.__context__
+    return None

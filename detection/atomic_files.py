@@ -1,0 +1,135 @@
+"""Writing files and folders that others may read: beside, fsync, rename.
+
+A reader sees the old content, or the new one, whole; never a part.  A process
+killed in the middle leaves at most a hidden `.NAME.XXXXXXXX.tmp` beside the goal.
+
+Local (POSIX) file systems only: renaming within a folder is atomic there.  Remote
+ones such as `gs://` or `s3://` have no atomic rename of a folder; write there
+through the client library, which publishes single objects whole.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from schemas.errors import DataError
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Writes a file atomically, over an old one if there is one; makes its folder.
+
+    Raises:
+        DataError: the folder cannot be made or written, or `path` is a folder.
+    """
+    goal = Path(path)
+    with _explained(goal), _sibling_file(goal) as beside:
+        beside.write_bytes(content)
+        _adopt_mode(beside, 0o666)
+        fsync_path(beside)
+        os.replace(beside, goal)
+        fsync_path(goal.parent)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """`write_bytes` of `text` in UTF-8, line ends as they are."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """`write_text` of `value` as JSON, one line a level, ending in a line feed.
+
+    Raises:
+        DataError: see `write_bytes`.
+        ValueError: NaN or infinity, which JSON does not have.
+    """
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+@contextlib.contextmanager
+def new_directory(path: str | Path) -> Iterator[Path]:
+    """Yields an empty folder beside `path` that takes its place when the block ends.
+
+    Where the block raises, the folder is removed and `path` stays as it was.  An
+    empty folder at `path` (as TFX makes for every artifact) is replaced.
+
+    Raises:
+        DataError: `path` is a file or a folder with content, or its parent cannot
+            be made or written.
+    """
+    goal = Path(path)
+    with _explained(goal):
+        beside = temporary_sibling(goal)
+    try:
+        yield beside
+        fsync_tree(beside)
+        with _explained(goal):
+            beside.rename(goal)
+            fsync_path(goal.parent)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def temporary_sibling(path: str | Path) -> Path:
+    """Makes an empty hidden folder beside `path`, and the folders above it.
+
+    Raises:
+        OSError: a parent cannot be made or written.
+    """
+    goal = Path(path)
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{goal.name}.", suffix=TEMPORARY_SUFFIX, dir=goal.parent))
+    _adopt_mode(beside, 0o777)
+    return beside
+
+
+def fsync_tree(folder: str | Path) -> None:
+    """Flushes every file and folder below `folder`, and itself, to the disk."""
+    for current, _, files in os.walk(folder, topdown=False):
+        for name in files:
+            fsync_path(Path(current, name))
+        fsync_path(current)
+
+
+def fsync_path(path: str | Path) -> None:
+    """Flushes one file's content, or one folder's list of names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _sibling_file(goal: Path) -> Iterator[Path]:
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{goal.name}.", suffix=TEMPORARY_SUFFIX, dir=goal.parent)
+    os.close(descriptor)
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _adopt_mode(path: Path, mode: int) -> None:
+    """Gives `path` what the umask leaves of `mode`: `tempfile` makes it private to its owner."""
+    umask = os.umask(0)
+    os.umask(umask)
+    path.chmod(mode & ~umask)
+
+
+@contextlib.contextmanager
+def _explained(goal: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{goal}: cannot write: {error.strerror}. "
+            f"Check that {goal.parent} is a folder you may write to and that it has free space, or name another."
+        ) from error

@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import shutil
-import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,17 @@ def write_bytes(path: str | Path, content: bytes) -> None:
         DataError: the folder cannot be made or written, or `path` is a folder.
     """
     goal = Path(path)
-    with _explained(goal), _sibling_file(goal) as beside:
-        beside.write_bytes(content)
-        _adopt_mode(beside, 0o666)
-        fsync_path(beside)
-        os.replace(beside, goal)
-        fsync_path(goal.parent)
+    beside = _sibling(goal)
+    try:
+        with _explained(goal):
+            goal.parent.mkdir(parents=True, exist_ok=True)
+            beside.write_bytes(content)
+            fsync_path(beside)
+            beside.replace(goal)
+            fsync_path(goal.parent)
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink()
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -84,8 +89,8 @@ def temporary_sibling(path: str | Path) -> Path:
     """
     goal = Path(path)
     goal.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{goal.name}.", suffix=TEMPORARY_SUFFIX, dir=goal.parent))
-    _adopt_mode(beside, 0o777)
+    beside = _sibling(goal)
+    beside.mkdir()
     return beside
 
 
@@ -106,22 +111,9 @@ def fsync_path(path: str | Path) -> None:
         os.close(descriptor)
 
 
-@contextlib.contextmanager
-def _sibling_file(goal: Path) -> Iterator[Path]:
-    goal.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{goal.name}.", suffix=TEMPORARY_SUFFIX, dir=goal.parent)
-    os.close(descriptor)
-    try:
-        yield Path(name)
-    finally:
-        Path(name).unlink(missing_ok=True)
-
-
-def _adopt_mode(path: Path, mode: int) -> None:
-    """Gives `path` what the umask leaves of `mode`: `tempfile` makes it private to its owner."""
-    umask = os.umask(0)
-    os.umask(umask)
-    path.chmod(mode & ~umask)
+def _sibling(goal: Path) -> Path:
+    # Not from `tempfile`, whose files and folders are closed to everyone but their owner.
+    return goal.with_name(f".{goal.name}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}")
 
 
 @contextlib.contextmanager

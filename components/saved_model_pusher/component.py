@@ -1,0 +1,49 @@
+"""The pusher's contract: what goes in and what comes out."""
+
+from tfx import types
+from tfx.dsl.components.base import base_component, executor_spec
+from tfx.types import standard_artifacts
+from tfx.types import standard_component_specs as keys
+from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
+
+from components.saved_model_pusher.executor import PUSH_DIRECTORY_KEY, Executor
+
+
+class SavedModelPusherSpec(ComponentSpec):
+    """Model and its blessing in, PushedModel out."""
+
+    PARAMETERS = {PUSH_DIRECTORY_KEY: ExecutionParameter(type=str)}  # noqa: RUF012 (TFX's form)
+    INPUTS = {  # noqa: RUF012
+        keys.MODEL_KEY: ChannelParameter(type=standard_artifacts.Model),
+        keys.MODEL_BLESSING_KEY: ChannelParameter(type=standard_artifacts.ModelBlessing, optional=True),
+    }
+    OUTPUTS = {keys.PUSHED_MODEL_KEY: ChannelParameter(type=standard_artifacts.PushedModel)}  # noqa: RUF012
+
+
+class SavedModelPusher(base_component.BaseComponent):
+    """Pushes a blessed SavedModel to `push_directory/<version>`, atomically.
+
+    With TFX's caching on, the same model and blessing push nothing a second time.
+    """
+
+    SPEC_CLASS = SavedModelPusherSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
+
+    def __init__(
+        self, *, model: types.BaseChannel, push_directory: str, model_blessing: types.BaseChannel | None = None
+    ) -> None:
+        """Wires the component.
+
+        Args:
+            model: channel of one `Model`.
+            push_directory: folder that a model server watches.
+            model_blessing: channel of one `ModelBlessing`; without it every model is pushed.
+        """
+        super().__init__(
+            SavedModelPusherSpec(
+                model=model,
+                model_blessing=model_blessing,
+                push_directory=push_directory,
+                pushed_model=types.Channel(type=standard_artifacts.PushedModel),
+            )
+        )

@@ -1,0 +1,69 @@
+"""What the pusher does: see whether the model is blessed, publish it, record where."""
+
+from pathlib import Path
+from typing import Any
+
+from tfx import types
+from tfx.components.util import model_utils
+from tfx.dsl.components.base import base_executor
+from tfx.types import artifact_utils
+from tfx.types import standard_component_specs as keys
+from tfx.utils import path_utils
+
+from components.saved_model_pusher.publish import publish
+from detection.atomic_files import write_json
+
+PUSH_DIRECTORY_KEY = "push_directory"
+POINTER_JSON = "pushed.json"  # {"destination", "version", "model"} in the PushedModel artifact
+
+# Custom properties of the PushedModel artifact, named as TFX's own Pusher names them.
+PUSHED_PROPERTY = "pushed"  # int: 1 or 0
+DESTINATION_PROPERTY = "pushed_destination"  # string: the version's folder
+VERSION_PROPERTY = "pushed_version"  # string: its name
+
+
+class Executor(base_executor.BaseExecutor):
+    """Publishes a blessed model; a model without a blessing is recorded as not pushed.
+
+    The artifact holds a pointer, not a second copy: the model itself stays in the
+    Model artifact that the pointer names.
+    """
+
+    def Do(  # noqa: N802 (TFX's name)
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Runs the component.
+
+        Raises:
+            DataError: the model has no SavedModel, or the folder cannot be written.
+        """
+        self._log_startup(input_dict, output_dict, exec_properties)
+        pushed_model = artifact_utils.get_single_instance(output_dict[keys.PUSHED_MODEL_KEY])
+        if not is_blessed(input_dict):
+            pushed_model.set_int_custom_property(PUSHED_PROPERTY, 0)
+            return
+        model = artifact_utils.get_single_instance(input_dict[keys.MODEL_KEY])
+        goal = publish(path_utils.serving_model_path(model.uri), exec_properties[PUSH_DIRECTORY_KEY])
+        _record(pushed_model, goal, model.uri)
+
+
+def is_blessed(input_dict: dict[str, list[types.Artifact]]) -> bool:
+    """True for a blessed model, and in a pipeline where nothing gives blessings.
+
+    A pipeline that has an evaluator, whose blessing is missing, gives False.
+    """
+    if keys.MODEL_BLESSING_KEY not in input_dict:
+        return True
+    blessings = input_dict[keys.MODEL_BLESSING_KEY]
+    return bool(blessings) and all(model_utils.is_model_blessed(blessing) for blessing in blessings)
+
+
+def _record(pushed_model: types.Artifact, goal: Path, model_uri: str) -> None:
+    pushed_model.set_int_custom_property(PUSHED_PROPERTY, 1)
+    pushed_model.set_string_custom_property(DESTINATION_PROPERTY, str(goal))
+    pushed_model.set_string_custom_property(VERSION_PROPERTY, goal.name)
+    pointer = {"destination": str(goal), "version": goal.name, "model": model_uri}
+    write_json(Path(pushed_model.uri) / POINTER_JSON, pointer)

@@ -1,0 +1,124 @@
+"""A SavedModel becomes the next version below the folder that a model server watches.
+
+TF Serving loads whatever stands below an all-digits name the moment it sees it.  So
+a version is copied under a hidden name in the same folder, flushed to the disk and
+renamed: it appears whole or not at all.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from detection.atomic_files import TEMPORARY_SUFFIX, fsync_path, fsync_tree, temporary_sibling
+from schemas.errors import DataError
+
+STALE_AFTER_SECONDS = 3600.0  # a push writes all the time; one silent for so long is dead
+_TEMPORARY_STEM = "push"
+_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+
+
+def publish(saved_model: str | Path, push_directory: str | Path) -> Path:
+    """Copies a SavedModel folder, whole, to `push_directory/<version>`.
+
+    The version is the time in seconds since 1970, or one more than the highest
+    version there, whichever is larger.  Pushers may run at the same time.
+
+    Args:
+        saved_model: a local folder with `saved_model.pb`; everything in it is copied.
+        push_directory: a local or mounted folder, made if need be.  What killed
+            pushes left in it is removed after an hour.
+
+    Returns:
+        The new version's absolute path.
+
+    Raises:
+        DataError: no SavedModel there, or `push_directory` cannot be written.
+    """
+    source, directory = Path(saved_model), Path(push_directory)
+    if not (source / "saved_model.pb").is_file():
+        raise DataError(f"{source}: no saved_model.pb here, so nothing was pushed. Train and export the model again.")
+    if "://" in str(push_directory):
+        raise DataError(
+            f"push.directory {push_directory}: remote stores cannot rename a folder atomically. "
+            "Name a local or mounted folder, and copy from there."
+        )
+    try:
+        return _publish(source, directory.absolute())
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        raise DataError(
+            f"push.directory {directory}: cannot push: {error.strerror}{where}. "
+            "Name a folder you may write to, with space for the model, with --set push.directory=DIR."
+        ) from error
+
+
+def versions(push_directory: str | Path) -> list[int]:
+    """Versions that a model server sees, oldest first."""
+    return sorted(int(entry.name) for entry in Path(push_directory).iterdir() if entry.name.isdecimal())
+
+
+def _publish(source: Path, directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(directory)
+    beside = temporary_sibling(directory / _TEMPORARY_STEM)
+    try:
+        _copy_tree(source, beside)
+        fsync_tree(beside)
+        with _one_at_a_time(directory):
+            goal = _rename_to_next_version(beside, directory)
+        fsync_path(directory)
+        return goal
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _copy_tree(source: Path, goal: Path) -> None:
+    # Not `shutil.copytree`: it hands on the folders' permissions, and a server that
+    # runs as another user could then not read what a private temporary folder became.
+    for current, _, files in os.walk(source, followlinks=True):
+        target = goal / Path(current).relative_to(source)
+        target.mkdir(exist_ok=True)
+        for name in files:
+            shutil.copyfile(Path(current, name), target / name)
+
+
+def _rename_to_next_version(beside: Path, directory: Path) -> Path:
+    while True:
+        goal = directory / str(max([int(time.time()), *(version + 1 for version in versions(directory))]))
+        try:
+            return beside.rename(goal)
+        except OSError as error:
+            # Another machine's pusher was quicker: versions() now sees its folder.
+            if error.errno not in _TAKEN:
+                raise
+
+
+@contextlib.contextmanager
+def _one_at_a_time(directory: Path) -> Iterator[None]:
+    """Keeps this machine's pushers in order, so that no lower version appears after a higher one."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        # Some network file systems cannot lock a folder; the rename itself stays safe.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers(directory: Path) -> None:
+    for leftover in directory.glob(f".{_TEMPORARY_STEM}.*{TEMPORARY_SUFFIX}"):
+        with contextlib.suppress(OSError):
+            if time.time() - _last_change(leftover) > STALE_AFTER_SECONDS:
+                # Moved first: should its pusher wake up, it finds nothing to publish.
+                shutil.rmtree(leftover.rename(temporary_sibling(directory / _TEMPORARY_STEM)))
+
+
+def _last_change(folder: Path) -> float:
+    """When anything in the folder last changed, seconds since 1970."""
+    return max(path.stat().st_ctime for path in [folder, *folder.rglob("*")])

@@ -1,0 +1,232 @@
+import errno
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from components.saved_model_pusher import publish as publishing
+from components.saved_model_pusher.publish import publish, versions
+from detection import atomic_files
+from schemas.errors import DataError
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+PARTS = {
+    "saved_model.pb": b"graph",
+    "variables/variables.index": b"index",
+    "variables/variables.data-00000-of-00001": bytes(range(256)) * 40,
+    "assets/vocabulary.txt": b"",
+    "assets.extra/config.yaml": b"train: {}\n",
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "Format-Serving"
+    for name, content in PARTS.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    (folder / "empty").mkdir()
+    return folder
+
+
+def parts(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def hidden(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_the_whole_folder_arrives_under_the_time(model: Path, tmp_path: Path) -> None:
+    before = int(time.time())
+    goal = publish(model, tmp_path / "deep" / "serving")
+    assert goal.parent == tmp_path / "deep" / "serving"
+    assert before <= int(goal.name) <= int(time.time())
+    assert parts(goal) == PARTS
+    assert (goal / "empty").is_dir()
+    assert hidden(goal.parent) == []
+
+
+def test_the_answer_is_absolute(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert publish("Format-Serving", "serving").is_absolute()
+
+
+def test_another_user_may_read_what_a_private_folder_held(model: Path, tmp_path: Path) -> None:
+    for path in [model, *model.rglob("*")]:
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    old = os.umask(0o022)
+    try:
+        goal = publish(model, tmp_path / "serving")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(goal.stat().st_mode) == 0o755
+    assert stat.S_IMODE((goal / "variables").stat().st_mode) == 0o755
+    assert stat.S_IMODE((goal / "saved_model.pb").stat().st_mode) == 0o644
+
+
+def test_versions_rise_within_one_second_and_above_a_clock_that_fell_back(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = tmp_path / "serving"
+    monkeypatch.setattr(publishing.time, "time", lambda: 1000.9)
+    assert [int(publish(model, serving).name) for _ in range(3)] == [1000, 1001, 1002]
+    monkeypatch.setattr(publishing.time, "time", lambda: 500.0)
+    assert publish(model, serving).name == "1003"
+    monkeypatch.setattr(publishing.time, "time", lambda: 2000.0)
+    assert publish(model, serving).name == "2000"
+
+
+def test_versions_are_compared_as_numbers_and_other_names_are_not_versions(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = tmp_path / "serving"
+    for name in ["9", "10", "0011", "backup-99", ".77"]:
+        (serving / name).mkdir(parents=True)
+    assert versions(serving) == [9, 10, 11]
+    monkeypatch.setattr(publishing.time, "time", lambda: 3.0)
+    assert publish(model, serving).name == "12"
+
+
+def test_a_version_taken_meanwhile_is_left_alone(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    serving = tmp_path / "serving"
+    serving.mkdir()
+    rename = Path.rename
+    monkeypatch.setattr(publishing.time, "time", lambda: 1000.0)
+
+    def rename_after_another(self: Path, goal: Path) -> Path:
+        if goal.name == "1000":
+            shutil.copytree(self, goal)
+            (goal / "saved_model.pb").write_bytes(b"the other pusher's")
+        return rename(self, goal)
+
+    monkeypatch.setattr(Path, "rename", rename_after_another)
+    assert publish(model, serving).name == "1001"
+    assert (serving / "1000/saved_model.pb").read_bytes() == b"the other pusher's"
+    assert parts(serving / "1001") == PARTS
+
+
+def test_pushers_side_by_side_all_get_their_own_version(model: Path, tmp_path: Path) -> None:
+    goals: list[Path] = []
+    threads = [
+        threading.Thread(target=lambda: goals.extend(publish(model, tmp_path / "serving") for _ in range(5)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({goal.name for goal in goals}) == 20
+    assert versions(tmp_path / "serving") == sorted(int(goal.name) for goal in goals)
+    assert all(parts(goal) == PARTS for goal in goals)
+    assert hidden(tmp_path / "serving") == []
+
+
+PUSH_AND_STALL = """
+import pathlib, time
+from components.saved_model_pusher import publish as publishing
+copyfile = publishing.shutil.copyfile
+def stall(source, goal):
+    copyfile(source, goal)
+    if pathlib.Path(source).name == {last!r}:
+        print("middle", flush=True)
+        time.sleep(600)
+publishing.shutil.copyfile = stall
+publishing.publish("Format-Serving", "serving")
+"""
+
+
+@pytest.mark.parametrize("last", ["saved_model.pb", "config.yaml"])
+def test_killed_in_the_middle_shows_no_version_and_the_leftover_goes(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    serving = tmp_path / "serving"
+    process = subprocess.Popen(
+        [sys.executable, "-c", PUSH_AND_STALL.format(last=last)],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"middle\n"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+
+    assert versions(serving) == []
+    [leftover] = hidden(serving)
+    publish(model, serving)
+    assert hidden(serving) == [leftover], "it may belong to a pusher that is still at work"
+    now = time.time()
+    monkeypatch.setattr(publishing.time, "time", lambda: now + publishing.STALE_AFTER_SECONDS + 60)
+    publish(model, serving)
+    assert hidden(serving) == []
+    assert len(versions(serving)) == 2
+
+
+def test_a_pusher_that_slept_past_its_hour_publishes_nothing(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = tmp_path / "serving"
+    fsync_tree = atomic_files.fsync_tree
+
+    def sleep_while_another_pushes(folder: Path) -> None:
+        monkeypatch.setattr(publishing, "fsync_tree", fsync_tree)
+        with monkeypatch.context() as later:
+            now = time.time()
+            later.setattr(publishing.time, "time", lambda: now + publishing.STALE_AFTER_SECONDS + 60)
+            publish(model, serving)
+
+    monkeypatch.setattr(publishing, "fsync_tree", sleep_while_another_pushes)
+    with pytest.raises(DataError, match="cannot push: No such file or directory"):
+        publish(model, serving)
+    assert len(versions(serving)) == 1
+    assert hidden(serving) == []
+
+
+def test_a_full_disk_is_explained_and_leaves_nothing(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: Path, goal: Path) -> None:
+        goal.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(goal))
+
+    monkeypatch.setattr(publishing.shutil, "copyfile", full)
+    with pytest.raises(
+        DataError, match=r"push\.directory .*serving: cannot push: No space left on device .*--set push"
+    ):
+        publish(model, tmp_path / "serving")
+    assert list((tmp_path / "serving").iterdir()) == []
+
+
+def test_a_push_directory_that_is_a_file_is_explained(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "serving").write_text("mine")
+    with pytest.raises(DataError, match=r"push\.directory .*serving: cannot push: File exists .*Name a folder"):
+        publish(model, tmp_path / "serving")
+    assert (tmp_path / "serving").read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_push_directory_without_permission_is_explained(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "serving").mkdir(mode=0o500)
+    with pytest.raises(DataError, match=r"push\.directory .*serving: cannot push: Permission denied"):
+        publish(model, tmp_path / "serving")
+
+
+def test_a_remote_push_directory_is_refused(model: Path) -> None:
+    with pytest.raises(DataError, match=r"push\.directory gs://bucket/serving: remote stores cannot rename"):
+        publish(model, "gs://bucket/serving")
+
+
+def test_a_folder_without_a_model_is_not_pushed(model: Path, tmp_path: Path) -> None:
+    (model / "saved_model.pb").unlink()
+    with pytest.raises(DataError, match=r"Format-Serving: no saved_model\.pb here"):
+        publish(model, tmp_path / "serving")
+    assert not (tmp_path / "serving").exists()

@@ -1,0 +1,217 @@
+"""The shape of the house, read from the syntax trees: nothing is imported here but the contracts."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from schemas import artifacts, features
+
+ROOT = Path(__file__).resolve().parents[1]
+LEVELS = {"pipeline_runner": 4, "pipelines": 3, "components": 2, "detection": 1, "schemas": 0}
+# The library works without TFX installed, and without what TFX brings.
+ORCHESTRATION = {
+    "apache_beam",
+    "kfp",
+    "ml_metadata",
+    "tensorflow_data_validation",
+    "tensorflow_model_analysis",
+    "tensorflow_transform",
+    "tfx",
+    "tfx_bsl",
+}
+# Seconds each; `--help` has less than two.
+SLOW_TO_IMPORT = ORCHESTRATION | {"keras", "matplotlib", "sklearn", "tensorflow"}
+FEATURE_KEYS = {value for name, value in vars(features).items() if name.isupper()}
+ARTIFACT_FILES = {value for name, value in vars(artifacts).items() if name.isupper() and "." in value}
+
+
+def sources() -> dict[str, str]:
+    """Path below the repository -> content, of every module of ours."""
+    paths = [ROOT / "pipeline_runner.py"]
+    for room in [*LEVELS, "benchmarks"]:
+        paths.extend((ROOT / room).rglob("*.py"))
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in sorted(paths)}
+
+
+def room_of(path: str) -> str:
+    return path.split("/", maxsplit=1)[0].removesuffix(".py")
+
+
+def module_name(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imported(path: str, nodes: Iterator[ast.AST]) -> Iterator[tuple[int, str]]:
+    """(line, absolute dotted name) of all import statements; `from a import b` gives `a.b`."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = path.split("/")[: -node.level]
+                base = ".".join([*package, *filter(None, [node.module])])
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def run_at_import(tree: ast.AST) -> Iterator[ast.AST]:
+    """Nodes that run when the module is imported: no function bodies, nothing for type checkers only."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            continue
+        yield node
+        yield from run_at_import(node)
+
+
+def upward_imports(path: str, source: str) -> list[str]:
+    level = LEVELS.get(room_of(path), max(LEVELS.values()))
+    return [
+        f"{path}:{line} imports {name}: arrows go down only"
+        for line, name in imported(path, ast.walk(ast.parse(source)))
+        if LEVELS.get(name.split(".")[0], 0) > level
+    ]
+
+
+def orchestration_imports(path: str, source: str) -> list[str]:
+    if room_of(path) not in {"detection", "schemas"}:
+        return []
+    return [
+        f"{path}:{line} imports {name}: {room_of(path)}/ works without it"
+        for line, name in imported(path, ast.walk(ast.parse(source)))
+        if name.split(".")[0] in ORCHESTRATION
+    ]
+
+
+def second_definitions(path: str, source: str) -> list[str]:
+    """Feature keys, and paths that end in an artifact's file name, outside schemas/."""
+    if room_of(path) == "schemas":
+        return []
+    return [
+        f"{path}:{node.lineno} spells {node.value!r}: use the constant in schemas/"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and (node.value in FEATURE_KEYS or node.value.split("/")[-1] in ARTIFACT_FILES)
+    ]
+
+
+def slow_help(files: dict[str, str]) -> list[str]:
+    """Slow imports at module level in anything that the program's parsers pull in."""
+    by_name = {module_name(path): path for path in files}
+    waiting = ["pipeline_runner.py", *(path for path in files if path.startswith("pipelines/verbs/"))]
+    reached: set[str] = set()
+    faults = []
+    while waiting:
+        path = waiting.pop()
+        if path in reached:
+            continue
+        reached.add(path)
+        # A module's packages are imported with it.
+        for line, name in [(1, module_name(path)), *imported(path, run_at_import(ast.parse(files[path])))]:
+            if name.split(".")[0] in SLOW_TO_IMPORT:
+                faults.append(f"{path}:{line} imports {name} when --help does: import it where it is used")
+            parts = name.split(".")
+            prefixes = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
+            waiting.extend(by_name[prefix] for prefix in prefixes if prefix in by_name)
+    return faults
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, str]:
+    return sources()
+
+
+@pytest.mark.parametrize("check", [upward_imports, orchestration_imports, second_definitions])
+def test_every_module_keeps_the_rule(files: dict[str, str], check) -> None:  # type: ignore[no-untyped-def]
+    assert [fault for path, source in files.items() for fault in check(path, source)] == []
+
+
+def test_help_imports_nothing_slow(files: dict[str, str]) -> None:
+    assert slow_help(files) == []
+
+
+def test_the_rooms_are_where_the_rules_look(files: dict[str, str]) -> None:
+    assert {room_of(path) for path in files} >= set(LEVELS)
+    assert "pipelines/verbs/__init__.py" in files
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("schemas/config.py", "import detection"),
+        ("detection/export.py", "from components.coco_evaluator import executor"),
+        ("detection/models/retinanet.py", "def build():\n    import components.coco_evaluator.executor"),
+        ("components/coco_evaluator/executor.py", "from pipelines import baseline"),
+        ("pipelines/pipeline.py", "from pipeline_runner import main"),
+    ],
+)
+def test_an_upward_import_is_caught(path: str, source: str) -> None:
+    assert len(upward_imports(path, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("pipelines/pipeline.py", "from components.coco_evaluator.component import CocoEvaluator"),
+        ("detection/models/x.py", "from . import components\nfrom .. import pipelines_of_images"),
+        ("pipeline_runner.py", "import pipelines, components, detection, schemas"),
+        ("benchmarks/speed.py", "import pipeline_runner"),
+    ],
+)
+def test_a_downward_import_is_not(path: str, source: str) -> None:
+    assert upward_imports(path, source) == []
+
+
+@pytest.mark.parametrize("source", ["import tfx.v1 as tfx", "def f():\n    from apache_beam import Map", "import kfp"])
+def test_orchestration_in_the_library_is_caught(source: str) -> None:
+    assert len(orchestration_imports("detection/data/reader.py", source)) == 1
+    assert orchestration_imports("components/coco_evaluator/executor.py", source) == []
+
+
+@pytest.mark.parametrize(
+    "source", ["KEY = 'image/encoded'", "open(f'{folder}/metrics.json')", "x = {'config.yaml': 1}"]
+)
+def test_a_second_definition_is_caught(source: str) -> None:
+    assert len(second_definitions("detection/export.py", source)) == 1
+    assert second_definitions("schemas/features.py", source) == []
+
+
+def test_a_docstring_that_mentions_a_file_is_not_one() -> None:
+    assert second_definitions("detection/export.py", '"""Writes metrics.json beside it."""\nNAME = "image"') == []
+
+
+@pytest.mark.parametrize(
+    ("planted", "where"),
+    [
+        ({"pipeline_runner.py": "import tensorflow as tf"}, "pipeline_runner.py:1"),
+        ({"pipelines/verbs/train.py": "try:\n    from tfx import v1\nexcept ImportError:\n    pass"}, "train.py:2"),
+        (
+            {"pipelines/verbs/train.py": "from detection import losses", "detection/losses.py": "import keras"},
+            "losses.py",
+        ),
+        (
+            {"pipelines/verbs/train.py": "import detection.losses", "detection/__init__.py": "import keras"},
+            "__init__.py",
+        ),
+        ({"pipelines/__init__.py": "import apache_beam", "pipelines/verbs/train.py": ""}, "pipelines/__init__.py:1"),
+        (
+            {"pipelines/verbs/train.py": "from .common import f", "pipelines/verbs/common.py": "import kfp"},
+            "common.py:1",
+        ),
+    ],
+)
+def test_a_slow_help_is_caught(planted: dict[str, str], where: str) -> None:
+    faults = slow_help({"pipeline_runner.py": "", **planted})
+    assert len(faults) == 1
+    assert where in faults[0]
+
+
+def test_a_slow_import_where_it_is_used_is_fine() -> None:
+    verb = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import keras\ndef run():\n    import tfx"
+    assert (
+        slow_help({"pipeline_runner.py": "", "pipelines/verbs/train.py": verb, "detection/x.py": "import keras"}) == []
+    )

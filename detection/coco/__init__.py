@@ -1,1 +1,7 @@
 """COCO: annotation files, data set layouts, exact metrics."""
+
+from detection.coco.accumulator import MetricsAccumulator
+from detection.coco.evaluation import evaluate
+from detection.coco.metrics import CocoMetrics
+
+__all__ = ["CocoMetrics", "MetricsAccumulator", "evaluate"]

@@ -1,0 +1,105 @@
+"""Exact COCO metrics over images that come in any order and in several places."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from detection.coco.checks import check_annotations, check_categories, check_detections, check_images
+from detection.coco.columns import Entry, Ids, Rows
+from detection.coco.engine import MatchingEngine
+from detection.coco.metrics import CocoMetrics, metrics_from_arrays
+from detection.coco.settings import Settings, make_settings
+from schemas.errors import DataError
+
+
+class MetricsAccumulator:
+    """Mergeable evaluation: shards in any order give the figures of the whole, bit for bit.
+
+    Each image, with all its objects and all its detections, is added exactly once;
+    images without objects or detections, too.
+    """
+
+    def __init__(self, categories: Sequence[Entry], settings: Settings | None = None, *, where: str = "data") -> None:
+        """Args: `categories` of the whole data set; `settings`, default boxes; `where` names it in errors.
+
+        Raises:
+            DataError: a category without an id of its own.
+        """
+        self._settings = settings or make_settings()
+        self._categories = list(categories)
+        self._category_ids = check_categories(self._categories, where=where)
+        self._engine = MatchingEngine(self._categories, self._settings)
+        self._image_ids: Ids = np.zeros(0, np.int64)
+
+    def add(
+        self,
+        images: Sequence[Entry],
+        annotations: Sequence[Entry],
+        detections: Sequence[Entry] | Rows,
+        *,
+        where: str = "ground truth",
+        where_detections: str = "detections",
+    ) -> None:
+        """Matches whole images.
+
+        Args:
+            images: COCO `images` entries.
+            annotations: COCO `annotations` entries of these images.
+            detections: COCO results of these images, or for boxes rows [N, 7]:
+                image_id, x, y, width, height, score, category_id.  Equal scores
+                within an image rank in the order given.
+            where: names the source of images and annotations in errors.
+            where_detections: names the source of the detections in errors.
+
+        Raises:
+            DataError: see `detection.coco.checks`; an image was added before.
+        """
+        settings = self._settings
+        image_ids = check_images(images, iou_type=settings.iou_type, where=where)
+        known: dict[str, Any] = {
+            "image_ids": image_ids,
+            "category_ids": self._category_ids,
+            "iou_type": settings.iou_type,
+        }
+        checked = check_annotations(annotations, **known, where=where)
+        rows = check_detections(detections, **known, where=where_detections)
+        self._take_images(image_ids, where)
+        self._engine.add(images, checked, rows, where=where)
+
+    def merge(self, other: "MetricsAccumulator") -> None:
+        """Takes over the images of another accumulator of the same categories and settings.
+
+        Raises:
+            DataError: an image is in both.
+        """
+        self._take_images(other._image_ids, "merged evaluation")
+        self._engine.merge(other._engine)
+
+    def result(self) -> CocoMetrics:
+        """The figures over what was added so far; more may be added afterwards."""
+        return metrics_from_arrays(self._engine.arrays(), self._categories, self._settings)
+
+    def to_bytes(self) -> bytes:
+        """The state, for another process; about 4 KB and 42 bytes a detection."""
+        return len(self._image_ids).to_bytes(8, "little") + self._image_ids.tobytes() + self._engine.to_bytes()
+
+    @classmethod
+    def from_bytes(
+        cls, state: bytes, categories: Sequence[Entry], settings: Settings | None = None
+    ) -> "MetricsAccumulator":
+        """Inverse of `to_bytes`, given the same categories and settings."""
+        restored = cls(categories, settings)
+        end = 8 + 8 * int.from_bytes(state[:8], "little")
+        restored._image_ids = np.frombuffer(state[8:end], np.int64)
+        restored._engine.restore(state[end:])
+        return restored
+
+    def _take_images(self, image_ids: Ids, where: str) -> None:
+        again = np.intersect1d(self._image_ids, image_ids)
+        if again.size:
+            raise DataError(
+                f"{where}: image {', '.join(map(str, again[:5].tolist()))} comes more than once "
+                f"({again.size} such ids in all). Write each image into one record of the split only."
+            )
+        self._image_ids = np.concatenate([self._image_ids, image_ids])

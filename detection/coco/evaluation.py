@@ -1,0 +1,94 @@
+"""`evaluate`: two COCO files, or what was read from them, to exact metrics."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from detection.coco.accumulator import MetricsAccumulator
+from detection.coco.columns import Rows
+from detection.coco.metrics import CocoMetrics
+from detection.coco.settings import MAX_DETS, AreaRanges, make_settings
+from schemas.errors import DataError
+
+_LISTS = ("images", "annotations", "categories")
+
+
+def evaluate(
+    ground_truth: str | Path | Mapping[str, Any],
+    detections: str | Path | Sequence[Mapping[str, Any]] | Rows,
+    iou_type: str = "bbox",
+    *,
+    max_dets: Sequence[int] = MAX_DETS,
+    use_cats: bool = True,
+    iou_thresholds: Sequence[float] | None = None,
+    area_ranges: AreaRanges | None = None,
+) -> CocoMetrics:
+    """COCO metrics, equal to pycocotools' COCOeval.
+
+    Args:
+        ground_truth: COCO annotation file, or its parsed content; stays unchanged.
+        detections: COCO results file, its parsed content, or for boxes an array
+            [N, 7] of rows (image_id, x, y, width, height, score, category_id),
+            pixels; may be empty.
+        iou_type: `bbox`, `segm` or `keypoints`.
+        max_dets: how many best detections an image count: for AR1, for AR10, for
+            everything else.  For keypoints one number, by default COCO's 20.
+        use_cats: False evaluates as if there were one category.
+        iou_thresholds: default 0.50, 0.55, ... 0.95.
+        area_ranges: name -> (least, greatest) `area` in square pixels; default COCO's.
+
+    Returns:
+        Figures and arrays; -1 where there is no ground truth to measure on.
+
+    Raises:
+        ConfigError: a parameter that COCOeval has no meaning for.
+        DataError: a file that is missing or no such file; an entry that cannot be
+            evaluated (see `detection.coco.checks`).
+
+    >>> image = {"id": 1, "width": 640, "height": 480}
+    >>> dog = {"id": 1, "image_id": 1, "category_id": 18, "bbox": [10, 20, 300, 200], "area": 60000, "iscrowd": 0}
+    >>> found = {"image_id": 1, "category_id": 18, "bbox": [10, 20, 300, 160], "score": 0.9}
+    >>> truth = {"images": [image], "annotations": [dog], "categories": [{"id": 18, "name": "dog"}]}
+    >>> metrics = evaluate(truth, [found])
+    >>> {name: round(metrics.figures[name], 3) for name in ("AP", "AP75", "APs")}
+    {'AP': 0.7, 'AP75': 1.0, 'APs': -1.0}
+    """
+    settings = make_settings(
+        iou_type, max_dets=max_dets, use_cats=use_cats, iou_thresholds=iou_thresholds, area_ranges=area_ranges
+    )
+    truth, where = _ground_truth(ground_truth)
+    found, where_detections = _detections(detections)
+    accumulator = MetricsAccumulator(truth["categories"], settings, where=where)
+    accumulator.add(truth["images"], truth["annotations"], found, where=where, where_detections=where_detections)
+    return accumulator.result()
+
+
+def _ground_truth(source: str | Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    tree, where = (_read_json(source), str(source)) if isinstance(source, str | Path) else (source, "ground truth")
+    missing = [key for key in _LISTS if not (isinstance(tree, Mapping) and isinstance(tree.get(key), list))]
+    if missing:
+        raise DataError(
+            f"{where}: not a COCO annotation file: no list {', '.join(missing)}. "
+            "Give the file with images, annotations and categories as the ground truth."
+        )
+    return tree, where
+
+
+def _detections(source: Any) -> tuple[Any, str]:
+    tree, where = (_read_json(source), str(source)) if isinstance(source, str | Path) else (source, "detections")
+    if isinstance(tree, Mapping) or (isinstance(source, str | Path) and not isinstance(tree, list)):
+        raise DataError(
+            f"{where}: not COCO results: expected a list of detections, not a {type(tree).__name__}. "
+            "Each detection is an object with image_id, category_id, bbox and score."
+        )
+    return tree, where
+
+
+def _read_json(path: str | Path) -> Any:
+    try:
+        return json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise DataError(f"{path}: cannot read the file: {error.strerror}. Check the path.") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not JSON: {error}. The file may be cut off; write or copy it again.") from None

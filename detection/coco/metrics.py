@@ -1,0 +1,95 @@
+"""The result every evaluation ends in."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from detection.coco.engine import Arrays
+from detection.coco.figures import FIGURES, FloatArray, figure_value, mean_of_defined
+from detection.coco.settings import AreaRanges, Settings
+
+_AP50 = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class CocoMetrics:
+    """Figures and arrays of one evaluation; -1 stands where there is no ground truth.
+
+    iou_type: `bbox`, `segm` or `keypoints`.
+    figures: name -> value, in COCOeval's order.
+    precision: float64 [T, R, K, A, M], as COCOeval lays it out: IoU thresholds,
+        101 recall thresholds, categories by ascending id, area ranges, `max_dets`.
+    recall: float64 [T, K, A, M].
+    scores: float64 [T, R, K, A, M], the score at which each recall is reached.
+    per_category: [{"id", "name", "AP", "AP50"}] by ascending id, all areas, the
+        largest `max_dets`; empty where categories were not told apart.
+    iou_thresholds: the T values.
+    area_ranges: the A ranges, name -> (least, greatest) square pixels.
+    max_dets: the M values.
+    """
+
+    iou_type: str
+    figures: dict[str, float]
+    precision: FloatArray
+    recall: FloatArray
+    scores: FloatArray
+    per_category: list[dict[str, Any]]
+    iou_thresholds: tuple[float, ...]
+    area_ranges: AreaRanges
+    max_dets: tuple[int, ...]
+
+    @property
+    def stats(self) -> FloatArray:
+        """COCOeval's `stats`: the values of `figures`, float64 [12], for keypoints [10]."""
+        return np.array(list(self.figures.values()))
+
+
+def metrics_from_arrays(arrays: Arrays, categories: Sequence[Mapping[str, Any]], settings: Settings) -> CocoMetrics:
+    """Computes the figures.
+
+    Args:
+        arrays: the engine's sums.
+        categories: COCO `categories` entries.
+        settings: what the arrays were made with.
+    """
+    figures = {
+        figure.name: figure_value(
+            figure,
+            arrays.precision,
+            arrays.recall,
+            iou_thresholds=settings.iou_thresholds,
+            area_names=list(settings.area_ranges),
+        )
+        for figure in FIGURES[settings.iou_type]
+    }
+    return CocoMetrics(
+        iou_type=settings.iou_type,
+        figures=figures,
+        precision=arrays.precision,
+        recall=arrays.recall,
+        scores=arrays.scores,
+        per_category=_per_category(arrays, categories, settings) if settings.use_cats else [],
+        iou_thresholds=settings.iou_thresholds,
+        area_ranges=settings.area_ranges,
+        max_dets=settings.max_dets,
+    )
+
+
+def _per_category(arrays: Arrays, categories: Sequence[Mapping[str, Any]], settings: Settings) -> list[dict[str, Any]]:
+    names = {category["id"]: str(category.get("name", category["id"])) for category in categories}
+    area = list(settings.area_ranges).index("all")
+    at_50 = [abs(threshold - _AP50) < 1e-9 for threshold in settings.iou_thresholds]
+    entries = []
+    for position, category_id in enumerate(arrays.category_ids):
+        precision = arrays.precision[:, :, position, area, -1]
+        entries.append(
+            {
+                "id": category_id,
+                "name": names[category_id],
+                "AP": mean_of_defined(precision),
+                "AP50": mean_of_defined(precision[at_50]),
+            }
+        )
+    return entries

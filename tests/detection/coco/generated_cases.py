@@ -1,0 +1,112 @@
+"""Random COCO cases with everything awkward in them, and pycocotools' answer."""
+
+import contextlib
+import copy
+import io
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pycocotools import mask as masks
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+SIDE = 200
+_SCORES = np.array([0.1, 0.3, 0.5, 0.5, 0.9])  # few values, so ties abound
+_CATEGORIES = [7, 2, 90, 31]  # not ascending; 31 is never used
+
+
+def generate(seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Ground truth and detections with masks and keypoints: crowds, ties, empty images and categories."""
+    rng = np.random.default_rng(seed)
+    images = [{"id": int(i), "height": SIDE, "width": SIDE} for i in rng.permutation(np.arange(3, 13) * 5)]
+    annotations: list[dict[str, Any]] = []
+    detections: list[dict[str, Any]] = []
+    for image in images[2:]:
+        for _ in range(rng.integers(0, 6)):
+            annotation = _annotation(rng, image["id"], len(annotations) + 1)
+            annotations.append(annotation)
+            for _ in range(rng.integers(0, 3)):
+                detections.append(_detection(rng, image["id"], annotation["bbox"], annotation["category_id"]))
+    for image in images[1:]:
+        for _ in range(rng.integers(0, 5)):
+            detections.append(_detection(rng, image["id"], _box(rng), int(rng.choice(_CATEGORIES[:3]))))
+    order = rng.permutation(len(detections))
+    categories = [{"id": c, "name": f"category {c}"} for c in _CATEGORIES]
+    truth = {"images": images, "annotations": annotations, "categories": categories}
+    return truth, [detections[i] for i in order]
+
+
+def pycocotools_eval(
+    truth: dict[str, Any],
+    detections: list[dict[str, Any]],
+    iou_type: str = "bbox",
+    *,
+    use_cats: bool = True,
+    max_dets: list[int] | None = None,
+) -> COCOeval:
+    """COCOeval after `summarize`, its prints swallowed; an empty list is no error here."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        ground_truth = COCO()
+        ground_truth.dataset = copy.deepcopy(truth)
+        ground_truth.createIndex()
+        found = ground_truth.loadRes(copy.deepcopy(detections)) if detections else COCO()
+        evaluation = COCOeval(ground_truth, found, iou_type)
+        evaluation.params.useCats = int(use_cats)
+        if max_dets:
+            evaluation.params.maxDets = max_dets
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    return evaluation
+
+
+def _annotation(rng: np.random.Generator, image_id: int, annotation_id: int) -> dict[str, Any]:
+    box = _box(rng)
+    crowd = int(rng.random() < 0.2)
+    return {
+        "id": annotation_id,
+        "image_id": image_id,
+        "category_id": int(rng.choice(_CATEGORIES[:3])),
+        "bbox": box,
+        "area": box[2] * box[3] * float(rng.uniform(0.5, 1.0)),
+        "iscrowd": crowd,
+        "ignore": int(rng.random() < 0.2),
+        "segmentation": _rle(box) if crowd else [_polygon(box)],
+        "keypoints": _keypoints(rng, box),
+        "num_keypoints": 17,
+    }
+
+
+def _detection(rng: np.random.Generator, image_id: int, near: list[float], category: int) -> dict[str, Any]:
+    box = [max(0.0, value + float(rng.normal(0, 3))) for value in near]
+    return {
+        "image_id": image_id,
+        "category_id": category,
+        "bbox": box,
+        "score": float(rng.choice(_SCORES)),
+        "segmentation": _rle(box),
+        "keypoints": _keypoints(rng, box),
+    }
+
+
+def _box(rng: np.random.Generator) -> list[float]:
+    x, y = rng.uniform(0, 80, 2)
+    width, height = rng.choice([12.0, 25.0, 60.0, 110.0], 2) * rng.uniform(0.8, 1.2, 2)
+    return [float(x), float(y), float(width), float(height)]
+
+
+def _polygon(box: list[float]) -> list[float]:
+    x, y, width, height = box
+    return [x, y, x + width, y, x + width, y + height, x, y + height]
+
+
+def _rle(box: list[float]) -> dict[str, Any]:
+    rle = masks.merge(masks.frPyObjects([_polygon([box[0], box[1], max(box[2], 1), max(box[3], 1)])], SIDE, SIDE))
+    return {"size": rle["size"], "counts": rle["counts"].decode()}
+
+
+def _keypoints(rng: np.random.Generator, box: list[float]) -> list[float]:
+    x: npt.NDArray[np.float64] = box[0] + box[2] * np.linspace(0, 1, 17) + rng.normal(0, 2, 17)
+    y = box[1] + box[3] * np.linspace(0, 1, 17)
+    return [float(v) for v in np.stack([x, y, rng.integers(1, 3, 17)], axis=1).ravel()]

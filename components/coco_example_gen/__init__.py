@@ -1,0 +1,1 @@
+"""COCO annotation files and images -> Examples: plain TFRecords that hold the entries losslessly."""

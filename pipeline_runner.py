@@ -1,1 +1,50 @@
-"""The one program of Cocoflow."""
+#!/usr/bin/env python3
+"""The one program of Cocoflow: `pipeline_runner.py VERB`, also installed as `cocoflow`."""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from schemas.errors import CocoflowError
+
+# One module of pipelines/verbs/ each; heavy imports stand inside their `run`.
+VERBS = ("run", "train", "evaluate", "predict")
+
+_DESCRIPTION = "Turns a COCO data set into an evaluated, pushed object detector."
+_EPILOG = "`%(prog)s VERB --help` explains a verb. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration."
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line of all verbs."""
+    parser = argparse.ArgumentParser(prog="pipeline_runner.py", description=_DESCRIPTION, epilog=_EPILOG)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name in VERBS:
+        module = importlib.import_module(f"pipelines.verbs.{name}")
+        verb = verbs.add_parser(
+            name,
+            help=module.SUMMARY,
+            description=f"{module.__doc__}",
+            epilog=f"example:\n  {module.EXAMPLE}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(verb)
+        verb.set_defaults(run=module.run)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a verb; returns the exit code."""
+    args = build_parser().parse_args(arguments)
+    try:
+        return int(args.run(args))
+    except CocoflowError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -11,6 +11,11 @@ QUARANTINE_JSONL = "quarantine.jsonl"  # one JSON object per dropped image or an
 CONFIG_YAML = "config.yaml"  # the full, resolved configuration
 LABELS_JSON = "categories.json"  # the data set's categories, in the order of the network's classes
 
+CHECKPOINTS = "checkpoints"  # TensorFlow checkpoints ckpt-<step>
+LOGS = "logs"  # TensorBoard summaries
+SAVED_MODEL = "saved_model"
+EXTRA_FILES = "assets.extra"  # inside a SavedModel: files of ours that travel with it
+
 # Evaluation.
 METRICS_JSON = "metrics.json"
 DETECTIONS_JSON = "detections.json"

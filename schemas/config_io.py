@@ -42,6 +42,11 @@ def to_yaml(config: Config) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
 
 
+def sections_to_yaml(config: Config, sections: Sequence[str]) -> str:
+    """Some sections of the configuration as YAML."""
+    return yaml.safe_dump(config.model_dump(mode="json", include=set(sections)), sort_keys=True)
+
+
 def from_yaml(text: str) -> Config:
     """Inverse of `to_yaml`."""
     return parse_config(yaml.safe_load(text) or {})

@@ -1,0 +1,63 @@
+"""The trainer's contract: what goes in and what comes out."""
+
+from tfx import types
+from tfx.dsl.components.base import base_component, executor_spec
+from tfx.types import standard_artifacts
+from tfx.types import standard_component_specs as keys
+from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
+
+from components.detection_trainer.executor import RUN_ROOT_KEY, SETTINGS_KEY, SPLIT_KEY, Executor
+from schemas.artifacts import TRAIN_SPLIT
+from schemas.config import Config
+from schemas.config_io import sections_to_yaml
+
+
+class DetectionTrainerSpec(ComponentSpec):
+    """Examples in, Model and ModelRun out."""
+
+    PARAMETERS = {  # noqa: RUF012 (TFX's form)
+        SETTINGS_KEY: ExecutionParameter(type=str),
+        RUN_ROOT_KEY: ExecutionParameter(type=str),
+        SPLIT_KEY: ExecutionParameter(type=str),
+    }
+    INPUTS = {keys.EXAMPLES_KEY: ChannelParameter(type=standard_artifacts.Examples)}  # noqa: RUF012
+    OUTPUTS = {  # noqa: RUF012
+        keys.MODEL_KEY: ChannelParameter(type=standard_artifacts.Model),
+        keys.MODEL_RUN_KEY: ChannelParameter(type=standard_artifacts.ModelRun),
+    }
+
+
+class DetectionTrainer(base_component.BaseComponent):
+    """Trains a detector on `Examples` made by `CocoExampleGen`.
+
+    `model` holds the SavedModel of the averaged weights (where TFX looks for one) and
+    the run's configuration; `model_run` the checkpoints and TensorBoard logs.  While
+    it trains, both lie below `<run_root>/training/`, so that a run that was killed
+    goes on from its newest checkpoint.
+    """
+
+    SPEC_CLASS = DetectionTrainerSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
+
+    def __init__(
+        self, *, examples: types.BaseChannel, config: Config, run_root: str, split: str = TRAIN_SPLIT
+    ) -> None:
+        """Wires the component.
+
+        Args:
+            examples: channel of one `Examples`.
+            config: its `model` and `train` sections decide whether an earlier result
+                is reused; the others may change without training anew.
+            run_root: folder of the run; holds its config.yaml.
+            split: that is trained on.
+        """
+        super().__init__(
+            DetectionTrainerSpec(
+                examples=examples,
+                settings=sections_to_yaml(config, ("model", "train")),
+                run_root=run_root,
+                split=split,
+                model=types.Channel(type=standard_artifacts.Model),
+                model_run=types.Channel(type=standard_artifacts.ModelRun),
+            )
+        )

@@ -1,0 +1,85 @@
+"""The trainer's work: find the records, train below the run's folder, publish."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tfx import types
+from tfx.dsl.components.base import base_executor
+from tfx.dsl.io import fileio
+from tfx.types import artifact_utils
+from tfx.types import standard_component_specs as keys
+from tfx.utils import path_utils
+
+from detection.atomic_files import new_directory
+from detection.training.train import train
+from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, DATASET_JSON, LOGS, SAVED_MODEL
+from schemas.config import Config
+from schemas.config_io import from_yaml, parse_config
+
+SETTINGS_KEY = "settings"
+RUN_ROOT_KEY = "run_root"
+SPLIT_KEY = "split"
+
+
+class Executor(base_executor.BaseExecutor):
+    """Trains a detector and publishes it."""
+
+    def Do(  # noqa: N802 (TFX's name)
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Runs the component.
+
+        Raises:
+            CocoflowError: see `detection.training.train.train`.
+        """
+        examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
+        run_root = Path(exec_properties[RUN_ROOT_KEY])
+        working = run_root / "training" / _identity(examples, exec_properties)
+        train(
+            _config(run_root, exec_properties[SETTINGS_KEY]),
+            shards=_shards(examples, exec_properties[SPLIT_KEY]),
+            categories=_categories(examples),
+            output=working,
+        )
+        model = artifact_utils.get_single_instance(output_dict[keys.MODEL_KEY])
+        model_run = artifact_utils.get_single_instance(output_dict[keys.MODEL_RUN_KEY])
+        _publish(working, Path(model.uri), Path(model_run.uri))
+        shutil.rmtree(working)
+
+
+def _config(run_root: Path, settings: str) -> Config:
+    """The run's whole configuration; its part that is this execution's parameter goes first."""
+    whole = from_yaml((run_root / CONFIG_YAML).read_text(encoding="utf-8"))
+    return parse_config(whole.model_dump(mode="json") | yaml.safe_load(settings))
+
+
+def _shards(examples: types.Artifact, split: str) -> list[str]:
+    folder = artifact_utils.get_split_uri([examples], split)
+    return sorted(str(Path(folder, name)) for name in fileio.listdir(folder))
+
+
+def _categories(examples: types.Artifact) -> list[dict[str, Any]]:
+    dataset = json.loads(Path(examples.uri, DATASET_JSON).read_text(encoding="utf-8"))
+    return list(dataset["categories"])
+
+
+def _identity(examples: types.Artifact, exec_properties: dict[str, Any]) -> str:
+    """Name of the working folder: equal for equal settings and examples, so that a killed run goes on."""
+    parts = (exec_properties[SETTINGS_KEY], exec_properties[SPLIT_KEY], str(examples.id), examples.uri)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _publish(working: Path, model: Path, model_run: Path) -> None:
+    with new_directory(model) as folder:
+        shutil.copytree(working / SAVED_MODEL, path_utils.serving_model_dir(str(folder)))
+        shutil.copy(working / CONFIG_YAML, folder)
+    with new_directory(model_run) as folder:
+        for name in (CHECKPOINTS, LOGS):
+            shutil.copytree(working / name, folder / name)

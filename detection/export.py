@@ -1,0 +1,86 @@
+"""SavedModels that load and run with TensorFlow alone."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from detection.atomic_files import write_text
+from detection.data.decode_image import decode_rgb
+from detection.data.fit import fit_to_input
+from detection.models.detector import Detector
+from detection.types import Detections, ImageInfo
+from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON
+
+
+class ServingModule(tf.Module):
+    """A detector with its signatures.
+
+    Args:
+        detector: built; its variables are saved as they are at that moment.
+        category_ids: the data set's category ids in the order of the network's classes.
+    """
+
+    def __init__(self, detector: Detector, category_ids: Sequence[int]) -> None:
+        super().__init__(name="detector")
+        self._detector = detector
+        self._category_ids = tf.constant(category_ids, tf.int64)
+        # Tracks the variables alone: Keras' own saving would trace every layer.
+        self.weights = [variable.value for variable in detector.variables]
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="images")])
+    def serve_encoded(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Signature `serving_default`: encoded images of any size."""
+        inputs, info = self._fit_each(images, lambda encoded: self._fit(decode_rgb(encoded)))
+        return self._answer(self.detect(inputs, info))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8, name="images")])
+    def serve_images(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Signature `serving_images`: a uint8 batch [B, H, W, 3], RGB."""
+        inputs, info = self._fit_each(images, self._fit)
+        return self._answer(self.detect(inputs, info))
+
+    @tf.function
+    def detect(self, inputs: tf.Tensor, info: ImageInfo) -> Detections:
+        """Network input to detections: the part of static shapes that compiles under XLA."""
+        return self._detector.detect(self._detector(inputs, training=False), info)
+
+    def _fit(self, image: tf.Tensor) -> tuple[tf.Tensor, ImageInfo]:
+        detector = self._detector
+        return fit_to_input(image, image_size=detector.image_size, mean=detector.pixel_mean, std=detector.pixel_std)
+
+    def _fit_each(self, images: tf.Tensor, fit: Any) -> tuple[tf.Tensor, ImageInfo]:
+        pair = tf.TensorSpec([2], tf.float32)
+        spec = (tf.TensorSpec([*self._detector.image_size, 3], tf.float32), ImageInfo(pair, pair))
+        return tf.map_fn(fit, images, fn_output_signature=spec)
+
+    def _answer(self, detections: Detections) -> dict[str, tf.Tensor]:
+        return {
+            "detection_boxes": detections.boxes,
+            "detection_scores": detections.scores,
+            "detection_classes": tf.gather(self._category_ids, detections.classes),
+            "num_detections": detections.num,
+        }
+
+
+def export_saved_model(
+    detector: Detector, folder: Path, *, categories: Sequence[Mapping[str, Any]], config_yaml: str
+) -> None:
+    """Writes a SavedModel with the signatures `serving_default` and `serving_images`.
+
+    The configuration and the categories lie in its `assets.extra/`, so that they
+    travel with every copy of it.
+
+    Args:
+        detector: with the weights to save.
+        folder: empty.
+        categories: the data set's, in the order of the network's classes.
+        config_yaml: the run's configuration.
+    """
+    module = ServingModule(detector, [category["id"] for category in categories])
+    signatures = {"serving_default": module.serve_encoded, "serving_images": module.serve_images}
+    tf.saved_model.save(module, str(folder), signatures=signatures)
+    write_text(folder / EXTRA_FILES / CONFIG_YAML, config_yaml)
+    write_text(folder / EXTRA_FILES / LABELS_JSON, json.dumps(list(categories), indent=2) + "\n")

@@ -1,0 +1,154 @@
+"""From the configuration to the parts of a training run; nothing else in the engine sees it."""
+
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from detection.data.record_reader import RecordReader
+from detection.data.training_batches import InputOptions, training_batches
+from detection.models.detector import Detector
+from detection.models.imagenet import load_imagenet_weights
+from detection.models.registry import build_detector
+from detection.training import schedules
+from detection.training.ema import ExponentialMovingAverage
+from detection.training.freezing import trainable_variables
+from detection.training.optimizers import make_optimizer
+from detection.training.precision import dtype_policy
+from detection.training.state import TrainState, variables_by_path
+from detection.training.step import Metrics, make_train_loop, make_train_step
+from detection.training.strategy import on_cpu
+from schemas.config import Config, ModelConfig, ScheduleConfig, TrainConfig
+from schemas.errors import ConfigError
+
+_LOGGER = logging.getLogger("cocoflow.trainer")
+
+
+def detector_from_config(model: ModelConfig, *, num_classes: int, precision: str = "float32") -> Detector:
+    """Builds the detector that `model` describes, variables included.
+
+    Raises:
+        ConfigError: unknown name or override.
+    """
+    return build_detector(
+        model.name,
+        num_classes=num_classes,
+        image_size=model.image_size,
+        overrides=model.overrides,
+        dtype=dtype_policy(precision),
+        **model.postprocess.model_dump(),
+    )
+
+
+def state_from_config(config: Config, *, num_classes: int, strategy: tf.distribute.Strategy) -> TrainState:
+    """A fresh training state, its variables under `strategy`, its initial weights a function of the seed.
+
+    Raises:
+        ConfigError: unknown detector or override, or a `freeze` that cannot be.
+        DataError: backbone weights that cannot be loaded.
+    """
+    settings = config.train
+    keras.utils.set_random_seed(settings.seed)
+    with strategy.scope():
+        model = detector_from_config(config.model, num_classes=num_classes, precision=settings.precision)
+        if config.model.backbone_weights is not None:
+            _LOGGER.info("%s", load_imagenet_weights(model, config.model.backbone_weights))
+        trainable = trainable_variables(model, settings.freeze)
+        optimizer = make_optimizer(
+            settings.optimizer.name,
+            learning_rate=_schedule(settings.schedule, settings.steps, settings.batch_size),
+            momentum=settings.optimizer.momentum,
+            nesterov=settings.optimizer.nesterov,
+            weight_decay=settings.optimizer.weight_decay,
+            variables=trainable,
+            loss_scaling=settings.precision == "mixed_float16",
+        )
+        step = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+        return TrainState(step, model, trainable, optimizer, _average(model, settings))
+
+
+def _average(model: Detector, settings: TrainConfig) -> ExponentialMovingAverage | None:
+    if not settings.ema.enabled:
+        return None
+    followed = model.variables if settings.ema.include_batch_norm else model.trainable_variables
+    return ExponentialMovingAverage(variables_by_path(followed), decay=settings.ema.decay, dynamic=settings.ema.dynamic)
+
+
+def _schedule(schedule: ScheduleConfig, steps: int, batch_size: int) -> Callable[[tf.Tensor], tf.Tensor]:
+    factor = batch_size / schedule.reference_batch_size if schedule.reference_batch_size else 1.0
+    peak = schedule.learning_rate * factor
+    start = schedule.warmup_learning_rate * factor
+    if schedule.name == "constant":
+        return functools.partial(schedules.constant, peak=peak, warmup_steps=schedule.warmup_steps, warmup_start=start)
+    if schedule.warmup_steps >= steps:
+        raise ConfigError(
+            f"train.schedule.warmup_steps = {schedule.warmup_steps} leaves nothing of train.steps = {steps}. Lower it."
+        )
+    return functools.partial(
+        schedules.cosine, peak=peak, total_steps=steps, warmup_steps=schedule.warmup_steps, warmup_start=start
+    )
+
+
+def batches_from_config(
+    config: Config,
+    model: Detector,
+    reader: RecordReader,
+    categories: Sequence[Mapping[str, Any]],
+    *,
+    strategy: tf.distribute.Strategy,
+    start_step: int,
+) -> tf.data.Iterator:
+    """Training batches from `start_step` on, spread over the strategy's replicas.
+
+    Raises:
+        ConfigError: the global batch does not divide among the replicas.
+    """
+    settings = config.train
+    replicas = strategy.num_replicas_in_sync
+    if settings.batch_size % replicas:
+        raise ConfigError(
+            f"train.batch_size = {settings.batch_size} does not divide among {replicas} replicas. "
+            "It is the global batch: make it a multiple."
+        )
+    options = InputOptions(
+        image_size=model.image_size,
+        mean=model.pixel_mean,
+        std=model.pixel_std,
+        category_ids=[category["id"] for category in categories],
+        max_instances=config.model.max_instances,
+        **settings.augment.model_dump(),
+    )
+
+    def batches_of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        return training_batches(
+            reader,
+            options,
+            seed=settings.seed,
+            start_step=start_step,
+            stop_step=settings.steps,
+            batch_size=settings.batch_size // context.num_input_pipelines,
+            replica_batch_size=settings.batch_size // replicas,
+            pipeline=context.input_pipeline_id,
+            num_pipelines=context.num_input_pipelines,
+        )
+
+    return iter(strategy.distribute_datasets_from_function(batches_of_worker))
+
+
+def train_loop_from_config(
+    settings: TrainConfig, state: TrainState, *, strategy: tf.distribute.Strategy
+) -> Callable[[tf.data.Iterator, tf.Tensor], Metrics]:
+    """The compiled loop: see `detection.training.step.make_train_loop`."""
+    step = make_train_step(
+        state,
+        seed=settings.seed,
+        l2_weight=0.0 if settings.optimizer.name == "adamw" else settings.optimizer.weight_decay,
+        per_variable_norm=settings.clip.per_variable_norm,
+        global_norm=settings.clip.global_norm,
+    )
+    # On CPUs XLA's convolutions are several times slower than TensorFlow's own.
+    jit_compile = not on_cpu(strategy) if settings.jit_compile == "auto" else settings.jit_compile
+    return make_train_loop(strategy, step, jit_compile=jit_compile)

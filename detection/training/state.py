@@ -1,0 +1,52 @@
+"""What a checkpoint holds: everything a run needs to go on."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from detection.models.detector import Detector
+from detection.training.ema import ExponentialMovingAverage
+
+
+class TrainState(NamedTuple):
+    """The state of a training run.
+
+    step: int64 scalar variable, steps done.
+    model: the detector with its raw weights.
+    trainable: the variables that train, frozen ones left out.
+    optimizer: with its slots.
+    ema: averages of the weights, or None.
+    """
+
+    step: tf.Variable
+    model: Detector
+    trainable: tuple[keras.Variable, ...]
+    optimizer: keras.optimizers.Optimizer
+    ema: ExponentialMovingAverage | None
+
+    def checkpoint(self) -> tf.train.Checkpoint:
+        """A checkpoint of all of it, by variable path: independent of how the objects hang together."""
+        parts = {
+            "step": self.step,
+            "model": variables_by_path(self.model.variables),
+            "optimizer": variables_by_path(self.optimizer.variables),
+        }
+        if self.ema is not None:
+            parts["ema"] = dict(self.ema.shadows)
+        return tf.train.Checkpoint(**parts)
+
+
+def variables_by_path(variables: Iterable[keras.Variable]) -> dict[str, tf.Variable]:
+    """TensorFlow's variables behind Keras', by path.
+
+    Raises:
+        ValueError: two have the same path.
+    """
+    named: dict[str, tf.Variable] = {}
+    for variable in variables:
+        if variable.path in named:
+            raise ValueError(f"two variables have the path {variable.path}")
+        named[variable.path] = variable.value
+    return named

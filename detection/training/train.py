@@ -1,0 +1,104 @@
+"""The whole training story: configuration and records in, checkpoints and a SavedModel out."""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from detection.atomic_files import new_directory, write_text
+from detection.data.record_reader import RecordReader
+from detection.export import export_saved_model
+from detection.training.build import batches_from_config, state_from_config, train_loop_from_config
+from detection.training.checkpoints import Checkpoints
+from detection.training.progress import ProgressMeter
+from detection.training.state import TrainState
+from detection.training.step import Metrics, require_finite
+from detection.training.strategy import is_chief, make_strategy, on_cpu
+from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, LOGS, SAVED_MODEL
+from schemas.config import Config, TrainConfig
+from schemas.config_io import to_yaml
+
+
+def train(config: Config, *, shards: Sequence[str], categories: Sequence[Mapping[str, Any]], output: Path) -> None:
+    """Trains a detector, going on from the newest checkpoint in `output` if there is one.
+
+    Args:
+        config: `model` and `train` say what to do; all of it is saved beside the model.
+        shards: TFRecord files of the training records.
+        categories: the data set's categories (`id`, `name`).
+        output: receives checkpoints/, logs/, saved_model/ and config.yaml.
+
+    Raises:
+        DataError: the records, a checkpoint or the output folder cannot be used.
+        ConfigError: unknown detector, a strategy that is not there, and the like.
+        CocoflowError: the loss became NaN or infinite.
+    """
+    reader = RecordReader(shards)
+    categories = sorted(categories, key=lambda category: category["id"])
+    strategy = make_strategy(config.train.strategy)
+    _make_deterministic(config.train, strategy)
+    state = state_from_config(config, num_classes=len(categories), strategy=strategy)
+    chief = is_chief(strategy)
+    if chief:
+        write_text(output / CONFIG_YAML, to_yaml(config))
+    with contextlib.ExitStack() as stack:
+        # Every worker has to take part in a save; only the chief's files stay.
+        own = output if chief else Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        checkpoints = Checkpoints(state, own / CHECKPOINTS, keep=config.train.keep_checkpoints)
+        stack.enter_context(tf.summary.create_file_writer(str(own / LOGS)).as_default())
+        start_step = checkpoints.restore_latest()
+        batches = batches_from_config(config, state.model, reader, categories, strategy=strategy, start_step=start_step)
+        train_loop = train_loop_from_config(config.train, state, strategy=strategy)
+        _run_steps(start_step, config.train, batches, train_loop, checkpoints)
+    if chief:
+        _export(state, config, categories, output / SAVED_MODEL)
+
+
+def _make_deterministic(settings: TrainConfig, strategy: tf.distribute.Strategy) -> None:
+    automatic = on_cpu(strategy) and strategy.num_replicas_in_sync == 1
+    if automatic if settings.deterministic == "auto" else settings.deterministic:
+        tf.config.experimental.enable_op_determinism()
+
+
+def _run_steps(
+    step: int,
+    settings: TrainConfig,
+    batches: tf.data.Iterator,
+    train_loop: Callable[[tf.data.Iterator, tf.Tensor], Metrics],
+    checkpoints: Checkpoints,
+) -> None:
+    meter = ProgressMeter(total_steps=settings.steps, batch_size=settings.batch_size)
+    while step < settings.steps:
+        stop = _next_stop(step, settings)
+        metrics = train_loop(batches, tf.constant(stop - step))
+        step = stop
+        last = step == settings.steps
+        if last or step % settings.log_every == 0 or step % settings.checkpoint_every == 0:
+            figures = {name: float(value) for name, value in metrics.items()}
+            require_finite(figures, step)
+            progress = meter.report(step, figures["loss"])
+            _summarize(figures | {"images_per_second": progress.images_per_second}, step)
+        if last or step % settings.checkpoint_every == 0:
+            checkpoints.save(step)
+
+
+def _next_stop(step: int, settings: TrainConfig) -> int:
+    """End of the next call of the compiled loop: never past a log line, a checkpoint or the end."""
+    stops = [(step // every + 1) * every for every in (settings.log_every, settings.checkpoint_every)]
+    return min(step + settings.steps_per_loop, settings.steps, *stops)
+
+
+def _summarize(figures: Mapping[str, float], step: int) -> None:
+    for name, value in figures.items():
+        tf.summary.scalar(name, value, step=step)
+
+
+def _export(state: TrainState, config: Config, categories: Sequence[Mapping[str, Any]], goal: Path) -> None:
+    averaged = state.ema.averaged() if state.ema is not None else contextlib.nullcontext()
+    shutil.rmtree(goal, ignore_errors=True)
+    with new_directory(goal) as folder, averaged:
+        export_saved_model(state.model, folder, categories=categories, config_yaml=to_yaml(config))

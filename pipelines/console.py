@@ -1,0 +1,157 @@
+"""What a person sees while a run works: components, training progress, warnings.
+
+The log flood of TFX, Beam and TensorFlow (Python's and C++'s) goes to a file.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from detection.training.progress import PROGRESS_ATTRIBUTE, TrainingProgress
+
+_NODE_EVENT = re.compile(r"(?:Component|node) (\S+) is (running|finished)\.")
+_CACHED_EVENT = re.compile(r"A cached execution \d+ is used\.")
+_PLAIN_INTERVAL_SECONDS = 15.0
+
+
+class RunDisplay(logging.Handler):
+    """Draws a run from its log records: TFX's node events and what `cocoflow.*` loggers say.
+
+    On a terminal it draws bars; elsewhere (a file, CI) it prints a line per event.
+
+    Args:
+        console: where to draw.
+    """
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.INFO)
+        self._console = console
+        self._progress = Progress(
+            SpinnerColumn(finished_text="[green]✓[/]"),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            console=console,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._started: dict[str, float] = {}
+        self._cached: set[str] = set()
+        self._last_plain = 0.0
+
+    @contextlib.contextmanager
+    def live(self) -> Iterator[None]:
+        """Draws while the block runs."""
+        with self._progress if self._console.is_terminal else contextlib.nullcontext():
+            yield
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Draws one log record, if it is news for a person."""
+        message = record.getMessage()
+        training = getattr(record, PROGRESS_ATTRIBUTE, None)
+        event = _NODE_EVENT.search(message)
+        if training is not None:
+            self._draw_training(training, message)
+        elif record.name.startswith("cocoflow"):
+            self._print(f"  {message}", "yellow" if record.levelno >= logging.WARNING else "dim")
+        elif event and event[2] == "running":
+            self._start(event[1])
+        elif event:
+            self._finish(event[1])
+        elif _CACHED_EVENT.search(message):
+            self._cached.update(self._running())
+
+    def _running(self) -> list[str]:
+        return list(self._started)[-1:]
+
+    def _start(self, node: str) -> None:
+        self._started[node] = time.monotonic()
+        if self._console.is_terminal:
+            self._tasks[node] = self._progress.add_task(node, total=None, note="")
+        else:
+            self._print(f"{node} ...")
+
+    def _finish(self, node: str) -> None:
+        seconds = time.monotonic() - self._started.pop(node, time.monotonic())
+        note = "reused" if node in self._cached else "done"
+        if self._console.is_terminal and node in self._tasks:
+            self._progress.update(self._tasks[node], total=1, completed=1, note=note)
+        else:
+            self._print(f"{node} {note}, {seconds:.1f} s")
+
+    def _draw_training(self, training: TrainingProgress, message: str) -> None:
+        node = (self._running() or ["training"])[0]
+        if self._console.is_terminal:
+            task = self._tasks.setdefault(node, self._progress.add_task(node, note="")) if node not in self._tasks else (
+                self._tasks[node]
+            )
+            note = message.partition("  ")[2]
+            self._progress.update(task, total=training.total_steps, completed=training.step, note=note)
+        elif time.monotonic() - self._last_plain > _PLAIN_INTERVAL_SECONDS or training.step == training.total_steps:
+            self._last_plain = time.monotonic()
+            self._print(f"  {message}")
+
+    def _print(self, message: str, style: str | None = None) -> None:
+        self._console.print(message, style=style, highlight=False, markup=False)
+
+
+@contextlib.contextmanager
+def quiet_run(log_file: Path, *, verbose: bool) -> Iterator[None]:
+    """Sends everything the libraries say to `log_file`, and draws the run on the terminal's stderr.
+
+    Args:
+        log_file: appended to.
+        verbose: let the flood go to the terminal instead, with no display over it.
+    """
+    if verbose:
+        logging.basicConfig(level=logging.INFO, force=True)
+        yield
+        return
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with log_file.open("a", encoding="utf-8") as log, _descriptors_to(log.fileno()) as terminal:
+        display = RunDisplay(Console(file=terminal))
+        written = logging.StreamHandler(log)
+        written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        with _root_handlers([written, display]), display.live():
+            yield
+
+
+@contextlib.contextmanager
+def _descriptors_to(log: int) -> Iterator[object]:
+    """C++ code writes to the descriptors themselves, so these are what is redirected."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = {number: os.dup(number) for number in (1, 2)}
+    terminal = os.fdopen(os.dup(2), "w", encoding="utf-8")
+    try:
+        for number in saved:
+            os.dup2(log, number)
+        yield terminal
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, copy in saved.items():
+            os.dup2(copy, number)
+            os.close(copy)
+        terminal.close()
+
+
+@contextlib.contextmanager
+def _root_handlers(handlers: list[logging.Handler]) -> Iterator[None]:
+    root = logging.getLogger()
+    before, level = root.handlers, root.level
+    root.handlers = list(handlers)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.handlers = before
+        root.setLevel(level)

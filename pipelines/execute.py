@@ -1,0 +1,54 @@
+"""Running a pipeline in this process and telling what came of it."""
+
+import json
+from typing import TextIO
+
+from rich.console import Console
+
+from detection.atomic_files import write_json, write_text
+from pipelines.console import quiet_run
+from pipelines.layout import RunLayout
+from schemas.artifacts import LOGS, METRICS_JSON
+from schemas.config import Config
+from schemas.config_io import to_yaml
+from schemas.errors import CocoflowError, ConfigError, find_user_error
+
+
+def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunResults":
+    """Runs the pipeline and leaves `summary.json` in `run.root`.
+
+    Args:
+        config: the whole configuration.
+        runner: a key of `pipelines.runners.RUNNERS`.
+        verbose: libraries' logs to the terminal instead of run.log.
+
+    Raises:
+        CocoflowError: a component refused its input, or the folder cannot be written.
+        ConfigError: no data set is named.
+    """
+    if config.data.root is None and not config.data.splits:
+        raise ConfigError("no data set: give --data DIR, or data.root or data.splits in the configuration.")
+    layout = RunLayout(config)
+    write_text(layout.config, to_yaml(config))
+    # What an earlier run said must not be taken for this one's answer.
+    layout.summary.unlink(missing_ok=True)
+    with quiet_run(layout.log, verbose=verbose):
+        results = _run_pipeline(config, layout, runner)
+    write_json(layout.summary, results.summary())
+    return results
+
+
+def _run_pipeline(config: Config, layout: RunLayout, runner: str) -> "RunResults":
+    # TFX takes 20 to 30 seconds to import.
+    from pipelines.pipeline import create_pipeline
+    from pipelines.results import read_results
+    from pipelines.runners import RUNNERS
+
+    try:
+        RUNNERS[runner](create_pipeline(config))
+    except Exception as error:
+        found = find_user_error(error)
+        if found is None:
+            raise
+        raise found from error
+    return read_results(layout.metadata)

@@ -1,0 +1,76 @@
+"""The pipeline: one definition for every runner."""
+
+from pathlib import Path
+
+from tfx.components import ExampleValidator, ImportSchemaGen, StatisticsGen
+from tfx.dsl.components.base.base_node import BaseNode
+from tfx.orchestration import metadata
+from tfx.orchestration.pipeline import Pipeline
+
+import schemas
+from components.coco_evaluator.component import CocoEvaluator
+from components.coco_example_gen.component import CocoExampleGen
+from components.detection_trainer.component import DetectionTrainer
+from components.saved_model_pusher.component import SavedModelPusher
+from pipelines.baseline import previous_blessed_model
+from pipelines.layout import RunLayout
+from schemas.config import Config
+
+_SCHEMA_FILE = str(Path(schemas.__file__).parent / "coco_examples.pbtxt")
+
+
+def create_pipeline(config: Config) -> Pipeline:
+    """COCO data set to pushed detector: eight nodes, of which four are ours.
+
+    Data flows example_gen -> (statistics, validation) and trainer -> evaluator (with
+    the last blessed model as baseline) -> pusher.
+
+    Args:
+        config: the whole configuration; `data.root` or `data.splits` is set.
+
+    Returns:
+        A pipeline for LocalDagRunner or BeamDagRunner, with caching.
+
+    Raises:
+        DataError: no data set is recognised.
+    """
+    layout = RunLayout(config)
+    return Pipeline(
+        pipeline_name=config.run.name,
+        pipeline_root=str(layout.artifacts),
+        components=_nodes(config, layout),
+        enable_cache=True,
+        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(layout.metadata)),
+    )
+
+
+def _nodes(config: Config, layout: RunLayout) -> list[BaseNode]:
+    data, evaluation = config.data, config.evaluate
+    example_gen = CocoExampleGen(
+        data_root=data.root,
+        splits={name: (split.annotations, split.images) for name, split in data.splits.items()},
+        on_fault=data.on_fault,
+        eval_fraction=data.eval_fraction,
+    )
+    examples = example_gen.outputs["examples"]
+    statistics_gen = StatisticsGen(examples=examples)
+    schema_gen = ImportSchemaGen(schema_file=_SCHEMA_FILE)
+    example_validator = ExampleValidator(
+        statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"]
+    )
+    trainer = DetectionTrainer(examples=examples, config=config, run_root=str(layout.root))
+    model = trainer.outputs["model"]
+    baseline = previous_blessed_model(model)
+    evaluator = CocoEvaluator(
+        examples=examples,
+        model=model,
+        baseline_model=baseline.outputs["model"],
+        split=evaluation.split,
+        batch_size=evaluation.batch_size,
+        thresholds_absolute=dict(evaluation.thresholds.absolute),
+        thresholds_improvement=dict(evaluation.thresholds.improvement),
+    )
+    pusher = SavedModelPusher(
+        model=model, model_blessing=evaluator.outputs["blessing"], push_directory=str(layout.push_directory)
+    )
+    return [example_gen, statistics_gen, schema_gen, example_validator, trainer, baseline, evaluator, pusher]

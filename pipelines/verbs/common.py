@@ -1,0 +1,36 @@
+"""Flags that several verbs take."""
+
+import argparse
+from pathlib import Path
+
+from schemas.config import Config
+from schemas.config_io import load_config, parse_config
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+DEFAULT_CONFIG = CONFIGS / "default.yaml"
+
+
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds `--config` and `--set`."""
+    parser.add_argument("--config", metavar="YAML", default=str(DEFAULT_CONFIG), help="configuration file")
+    parser.add_argument(
+        "--set",
+        dest="assignments",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="overrides one configuration key, for example --set train.steps=500; may be given many times",
+    )
+
+
+def config_of(args: argparse.Namespace) -> Config:
+    """The configuration that the flags say, `--data` included.
+
+    Raises:
+        ConfigError: see `load_config`.
+    """
+    config = load_config(args.config, args.assignments)
+    if args.data is None:
+        return config
+    tree = config.model_dump(mode="json")
+    return parse_config(tree | {"data": tree["data"] | {"root": args.data}})

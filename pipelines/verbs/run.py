@@ -1,0 +1,30 @@
+"""`run`: the whole pipeline, from a COCO data set to a blessed, pushed detector."""
+
+import argparse
+import sys
+
+from pipelines.verbs.common import add_config_arguments, config_of
+
+SUMMARY = "run the whole pipeline: COCO data set to blessed, pushed detector"
+EXAMPLE = "pipeline_runner.py run --data my_coco --set run.root=runs/mine --set model.name=efficientdet-d0"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the verb's flags."""
+    parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
+    parser.add_argument("--runner", choices=("local", "beam"), default="local", help="default: local")
+    parser.add_argument("--verbose", action="store_true", help="show the libraries' logs instead of the progress")
+    add_config_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb.
+
+    Raises:
+        CocoflowError: the run failed for a reason that the user can act on.
+    """
+    from pipelines.execute import execute_run, print_results
+
+    results = execute_run(config_of(args), runner=args.runner, verbose=args.verbose)
+    print_results(results, sys.stdout)
+    return 0

@@ -1,0 +1,86 @@
+"""What every detector answers."""
+
+from typing import Any, Literal, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from detection.types import Detections, ImageInfo, Labels
+
+Activation = Literal["swish", "relu6", "relu"]
+
+IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
+IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
+
+
+class Postprocess(NamedTuple):
+    """From raw outputs to detections.
+
+    score_threshold: candidates count only with a score above this.
+    iou_threshold: of non-maximum suppression, within a class.
+    max_detections: N, detections an image.
+    pre_nms_top_k: best (anchor, class) pairs that enter suppression.
+    """
+
+    score_threshold: float = 0.001
+    iou_threshold: float = 0.5
+    max_detections: int = 100
+    pre_nms_top_k: int = 1000
+
+
+class Detector(keras.Model):
+    """A network with its losses and its post-processing; it knows nothing of training loops or files.
+
+    Args:
+        image_size: (height, width) of the input in pixels.
+        num_classes: C; classes are 0..C-1, there is no background class.
+        pixel_mean: RGB, of 0..255 pixels; inputs are (pixel - mean) / std, padded with 0.
+        pixel_std: RGB, likewise.
+        postprocess: thresholds and limits.
+        name: the model's name, the first part of its variables' paths.
+        dtype: Keras dtype policy of all layers.
+    """
+
+    def __init__(
+        self,
+        *,
+        image_size: tuple[int, int],
+        num_classes: int,
+        pixel_mean: tuple[float, float, float],
+        pixel_std: tuple[float, float, float],
+        postprocess: Postprocess,
+        name: str,
+        dtype: Any = None,
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self.image_size = image_size
+        self.num_classes = num_classes
+        self.pixel_mean = pixel_mean
+        self.pixel_std = pixel_std
+        self.postprocess = postprocess
+
+    def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> Any:
+        """Raw outputs, float32 under any dtype policy.
+
+        Args:
+            images: float32 [B, H, W, 3], RGB, normalised.
+            training: batch statistics, and drop-connect where there is a seed.
+            seed: int32 [2], of this step; None: no drop-connect.
+        """
+        raise NotImplementedError
+
+    def losses(self, outputs: Any, labels: Labels) -> dict[str, tf.Tensor]:
+        """Weighted loss terms, float32 scalars, without L2.
+
+        Their sum over terms and replicas is the loss of the global batch.
+        """
+        raise NotImplementedError
+
+    def detect(self, outputs: Any, image_info: ImageInfo) -> Detections:
+        """Detections in the original images' normalised coordinates."""
+        raise NotImplementedError
+
+    @property
+    def backbone_variables(self) -> list[Any]:
+        """The backbone's variables, those that transfer from image classification."""
+        raise NotImplementedError

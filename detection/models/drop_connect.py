@@ -1,0 +1,26 @@
+"""Stochastic depth with stateless seeds."""
+
+import tensorflow as tf
+
+from detection.replicas import replica_id
+
+
+def survival_probability(last: float, index: int, count: int) -> float:
+    """Probability that block `index` of `count` is kept: 1 at the first, falling linearly towards `last`."""
+    return 1.0 - (1.0 - last) * index / count
+
+
+def drop_connect(inputs: tf.Tensor, *, survival: float, seed: tf.Tensor, index: int) -> tf.Tensor:
+    """Zeroes whole examples of a residual branch, and scales the others up to keep the mean.
+
+    Args:
+        inputs: float [B, ...].
+        survival: probability that an example is kept, 0 < survival <= 1.
+        seed: int32 [2], of this training step.
+        index: tells the blocks of a network apart; replicas are told apart by their id.
+    """
+    seed = tf.random.experimental.stateless_fold_in(seed, replica_id())
+    seed = tf.random.experimental.stateless_fold_in(seed, index)
+    shape = [tf.shape(inputs)[0]] + [1] * (inputs.shape.rank - 1)
+    kept = tf.random.stateless_uniform(shape, seed) < survival
+    return tf.where(kept, inputs / tf.cast(survival, inputs.dtype), tf.zeros([], inputs.dtype))

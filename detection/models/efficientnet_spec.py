@@ -1,0 +1,118 @@
+"""The EfficientNets as numbers: stages, scaling, blocks.
+
+Tan and Le, "EfficientNet", 2019, table 1; the lite variants as in google/automl.
+"""
+
+import math
+from typing import NamedTuple
+
+
+class Stage(NamedTuple):
+    """Blocks of the same shape; only the first has the stride."""
+
+    repeats: int
+    kernel: int
+    stride: int
+    expand: int
+    filters: int
+
+
+class EfficientNetSpec(NamedTuple):
+    """One EfficientNet.
+
+    width, depth: multipliers of filters and repeats.
+    lite: no squeeze-and-excitation, relu6; stem, first and last stage are not scaled.
+    """
+
+    width: float
+    depth: float
+    lite: bool = False
+    activation: str = "swish"
+    stem_filters: int = 32
+    squeeze_excite: bool = True
+    stages: tuple[Stage, ...] = (
+        Stage(1, 3, 1, 1, 16),
+        Stage(2, 3, 2, 6, 24),
+        Stage(2, 5, 2, 6, 40),
+        Stage(3, 3, 2, 6, 80),
+        Stage(3, 5, 1, 6, 112),
+        Stage(4, 5, 2, 6, 192),
+        Stage(1, 3, 1, 6, 320),
+    )
+
+
+def _lite(width: float, depth: float) -> EfficientNetSpec:
+    return EfficientNetSpec(width, depth, lite=True, activation="relu6", squeeze_excite=False)
+
+
+BACKBONES: dict[str, EfficientNetSpec] = {
+    "efficientnet-b0": EfficientNetSpec(1.0, 1.0),
+    "efficientnet-b1": EfficientNetSpec(1.0, 1.1),
+    "efficientnet-b2": EfficientNetSpec(1.1, 1.2),
+    "efficientnet-b3": EfficientNetSpec(1.2, 1.4),
+    "efficientnet-b4": EfficientNetSpec(1.4, 1.8),
+    "efficientnet-b5": EfficientNetSpec(1.6, 2.2),
+    "efficientnet-b6": EfficientNetSpec(1.8, 2.6),
+    "efficientnet-b7": EfficientNetSpec(2.0, 3.1),
+    "efficientnet-lite0": _lite(1.0, 1.0),
+    "efficientnet-lite1": _lite(1.0, 1.1),
+    "efficientnet-lite2": _lite(1.1, 1.2),
+    "efficientnet-lite3": _lite(1.2, 1.4),
+    "efficientnet-lite4": _lite(1.4, 1.8),
+    "efficientnet-nano": EfficientNetSpec(
+        1.0,
+        1.0,
+        activation="relu",
+        stem_filters=16,
+        squeeze_excite=False,
+        stages=(
+            Stage(1, 3, 2, 1, 24),
+            Stage(2, 3, 2, 3, 40),
+            Stage(2, 3, 2, 3, 80),
+            Stage(1, 3, 2, 3, 128),
+        ),
+    ),
+}
+
+
+class BlockSpec(NamedTuple):
+    """One block: kernel side, stride, expansion factor, input and output channels."""
+
+    kernel: int
+    stride: int
+    expand: int
+    in_filters: int
+    out_filters: int
+
+
+def round_filters(filters: int, width: float) -> int:
+    """Scaled filters, rounded to a multiple of 8 but never below 90 %."""
+    scaled = filters * width
+    rounded = max(8, int(scaled + 4) // 8 * 8)
+    return rounded + 8 if rounded < 0.9 * scaled else rounded
+
+
+def block_specs(spec: EfficientNetSpec) -> list[BlockSpec]:
+    """All blocks of a network, in order."""
+    blocks: list[BlockSpec] = []
+    filters = stem_filters(spec)
+    for stage, repeats in zip(spec.stages, stage_repeats(spec), strict=True):
+        out_filters = round_filters(stage.filters, spec.width)
+        for repeat in range(repeats):
+            stride = stage.stride if repeat == 0 else 1
+            blocks.append(BlockSpec(stage.kernel, stride, stage.expand, filters, out_filters))
+            filters = out_filters
+    return blocks
+
+
+def stage_repeats(spec: EfficientNetSpec) -> list[int]:
+    """Blocks of each stage."""
+    scaled = [math.ceil(stage.repeats * spec.depth) for stage in spec.stages]
+    if spec.lite:
+        scaled[0], scaled[-1] = spec.stages[0].repeats, spec.stages[-1].repeats
+    return scaled
+
+
+def stem_filters(spec: EfficientNetSpec) -> int:
+    """Filters of the first convolution."""
+    return spec.stem_filters if spec.lite else round_filters(spec.stem_filters, spec.width)

@@ -1,0 +1,94 @@
+"""All detectors by name.  A new one: its file, its config class, one line here."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from detection.models.detector import Detector, Postprocess
+from detection.models.efficientdet import EfficientDet
+from detection.models.efficientdet_config import EFFICIENTDETS
+from schemas.config import Section
+from schemas.errors import ConfigError
+
+
+class _Family(NamedTuple):
+    """Presets by name, and the class that takes one as `config`."""
+
+    presets: Mapping[str, Any]
+    detector: Callable[..., Detector]
+
+
+_FAMILIES = (_Family(EFFICIENTDETS, EfficientDet),)
+
+
+def detector_names() -> tuple[str, ...]:
+    """Names that `build_detector` accepts."""
+    return tuple(name for family in _FAMILIES for name in family.presets)
+
+
+def build_detector(
+    name: str,
+    *,
+    num_classes: int,
+    image_size: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    score_threshold: float = 0.001,
+    iou_threshold: float = 0.5,
+    max_detections: int = 100,
+    pre_nms_top_k: int = 1000,
+    dtype: Any = None,
+) -> Detector:
+    """Builds a detector, variables included.
+
+    Args:
+        name: one of `detector_names()`.
+        num_classes: classes are 0..num_classes-1.
+        image_size: side of the square input in pixels; None: the preset's.
+        overrides: fields of the detector's config class.
+        score_threshold: detections have a score above this.
+        iou_threshold: of non-maximum suppression.
+        max_detections: detections an image.
+        pre_nms_top_k: best (anchor, class) pairs that enter suppression.
+        dtype: Keras dtype policy of all layers; None: the global one.
+
+    Raises:
+        ConfigError: unknown name or override (the nearest is named), or a value that
+            does not fit.
+    """
+    family = next((family for family in _FAMILIES if name in family.presets), None)
+    if family is None:
+        raise ConfigError(
+            f"model.name = {name!r}: no such detector. The nearest is {_nearest(name, detector_names())}."
+        )
+    changes = dict(overrides or {})
+    if image_size is not None:
+        changes["image_size"] = (image_size, image_size)
+    return family.detector(
+        config=_override(family.presets[name], changes),
+        num_classes=num_classes,
+        postprocess=Postprocess(score_threshold, iou_threshold, max_detections, pre_nms_top_k),
+        name=name,
+        dtype=dtype,
+    )
+
+
+def _override(preset: Section, changes: Mapping[str, Any]) -> Section:
+    known = tuple(type(preset).model_fields)
+    for field in changes:
+        if field not in known:
+            raise ConfigError(f"model.overrides.{field}: no such field. The nearest is {_nearest(field, known)}.")
+    try:
+        return type(preset).model_validate(preset.model_dump() | dict(changes))
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(item) for item in error.errors())) from None
+
+
+def _explain(item: Any) -> str:
+    field = ".".join(str(part) for part in item["loc"])
+    return f"model.overrides.{field} = {item['input']!r}: {item['msg']}."
+
+
+def _nearest(name: str, known: tuple[str, ...]) -> str:
+    return difflib.get_close_matches(name, known, 1, 0.0)[0]

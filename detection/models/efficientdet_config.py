@@ -42,9 +42,7 @@ class EfficientDetConfig(Section):
     box_loss_weight: NonNegativeFloat = 50.0
 
 
-def _lite(
-    backbone: str, side: int, filters: int, cells: int, layers: int, *, anchor_scale: float
-) -> EfficientDetConfig:
+def _lite(backbone: str, side: int, filters: int, cells: int, layers: int, *, scale: float) -> EfficientDetConfig:
     return EfficientDetConfig(
         backbone=backbone,
         image_size=(side, side),

@@ -19,6 +19,7 @@ EXTRA_FILES = "assets.extra"  # inside a SavedModel: files of ours that travel w
 # Evaluation.
 METRICS_JSON = "metrics.json"
 DETECTIONS_JSON = "detections.json"
+BLESSING_JSON = "blessing.json"  # {"blessed", "reasons"}
 
 # The folder of one run.
 SUMMARY_JSON = "summary.json"

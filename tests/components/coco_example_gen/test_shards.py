@@ -1,0 +1,147 @@
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from components.coco_example_gen import shards
+from components.coco_example_gen.fingerprint import fingerprint
+from components.coco_example_gen.shards import describe_dataset, read_results, read_splits, write_plans, write_shard
+from detection.coco.layouts import SplitFiles, find_splits, id_fraction
+from detection.coco.packing import unpack_entries
+from schemas import features
+from schemas.errors import DataError
+from tests.components.coco_example_gen.data_set import write_data_set
+
+
+def _records(path: Path) -> list[tf.train.Example]:
+    return [tf.train.Example.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(path))]
+
+
+def _value(example: tf.train.Example, key: str) -> bytes:
+    [value] = example.features.feature[key].bytes_list.value
+    assert isinstance(value, bytes)
+    return value
+
+
+def _convert(splits: Mapping[str, SplitFiles], out: Path) -> dict[str, shards.SplitResult]:
+    files = read_splits(splits)
+    work = out / "work"
+    work.mkdir(parents=True)
+    plans = write_plans(splits, files, describe_dataset(files.values())["categories"], root=out, work=work)
+    for paths in plans.values():
+        for path in reversed(paths):
+            write_shard(path)
+            write_shard(path)  # as after a failure
+    return {name: read_results(paths) for name, paths in plans.items()}
+
+
+def _bytes(out: Path) -> dict[str, bytes]:
+    return {f"{path.parent.name}/{path.name}": path.read_bytes() for path in sorted(out.glob("Split-*/*"))}
+
+
+@pytest.fixture(autouse=True)
+def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "IMAGES_PER_SHARD", 4)
+
+
+def test_every_image_is_in_one_record_of_a_shuffled_shard(tmp_path: Path) -> None:
+    write_data_set(tmp_path / "data", images=10)
+    results = _convert(find_splits(tmp_path / "data", eval_fraction=0.1), tmp_path / "out")
+    written = _bytes(tmp_path / "out")
+    assert list(written) == [
+        "Split-eval/data_tfrecord-00000-of-00001",
+        *(f"Split-train/data_tfrecord-0000{number}-of-00003" for number in range(3)),
+    ]
+    ids = [
+        int(_value(example, features.SOURCE_ID))
+        for name in list(written)[1:]
+        for example in _records(tmp_path / "out" / name)
+    ]
+    assert sorted(ids) == list(range(1, 11))
+    assert ids != sorted(ids)
+    assert results["train"] == shards.SplitResult(images=10, annotations=20, faults=[])
+    assert results["eval"] == shards.SplitResult(images=1, annotations=2, faults=[])
+
+
+def test_equal_data_gives_equal_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_data_set(tmp_path / name, images=6)
+        _convert(find_splits(tmp_path / name, eval_fraction=0.1), tmp_path / f"{name}.out")
+    assert _bytes(tmp_path / "a.out") == _bytes(tmp_path / "b.out")
+
+
+def test_records_hold_the_files_and_the_entries(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    write_data_set(root)
+    _convert(find_splits(root, eval_fraction=0.1), tmp_path / "out")
+    tree = json.loads((root / "annotations/instances_val.json").read_text())
+    [example] = _records(tmp_path / "out/Split-eval/data_tfrecord-00000-of-00001")
+    assert unpack_entries(_value(example, features.COCO)) == (tree["images"][0], tree["annotations"])
+    assert _value(example, features.ENCODED) == (root / "images/val/0/100.png").read_bytes()
+    assert list(example.features.feature[features.CLASS_TEXT].bytes_list.value) == [b"cat", b"dog"]
+
+
+def test_faults_come_with_the_result(tmp_path: Path) -> None:
+    write_data_set(tmp_path / "data", broken=True)
+    result = _convert(find_splits(tmp_path / "data", eval_fraction=0.1), tmp_path / "out")["train"]
+    assert (result.images, result.annotations) == (4, 7)
+    assert {(fault.kind, fault.image_id, fault.annotation_id) for fault in result.faults} == {
+        ("box-outside", 1, 2),
+        ("missing", 2, None),
+    }
+
+
+def test_one_file_is_divided(tmp_path: Path) -> None:
+    write_data_set(tmp_path / "data", images=30)
+    (tmp_path / "data/annotations/instances_val.json").unlink()
+    splits = find_splits(tmp_path / "data", eval_fraction=0.3)
+    results = _convert(splits, tmp_path / "out")
+    in_eval = sum(id_fraction(number) < 0.3 for number in range(1, 31))
+    assert (results["train"].images, results["eval"].images) == (30 - in_eval, in_eval)
+
+
+def test_a_split_without_images_is_refused(tmp_path: Path) -> None:
+    write_data_set(tmp_path / "data", images=1)
+    splits = find_splits(tmp_path / "data", eval_fraction=0.1)
+    nothing = replace(splits["train"], hash_range=(0.0, 0.0))
+    with pytest.raises(DataError, match=r"no image for the split train\. Choose another data\.eval_fraction"):
+        _convert({"train": nothing}, tmp_path / "out")
+    (tmp_path / "data/empty.json").write_text('{"images": [], "annotations": [], "categories": []}')
+    empty = replace(splits["train"], annotations=str(tmp_path / "data/empty.json"))
+    with pytest.raises(DataError, match=r"empty\.json: no image for the split test\. Add images"):
+        _convert({"test": empty}, tmp_path / "out2")
+
+
+def test_the_data_set_is_described_by_all_its_files(tmp_path: Path) -> None:
+    write_data_set(tmp_path)
+    files = read_splits(find_splits(tmp_path, eval_fraction=0.1))
+    assert describe_dataset([files["train"], files["eval"]]) == {
+        "info": {"year": 2020},
+        "licenses": [{"id": 1}],
+        "categories": [{"id": 4, "name": "cat"}, {"id": 2, "name": "dog"}, {"id": 9, "name": "none of these"}],
+    }
+
+
+def test_the_fingerprint_follows_the_files_that_are_used(tmp_path: Path) -> None:
+    write_data_set(tmp_path)
+    splits = find_splits(tmp_path, eval_fraction=0.1).values()
+    (tmp_path / "images/train/0/notes.txt").write_text("not used")
+    first = fingerprint(splits)
+    (tmp_path / "images/train/0/notes.txt").write_text("still not used")
+    assert fingerprint(splits) == first
+
+    seen = {first}
+    picture = tmp_path / "images/train/1/3.png"
+    picture.write_bytes(picture.read_bytes() + b"\0")
+    seen.add(fingerprint(splits))
+    picture.unlink()
+    seen.add(fingerprint(splits))
+    annotations = tmp_path / "annotations/instances_val.json"
+    annotations.write_text(annotations.read_text() + " ")
+    seen.add(fingerprint(splits))
+    (tmp_path / "annotations/person_keypoints_val.json").write_text("{}")
+    seen.add(fingerprint(find_splits(tmp_path, eval_fraction=0.1).values()))
+    assert len(seen) == 5

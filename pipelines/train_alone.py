@@ -1,0 +1,68 @@
+"""Training without a pipeline: the same conversion and the same engine, one folder."""
+
+import json
+import shutil
+from pathlib import Path
+
+from detection.atomic_files import new_directory
+from detection.coco.layouts import SplitFiles, find_splits, given_splits
+from pipelines.console import quiet_run
+from schemas.artifacts import DATASET_JSON, SAVED_MODEL, TRAIN_SPLIT, split_dir
+from schemas.config import Config, DataConfig
+from schemas.errors import ConfigError
+
+
+def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
+    """Trains a detector on the data set's train split.
+
+    Args:
+        config: `data`, `model` and `train` count.
+        output: folder; see the verb `train`.
+        verbose: libraries' logs to the terminal instead of `output`/run.log.
+
+    Returns:
+        The SavedModel's folder.
+
+    Raises:
+        ConfigError: no data set is named, or see `detection.training.train.train`.
+        DataError: the data cannot be used.
+    """
+    folder = Path(output)
+    splits = _train_split(config.data)
+    with quiet_run(folder / "run.log", verbose=verbose):
+        from detection.training.train import train
+
+        examples = _examples(splits, folder / "examples", drop=config.data.on_fault == "drop")
+        train(
+            config,
+            shards=sorted(map(str, (examples / split_dir(TRAIN_SPLIT)).iterdir())),
+            categories=json.loads((examples / DATASET_JSON).read_text(encoding="utf-8"))["categories"],
+            output=folder,
+        )
+    return folder / SAVED_MODEL
+
+
+def _train_split(data: DataConfig) -> dict[str, SplitFiles]:
+    if data.root is not None:
+        found = find_splits(data.root, eval_fraction=data.eval_fraction)
+    elif data.splits:
+        given = {name: (split.annotations, split.images) for name, split in data.splits.items()}
+        found = given_splits(given, eval_fraction=data.eval_fraction)
+    else:
+        raise ConfigError("no data set: give --data DIR, or data.root or data.splits in the configuration.")
+    if TRAIN_SPLIT not in found:
+        raise ConfigError(f"the data set has no split {TRAIN_SPLIT!r}, only {', '.join(sorted(found))}.")
+    return {TRAIN_SPLIT: found[TRAIN_SPLIT]}
+
+
+def _examples(splits: dict[str, SplitFiles], folder: Path, *, drop: bool) -> Path:
+    """Records of the data as it is now: those of an earlier call where nothing has changed."""
+    from components.coco_example_gen.conversion import convert
+    from components.coco_example_gen.fingerprint import fingerprint
+
+    current = folder / f"{fingerprint(splits.values())[:16]}-{'drop' if drop else 'whole'}"
+    if not current.is_dir():
+        shutil.rmtree(folder, ignore_errors=True)
+        with new_directory(current) as beside:
+            convert(splits, beside, drop=drop)
+    return current

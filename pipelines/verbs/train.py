@@ -1,0 +1,34 @@
+"""`train`: train a detector alone, without a pipeline.
+
+Leaves checkpoints/, logs/ (TensorBoard), saved_model/ and config.yaml in the output
+folder, and the records it made of the data in examples/.  Called again with the same
+output it goes on from the newest checkpoint.
+"""
+
+import argparse
+
+from pipelines.verbs.common import add_config_arguments, config_of
+
+SUMMARY = "train a detector alone, without a pipeline"
+EXAMPLE = "pipeline_runner.py train --data my_coco --output out --set train.steps=2000"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the verb's flags."""
+    parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
+    parser.add_argument("--output", metavar="DIR", required=True, help="folder for everything that training leaves")
+    parser.add_argument("--verbose", action="store_true", help="show the libraries' logs instead of the progress")
+    add_config_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb.
+
+    Raises:
+        CocoflowError: the data or the folder cannot be used, or training diverged.
+    """
+    from pipelines.train_alone import train_alone
+
+    model = train_alone(config_of(args), args.output, verbose=args.verbose)
+    print(f"SavedModel:  {model}\nTensorBoard: tensorboard --logdir {args.output}/logs")
+    return 0

@@ -1,12 +1,12 @@
 """`evaluate`: two COCO files, or what was read from them, to exact metrics."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.columns import Rows
+from detection.coco.json_files import read_json
 from detection.coco.metrics import CocoMetrics
 from detection.coco.settings import MAX_DETS, AreaRanges, make_settings
 from schemas.errors import DataError
@@ -65,7 +65,7 @@ def evaluate(
 
 
 def _ground_truth(source: str | Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    tree, where = (_read_json(source), str(source)) if isinstance(source, str | Path) else (source, "ground truth")
+    tree, where = (read_json(source), str(source)) if isinstance(source, str | Path) else (source, "ground truth")
     missing = [key for key in _LISTS if not (isinstance(tree, Mapping) and isinstance(tree.get(key), list))]
     if missing:
         raise DataError(
@@ -76,19 +76,10 @@ def _ground_truth(source: str | Path | Mapping[str, Any]) -> tuple[Mapping[str, 
 
 
 def _detections(source: Any) -> tuple[Any, str]:
-    tree, where = (_read_json(source), str(source)) if isinstance(source, str | Path) else (source, "detections")
+    tree, where = (read_json(source), str(source)) if isinstance(source, str | Path) else (source, "detections")
     if isinstance(tree, Mapping) or (isinstance(source, str | Path) and not isinstance(tree, list)):
         raise DataError(
             f"{where}: not COCO results: expected a list of detections, not a {type(tree).__name__}. "
             "Each detection is an object with image_id, category_id, bbox and score."
         )
     return tree, where
-
-
-def _read_json(path: str | Path) -> Any:
-    try:
-        return json.loads(Path(path).read_bytes())
-    except OSError as error:
-        raise DataError(f"{path}: cannot read the file: {error.strerror}. Check the path.") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON: {error}. The file may be cut off; write or copy it again.") from None

@@ -1,0 +1,148 @@
+"""Images through an exported SavedModel to COCO results: one way for evaluator and `predict`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from schemas import serving
+from schemas.errors import DataError
+
+Rows = npt.NDArray[np.float64]
+
+_OUTPUTS = (serving.BOXES, serving.SCORES, serving.CLASSES, serving.COUNT)
+
+
+class EncodedImage(NamedTuple):
+    """One image to look at.
+
+    image_id: COCO's id.
+    name: how error messages call it.
+    encoded: the bytes of the file.
+    height, width: stored pixels; EXIF rotation is not applied.
+    """
+
+    image_id: int
+    name: str
+    encoded: bytes
+    height: int
+    width: int
+
+
+class SavedModelDetector:
+    """An exported detector; its signature `serving_default` is called.
+
+    Args:
+        folder: the SavedModel.
+        batch_size: images a call; a smaller batch is filled up, so that the model
+            sees one shape and answers the same however images are grouped.
+
+    Raises:
+        DataError: `folder` is no SavedModel, or one without that signature.
+    """
+
+    def __init__(self, *, folder: str | Path, batch_size: int) -> None:
+        self._folder = str(folder)
+        self._batch_size = batch_size
+        if not tf.saved_model.contains_saved_model(self._folder):
+            raise DataError(f"{folder}: no SavedModel here. Give the folder that holds its saved_model.pb.")
+        try:
+            # The loaded object owns the signature's variables, so it is kept.
+            self._model = tf.saved_model.load(self._folder)
+        except (OSError, ValueError, tf.errors.OpError) as error:
+            raise DataError(f"{folder}: the SavedModel does not load: {error}. Export or copy it again.") from error
+        self._signature = self._model.signatures.get(serving.ENCODED_SIGNATURE)
+        if self._signature is None:
+            raise DataError(
+                f"{folder}: no signature {serving.ENCODED_SIGNATURE!r}, only {sorted(self._model.signatures)}. "
+                "Export the model with Cocoflow, or with a signature of that name that takes encoded images."
+            )
+        lacking = sorted(set(_OUTPUTS) - set(self._signature.structured_outputs))
+        if lacking:
+            raise DataError(f"{folder}: its signature lacks the output {', '.join(lacking)}. Export the model again.")
+
+    def detect(self, images: Sequence[EncodedImage]) -> list[Rows]:
+        """Finds objects.
+
+        Args:
+            images: any number.
+
+        Returns:
+            For each image its detections, best first, as `rows_from_outputs` gives them.
+
+        Raises:
+            DataError: an image that the model cannot read; it is named.
+        """
+        found: list[Rows] = []
+        for start in range(0, len(images), self._batch_size):
+            batch = images[start : start + self._batch_size]
+            found += rows_from_outputs(self._call(batch), batch)
+        return found
+
+    def _call(self, batch: Sequence[EncodedImage]) -> dict[str, npt.NDArray[Any]]:
+        try:
+            return self._run([image.encoded for image in batch])
+        except tf.errors.InvalidArgumentError:
+            for image in batch:
+                self._require_readable(image)
+            raise
+
+    def _require_readable(self, image: EncodedImage) -> None:
+        try:
+            self._run([image.encoded])
+        except tf.errors.InvalidArgumentError as error:
+            reason = str(error.message).strip().splitlines()[0]
+            raise DataError(
+                f"{image.name}: the model cannot read the image (id {image.image_id}): {reason}. "
+                "Copy the file again, or convert it to JPEG or PNG."
+            ) from None
+
+    def _run(self, encoded: list[bytes]) -> dict[str, npt.NDArray[Any]]:
+        filled = encoded + encoded[:1] * (self._batch_size - len(encoded))
+        outputs = self._signature(**{serving.IMAGES: tf.constant(filled, tf.string)})
+        return {name: outputs[name].numpy() for name in _OUTPUTS}
+
+
+def rows_from_outputs(outputs: Mapping[str, npt.NDArray[Any]], images: Sequence[EncodedImage]) -> list[Rows]:
+    """Turns a signature's outputs into rows in pixels of each image.
+
+    Args:
+        outputs: `detection_boxes` [B, N, 4] (ymin, xmin, ymax, xmax), normalised,
+            `detection_scores` [B, N], `detection_classes` [B, N], `num_detections`
+            [B]; B may be greater than the number of images.
+        images: the images, in the order of the batch.
+
+    Returns:
+        For each image float64 [n, 7]: image_id, x, y, width, height (pixels), score,
+        category_id.
+    """
+    found = []
+    for position, image in enumerate(images):
+        count = int(outputs[serving.COUNT][position])
+        rows = np.empty((count, 7))
+        rows[:, 0] = image.image_id
+        rows[:, 1:5] = xywh_pixels_from_normalised_yxyx(
+            outputs[serving.BOXES][position, :count], height=image.height, width=image.width
+        )
+        rows[:, 5] = outputs[serving.SCORES][position, :count]
+        rows[:, 6] = outputs[serving.CLASSES][position, :count]
+        found.append(rows)
+    return found
+
+
+def xywh_pixels_from_normalised_yxyx(boxes: npt.NDArray[Any], *, height: int, width: int) -> Rows:
+    """COCO boxes of an image, computed in float64.
+
+    Args:
+        boxes: [N, 4] (ymin, xmin, ymax, xmax), 0 <= min <= max <= 1.
+        height: of the image, pixels.
+        width: of the image, pixels.
+
+    Returns:
+        float64 [N, 4]: x, y, width, height in pixels.
+    """
+    ymin, xmin, ymax, xmax = np.asarray(boxes, np.float64).reshape(-1, 4).T
+    return np.stack([xmin * width, ymin * height, (xmax - xmin) * width, (ymax - ymin) * height], axis=1)

@@ -1,0 +1,158 @@
+"""`predict`: image files through an exported model to a COCO results file."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from detection.atomic_files import write_json
+from detection.coco.columns import by_id, identifiers, refuse_unless
+from detection.coco.json_files import read_json
+from detection.coco.results import write_results
+from detection.data.image_files import ImageFileError, read_image
+from detection.inference import EncodedImage, SavedModelDetector
+from schemas.errors import ConfigError, DataError
+
+_SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
+
+
+class _Named(NamedTuple):
+    """An image file and its COCO id."""
+
+    image_id: int
+    path: Path
+
+
+def predict(
+    *,
+    model: str | Path,
+    images: Sequence[str | Path],
+    output: str | Path,
+    ground_truth: str | Path | None = None,
+    batch_size: int = 8,
+    console: Console,
+) -> list[Path]:
+    """Detects objects on image files.
+
+    Args:
+        model: SavedModel folder.
+        images: files, and folders that are searched for files to any depth.
+        output: COCO results file to write, sorted by image id.
+        ground_truth: COCO file whose `file_name` entries give the ids; files that it
+            does not list are left out.  None: ids are 1, 2, ... by sorted path, and
+            the list is written to `<output stem>_images.json`.
+        batch_size: images a call.
+        console: for progress and notes.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ConfigError: a batch size below 1.
+        DataError: a model or image that cannot be read; no image; a file that cannot
+            be written.
+    """
+    if batch_size < 1:
+        raise ConfigError(f"--batch-size {batch_size}: give a number of images from 1 on.")
+    paths = find_images(images)
+    named = _numbered(paths) if ground_truth is None else _as_listed(paths, ground_truth, console)
+    detector = SavedModelDetector(folder=model, batch_size=batch_size)
+    found, entries = [], []
+    for batch in _with_progress(named, batch_size, console):
+        loaded = [_load(image) for image in batch]
+        found += detector.detect(loaded)
+        entries += [
+            {"id": image.image_id, "file_name": image.name, "height": image.height, "width": image.width}
+            for image in loaded
+        ]
+    written = [Path(output)]
+    if ground_truth is None:
+        written.append(written[0].with_name(f"{written[0].stem}_images.json"))
+        write_json(written[1], {"images": entries})
+    write_results(output, np.concatenate(found))
+    return written
+
+
+def find_images(sources: Sequence[str | Path]) -> list[Path]:
+    """Image files among `sources`, those in folders included, sorted by path.
+
+    Raises:
+        DataError: a source that does not exist, or no image at all.
+    """
+    paths: set[Path] = set()
+    for source in map(Path, sources):
+        if source.is_dir():
+            paths.update(path for path in source.rglob("*") if path.suffix.lower() in _SUFFIXES and path.is_file())
+        elif source.exists():
+            paths.add(source)
+        else:
+            raise DataError(f"{source}: no such file or folder. Check --images.")
+    if not paths:
+        raise DataError(
+            f"no image in {', '.join(map(str, sources))}: looked for {', '.join(sorted(_SUFFIXES))}. Check --images."
+        )
+    return sorted(paths, key=lambda path: path.as_posix())
+
+
+def _numbered(paths: Sequence[Path]) -> list[_Named]:
+    return [_Named(number, path) for number, path in enumerate(paths, 1)]
+
+
+def _as_listed(paths: Sequence[Path], ground_truth: str | Path, console: Console) -> list[_Named]:
+    listed = _read_file_names(ground_truth)
+    matches = {path: _listed_id(path, listed) for path in paths}
+    by_image: dict[int, Path] = {}
+    for path, image_id in matches.items():
+        if image_id is None:
+            continue
+        other = by_image.setdefault(image_id, path)
+        if other != path:
+            raise DataError(f"{other} and {path} are both image {image_id} of {ground_truth}. Name one of them only.")
+    if not by_image:
+        raise DataError(f"{ground_truth}: lists none of the {len(paths)} images, such as {paths[0]}. Check file_name.")
+    if len(by_image) < len(paths):
+        console.print(f"{len(paths) - len(by_image)} images are not in {ground_truth} and are left out", soft_wrap=True)
+    if len(by_image) < len(listed):
+        console.print(f"{len(listed) - len(by_image)} images of {ground_truth} are not among --images", soft_wrap=True)
+    return [_Named(image_id, by_image[image_id]) for image_id in sorted(by_image)]
+
+
+def _read_file_names(path: str | Path) -> dict[str, int]:
+    tree = read_json(path)
+    images = tree.get("images") if isinstance(tree, dict) else None
+    if not isinstance(images, list):
+        raise DataError(f"{path}: no list `images`. Give a COCO annotation file as the ground truth.")
+    ids = identifiers(images, "id", by_id("image"), where=str(path)).tolist()
+    refuse_unless(
+        lambda image: isinstance(image.get("file_name"), str),
+        images,
+        by_id("image"),
+        where=str(path),
+        what="no file_name",
+        remedy="Images are found by it: add it.",
+    )
+    return {image["file_name"]: image_id for image, image_id in zip(images, ids, strict=True)}
+
+
+def _listed_id(path: Path, listed: dict[str, int]) -> int | None:
+    """The id of the longest `file_name` that the path ends in."""
+    parts = path.resolve().parts
+    endings = ("/".join(parts[start:]) for start in range(1, len(parts)))
+    return next((listed[ending] for ending in endings if ending in listed), None)
+
+
+def _with_progress(named: Sequence[_Named], batch_size: int, console: Console) -> Iterator[Sequence[_Named]]:
+    starts = range(0, len(named), batch_size)
+    for start in track(starts, description="detecting", console=console, transient=True):
+        yield named[start : start + batch_size]
+
+
+def _load(image: _Named) -> EncodedImage:
+    try:
+        file = read_image(image.path)
+    except ImageFileError as error:
+        raise DataError(f"{image.path}: {error}") from None
+    return EncodedImage(image.image_id, image.path.as_posix(), file.data, file.height, file.width)

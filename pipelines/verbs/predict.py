@@ -1,0 +1,48 @@
+"""Detections of an exported model on image files, as a COCO results file.
+
+Image ids come from the ground truth's file_name where one is given; else images are
+numbered from 1 in the order of their paths, and the list is written beside the
+detections as NAME_images.json.
+"""
+
+import argparse
+import sys
+
+SUMMARY = "run an exported model on images: COCO results"
+EXAMPLE = "pipeline_runner.py predict --model runs/demo/serving/1 --images photos --output found.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the verb's flags."""
+    parser.add_argument("--model", metavar="SAVED_MODEL", required=True, help="folder with saved_model.pb")
+    parser.add_argument(
+        "--images", metavar="FILE_OR_DIR", nargs="+", required=True, help="image files, or folders to search for them"
+    )
+    parser.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file that gives the image ids")
+    parser.add_argument("--output", metavar="FILE.json", required=True, help="COCO results file to write")
+    parser.add_argument("--batch-size", metavar="N", type=int, default=8, help="images a call; default: 8")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb.
+
+    Raises:
+        ConfigError: a batch size below 1.
+        DataError: a model or image that cannot be read, or an image that the ground
+            truth does not list.
+    """
+    from rich.console import Console
+
+    from pipelines.prediction import predict
+
+    written = predict(
+        model=args.model,
+        images=args.images,
+        ground_truth=args.ground_truth,
+        output=args.output,
+        batch_size=args.batch_size,
+        console=Console(file=sys.stderr),
+    )
+    for path in written:
+        Console().print(str(path), soft_wrap=True, highlight=False, markup=False)
+    return 0

@@ -6,9 +6,6 @@ BIN := $(VENV)/bin
 # uv is used where it is installed; elsewhere pip puts it into a venv of its own.
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 STAMP := $(VENV)/.synced
-# One cap for every process that counts cores for itself.
-export TF_CPP_MIN_LOG_LEVEL ?= 2
-
 .PHONY: env demo test test-all lint lock format clean
 
 env: $(STAMP)
@@ -24,7 +21,8 @@ $(STAMP): requirements.lock pyproject.toml setup.py | $(filter .uv/bin/uv,$(UV))
 	touch $(STAMP)
 
 demo: env
-	$(BIN)/python -m pipelines.demo
+	$(BIN)/python -m pipelines.demo_data runs/demo-data
+	$(BIN)/python pipeline_runner.py run --config pipelines/configs/demo.yaml --data runs/demo-data
 
 lint: env
 	$(BIN)/ruff check .

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -75,29 +76,31 @@ class RunDisplay(logging.Handler):
     def _start(self, node: str) -> None:
         self._started[node] = time.monotonic()
         if self._console.is_terminal:
-            self._tasks[node] = self._progress.add_task(node, total=None, note="")
+            self._bar(node)
         else:
             self._print(f"{node} ...")
 
     def _finish(self, node: str) -> None:
         seconds = time.monotonic() - self._started.pop(node, time.monotonic())
         note = "reused" if node in self._cached else "done"
-        if self._console.is_terminal and node in self._tasks:
-            self._progress.update(self._tasks[node], total=1, completed=1, note=note)
+        if self._console.is_terminal:
+            self._progress.update(self._bar(node), total=1, completed=1, note=note)
         else:
             self._print(f"{node} {note}, {seconds:.1f} s")
 
     def _draw_training(self, training: TrainingProgress, message: str) -> None:
-        node = (self._running() or ["training"])[0]
         if self._console.is_terminal:
-            task = self._tasks.setdefault(node, self._progress.add_task(node, note="")) if node not in self._tasks else (
-                self._tasks[node]
-            )
+            node = (self._running() or ["training"])[0]
             note = message.partition("  ")[2]
-            self._progress.update(task, total=training.total_steps, completed=training.step, note=note)
+            self._progress.update(self._bar(node), total=training.total_steps, completed=training.step, note=note)
         elif time.monotonic() - self._last_plain > _PLAIN_INTERVAL_SECONDS or training.step == training.total_steps:
             self._last_plain = time.monotonic()
             self._print(f"  {message}")
+
+    def _bar(self, node: str) -> TaskID:
+        if node not in self._tasks:
+            self._tasks[node] = self._progress.add_task(node, total=None, note="")
+        return self._tasks[node]
 
     def _print(self, message: str, style: str | None = None) -> None:
         self._console.print(message, style=style, highlight=False, markup=False)
@@ -120,12 +123,14 @@ def quiet_run(log_file: Path, *, verbose: bool) -> Iterator[None]:
         display = RunDisplay(Console(file=terminal))
         written = logging.StreamHandler(log)
         written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        with _root_handlers([written, display]), display.live():
+        # Notebooks and test runners put objects of their own in place of the descriptors.
+        redirected = contextlib.redirect_stdout(log), contextlib.redirect_stderr(log)
+        with redirected[0], redirected[1], _root_handlers([written, display]), display.live():
             yield
 
 
 @contextlib.contextmanager
-def _descriptors_to(log: int) -> Iterator[object]:
+def _descriptors_to(log: int) -> Iterator[IO[str]]:
     """C++ code writes to the descriptors themselves, so these are what is redirected."""
     sys.stdout.flush()
     sys.stderr.flush()

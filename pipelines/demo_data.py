@@ -1,9 +1,11 @@
 """The embedded data set: scikit-learn's handwritten digits scattered over noisy canvases.
 
 Written as any COCO data set would be (annotations/instances_{train,val}.json, images
-in train/ and val/), from nothing but a seed.
+in train/ and val/), from nothing but a seed.  `python -m pipelines.demo_data DIR`
+writes it.
 """
 
+import argparse
 import json
 import shutil
 from pathlib import Path
@@ -221,3 +223,14 @@ def _box(mask: Array) -> tuple[int, int, int, int]:
     """Tight box (x, y, width, height) around the True pixels of [h, w]."""
     ys, xs = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     return int(xs[0]), int(ys[0]), int(xs[-1] - xs[0]) + 1, int(ys[-1] - ys[0]) + 1
+
+
+def main() -> None:
+    """Writes the data set into the folder on the command line."""
+    parser = argparse.ArgumentParser(prog="python -m pipelines.demo_data", description=__doc__)
+    parser.add_argument("directory", help="folder to write; left as it is where the data is there already")
+    make_demo_data(parser.parse_args().directory)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,17 +1,16 @@
 """Running a pipeline in this process and telling what came of it."""
 
-import json
-from typing import TextIO
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from detection.atomic_files import write_json, write_text
 from pipelines.console import quiet_run
 from pipelines.layout import RunLayout
-from schemas.artifacts import LOGS, METRICS_JSON
 from schemas.config import Config
 from schemas.config_io import to_yaml
-from schemas.errors import CocoflowError, ConfigError, find_user_error
+from schemas.errors import ConfigError, find_user_error
+
+if TYPE_CHECKING:
+    from pipelines.results import RunResults
 
 
 def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunResults":

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
+from components.coco_evaluator.component import CocoEvaluator
 from tfx.components import ExampleValidator, ImportSchemaGen, StatisticsGen
 from tfx.dsl.components.base.base_node import BaseNode
 from tfx.orchestration import metadata
 from tfx.orchestration.pipeline import Pipeline
 
 import schemas
-from components.coco_evaluator.component import CocoEvaluator
 from components.coco_example_gen.component import CocoExampleGen
 from components.detection_trainer.component import DetectionTrainer
 from components.saved_model_pusher.component import SavedModelPusher
@@ -16,7 +16,7 @@ from pipelines.baseline import previous_blessed_model
 from pipelines.layout import RunLayout
 from schemas.config import Config
 
-_SCHEMA_FILE = str(Path(schemas.__file__).parent / "coco_examples.pbtxt")
+_SCHEMA_FILE = str(Path(schemas.__file__).parent / "records.pbtxt")
 
 
 def create_pipeline(config: Config) -> Pipeline:

@@ -88,9 +88,7 @@ def _node_name(store: metadata_store.MetadataStore, execution: mlmd.Execution) -
 
 
 def _outputs(store: metadata_store.MetadataStore, execution_id: int) -> dict[str, mlmd.Artifact]:
-    events = [
-        event for event in store.get_events_by_execution_ids([execution_id]) if event.type == mlmd.Event.OUTPUT
-    ]
+    events = [event for event in store.get_events_by_execution_ids([execution_id]) if event.type == mlmd.Event.OUTPUT]
     artifacts = {artifact.id: artifact for artifact in store.get_artifacts_by_id([e.artifact_id for e in events])}
     return {event.path.steps[0].key: artifacts[event.artifact_id] for event in events}
 

@@ -58,6 +58,7 @@ def _train_split(data: DataConfig) -> dict[str, SplitFiles]:
 def _examples(splits: dict[str, SplitFiles], folder: Path, *, drop: bool) -> Path:
     """Records of the data as it is now: those of an earlier call where nothing has changed."""
     from components.coco_example_gen.conversion import convert
+
     from components.coco_example_gen.fingerprint import fingerprint
 
     current = folder / f"{fingerprint(splits.values())[:16]}-{'drop' if drop else 'whole'}"

@@ -1,7 +1,6 @@
 """`run`: the whole pipeline, from a COCO data set to a blessed, pushed detector."""
 
 import argparse
-import sys
 
 from pipelines.verbs.common import add_config_arguments, config_of
 
@@ -23,8 +22,12 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         CocoflowError: the run failed for a reason that the user can act on.
     """
-    from pipelines.execute import execute_run, print_results
+    from rich.console import Console
 
-    results = execute_run(config_of(args), runner=args.runner, verbose=args.verbose)
-    print_results(results, sys.stdout)
+    from pipelines.execute import execute_run
+    from pipelines.report import print_results
+
+    config = config_of(args)
+    results = execute_run(config, runner=args.runner, verbose=args.verbose)
+    print_results(results, config, Console())
     return 0

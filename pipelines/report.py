@@ -1,0 +1,34 @@
+"""What `run` tells at its end, on stdout."""
+
+import shlex
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from detection.coco.report import figures_table
+from schemas.artifacts import LOGS
+from schemas.config import Config
+
+if TYPE_CHECKING:
+    from pipelines.results import RunResults
+
+
+def print_results(results: "RunResults", config: Config, console: Console) -> None:
+    """Prints the COCO table, the blessing, where things lie and what to do with them."""
+
+    def line(label: str, text: str) -> None:
+        console.print(f"{label:<13}{text}", soft_wrap=True, highlight=False, markup=False)
+
+    console.print(figures_table(results.metrics))
+    line("Blessed:", "yes" if results.blessed else "no")
+    for reason in results.reasons:
+        line("", reason)
+    line("Pushed:", results.pushed or "no, only blessed models are pushed")
+    line("TensorBoard:", f"tensorboard --logdir {shlex.quote(str(results.model_run / LOGS))}")
+    if results.pushed:
+        images = config.data.root or next(iter(config.data.splits.values())).images
+        line(
+            "Try it:",
+            f"python pipeline_runner.py predict --model {shlex.quote(results.pushed)} "
+            f"--images {shlex.quote(images)} --output detections.json",
+        )

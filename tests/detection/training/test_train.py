@@ -1,0 +1,119 @@
+"""Whole runs of a tiny detector; those compared bit for bit in processes of their own, as users run them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from detection.data.record_decoder import decode_record
+from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, LOGS, SAVED_MODEL
+from schemas.config_io import from_yaml
+from schemas.errors import CocoflowError, DataError
+from tests.detection.synthetic import CATEGORY_IDS, rectangles, write_shards
+from tests.detection.training.tiny_run import checkpoint_values, run, tiny_config
+
+pytestmark = pytest.mark.slow
+
+
+def _train(output: Path, shards: list[str], *assignments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.detection.training.tiny_run", str(output), *shards, "--", *assignments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return write_shards(tmp_path_factory.mktemp("records"), rectangles(10))
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory: pytest.TempPathFactory, shards: list[str]) -> Path:
+    output = tmp_path_factory.mktemp("whole")
+    done = _train(output, shards)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return output
+
+
+def _assert_equal(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> None:
+    assert left.keys() == right.keys()
+    for name, value in left.items():
+        np.testing.assert_array_equal(value, right[name], err_msg=name)
+
+
+def test_equal_seeds_give_equal_weights_bit_for_bit(whole_run: Path, shards: list[str], tmp_path: Path) -> None:
+    assert _train(tmp_path, shards).returncode == 0
+    _assert_equal(checkpoint_values(whole_run, 4), checkpoint_values(tmp_path, 4))
+
+
+def test_a_stopped_run_goes_on_to_the_same_bits(whole_run: Path, shards: list[str], tmp_path: Path) -> None:
+    """Only what was on the disk after step 2 is carried over."""
+    kept = tmp_path / "checkpoints"
+    kept.mkdir()
+    for path in (whole_run / "checkpoints").glob("ckpt-2.*"):
+        (kept / path.name).write_bytes(path.read_bytes())
+    (kept / "checkpoint").write_text('model_checkpoint_path: "ckpt-2"\nall_model_checkpoint_paths: "ckpt-2"\n')
+    done = _train(tmp_path, shards)
+    assert done.returncode == 0, done.stderr[-3000:]
+    _assert_equal(checkpoint_values(whole_run, 4), checkpoint_values(tmp_path, 4))
+    first, last = checkpoint_values(whole_run, 2), checkpoint_values(whole_run, 4)
+    assert any((first[name] != last[name]).any() for name in first)
+
+
+@pytest.mark.usefixtures("op_determinism")
+def test_several_steps_a_call_change_nothing(whole_run: Path, shards: list[str], tmp_path: Path) -> None:
+    run(tmp_path, shards, "train.steps_per_loop=2", "train.log_every=4")
+    got, expected = checkpoint_values(tmp_path, 4), checkpoint_values(whole_run, 4)
+    for name, value in expected.items():
+        np.testing.assert_allclose(got[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.usefixtures("op_determinism")
+def test_another_model_in_the_same_folder_is_refused(whole_run: Path, shards: list[str]) -> None:
+    with pytest.raises(DataError, match=r"ckpt-4: does not fit this configuration"):
+        run(whole_run, shards, "model.overrides={fpn_filters: 8, fpn_cells: 1, head_layers: 1}")
+
+
+def test_a_run_leaves_its_configuration_logs_and_a_model(whole_run: Path) -> None:
+    assert from_yaml((whole_run / CONFIG_YAML).read_text()) == tiny_config()
+    assert list((whole_run / LOGS).glob("events.*"))
+    assert (whole_run / SAVED_MODEL / EXTRA_FILES / LABELS_JSON).is_file()
+
+
+def test_the_exported_model_keeps_the_contract(whole_run: Path, shards: list[str]) -> None:
+    loaded = tf.saved_model.load(str(whole_run / SAVED_MODEL))
+    images = [
+        decode_record(record, category_ids=CATEGORY_IDS).image for record in tf.data.TFRecordDataset(shards).take(3)
+    ]
+    encoded = tf.stack([tf.io.encode_png(image) for image in images])
+    outputs = loaded.signatures["serving_default"](encoded)
+    assert outputs["detection_boxes"].shape == (3, 100, 4)
+    assert outputs["detection_boxes"].dtype == outputs["detection_scores"].dtype == tf.float32
+    assert outputs["detection_classes"].dtype == tf.int64
+    assert outputs["num_detections"].dtype == tf.int32
+    assert outputs["num_detections"].shape == (3,)
+    assert set(np.unique(outputs["detection_classes"])) <= set(CATEGORY_IDS)
+    again = loaded.signatures["serving_images"](tf.stack(images))
+    for name, value in outputs.items():
+        np.testing.assert_allclose(value, again[name], atol=1e-5, err_msg=name)
+
+
+def test_the_exported_weights_are_the_averages(whole_run: Path) -> None:
+    values = checkpoint_values(whole_run, 4)
+    loaded = tf.saved_model.load(str(whole_run / SAVED_MODEL))
+    exported = {tuple(value.shape): value.numpy() for value in loaded.weights if len(value.shape) == 4}
+    averages = {value.shape: value for name, value in values.items() if name.startswith("ema/") and value.ndim == 4}
+    raw = {value.shape: value for name, value in values.items() if name.startswith("model/") and value.ndim == 4}
+    unique = [s for s in exported if sum(v.shape == s for n, v in values.items() if n.startswith("ema/")) == 1]
+    assert unique
+    for shape in unique:
+        np.testing.assert_array_equal(exported[shape], averages[shape])
+        assert (exported[shape] != raw[shape]).any()
+
+
+@pytest.mark.usefixtures("op_determinism")
+def test_a_diverging_run_stops_and_says_so(shards: list[str], tmp_path: Path) -> None:
+    with pytest.raises(CocoflowError, match=r"training diverged: the loss is not finite at step \d+.*learning_rate"):
+        run(tmp_path, shards, "train.schedule.learning_rate=1e38", "train.clip.global_norm=null")
+    assert not (tmp_path / SAVED_MODEL).exists()

@@ -1,0 +1,58 @@
+"""A training run of seconds: as a function, and as a process of its own.
+
+`python -m tests.detection.training.tiny_run OUTPUT SHARD... -- KEY=VALUE ...`
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from detection.training.train import train
+from schemas.artifacts import CHECKPOINTS
+from schemas.config import Config
+from schemas.config_io import load_config
+from tests.detection.synthetic import CATEGORY_IDS
+
+CATEGORIES = [{"id": number, "name": f"kind {number}"} for number in CATEGORY_IDS]
+
+# Drop-connect is on, so that a seed that is not restored shows.
+TINY = (
+    "model.name=efficientdet-nano",
+    "model.image_size=64",
+    "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1, survival_probability: 0.5}",
+    "train.batch_size=4",
+    "train.steps=4",
+    "train.checkpoint_every=2",
+    "train.log_every=1",
+    "train.schedule.learning_rate=0.02",
+    "train.schedule.reference_batch_size=null",
+)
+
+
+def tiny_config(*assignments: str) -> Config:
+    """The tiny run's configuration with some keys changed."""
+    return load_config(None, [*TINY, *assignments])
+
+
+def run(output: Path, shards: Sequence[str], *assignments: str) -> None:
+    """Trains into `output`."""
+    train(tiny_config(*assignments), shards=shards, categories=CATEGORIES, output=output)
+
+
+def checkpoint_values(output: Path, step: int) -> dict[str, np.ndarray]:
+    """Every value in a checkpoint, by name."""
+    reader = tf.train.load_checkpoint(str(output / CHECKPOINTS / f"ckpt-{step}"))
+    return {
+        name: reader.get_tensor(name)
+        for name in reader.get_variable_to_shape_map()
+        if name not in ("_CHECKPOINTABLE_OBJECT_GRAPH", "save_counter/.ATTRIBUTES/VARIABLE_VALUE")
+    }
+
+
+if __name__ == "__main__":
+    folder, *rest = sys.argv[1:]
+    end = rest.index("--")
+    run(Path(folder), rest[:end], *rest[end + 1 :])

@@ -1,0 +1,77 @@
+import io
+import logging
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from detection.training.progress import LOGGER, ProgressMeter
+from pipelines.console import RunDisplay, quiet_run
+
+
+@pytest.fixture
+def display() -> RunDisplay:
+    return RunDisplay(Console(file=io.StringIO(), width=200))
+
+
+def _text(display: RunDisplay) -> str:
+    return display._console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def _emit(display: RunDisplay, name: str, message: str, level: int = logging.INFO) -> None:
+    display.emit(logging.LogRecord(name, level, "", 0, message, (), None))
+
+
+def test_nodes_of_both_runners_are_told_with_their_end(display: RunDisplay) -> None:
+    _emit(display, "absl", "Component CocoExampleGen is running.")
+    _emit(display, "absl", "A cached execution 3 is used.")
+    _emit(display, "absl", "Component CocoExampleGen is finished.")
+    _emit(display, "absl", "node DetectionTrainer is running.")
+    _emit(display, "absl", "node DetectionTrainer is finished.")
+    text = _text(display)
+    assert "CocoExampleGen reused" in text
+    assert "DetectionTrainer done" in text
+
+
+def test_the_flood_is_not_shown_and_our_words_are(display: RunDisplay) -> None:
+    _emit(display, "absl", "MetadataStore with DB connection initialized")
+    _emit(display, "tensorflow", "Assets written", logging.WARNING)
+    _emit(display, "cocoflow.example_gen", "train: 600 images [all]")
+    assert _text(display).strip() == "train: 600 images [all]"
+
+
+def test_training_tells_steps_loss_speed_and_time_left(display: RunDisplay) -> None:
+    LOGGER.addHandler(display)
+    LOGGER.setLevel(logging.INFO)
+    try:
+        meter = ProgressMeter(total_steps=40, batch_size=8)
+        first = meter.report(10, 1.5)
+        second = meter.report(30, 0.75)
+    finally:
+        LOGGER.removeHandler(display)
+        LOGGER.setLevel(logging.NOTSET)
+    assert first.images_per_second == 0.0
+    assert second.images_per_second > 0.0
+    assert second.eta_seconds == pytest.approx(10 / (second.images_per_second / 8))
+    assert "step 10/40  loss 1.5000" in _text(display)
+
+
+def test_what_c_and_python_write_goes_to_the_file_and_comes_back_afterwards(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "deep" / "run.log"
+    with quiet_run(log, verbose=False):
+        os.write(1, b"from C, out\n")
+        os.write(2, b"from C, err\n")
+        print("from Python", file=sys.stderr, flush=True)
+        logging.getLogger("absl").warning("a warning of a library")
+        logging.getLogger("cocoflow.test").info("said to the user")
+    print("after", flush=True)
+    shown = capfd.readouterr()
+    assert shown.out == "after\n"
+    assert shown.err.strip() == "said to the user"
+    written = log.read_text()
+    for line in ("from C, out", "from C, err", "a warning of a library", "said to the user"):
+        assert line in written

@@ -1,0 +1,57 @@
+"""The program as a user meets it: help, wrong usage, messages."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pipeline_runner
+
+SLOW_IMPORTS = ("tensorflow", "keras", "tfx", "apache_beam", "kfp", "matplotlib", "sklearn")
+
+
+@pytest.mark.parametrize("verb", pipeline_runner.VERBS)
+def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        pipeline_runner.main([verb, "--help"])
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    assert "example:" in text
+    assert f"pipeline_runner.py {verb}" in text
+
+
+def test_help_imports_nothing_slow() -> None:
+    code = f"import pipeline_runner, sys; pipeline_runner.build_parser(); print(set(sys.modules) & set({SLOW_IMPORTS}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["run", "--runner", "moon"], ["train"]])
+def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        pipeline_runner.main(arguments)
+    assert stopped.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "parts"),
+    [
+        (["run", "--set", "train.stepz=3"], 2, ["unknown key train.stepz", "train.steps"]),
+        (["run", "--config", "nowhere.yaml"], 2, ["nowhere.yaml", "--config"]),
+        (["run"], 2, ["no data set", "--data"]),
+        (["train", "--output", "{tmp}/out"], 2, ["no data set", "--data"]),
+        (["train", "--data", "{tmp}/nowhere", "--output", "{tmp}/out"], 1, ["nowhere"]),
+    ],
+)
+def test_a_user_error_is_one_message_on_stderr(
+    arguments: list[str], code: int, parts: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    filled = [argument.format(tmp=tmp_path) for argument in arguments]
+    assert pipeline_runner.main(filled) == code
+    captured = capfd.readouterr()
+    assert captured.err.startswith("error: ")
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+    for part in parts:
+        assert part in captured.err

@@ -4,11 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework.config import disable_op_determinism
 
 # Only possible before TensorFlow starts its devices, so here and not in a fixture.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
+
+
+@pytest.fixture(autouse=True)
+def _own_collective_keys() -> None:
+    """Strategies of one process over the same devices would otherwise meet in each other's collective ops."""
+    tf.distribute.MirroredStrategy._collective_key_base += 1000
 
 
 @pytest.fixture
@@ -23,4 +30,4 @@ def op_determinism() -> Iterator[None]:
     tf.config.experimental.enable_op_determinism()
     tf.random.set_seed(0)
     yield
-    tf.config.experimental.disable_op_determinism()
+    disable_op_determinism()

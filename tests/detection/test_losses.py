@@ -20,13 +20,13 @@ Oracles = dict[str, dict[str, Any]]
 def test_focal_loss(oracles: Oracles, name: str, options: dict[str, float]) -> None:
     inputs = oracles[name]["inputs"]
     targets = np.array(inputs["targets"]) == 1
-    result = focal_loss(np.float32(inputs["logits"]), targets, **options)
+    result = focal_loss(np.array(inputs["logits"], np.float32), targets, **options)
     np.testing.assert_allclose(result, oracles[name]["expected"], atol=1e-6)
 
 
 def test_focal_loss_of_the_untrained_head(oracles: Oracles) -> None:
     expected = oracles["head.class_bias"]["expected"]
-    result = focal_loss(np.float32([expected["bias"]] * 2), np.array([False, True]))
+    result = focal_loss(np.array([expected["bias"]] * 2, np.float32), np.array([False, True]))
     np.testing.assert_allclose(result, [expected["focal_negative"], expected["focal_positive"]], rtol=1e-5)
 
 
@@ -42,19 +42,21 @@ def test_focal_loss_and_its_gradient_are_finite_for_any_logit() -> None:
 
 
 def test_without_focusing_it_is_weighted_cross_entropy() -> None:
-    logits = np.float32([-1.5, 0.3, 2.0])
+    logits = np.array([-1.5, 0.3, 2.0], np.float32)
     result = focal_loss(logits, np.array([True, True, True]), alpha=0.25, gamma=0.0)
     np.testing.assert_allclose(result, 0.25 * np.log1p(np.exp(-logits)), rtol=1e-5)
 
 
 def test_huber_loss(oracles: Oracles) -> None:
     oracle = oracles["loss.box_huber_0.1"]
-    targets = np.float32(oracle["inputs"]["targets"])
-    losses = huber_loss(np.float32(oracle["inputs"]["predictions"]) - targets, delta=0.1).numpy()
+    targets = np.array(oracle["inputs"]["targets"], np.float32)
+    losses = huber_loss(np.array(oracle["inputs"]["predictions"], np.float32) - targets, delta=0.1).numpy()
     # The original leaves out the coordinate whose target is 0; ours has its loss too.
     np.testing.assert_allclose(losses[targets != 0].sum() / 4, oracle["expected"][0], atol=1e-7)
     np.testing.assert_allclose(losses[targets == 0], [0.1 * 0.3 - 0.005], atol=1e-7)
 
 
 def test_huber_loss_is_quadratic_then_linear() -> None:
-    np.testing.assert_allclose(huber_loss(np.float32([-0.2, 0.5, 3.0]), delta=0.5), [0.02, 0.125, 1.375], rtol=1e-6)
+    np.testing.assert_allclose(
+        huber_loss(np.array([-0.2, 0.5, 3.0], np.float32), delta=0.5), [0.02, 0.125, 1.375], rtol=1e-6
+    )

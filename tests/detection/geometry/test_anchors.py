@@ -9,7 +9,7 @@ Oracles = dict[str, dict[str, Any]]
 
 
 def _anchors(height: int, width: int, **options: Any) -> np.ndarray:
-    settings = {
+    settings: dict[str, Any] = {
         "min_level": 3,
         "max_level": 7,
         "num_scales": 3,

@@ -8,20 +8,20 @@ from detection.geometry.boxes import area_yxyx, clip_yxyx, intersection_yxyx, io
 
 def test_worked_by_hand() -> None:
     # 4 high and 2 wide; 1 of it in y and 2 in x lie in the other, 2 high and 5 wide.
-    first, second = np.float32([0, 0, 4, 2]), np.float32([3, 0, 5, 5])
+    first, second = np.array([0, 0, 4, 2], np.float32), np.array([3, 0, 5, 5], np.float32)
     assert area_yxyx(first) == 8.0
     assert intersection_yxyx(first, second) == 2.0
     np.testing.assert_allclose(iou_yxyx(first, second), 2.0 / 16.0)
 
 
 def test_empty_boxes_overlap_nothing() -> None:
-    point = np.float32([1, 1, 1, 1])
+    point = np.array([1, 1, 1, 1], np.float32)
     assert iou_yxyx(point, point) == 0.0
-    assert area_yxyx(np.float32([4, 0, 0, 4])) == 0.0
+    assert area_yxyx(np.array([4, 0, 0, 4], np.float32)) == 0.0
 
 
 def test_clipping_takes_height_for_y_and_width_for_x() -> None:
-    boxes = np.float32([[-5, -5, 50, 50], [2, 3, 4, 5]])
+    boxes = np.array([[-5, -5, 50, 50], [2, 3, 4, 5]], np.float32)
     np.testing.assert_array_equal(clip_yxyx(boxes, 10.0, 20.0), [[0, 0, 10, 20], [2, 3, 4, 5]])
 
 

@@ -32,12 +32,12 @@ def test_the_originals_targets(oracles: Oracles) -> None:
     place = (forced["y"] * 16 + forced["x"]) * 9 + forced["anchor"]
     assert positive[place]
     assert index[place] == 1
-    target = encode_yxyx(np.float32(boxes[1]), ANCHORS[place])
+    target = encode_yxyx(np.array(boxes[1], np.float32), ANCHORS[place])
     np.testing.assert_allclose(target, forced["box_target"], atol=1e-5)
 
     place = LEVEL_SIZES[0] + (2 * 8 + 2) * 9
     assert positive[place]
-    target = encode_yxyx(np.float32(boxes[0]), ANCHORS[place])
+    target = encode_yxyx(np.array(boxes[0], np.float32), ANCHORS[place])
     np.testing.assert_allclose(target, expected["p4_y2_x2_anchor0_target"], atol=1e-5)
 
 

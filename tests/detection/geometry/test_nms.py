@@ -10,7 +10,7 @@ Oracles = dict[str, dict[str, Any]]
 
 
 def _nms(boxes: Any, scores: Any, classes: Any = None, **options: Any) -> list[list[int]]:
-    boxes, scores = np.float32(boxes), np.float32(scores)
+    boxes, scores = np.array(boxes, np.float32), np.array(scores, np.float32)
     if boxes.ndim == 2:
         boxes, scores = boxes[None], scores[None]
     classes = np.zeros(scores.shape, np.int32) if classes is None else np.int32(classes).reshape(scores.shape)

@@ -1,0 +1,40 @@
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from detection.models.drop_connect import drop_connect, survival_probability
+
+Oracles = dict[str, dict[str, Any]]
+
+
+def _kept(seed: list[int], index: int = 3) -> np.ndarray:
+    return drop_connect(tf.ones([200, 2, 1, 3]), survival=0.8, seed=tf.constant(seed), index=index).numpy()
+
+
+def test_survival_falls_linearly(oracles: Oracles) -> None:
+    oracle = oracles["efficientnet.survival"]
+    count = oracle["inputs"]["N"]
+    result = [survival_probability(0.8, index, count) for index in oracle["inputs"]["i"]]
+    np.testing.assert_allclose(result, oracle["expected"], atol=1e-6)
+
+
+def test_whole_examples_are_dropped_and_the_rest_scaled() -> None:
+    outputs = _kept([1, 2])
+    assert set(np.unique(outputs)) == {np.float32(0.0), np.float32(1.25)}
+    assert (outputs == outputs[:, :1, :1, :1]).all()
+    assert 0.7 < (outputs[:, 0, 0, 0] > 0).mean() < 0.9
+
+
+def test_seed_and_block_decide_alone() -> None:
+    np.testing.assert_array_equal(_kept([1, 2]), _kept([1, 2]))
+    assert (_kept([1, 2]) != _kept([1, 3])).any()
+    assert (_kept([1, 2]) != _kept([1, 2], index=4)).any()
+
+
+def test_replicas_drop_different_examples(two_replicas: tf.distribute.Strategy) -> None:
+    def replica() -> tf.Tensor:
+        return drop_connect(tf.ones([200, 1]), survival=0.5, seed=tf.constant([1, 2]), index=0)
+
+    first, second = two_replicas.experimental_local_results(tf.function(lambda: two_replicas.run(replica))())
+    assert (first.numpy() != second.numpy()).any()

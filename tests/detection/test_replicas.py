@@ -1,0 +1,31 @@
+import tensorflow as tf
+
+from detection.replicas import replica_count, replica_id, sum_over_replicas
+
+
+def test_without_a_strategy_there_is_one() -> None:
+    assert replica_count() == 1
+    assert replica_id() == 0
+    assert sum_over_replicas(tf.constant(3.0)) == 3.0
+
+
+def test_across_replicas_a_sum_is_the_identity(two_replicas: tf.distribute.Strategy) -> None:
+    with two_replicas.scope():
+        assert replica_count() == 1
+        assert replica_id() == 0
+        assert sum_over_replicas(tf.constant(3.0)) == 3.0
+
+
+def test_two_replicas_sum_values_and_gradients(two_replicas: tf.distribute.Strategy) -> None:
+    def replica() -> tuple[tf.Tensor, tf.Tensor, int]:
+        value = tf.cast(replica_id(), tf.float32) + 2.0
+        with tf.GradientTape() as tape:
+            tape.watch(value)
+            # The total loss is 2 * total^2, so each replica's gradient is 4 * total.
+            loss = sum_over_replicas(value) ** 2
+        return sum_over_replicas(value), tape.gradient(loss, value), replica_count()
+
+    total, gradient, count = tf.function(lambda: two_replicas.run(replica))()
+    assert [float(x) for x in two_replicas.experimental_local_results(total)] == [5.0, 5.0]
+    assert [float(x) for x in two_replicas.experimental_local_results(gradient)] == [20.0, 20.0]
+    assert count == 2

@@ -76,6 +76,11 @@ class MetricsAccumulator:
         self._take_images(other._image_ids, "merged evaluation")
         self._engine.merge(other._engine)
 
+    @property
+    def image_count(self) -> int:
+        """How many images were added."""
+        return len(self._image_ids)
+
     def result(self) -> CocoMetrics:
         """The figures over what was added so far; more may be added afterwards."""
         return metrics_from_arrays(self._engine.arrays(), self._categories, self._settings)

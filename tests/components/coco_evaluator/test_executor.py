@@ -1,0 +1,285 @@
+"""The evaluator as TFX runs it, on generated data and a model with known answers."""
+
+import json
+import logging
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from detection.coco.packing import pack_entries
+from detection.inference import EncodedImage, SavedModelDetector
+from schemas import features
+from schemas.artifacts import BLESSING_JSON, DATASET_JSON, DETECTIONS_JSON, METRICS_JSON
+from schemas.errors import CocoflowError, ConfigError, find_user_error
+from tests.detection.coco.generated_cases import pycocotools_eval
+from tests.detection.fake_detector import CATEGORY_IDS, save_fake_detector, write_images
+
+pytestmark = pytest.mark.slow  # importing TFX takes most of it
+
+CATEGORIES = [{"id": id_, "name": f"category {id_}"} for id_ in (*CATEGORY_IDS, 31)]
+IMAGES = 13
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two `Model` artifacts' folders."""
+    root = tmp_path_factory.mktemp("models")
+    for number in range(2):
+        save_fake_detector(root / str(number) / "Format-Serving", shift=number)
+    return [root / "0", root / "1"]
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory, models: list[Path]) -> dict[str, Any]:
+    """A data set whose objects lie near some of the first model's detections; `folder` has the images."""
+    folder = tmp_path_factory.mktemp("images")
+    entries = write_images(folder, IMAGES)
+    detector = SavedModelDetector(folder=models[0] / "Format-Serving", batch_size=IMAGES)
+    encoded = [(folder / entry["file_name"]).read_bytes() for entry in entries]
+    images = [
+        EncodedImage(entry["id"], "", data, entry["height"], entry["width"])
+        for entry, data in zip(entries, encoded, strict=True)
+    ]
+    rng = np.random.default_rng(3)
+    annotations: list[dict[str, Any]] = []
+    for rows in detector.detect(images)[1:]:
+        for image_id, *box, _, category in rows[::2].tolist():
+            bbox = [max(0.01, value + float(rng.normal(0, 0.5))) for value in box]
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": int(image_id),
+                    "category_id": int(category),
+                    "bbox": bbox,
+                    "area": bbox[2] * bbox[3],
+                    "iscrowd": int(rng.random() < 0.2),
+                }
+            )
+    return {"images": entries, "annotations": annotations, "categories": CATEGORIES, "folder": folder}
+
+
+def write_examples(root: Path, truth: dict[str, Any], *, shards: int = 2, broken: bytes | None = None) -> Path:
+    """An `Examples` artifact's folder; images lie over the shards in no order, one shard is gzipped."""
+    records = []
+    for entry in truth["images"]:
+        own = [annotation for annotation in truth["annotations"] if annotation["image_id"] == entry["id"]]
+        data = broken or (truth["folder"] / entry["file_name"]).read_bytes()
+        feature = {
+            features.ENCODED: _bytes(data),
+            features.FILENAME: _bytes(entry["file_name"].encode()),
+            features.HEIGHT: tf.train.Feature(int64_list=tf.train.Int64List(value=[entry["height"]])),
+            features.WIDTH: tf.train.Feature(int64_list=tf.train.Int64List(value=[entry["width"]])),
+            features.COCO: _bytes(pack_entries(entry, own)),
+        }
+        records.append(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+    random.Random(0).shuffle(records)
+    write_shards(root, records, shards)
+    (root / DATASET_JSON).write_text(json.dumps({"info": {}, "licenses": [], "categories": truth["categories"]}))
+    return root
+
+
+def write_shards(root: Path, records: list[bytes], shards: int) -> None:
+    (root / "Split-eval").mkdir(parents=True)
+    for shard in range(shards):
+        name, compression = ("part.gz", "GZIP") if shard else ("part.tfrecord", "")
+        with tf.io.TFRecordWriter(str(root / "Split-eval" / f"{shard}-{name}"), compression) as writer:
+            for record in records[shard::shards]:
+                writer.write(record)
+
+
+def _bytes(value: bytes) -> tf.train.Feature:
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+
+def artifact(kind: str, uri: Path, identifier: int, **properties: str) -> Any:
+    from tfx.types import standard_artifacts
+
+    made = getattr(standard_artifacts, kind)()
+    made.uri, made.id = str(uri), identifier
+    for name, value in properties.items():
+        setattr(made, name, value)
+    return made
+
+
+def evaluate(
+    out: Path, examples: Path, model: Path, baseline: Any = None, *, model_id: int = 1, **properties: Any
+) -> tuple[Path, Any]:
+    """Runs the executor; returns the evaluation's folder and the blessing."""
+    from components.coco_evaluator.executor import Executor
+
+    for name in ("evaluation", "blessing"):
+        (out / name).mkdir(parents=True)
+    blessing = artifact("ModelBlessing", out / "blessing", 8)
+    inputs = {
+        "examples": [artifact("Examples", examples, 5, split_names='["train", "eval"]')],
+        "model": [artifact("Model", model, model_id)],
+    }
+    if baseline:
+        inputs["baseline_model"] = [baseline]
+    outputs = {"evaluation": [artifact("ModelEvaluation", out / "evaluation", 7)], "blessing": [blessing]}
+    defaults = {"split": "eval", "batch_size": 4, "thresholds_absolute": "{}", "thresholds_improvement": "{}"}
+    Executor().Do(inputs, outputs, defaults | properties)
+    return out / "evaluation", blessing
+
+
+def read(folder: Path, name: str) -> Any:
+    return json.loads((folder / name).read_text())
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory, truth: dict[str, Any]) -> Path:
+    return write_examples(tmp_path_factory.mktemp("examples"), truth)
+
+
+def test_equals_pycocotools_and_can_be_read(
+    tmp_path: Path, examples: Path, models: list[Path], truth: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "cocoflow.evaluator")
+    folder, blessing = evaluate(tmp_path, examples, models[0])
+    detections = read(folder, DETECTIONS_JSON)
+    content = read(folder, METRICS_JSON)
+    reference = pycocotools_eval({key: truth[key] for key in ("images", "annotations", "categories")}, detections)
+    assert 0.1 < content["metrics"]["AP"] < 0.99
+    np.testing.assert_allclose(content["stats"], reference.stats, rtol=0, atol=1e-12)
+    ids = [detection["image_id"] for detection in detections]
+    assert ids == sorted(ids)
+    assert len(set(ids)) > 5
+    assert f"candidate: 13 images, {len(ids)} detections, AP " in caplog.text
+    _check_tfma(folder, content)
+    _check_blessing(blessing, models[0])
+    assert sorted(path.name for path in folder.iterdir()) == [
+        BLESSING_JSON,
+        DETECTIONS_JSON,
+        "eval_config.json",
+        "metrics-00000-of-00001.tfrecord",
+        METRICS_JSON,
+    ]
+
+
+def _check_tfma(folder: Path, content: dict[str, Any]) -> None:
+    import tensorflow_model_analysis as tfma
+
+    result = tfma.load_eval_result(str(folder))
+    assert result.get_metrics_for_slice() == {
+        name: {"doubleValue": value} for name, value in content["metrics"].items()
+    }
+    assert set(result.get_metric_names()) == {*content["metrics"], "AP", "AP50"}
+    for category in content["per_category"]:
+        found = result.get_metrics_for_slice(class_id=category["id"])
+        assert found == {name: {"doubleValue": category[name]} for name in ("AP", "AP50")}
+
+
+def _check_blessing(blessing: Any, model: Path) -> None:
+    from tfx.components.util import model_utils
+
+    assert model_utils.is_model_blessed(blessing)
+    assert blessing.get_string_custom_property("current_model") == str(model)
+    assert blessing.get_int_custom_property("current_model_id") == 1
+    assert [path.name for path in Path(blessing.uri).iterdir()] == ["BLESSED"]
+
+
+def test_batches_and_shards_do_not_matter(
+    tmp_path: Path, examples: Path, models: list[Path], truth: dict[str, Any]
+) -> None:
+    first, _ = evaluate(tmp_path / "1", examples, models[0])
+    other_examples = write_examples(tmp_path / "examples", truth, shards=5)
+    second, _ = evaluate(tmp_path / "2", other_examples, models[0], batch_size=3)
+    for name in (METRICS_JSON, DETECTIONS_JSON):
+        assert (first / name).read_bytes() == (second / name).read_bytes()
+
+
+def test_compared_with_the_last_blessed_model(tmp_path: Path, examples: Path, models: list[Path]) -> None:
+    """The first model is the better one: objects lie where it finds them."""
+    from tfx.dsl.input_resolution.strategies import latest_blessed_model_strategy
+
+    thresholds: dict[str, Any] = {"thresholds_improvement": json.dumps({"AP": 0.01})}
+    baseline = artifact("Model", models[1], 2)
+    better, blessed = evaluate(tmp_path / "better", examples, models[0], baseline, model_id=3, **thresholds)
+    assert read(better, BLESSING_JSON)["blessed"] is True
+    assert read(better, BLESSING_JSON)["baseline"]["AP"] < read(better, METRICS_JSON)["metrics"]["AP"]
+    assert blessed.get_string_custom_property("baseline_model") == str(models[1])
+    assert blessed.get_int_custom_property("baseline_model_id") == 2
+    baseline = artifact("Model", models[0], 3)
+    worse, refused = evaluate(tmp_path / "worse", examples, models[1], baseline, model_id=4, **thresholds)
+    verdict = read(worse, BLESSING_JSON)
+    assert verdict["blessed"] is False
+    assert "of the last blessed model: a change below +0.01" in verdict["reasons"][0]
+    assert [path.name for path in Path(refused.uri).iterdir()] == ["NOT_BLESSED"]
+    candidates = {
+        "model": [artifact("Model", models[0], 3), artifact("Model", models[1], 4)],
+        "model_blessing": [blessed, refused],
+    }
+    resolved = latest_blessed_model_strategy.LatestBlessedModelStrategy().resolve_artifacts(None, candidates)
+    assert [model.id for model in resolved["model"]] == [3]
+
+
+@pytest.mark.parametrize("by", ["uri", "id"])
+def test_never_compared_with_itself(tmp_path: Path, examples: Path, models: list[Path], by: str) -> None:
+    itself = artifact("Model", models[0], 9) if by == "uri" else artifact("Model", models[1], 1)
+    thresholds: dict[str, Any] = {"thresholds_improvement": json.dumps({"AP": 0.5})}
+    folder, blessing = evaluate(tmp_path, examples, models[0], itself, **thresholds)
+    assert read(folder, BLESSING_JSON) == {
+        "blessed": True,
+        "reasons": ["AP: no earlier blessed model to compare with"],
+        "baseline": None,
+    }
+    assert not blessing.has_custom_property("baseline_model")
+
+
+def test_an_absolute_threshold_refuses(tmp_path: Path, examples: Path, models: list[Path]) -> None:
+    folder, blessing = evaluate(tmp_path, examples, models[1], thresholds_absolute='{"AP": 0.9}')
+    assert read(folder, BLESSING_JSON)["blessed"] is False
+    assert blessing.get_int_custom_property("blessed") == 0
+
+
+def test_faults(tmp_path: Path, examples: Path, models: list[Path], truth: dict[str, Any]) -> None:
+    def fault(name: str, examples: Path, model: Path = models[0], **properties: Any) -> str:
+        with pytest.raises((CocoflowError, RuntimeError)) as caught:
+            evaluate(tmp_path / "out" / name, examples, model, **properties)
+        error = find_user_error(caught.value)
+        assert isinstance(error, CocoflowError), caught.value
+        assert not (tmp_path / "out" / name / "evaluation" / ".work").exists()
+        return str(error)
+
+    assert "no split 'test', only train, eval. Correct evaluate.split" in fault("split", examples, split="test")
+    assert "Split-train: no file of records" in fault("empty", examples, split="train")
+    broken = write_examples(tmp_path / "broken", {**truth, "images": truth["images"][:1]}, broken=b"no image")
+    assert "picture_00.png: the model cannot read the image (id 500)" in fault("broken", broken)
+    twice = write_examples(tmp_path / "twice", {**truth, "images": truth["images"][:1] * 2}, shards=1)
+    assert "ground truth of the examples: an id is there more than once: image 500" in fault("twice", twice)
+    apart = write_examples(tmp_path / "apart", {**truth, "images": truth["images"][:1] * 2})
+    assert "image 500 comes more than once" in fault("apart", apart, batch_size=1)
+    none = write_examples(tmp_path / "none", {**truth, "images": []})
+    assert "the split eval has no image" in fault("none", none)
+    assert "no SavedModel here" in fault("model", examples, tmp_path / "no model")
+    foreign = write_examples(tmp_path / "foreign", {**truth, "images": []}, shards=1)
+    for path in (foreign / "Split-eval").iterdir():
+        path.unlink()
+    (foreign / "Split-eval").rmdir()
+    write_shards(foreign, [tf.train.Example().SerializeToString()], 1)
+    assert "record without a name: the record lacks image/encoded, coco/annotations" in fault("foreign", foreign)
+    (none / DATASET_JSON).write_text("{}")
+    assert "no list `categories`" in fault("dataset", none)
+
+
+def test_the_component_checks_its_parameters() -> None:
+    from tfx import types
+    from tfx.types import standard_artifacts
+
+    from components.coco_evaluator.component import CocoEvaluator
+
+    channels = {
+        "examples": types.Channel(type=standard_artifacts.Examples),
+        "model": types.Channel(type=standard_artifacts.Model),
+    }
+    with pytest.raises(ConfigError, match="unknown metric mAP"):
+        CocoEvaluator(**channels, thresholds_improvement={"mAP": 0.1})
+    with pytest.raises(ConfigError, match="batch_size 0: give a number"):
+        CocoEvaluator(**channels, batch_size=0)
+    made = CocoEvaluator(**channels, thresholds_absolute={"AP": 0.5})
+    assert json.loads(made.exec_properties["thresholds_absolute"]) == {"AP": 0.5}
+    assert set(made.outputs) == {"evaluation", "blessing"}

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from rich.console import Console
 
 from detection.coco.packing import pack_entries
 from detection.inference import EncodedImage, SavedModelDetector
+from pipelines.prediction import predict
 from schemas import features
 from schemas.artifacts import BLESSING_JSON, DATASET_JSON, DETECTIONS_JSON, METRICS_JSON
 from schemas.errors import CocoflowError, ConfigError, find_user_error
@@ -158,6 +160,16 @@ def test_equals_pycocotools_and_can_be_read(
         "metrics-00000-of-00001.tfrecord",
         METRICS_JSON,
     ]
+
+
+def test_predict_finds_the_same(tmp_path: Path, examples: Path, models: list[Path], truth: dict[str, Any]) -> None:
+    """On the image files of the split, bit for bit."""
+    folder, _ = evaluate(tmp_path / "run", examples, models[0])
+    (tmp_path / "gt.json").write_text(json.dumps({"images": truth["images"]}))
+    out = tmp_path / "found.json"
+    model = models[0] / "Format-Serving"
+    predict(model=model, images=[truth["folder"]], ground_truth=tmp_path / "gt.json", output=out, console=Console())
+    assert out.read_bytes() == (folder / DETECTIONS_JSON).read_bytes()
 
 
 def _check_tfma(folder: Path, content: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pycocotools import mask as masks
 
 from detection.coco import CocoMetrics, evaluate
 from detection.coco.figures import FIGURES, UNDEFINED
@@ -36,6 +37,17 @@ def test_boxes_equal_pycocotools_without_categories_and_with_few_detections(seed
     metrics = evaluate(truth, detections, use_cats=False, max_dets=(1, 2, 100))
     assert_equal(metrics, pycocotools_eval(truth, detections, use_cats=False, max_dets=[1, 2, 100]))
     assert metrics.per_category == []
+
+
+@pytest.mark.parametrize(
+    ("iou_type", "file"),
+    [("bbox", "instances_val.json"), ("segm", "instances_val.json"), ("keypoints", "person_keypoints_val.json")],
+)
+def test_real_annotations_equal_pycocotools(shared_data: Path, iou_type: str, file: str) -> None:
+    path = shared_data / "coco2017_ccby" / file
+    truth = json.loads(path.read_text())
+    detections = _found_near(truth, np.random.default_rng(0))
+    assert_equal(evaluate(path, detections, iou_type), pycocotools_eval(truth, detections, iou_type))
 
 
 def test_max_dets_reach_the_figures_where_pycocotools_gives_up() -> None:
@@ -141,6 +153,29 @@ def test_oracle_cases(oracles: dict[str, dict[str, Any]]) -> None:
 
 def test_names_are_those_of_the_configuration() -> None:
     assert tuple(figure.name for figure in FIGURES["bbox"]) == MetricName.__args__  # type: ignore[attr-defined]
+
+
+def _found_near(truth: dict[str, Any], rng: np.random.Generator) -> list[dict[str, Any]]:
+    """Detections near most of the real objects; their masks are the boxes."""
+    found = []
+    for annotation in truth["annotations"][::2]:
+        x, y, width, height = (value + float(rng.normal(0, 2)) for value in annotation["bbox"])
+        width, height = max(width, 1.0), max(height, 1.0)
+        size = next(image for image in truth["images"] if image["id"] == annotation["image_id"])
+        corners = [x, y, x + width, y, x + width, y + height, x, y + height]
+        mask = masks.merge(masks.frPyObjects([corners], size["height"], size["width"]))
+        keypoints = np.array(annotation.get("keypoints", [0] * 51)) + rng.normal(0, 2, 51)
+        found.append(
+            {
+                "image_id": annotation["image_id"],
+                "category_id": annotation["category_id"],
+                "bbox": [x, y, width, height],
+                "score": float(rng.choice([0.2, 0.5, 0.7])),
+                "segmentation": {"size": mask["size"], "counts": mask["counts"].decode()},
+                "keypoints": keypoints.tolist(),
+            }
+        )
+    return found
 
 
 def _oracle_cases() -> dict[str, tuple[list[Any], list[Any]]]:

@@ -91,10 +91,10 @@ class EfficientDet(Detector):
             **batch_norm,
         )
         deepest = len(self.backbone.level_filters)
-        if not config.min_level < config.max_level or config.min_level > deepest:
+        if not (config.min_level < config.max_level and config.min_level <= deepest <= config.max_level):
             raise ConfigError(
                 f"model.overrides: levels {config.min_level} to {config.max_level} do not fit {config.backbone}: "
-                f"min_level must be below max_level and at most {deepest}."
+                f"its deepest level, {deepest}, must be one of at least two."
             )
         self.extra_levels = [
             Resample(

@@ -44,23 +44,24 @@ class PredictionNet(keras.layers.Layer):
         self._activation = activation
         self._filters = filters
         self.convs = [_separable(filters, 0.0, f"{prefix}-{number}", self.dtype_policy) for number in range(num_layers)]
+        # One flat list, level by level within each layer: Keras does not save nested ones.
         self.norms = [
-            [
-                BatchNormalization(name=f"{prefix}-{number}-bn-{level}", dtype=self.dtype_policy, **batch_norm)
-                for level in levels
-            ]
+            BatchNormalization(name=f"{prefix}-{number}-bn-{level}", dtype=self.dtype_policy, **batch_norm)
             for number in range(num_layers)
+            for level in levels
         ]
+        self._num_levels = len(levels)
         self.predict = _separable(outputs, output_bias, f"{prefix}-predict", self.dtype_policy)
 
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
         """Makes the variables; `input_shape` has one shape per level, all with the same channels."""
         shape = input_shape[0]
-        for conv, norms in zip(self.convs, self.norms, strict=True):
+        inner = (None, None, None, self._filters)
+        for conv in self.convs:
             conv.build(shape)
-            shape = (None, None, None, self._filters)
-            for norm in norms:
-                norm.build(shape)
+            shape = inner
+        for norm in self.norms:
+            norm.build(inner)
         self.predict.build(shape)
 
     def call(self, features: Sequence[tf.Tensor], training: bool = False) -> list[tf.Tensor]:
@@ -68,8 +69,8 @@ class PredictionNet(keras.layers.Layer):
         return [self._predict_level(feature, place, training) for place, feature in enumerate(features)]
 
     def _predict_level(self, feature: tf.Tensor, place: int, training: bool) -> tf.Tensor:
-        for conv, norms in zip(self.convs, self.norms, strict=True):
-            feature = activate(norms[place](conv(feature), training=training), self._activation)
+        for conv, norm in zip(self.convs, self.norms[place :: self._num_levels], strict=True):
+            feature = activate(norm(conv(feature), training=training), self._activation)
         return self.predict(feature)
 
 

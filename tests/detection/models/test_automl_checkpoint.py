@@ -1,0 +1,58 @@
+"""The original's weights in our network give the original's outputs."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from detection.models.automl_names import automl_variable_name
+from detection.models.efficientdet import EfficientDet, RawOutputs
+from detection.models.registry import build_detector
+from detection.types import ImageInfo
+
+SIDE = 128
+IMAGE_SCALE = 1.5  # original pixel = input pixel * 1.5
+
+
+@pytest.fixture(scope="module")
+def expected(oracle_dir: Path) -> dict[str, np.ndarray]:
+    with np.load(oracle_dir / "efficientdet_d0" / "outputs.npz") as arrays:
+        return dict(arrays)
+
+
+@pytest.fixture(scope="module")
+def detector(oracle_dir: Path) -> EfficientDet:
+    reader = tf.train.load_checkpoint(str(oracle_dir / "efficientdet_d0" / "name_based" / "model.ckpt"))
+    detector = build_detector(
+        "efficientdet-d0", num_classes=90, image_size=SIDE, score_threshold=0.05, pre_nms_top_k=20_000
+    )
+    for variable in detector.variables:
+        variable.assign(reader.get_tensor(automl_variable_name(variable.path) + "/ExponentialMovingAverage"))
+    assert isinstance(detector, EfficientDet)
+    return detector
+
+
+@pytest.fixture(scope="module")
+def outputs(detector: EfficientDet, expected: dict[str, np.ndarray]) -> RawOutputs:
+    return detector(tf.constant(expected["image_normalised"]))
+
+
+@pytest.mark.parametrize("level", range(3, 8))
+def test_raw_outputs(outputs: RawOutputs, expected: dict[str, np.ndarray], level: int) -> None:
+    np.testing.assert_allclose(outputs.class_logits[level - 3], expected[f"class_p{level}"], atol=1e-5)
+    np.testing.assert_allclose(outputs.box_codes[level - 3], expected[f"box_p{level}"], atol=1e-5)
+
+
+def test_detections_class_by_class(
+    detector: EfficientDet, outputs: RawOutputs, expected: dict[str, np.ndarray]
+) -> None:
+    side = SIDE * IMAGE_SCALE
+    image_info = ImageInfo(original_size=tf.fill([1, 2], side), scale=tf.fill([1, 2], 1 / IMAGE_SCALE))
+    detections = detector.detect(outputs, image_info)
+    assert detections.num.numpy() == expected["perclass_hard_num"]
+    np.testing.assert_allclose(detections.scores, expected["perclass_hard_scores"], atol=1e-5)
+    np.testing.assert_array_equal(detections.classes + 1, expected["perclass_hard_classes"])
+    # The original's boxes reach beyond the image; ours are cut.
+    cut = np.clip(expected["perclass_hard_boxes"], 0, side)
+    np.testing.assert_allclose(detections.boxes * side, cut, atol=1e-3)

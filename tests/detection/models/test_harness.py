@@ -1,0 +1,212 @@
+"""What every detector must pass: add its name to the list."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from detection.models.detector import Detector
+from detection.models.registry import build_detector
+from detection.types import Detections, ImageInfo, Labels
+
+SIDE, CLASSES, BATCH, OBJECTS, DETECTIONS = 64, 3, 4, 3, 10
+
+# Overrides make a network smaller where its depth teaches nothing new.
+DETECTORS: dict[str, dict[str, Any]] = {
+    "efficientdet-nano": {"fpn_cells": 1, "head_layers": 1, "min_level": 4},
+    "efficientdet-d0": {"fpn_cells": 1, "head_layers": 1},
+    "efficientdet-lite0": {"fpn_cells": 1, "head_layers": 1},
+}
+SLOW = {"efficientdet-d0", "efficientdet-lite0"}
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in DETECTORS])
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def _build(name: str, dtype: str | None = None) -> Detector:
+    keras.utils.set_random_seed(0)
+    return build_detector(
+        name,
+        num_classes=CLASSES,
+        image_size=SIDE,
+        overrides=DETECTORS[name],
+        max_detections=DETECTIONS,
+        dtype=dtype,
+    )
+
+
+def _images() -> tf.Tensor:
+    return tf.random.stateless_normal([BATCH, SIDE, SIDE, 3], [0, 0])
+
+
+def _labels() -> Labels:
+    random = np.random.default_rng(0)
+    corners = random.uniform(0, 32, (BATCH, OBJECTS, 2))
+    boxes = np.concatenate([corners, corners + random.uniform(12, 32, (BATCH, OBJECTS, 2))], axis=-1)
+    valid = np.array([[True] * OBJECTS, [True, False, False], [True, True, False], [False] * OBJECTS])
+    return Labels(
+        boxes=tf.constant(boxes * valid[..., None], tf.float32),
+        classes=tf.constant(random.integers(0, CLASSES, (BATCH, OBJECTS)), tf.int32),
+        valid=tf.constant(valid),
+    )
+
+
+def _image_info() -> ImageInfo:
+    return ImageInfo(original_size=tf.fill([BATCH, 2], 100.0), scale=tf.fill([BATCH, 2], 0.64))
+
+
+def _gradient_step(detector: Detector, images: tf.Tensor, labels: Labels, seed: tf.Tensor | None = None) -> Any:
+    variables = [variable.value for variable in detector.trainable_variables]
+    with tf.GradientTape() as tape:
+        terms = detector.losses(detector(images, training=True, seed=seed), labels)
+        total = tf.add_n(list(terms.values()))
+    return terms, tape.gradient(total, variables)
+
+
+def _check(detections: Detections) -> None:
+    boxes, scores, num = detections.boxes.numpy(), detections.scores.numpy(), detections.num.numpy()
+    assert boxes.shape == (BATCH, DETECTIONS, 4)
+    assert (detections.boxes.dtype, detections.scores.dtype) == (tf.float32, tf.float32)
+    assert (detections.classes.dtype, detections.num.dtype) == (tf.int32, tf.int32)
+    assert (boxes[..., :2] <= boxes[..., 2:]).all()
+    assert ((boxes >= 0) & (boxes <= 1)).all()
+    assert (np.diff(scores, axis=1) <= 0).all()
+    assert ((scores > 0).sum(axis=1) == num).all()
+    assert ((detections.classes.numpy() >= 0) & (detections.classes.numpy() < CLASSES)).all()
+
+
+def test_builds_and_answers(name: str) -> None:
+    detector = _build(name)
+    assert len({variable.path for variable in detector.variables}) == len(detector.variables)
+    count = len(detector.variables)
+    outputs = detector(_images())
+    assert {output.dtype for output in tf.nest.flatten(outputs)} == {tf.float32}
+    terms = detector.losses(outputs, _labels())
+    assert all(term.shape == () and term.dtype == tf.float32 and np.isfinite(term) for term in terms.values())
+    _check(detector.detect(outputs, _image_info()))
+    assert len(detector.variables) == count
+    paths = {variable.path for variable in detector.variables}
+    assert {variable.path for variable in detector.backbone_variables} < paths
+
+
+def test_works_with_any_batch_size_when_traced(name: str) -> None:
+    detector = _build(name)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, SIDE, SIDE, 3])])
+    def detect(images: tf.Tensor) -> Detections:
+        batch = tf.shape(images)[0]
+        return detector.detect(detector(images), ImageInfo(tf.fill([batch, 2], 100.0), tf.fill([batch, 2], 0.64)))
+
+    _check(detect(_images()))
+    assert detect(_images()[:1]).boxes.shape == (1, DETECTIONS, 4)
+
+
+def test_saves_and_loads_equal(name: str, tmp_path: Path) -> None:
+    first, second = _build(name), _build(name)
+    for number, variable in enumerate(first.variables):
+        variable.assign(variable + 0.01 * number)
+    first.save_weights(tmp_path / "model.weights.h5")
+    second.load_weights(tmp_path / "model.weights.h5")
+    for ours, theirs in zip(second.variables, first.variables, strict=True):
+        assert ours.path == theirs.path
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=ours.path)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_survives_mixed_precision(name: str, policy: str) -> None:
+    detector, reference = _build(name, dtype=policy), _build(name)
+    reference.set_weights(detector.get_weights())
+    assert {variable.dtype for variable in detector.variables} == {"float32"}
+    outputs = detector(_images())
+    assert {output.dtype for output in tf.nest.flatten(outputs)} == {tf.float32}
+    for ours, theirs in zip(tf.nest.flatten(outputs), tf.nest.flatten(reference(_images())), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=0.15)
+    terms, gradients = _gradient_step(detector, _images(), _labels())
+    assert all(term.dtype == tf.float32 and np.isfinite(term) for term in terms.values())
+    assert all(gradient.dtype == tf.float32 and np.isfinite(gradient).all() for gradient in gradients)
+
+
+def test_compiles_under_xla(name: str) -> None:
+    detector = _build(name)
+    seed = tf.constant([1, 2])
+
+    @tf.function(jit_compile=True)
+    def compiled(images: tf.Tensor, labels: Labels, info: ImageInfo) -> Any:
+        terms = detector.losses(detector(images, training=True, seed=seed), labels)
+        return terms, detector.detect(detector(images), info)
+
+    weights = detector.get_weights()
+    terms, detections = compiled(_images(), _labels(), _image_info())
+    _check(detections)
+    detector.set_weights(weights)
+    expected = detector.losses(detector(_images(), training=True, seed=seed), _labels())
+    for key, term in terms.items():
+        np.testing.assert_allclose(term, expected[key], rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_gradients_compile_under_xla(name: str) -> None:
+    detector = _build(name)
+    _, gradients = tf.function(lambda *args: _gradient_step(detector, *args), jit_compile=True)(_images(), _labels())
+    _, expected = _gradient_step(detector, _images(), _labels())
+    for ours, theirs in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-2 + 1e-2 * np.abs(theirs).max())
+
+
+def test_two_replicas_equal_one(name: str, two_replicas: tf.distribute.Strategy) -> None:
+    one = _build(name)
+    with two_replicas.scope():
+        two = _build(name)
+    two.set_weights(one.get_weights())
+    terms, gradients = _gradient_step(one, _images(), _labels())
+
+    def share(value: tf.Tensor) -> Any:
+        return two_replicas.experimental_distribute_values_from_function(
+            lambda context: tf.split(value, 2)[context.replica_id_in_sync_group]
+        )
+
+    inputs = (share(_images()), Labels(*map(share, _labels())))
+    run = tf.function(
+        lambda images, labels: two_replicas.run(lambda *args: _gradient_step(two, *args), (images, labels))
+    )
+    shares, their_gradients = run(*inputs)
+    for key, term in terms.items():
+        total = sum(float(part) for part in two_replicas.experimental_local_results(shares[key]))
+        np.testing.assert_allclose(total, term, rtol=1e-4)
+    for ours, theirs in zip(gradients, their_gradients, strict=True):
+        total = tf.add_n(two_replicas.experimental_local_results(theirs))
+        np.testing.assert_allclose(total, ours, atol=1e-3 + 1e-3 * np.abs(ours).max())
+    for ours, theirs in zip(one.non_trainable_variables, two.non_trainable_variables, strict=True):
+        np.testing.assert_allclose(theirs.numpy(), ours.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_trains_the_same_twice_and_learns(name: str, op_determinism: None) -> None:
+    detector = _build(name)
+    optimizer = keras.optimizers.Adam(5e-3)
+    optimizer.build(detector.trainable_variables)
+    start = [variable.numpy() for variable in (*detector.variables, *optimizer.variables)]
+
+    @tf.function
+    def step(number: tf.Tensor) -> tf.Tensor:
+        terms, gradients = _gradient_step(detector, _images(), _labels(), seed=tf.stack([number, 0]))
+        optimizer.apply(gradients, detector.trainable_variables)
+        return tf.add_n(list(terms.values()))
+
+    def losses() -> list[float]:
+        for variable, value in zip((*detector.variables, *optimizer.variables), start, strict=True):
+            variable.assign(value)
+        return [float(step(tf.constant(number))) for number in range(20)]
+
+    first = losses()
+    assert first == losses()
+    assert first[-1] < 0.5 * first[0]
+
+
+def test_equal_seeds_give_equal_weights(name: str) -> None:
+    for ours, theirs in zip(_build(name).get_weights(), _build(name).get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

@@ -1,0 +1,55 @@
+import pytest
+
+from detection.models.efficientdet import EfficientDet
+from detection.models.registry import build_detector, detector_names
+from schemas.errors import ConfigError
+
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"'efficientdet-d00': no such detector\. The nearest is efficientdet-d0\."):
+        build_detector("efficientdet-d00", num_classes=3)
+
+
+def test_an_unknown_override_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"model\.overrides\.fpn_cell: no such field\. The nearest is fpn_cells\."):
+        build_detector("efficientdet-nano", num_classes=3, overrides={"fpn_cell": 1})
+
+
+def test_a_value_of_the_wrong_kind_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"model\.overrides\.fpn_filters = 'many': "):
+        build_detector("efficientdet-nano", num_classes=3, overrides={"fpn_filters": "many"})
+
+
+def test_an_unknown_backbone_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"model\.overrides\.backbone = 'resnet': no such backbone\. Choose from"):
+        build_detector("efficientdet-nano", num_classes=3, overrides={"backbone": "resnet"})
+
+
+@pytest.mark.parametrize(
+    "levels", [{"min_level": 5, "max_level": 5}, {"min_level": 6, "max_level": 8}, {"max_level": 4}]
+)
+def test_levels_that_do_not_fit_are_refused(levels: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match="its deepest level, 5, must be one of at least two"):
+        build_detector("efficientdet-nano", num_classes=3, overrides=levels)
+
+
+def test_overrides_act() -> None:
+    detector = build_detector(
+        "efficientdet-nano",
+        num_classes=3,
+        image_size=96,
+        overrides={"fpn_filters": 16, "pixel_mean": [1, 2, 3]},
+        score_threshold=0.25,
+        max_detections=7,
+    )
+    assert isinstance(detector, EfficientDet)
+    assert detector.image_size == (96, 96)
+    assert detector.pixel_mean == (1.0, 2.0, 3.0)
+    assert detector.fpn.cells[-1].variables[-1].shape == (16,)
+    assert detector.postprocess.score_threshold == 0.25
+    assert detector.postprocess.max_detections == 7
+
+
+def test_names_are_unique() -> None:
+    assert len(set(detector_names())) == len(detector_names())
+    assert "efficientdet-d7x" in detector_names()

@@ -13,6 +13,7 @@ from detection.data.fit import fit_to_input
 from detection.models.detector import Detector
 from detection.types import Detections, ImageInfo
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON
+from schemas.serving import BOXES, CLASSES, COUNT, ENCODED_SIGNATURE, IMAGES, PIXEL_SIGNATURE, SCORES
 
 
 class ServingModule(tf.Module):
@@ -30,19 +31,19 @@ class ServingModule(tf.Module):
         # Tracks the variables alone: Keras' own saving would trace every layer.
         self.weights = [variable.value for variable in detector.variables]
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="images")])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name=IMAGES)], autograph=False)
     def serve_encoded(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         """Signature `serving_default`: encoded images of any size."""
         inputs, info = self._fit_each(images, lambda encoded: self._fit(decode_rgb(encoded)))
         return self._answer(self.detect(inputs, info))
 
-    @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8, name="images")])
+    @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8, name=IMAGES)], autograph=False)
     def serve_images(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         """Signature `serving_images`: a uint8 batch [B, H, W, 3], RGB."""
         inputs, info = self._fit_each(images, self._fit)
         return self._answer(self.detect(inputs, info))
 
-    @tf.function
+    @tf.function(autograph=False)
     def detect(self, inputs: tf.Tensor, info: ImageInfo) -> Detections:
         """Network input to detections: the part of static shapes that compiles under XLA."""
         return self._detector.detect(self._detector(inputs, training=False), info)
@@ -58,10 +59,10 @@ class ServingModule(tf.Module):
 
     def _answer(self, detections: Detections) -> dict[str, tf.Tensor]:
         return {
-            "detection_boxes": detections.boxes,
-            "detection_scores": detections.scores,
-            "detection_classes": tf.gather(self._category_ids, detections.classes),
-            "num_detections": detections.num,
+            BOXES: detections.boxes,
+            SCORES: detections.scores,
+            CLASSES: tf.gather(self._category_ids, detections.classes),
+            COUNT: detections.num,
         }
 
 
@@ -80,7 +81,7 @@ def export_saved_model(
         config_yaml: the run's configuration.
     """
     module = ServingModule(detector, [category["id"] for category in categories])
-    signatures = {"serving_default": module.serve_encoded, "serving_images": module.serve_images}
+    signatures = {ENCODED_SIGNATURE: module.serve_encoded, PIXEL_SIGNATURE: module.serve_images}
     tf.saved_model.save(module, str(folder), signatures=signatures)
     write_text(folder / EXTRA_FILES / CONFIG_YAML, config_yaml)
     write_text(folder / EXTRA_FILES / LABELS_JSON, json.dumps(list(categories), indent=2) + "\n")

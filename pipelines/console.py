@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+import absl.logging
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
@@ -151,6 +152,8 @@ def _descriptors_to(log: int) -> Iterator[IO[str]]:
 
 @contextlib.contextmanager
 def _root_handlers(handlers: list[logging.Handler]) -> Iterator[None]:
+    # absl, through which TFX logs, puts its own verbosity back at times unless it is told.
+    absl.logging.set_verbosity(absl.logging.INFO)
     root = logging.getLogger()
     before, level = root.handlers, root.level
     root.handlers = list(handlers)

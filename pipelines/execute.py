@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING
 
 from detection.atomic_files import write_json, write_text
 from pipelines.console import quiet_run
+from pipelines.data_files import files_of
 from pipelines.layout import RunLayout
 from schemas.config import Config
 from schemas.config_io import to_yaml
-from schemas.errors import ConfigError, find_user_error
+from schemas.errors import find_user_error
 
 if TYPE_CHECKING:
     from pipelines.results import RunResults
@@ -24,9 +25,10 @@ def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunRe
     Raises:
         CocoflowError: a component refused its input, or the folder cannot be written.
         ConfigError: no data set is named.
+        DataError: it is not there, or not recognised.
     """
-    if config.data.root is None and not config.data.splits:
-        raise ConfigError("no data set: give --data DIR, or data.root or data.splits in the configuration.")
+    # What cannot be is said before TFX is imported.
+    files_of(config.data)
     layout = RunLayout(config)
     write_text(layout.config, to_yaml(config))
     # What an earlier run said must not be taken for this one's answer.

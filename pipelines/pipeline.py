@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
-from components.coco_evaluator.component import CocoEvaluator
-from tfx.components import ExampleValidator, ImportSchemaGen, StatisticsGen
+from tfx.components import ExampleValidator, StatisticsGen
+from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.dsl.components.base.base_node import BaseNode
 from tfx.orchestration import metadata
 from tfx.orchestration.pipeline import Pipeline
 
 import schemas
+from components.coco_evaluator.component import CocoEvaluator
 from components.coco_example_gen.component import CocoExampleGen
 from components.detection_trainer.component import DetectionTrainer
 from components.saved_model_pusher.component import SavedModelPusher
@@ -67,8 +68,8 @@ def _nodes(config: Config, layout: RunLayout) -> list[BaseNode]:
         baseline_model=baseline.outputs["model"],
         split=evaluation.split,
         batch_size=evaluation.batch_size,
-        thresholds_absolute=dict(evaluation.thresholds.absolute),
-        thresholds_improvement=dict(evaluation.thresholds.improvement),
+        thresholds_absolute={str(k): v for k, v in evaluation.thresholds.absolute.items()},
+        thresholds_improvement={str(k): v for k, v in evaluation.thresholds.improvement.items()},
     )
     pusher = SavedModelPusher(
         model=model, model_blessing=evaluator.outputs["blessing"], push_directory=str(layout.push_directory)

@@ -13,7 +13,8 @@ from detection.coco.columns import by_id, identifiers, refuse_unless
 from detection.coco.json_files import read_json
 from detection.coco.results import write_results
 from detection.data.image_files import ImageFileError, read_image
-from detection.inference import EncodedImage, SavedModelDetector
+from detection.inference import EncodedImage, Rows, SavedModelDetector
+from pipelines.picture import MAX_PICTURES, Found, write_sheet
 from schemas.errors import ConfigError, DataError
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
@@ -32,6 +33,7 @@ def predict(
     images: Sequence[str | Path],
     output: str | Path,
     ground_truth: str | Path | None = None,
+    picture: str | Path | None = None,
     batch_size: int = 8,
     console: Console,
 ) -> list[Path]:
@@ -44,6 +46,7 @@ def predict(
         ground_truth: COCO file whose `file_name` entries give the ids; files that it
             does not list are left out.  None: ids are 1, 2, ... by sorted path, and
             the list is written to `<output stem>_images.json`.
+        picture: PNG file to draw the first images with their detections into.
         batch_size: images a call.
         console: for progress and notes.
 
@@ -60,10 +63,14 @@ def predict(
     paths = find_images(images)
     named = _numbered(paths) if ground_truth is None else _as_listed(paths, ground_truth, console)
     detector = SavedModelDetector(folder=model, batch_size=batch_size)
-    found, entries = [], []
+    found: list[Rows] = []
+    shown: list[Found] = []
+    entries = []
     for batch in _with_progress(named, batch_size, console):
         loaded = [_load(image) for image in batch]
-        found += detector.detect(loaded)
+        rows = detector.detect(loaded)
+        found += rows
+        shown = [*shown, *map(Found, loaded, rows)][:MAX_PICTURES]
         entries += [
             {"id": image.image_id, "file_name": image.name, "height": image.height, "width": image.width}
             for image in loaded
@@ -73,6 +80,9 @@ def predict(
         written.append(written[0].with_name(f"{written[0].stem}_images.json"))
         write_json(written[1], {"images": entries})
     write_results(output, np.concatenate(found))
+    if picture is not None:
+        write_sheet(picture, shown, model=model)
+        written.append(Path(picture))
     return written
 
 

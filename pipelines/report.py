@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from detection.coco.report import figures_table
+from pipelines.data_files import files_of
 from schemas.artifacts import LOGS
 from schemas.config import Config
 
@@ -26,9 +27,9 @@ def print_results(results: "RunResults", config: Config, console: Console) -> No
     line("Pushed:", results.pushed or "no, only blessed models are pushed")
     line("TensorBoard:", f"tensorboard --logdir {shlex.quote(str(results.model_run / LOGS))}")
     if results.pushed:
-        images = config.data.root or next(iter(config.data.splits.values())).images
+        images = files_of(config.data)[config.evaluate.split].images
         line(
             "Try it:",
             f"python pipeline_runner.py predict --model {shlex.quote(results.pushed)} "
-            f"--images {shlex.quote(images)} --output detections.json",
+            f"--images {shlex.quote(images)} --output detections.json --draw detections.png",
         )

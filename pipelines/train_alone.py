@@ -5,10 +5,11 @@ import shutil
 from pathlib import Path
 
 from detection.atomic_files import new_directory
-from detection.coco.layouts import SplitFiles, find_splits, given_splits
+from detection.coco.layouts import SplitFiles
 from pipelines.console import quiet_run
+from pipelines.data_files import files_of
 from schemas.artifacts import DATASET_JSON, SAVED_MODEL, TRAIN_SPLIT, split_dir
-from schemas.config import Config, DataConfig
+from schemas.config import Config
 from schemas.errors import ConfigError
 
 
@@ -28,7 +29,10 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
         DataError: the data cannot be used.
     """
     folder = Path(output)
-    splits = _train_split(config.data)
+    splits = files_of(config.data)
+    if TRAIN_SPLIT not in splits:
+        raise ConfigError(f"the data set has no split {TRAIN_SPLIT!r}, only {', '.join(sorted(splits))}.")
+    splits = {TRAIN_SPLIT: splits[TRAIN_SPLIT]}
     with quiet_run(folder / "run.log", verbose=verbose):
         from detection.training.train import train
 
@@ -42,23 +46,9 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
     return folder / SAVED_MODEL
 
 
-def _train_split(data: DataConfig) -> dict[str, SplitFiles]:
-    if data.root is not None:
-        found = find_splits(data.root, eval_fraction=data.eval_fraction)
-    elif data.splits:
-        given = {name: (split.annotations, split.images) for name, split in data.splits.items()}
-        found = given_splits(given, eval_fraction=data.eval_fraction)
-    else:
-        raise ConfigError("no data set: give --data DIR, or data.root or data.splits in the configuration.")
-    if TRAIN_SPLIT not in found:
-        raise ConfigError(f"the data set has no split {TRAIN_SPLIT!r}, only {', '.join(sorted(found))}.")
-    return {TRAIN_SPLIT: found[TRAIN_SPLIT]}
-
-
 def _examples(splits: dict[str, SplitFiles], folder: Path, *, drop: bool) -> Path:
     """Records of the data as it is now: those of an earlier call where nothing has changed."""
     from components.coco_example_gen.conversion import convert
-
     from components.coco_example_gen.fingerprint import fingerprint
 
     current = folder / f"{fingerprint(splits.values())[:16]}-{'drop' if drop else 'whole'}"

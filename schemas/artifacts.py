@@ -21,6 +21,9 @@ METRICS_JSON = "metrics.json"
 DETECTIONS_JSON = "detections.json"
 BLESSING_JSON = "blessing.json"  # {"blessed", "reasons"}
 
+# PushedModel artifact.
+POINTER_JSON = "pushed.json"  # {"destination", "version", "model"} in the PushedModel artifact
+
 # The folder of one run.
 SUMMARY_JSON = "summary.json"
 

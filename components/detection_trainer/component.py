@@ -39,9 +39,7 @@ class DetectionTrainer(base_component.BaseComponent):
     SPEC_CLASS = DetectionTrainerSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
 
-    def __init__(
-        self, *, examples: types.BaseChannel, config: Config, run_root: str, split: str = TRAIN_SPLIT
-    ) -> None:
+    def __init__(self, *, examples: types.BaseChannel, config: Config, run_root: str, split: str = TRAIN_SPLIT) -> None:
         """Wires the component.
 
         Args:

@@ -12,9 +12,9 @@ from tfx.utils import path_utils
 
 from components.saved_model_pusher.publish import publish
 from detection.atomic_files import write_json
+from schemas.artifacts import POINTER_JSON
 
 PUSH_DIRECTORY_KEY = "push_directory"
-POINTER_JSON = "pushed.json"  # {"destination", "version", "model"} in the PushedModel artifact
 
 # Custom properties of the PushedModel artifact, named as TFX's own Pusher names them.
 PUSHED_PROPERTY = "pushed"  # int: 1 or 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from detection.coco.json_files import read_json
 from schemas.errors import DataError
 
 Entry = dict[str, Any]
@@ -111,30 +112,10 @@ def scan_file_names(path: str | Path) -> Iterator[str]:
 
 
 def _read_tree(path: str) -> Entry:
-    try:
-        tree = json.loads(Path(path).read_bytes())
-    except OSError as error:
-        raise DataError(f"{path}: cannot read the annotation file: {error.strerror}. {_what_is_there(path)}") from None
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{path}: not JSON: {error.msg} at line {error.lineno}, column {error.colno}. "
-            "The file may be cut off or edited by hand; write or copy it again."
-        ) from None
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"{path}: not a JSON text file ({error}). Check that it is the annotation file.") from None
+    tree = read_json(path)
     if not isinstance(tree, dict):
         raise DataError(f"{path}: not a COCO file: expected an object with `images`, not a {type(tree).__name__}.")
     return tree
-
-
-def _what_is_there(path: str) -> str:
-    folder = Path(path).parent
-    if not folder.is_dir():
-        return f"The folder {folder} does not exist either; check the path."
-    names = sorted(file.name for file in folder.glob("*.json"))
-    if not names:
-        return f"There is no JSON file in {folder}; check the path."
-    return f"JSON files in {folder}: {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}."
 
 
 def _identified(tree: Entry, key: str, path: str) -> list[Entry]:

@@ -16,6 +16,21 @@ def read_json(path: str | Path) -> Any:
     try:
         return json.loads(Path(path).read_bytes())
     except OSError as error:
-        raise DataError(f"{path}: cannot read the file: {error.strerror}. Check the path.") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON: {error}. The file may be cut off; write or copy it again.") from None
+        raise DataError(f"{path}: cannot read the file: {error.strerror}. {_what_is_there(Path(path))}") from None
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{path}: not JSON: {error.msg} at line {error.lineno}, column {error.colno}. "
+            "The file may be cut off or edited by hand; write or copy it again."
+        ) from None
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise DataError(f"{path}: not a JSON text file ({error}). Check that it is the file you mean.") from None
+
+
+def _what_is_there(path: Path) -> str:
+    folder = path.parent
+    if not folder.is_dir():
+        return f"The folder {folder} does not exist either; check the path."
+    names = sorted(file.name for file in folder.glob("*.json"))
+    if not names:
+        return f"There is no JSON file in {folder}; check the path."
+    return f"JSON files in {folder}: {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}."

@@ -80,9 +80,10 @@ def make_train_loop(
     strategy: tf.distribute.Strategy, train_step: Callable[[Batch], Metrics], *, jit_compile: bool
 ) -> Callable[[tf.data.Iterator, tf.Tensor], Metrics]:
     """Compiles several steps into one call; the metrics are the last step's."""
-    compiled = tf.function(train_step, jit_compile=jit_compile)
+    # There is no Python control flow on tensors in a step; converting it costs seconds.
+    compiled = tf.function(train_step, jit_compile=jit_compile, autograph=False)
 
-    @tf.function
+    @tf.function(autograph=False)
     def one_step(batch: Batch) -> Metrics:
         # All replicas return the same global figures.
         return tf.nest.map_structure(

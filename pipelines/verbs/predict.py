@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file that gives the image ids")
     parser.add_argument("--output", metavar="FILE.json", required=True, help="COCO results file to write")
+    parser.add_argument("--draw", metavar="FILE.png", help="also draw the first images with their detections")
     parser.add_argument("--batch-size", metavar="N", type=int, default=8, help="images a call; default: 8")
 
 
@@ -40,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
         images=args.images,
         ground_truth=args.ground_truth,
         output=args.output,
+        picture=args.draw,
         batch_size=args.batch_size,
         console=Console(file=sys.stderr),
     )

@@ -1,0 +1,22 @@
+"""From the configuration to the files of the data set."""
+
+from detection.coco.layouts import SplitFiles, find_splits, given_splits
+from schemas.config import DataConfig
+from schemas.errors import ConfigError
+
+
+def files_of(data: DataConfig) -> dict[str, SplitFiles]:
+    """The files of each split that `data` names.
+
+    Raises:
+        ConfigError: neither `data.root` nor `data.splits`, or both.
+        DataError: the files are not there, or not recognised.
+    """
+    if data.root is not None and data.splits:
+        raise ConfigError("data.root and data.splits both name a data set. Take one of them away.")
+    if data.root is not None:
+        return find_splits(data.root, eval_fraction=data.eval_fraction)
+    if data.splits:
+        given = {name: (split.annotations, split.images) for name, split in data.splits.items()}
+        return given_splits(given, eval_fraction=data.eval_fraction)
+    raise ConfigError("no data set: give --data DIR, or data.root or data.splits in the configuration.")

@@ -1,0 +1,70 @@
+"""A sheet of pictures with what a model found on them."""
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from detection.atomic_files import write_bytes
+from detection.data.decode_image import decode_rgb
+from detection.drawing import contact_sheet, draw_detections
+from detection.inference import EncodedImage, Rows
+from schemas.artifacts import EXTRA_FILES, LABELS_JSON
+
+MAX_PICTURES = 12
+_MIN_SCORE = 0.4
+_SIDE = 384  # pixels that the longer side of each picture is drawn at
+
+
+class Found(NamedTuple):
+    """One image and its detections, rows [n, 7] as `detection.inference` gives them."""
+
+    image: EncodedImage
+    rows: Rows
+
+
+def write_sheet(path: str | Path, found: Sequence[Found], *, model: str | Path) -> None:
+    """Draws the first pictures with their better detections into one PNG file.
+
+    Args:
+        path: to write.
+        found: images with their detections; those beyond `MAX_PICTURES` are left out.
+        model: SavedModel folder; it names the categories where it is one of ours.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    names = _category_names(Path(model))
+    pictures = [_draw(one, names) for one in found[:MAX_PICTURES]]
+    sheet = Image.fromarray(contact_sheet(pictures, columns=min(4, len(pictures))))
+    write_bytes(path, _png(sheet))
+
+
+def _draw(found: Found, names: dict[int, str]) -> np.ndarray:
+    categories = found.rows[:, 6].astype(int).tolist()
+    return draw_detections(
+        decode_rgb(found.image.encoded).numpy(),
+        found.rows[:, 1:5],
+        [names.get(category, str(category)) for category in categories],
+        found.rows[:, 5].tolist(),
+        category_ids=categories,
+        min_score=_MIN_SCORE,
+        scale=_SIDE / max(found.image.height, found.image.width),
+    )
+
+
+def _category_names(model: Path) -> dict[int, str]:
+    path = model / EXTRA_FILES / LABELS_JSON
+    if not path.is_file():
+        return {}
+    return {category["id"]: category["name"] for category in json.loads(path.read_text(encoding="utf-8"))}
+
+
+def _png(image: Image.Image) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "PNG", optimize=True)
+    return file.getvalue()

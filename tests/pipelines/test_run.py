@@ -1,0 +1,205 @@
+"""`run` from end to end, in this process: TFX takes half a minute to import, once."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline_runner
+from pipelines.demo_data import make_demo_data
+from schemas.artifacts import CONFIG_YAML, DETECTIONS_JSON, METRICS_JSON, SUMMARY_JSON
+from schemas.config_io import load_config
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e]
+
+FEW_STEPS = (
+    "model.name=efficientdet-nano",
+    "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1}",
+    "train.steps=3",
+    "train.batch_size=4",
+    "evaluate.thresholds.absolute={AP: 0.0}",
+)
+
+
+def _run(root: Path, data: Path, *flags: str, settings: tuple[str, ...] = ()) -> int:
+    assignments = [part for key in (*FEW_STEPS, f"run.root={root}", *settings) for part in ("--set", key)]
+    return pipeline_runner.main(["run", "--data", str(data), *assignments, *flags])
+
+
+def _summary(root: Path) -> dict[str, Any]:
+    return dict(json.loads((root / SUMMARY_JSON).read_text()))
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("digits") / "data"
+    make_demo_data(folder, train_images=12, eval_images=6)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
+    root = tmp_path_factory.mktemp("first") / "run"
+    assert _run(root, digits) == 0
+    return root
+
+
+def test_a_run_leaves_what_the_contract_says(first_run: Path) -> None:
+    summary = _summary(first_run)
+    assert set(summary) == {"metrics", "blessed", "reasons", "pushed_path", "seconds"}
+    assert list(summary["metrics"]) == [
+        "AP",
+        "AP50",
+        "AP75",
+        "APs",
+        "APm",
+        "APl",
+        "AR1",
+        "AR10",
+        "AR100",
+        "ARs",
+        "ARm",
+        "ARl",
+    ]
+    assert summary["blessed"] is True
+    assert {"CocoExampleGen", "DetectionTrainer", "CocoEvaluator", "SavedModelPusher"} <= set(summary["seconds"])
+    assert Path(summary["pushed_path"], "saved_model.pb").is_file()
+    assert Path(summary["pushed_path"]).parent == first_run / "serving"
+    (model_config,) = first_run.glob(f"artifacts/DetectionTrainer/model/*/{CONFIG_YAML}")
+    assert load_config(model_config).run.root == str(first_run)
+    assert not list((first_run / "training").iterdir())
+
+
+def test_the_same_run_again_reuses_everything(first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    before = _summary(first_run)
+    pushed = sorted((first_run / "serving").iterdir())
+    assert _run(first_run, digits) == 0
+    assert _summary(first_run) | {"seconds": None} == before | {"seconds": None}
+    assert sorted((first_run / "serving").iterdir()) == pushed
+    shown = capfd.readouterr().err
+    for node in ("CocoExampleGen", "StatisticsGen", "DetectionTrainer", "CocoEvaluator", "SavedModelPusher"):
+        assert f"{node} reused" in shown
+
+
+def test_another_threshold_judges_the_same_model_anew(first_run: Path, digits: Path, tmp_path: Path) -> None:
+    root = tmp_path / "copy"
+    shutil.copytree(first_run, root)
+    assert _run(root, digits, settings=("evaluate.thresholds.absolute={AP: 0.99}",)) == 0
+    summary = _summary(root)
+    assert summary["blessed"] is False
+    assert summary["pushed_path"] is None
+    assert "0.99" in summary["reasons"][0]
+
+
+def test_prediction_with_the_pushed_model_equals_the_evaluation(first_run: Path, digits: Path, tmp_path: Path) -> None:
+    truth = digits / "annotations" / "instances_val.json"
+    found = tmp_path / "found.json"
+    model = _summary(first_run)["pushed_path"]
+    flags = ["--model", model, "--images", str(digits / "val"), "--ground-truth", str(truth), "--output", str(found)]
+    assert pipeline_runner.main(["predict", *flags]) == 0
+    (evaluated,) = first_run.glob(f"artifacts/CocoEvaluator/evaluation/*/{DETECTIONS_JSON}")
+    assert json.loads(found.read_text()) == json.loads(evaluated.read_text())
+    metrics = tmp_path / METRICS_JSON
+    flags = ["--ground-truth", str(truth), "--detections", str(found), "--output", str(metrics)]
+    assert pipeline_runner.main(["evaluate", *flags]) == 0
+    assert json.loads(metrics.read_text())["stats"] == pytest.approx(
+        list(_summary(first_run)["metrics"].values()), abs=1e-12
+    )
+
+
+def test_beam_runs_the_same_pipeline(tmp_path: Path, first_run: Path, digits: Path) -> None:
+    assert _run(tmp_path / "run", digits, "--runner", "beam") == 0
+    assert _summary(tmp_path / "run")["metrics"] == _summary(first_run)["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("data", "images", "settings"),
+    [("raccoon", 40, ()), ("coco2017_ccby", 25, ()), ("dali_masks", 11, ("data.on_fault=drop",))],
+)
+def test_real_photographs(data: str, images: int, settings: tuple[str, ...], shared_data: Path, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    assert _run(root, shared_data / data, settings=settings) == 0
+    (evaluated,) = root.glob(f"artifacts/CocoEvaluator/evaluation/*/{DETECTIONS_JSON}")
+    assert len({detection["image_id"] for detection in json.loads(evaluated.read_text())}) == images
+
+
+def _edit(data: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    path = data / "annotations" / "instances_train.json"
+    tree = json.loads(path.read_text())
+    change(tree)
+    path.write_text(json.dumps(tree))
+
+
+def _outside(data: Path) -> None:
+    _edit(data, lambda tree: tree["annotations"][3].update(id=777, bbox=[100.0, 100.0, 60.0, 10.0]))
+
+
+def _unknown_category(data: Path) -> None:
+    _edit(data, lambda tree: tree["annotations"][3].update(id=778, category_id=99))
+
+
+def _cut_image(data: Path) -> None:
+    path = min((data / "train").iterdir())
+    path.write_bytes(path.read_bytes()[:300])
+
+
+def _cut_json(data: Path) -> None:
+    path = data / "annotations" / "instances_train.json"
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "parts"),
+    [
+        (lambda data: (data / "annotations" / "instances_train.json").unlink(), ["annotations"]),
+        (_cut_json, ["instances_train.json", "not JSON", "column"]),
+        (lambda data: min((data / "train").iterdir()).unlink(), ["does not exist", "image 1"]),
+        (_cut_image, ["image 1", "data.on_fault=drop"]),
+        (_outside, ["777", "outside"]),
+        (_unknown_category, ["778", "99"]),
+    ],
+    ids=["no annotations", "cut JSON", "no image", "cut image", "box outside", "unknown category"],
+)
+def test_bad_data_is_one_message_and_leaves_nothing(
+    spoil: Callable[[Path], object], parts: list[str], digits: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, root = tmp_path / "data", tmp_path / "run"
+    shutil.copytree(digits, data)
+    spoil(data)
+    assert _run(root, data) == 1
+    captured = capfd.readouterr()
+    message = captured.err[captured.err.index("error: ") :]
+    assert "Traceback" not in captured.err
+    for part in parts:
+        assert part in message
+    assert not (root / SUMMARY_JSON).exists()
+    assert not list(root.glob("artifacts/CocoExampleGen/examples/*/*"))
+
+
+def test_repaired_data_is_read_anew_after_a_failure(
+    digits: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, root = tmp_path / "data", tmp_path / "run"
+    shutil.copytree(digits, data)
+    _cut_image(data)
+    assert _run(root, data, "--runner", "beam") == 1
+    assert "data.on_fault=drop" in capfd.readouterr().err
+    shutil.rmtree(data)
+    shutil.copytree(digits, data)
+    assert _run(root, data) == 0
+    assert _summary(root)["blessed"] is True
+
+
+@pytest.mark.parametrize("key", ["run.root", "push.directory"])
+def test_a_folder_that_cannot_be_written_is_named(
+    key: str, digits: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    settings = (f"{key}={tmp_path / 'file' / 'below'}",)
+    assert _run(tmp_path / "run", digits, settings=settings) == 1
+    error = capfd.readouterr().err
+    assert "Traceback" not in error
+    assert str(tmp_path / "file") in error

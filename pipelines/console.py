@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from detection.training.progress import PROGRESS_ATTRIBUTE, TrainingProgress
+from schemas.errors import DataError
 
 _NODE_EVENT = re.compile(r"(?:Component|node) (\S+) is (running|finished)\.")
 _CACHED_EVENT = re.compile(r"A cached execution \d+ is used\.")
@@ -35,7 +36,7 @@ class RunDisplay(logging.Handler):
 
     def __init__(self, console: Console) -> None:
         super().__init__(logging.INFO)
-        self._console = console
+        self.console = console
         self._progress = Progress(
             SpinnerColumn(finished_text="[green]✓[/]"),
             TextColumn("{task.description}"),
@@ -52,7 +53,7 @@ class RunDisplay(logging.Handler):
     @contextlib.contextmanager
     def live(self) -> Iterator[None]:
         """Draws while the block runs."""
-        with self._progress if self._console.is_terminal else contextlib.nullcontext():
+        with self._progress if self.console.is_terminal else contextlib.nullcontext():
             yield
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -76,7 +77,7 @@ class RunDisplay(logging.Handler):
 
     def _start(self, node: str) -> None:
         self._started[node] = time.monotonic()
-        if self._console.is_terminal:
+        if self.console.is_terminal:
             self._bar(node)
         else:
             self._print(f"{node} ...")
@@ -84,13 +85,13 @@ class RunDisplay(logging.Handler):
     def _finish(self, node: str) -> None:
         seconds = time.monotonic() - self._started.pop(node, time.monotonic())
         note = "reused" if node in self._cached else "done"
-        if self._console.is_terminal:
+        if self.console.is_terminal:
             self._progress.update(self._bar(node), total=1, completed=1, note=note)
         else:
             self._print(f"{node} {note}, {seconds:.1f} s")
 
     def _draw_training(self, training: TrainingProgress, message: str) -> None:
-        if self._console.is_terminal:
+        if self.console.is_terminal:
             node = (self._running() or ["training"])[0]
             note = message.partition("  ")[2]
             self._progress.update(self._bar(node), total=training.total_steps, completed=training.step, note=note)
@@ -104,30 +105,45 @@ class RunDisplay(logging.Handler):
         return self._tasks[node]
 
     def _print(self, message: str, style: str | None = None) -> None:
-        self._console.print(message, style=style, highlight=False, markup=False)
+        self.console.print(message, style=style, highlight=False, markup=False)
 
 
 @contextlib.contextmanager
-def quiet_run(log_file: Path, *, verbose: bool) -> Iterator[None]:
-    """Sends everything the libraries say to `log_file`, and draws the run on the terminal's stderr.
+def quiet_run(log_file: Path | None, *, verbose: bool) -> Iterator[Console]:
+    """Keeps everything the libraries say off the terminal, and draws the run on its stderr.
 
     Args:
-        log_file: appended to.
+        log_file: appended to; None throws the libraries' words away.
         verbose: let the flood go to the terminal instead, with no display over it.
+
+    Yields:
+        The terminal, for what else is to be drawn.
+
+    Raises:
+        DataError: the log file cannot be written.
     """
     if verbose:
         logging.basicConfig(level=logging.INFO, force=True)
-        yield
+        yield Console(stderr=True)
         return
-    log_file.parent.mkdir(parents=True, exist_ok=True)
-    with log_file.open("a", encoding="utf-8") as log, _descriptors_to(log.fileno()) as terminal:
+    with _open_log(log_file) as log, _descriptors_to(log.fileno()) as terminal:
         display = RunDisplay(Console(file=terminal))
         written = logging.StreamHandler(log)
         written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         # Notebooks and test runners put objects of their own in place of the descriptors.
         redirected = contextlib.redirect_stdout(log), contextlib.redirect_stderr(log)
         with redirected[0], redirected[1], _root_handlers([written, display]), display.live():
-            yield
+            yield display.console
+
+
+def _open_log(path: Path | None) -> IO[str]:
+    try:
+        if path is None:
+            return open(os.devnull, "a", encoding="utf-8")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a", encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{path}: cannot write the log: {error.strerror}. Name another folder.") from error
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from detection.inference import EncodedImage, Rows
 from schemas.artifacts import EXTRA_FILES, LABELS_JSON
 
 MAX_PICTURES = 12
-_MIN_SCORE = 0.4
+_MIN_SCORE = 0.3
 _SIDE = 384  # pixels that the longer side of each picture is drawn at
 
 

@@ -4,9 +4,18 @@ Files and `--set` assignments are read by `schemas.config_io`.  Code below the
 program never sees a section it does not need: classes take keyword arguments.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 MetricName = Literal["AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl"]
 Probability = Field(ge=0.0, le=1.0)
@@ -85,7 +94,7 @@ class ScheduleConfig(Section):
     reference_batch_size: PositiveInt | None = Field(
         64, description="peak and warm-up start scale with batch_size / this; none: they do not scale"
     )
-    warmup_steps: NonNegativeInt = 0
+    warmup_steps: NonNegativeInt | None = Field(None, description="none: a tenth of train.steps")
     warmup_learning_rate: NonNegativeFloat = Field(0.008, description="at step 0, scales like the peak")
 
 
@@ -112,6 +121,12 @@ class AugmentConfig(Section):
     scale_min: PositiveFloat = Field(0.1, description="scale jitter, relative to fitting the input")
     scale_max: PositiveFloat = 2.0
 
+    @model_validator(mode="after")
+    def _range_is_one(self) -> Self:
+        if self.scale_min > self.scale_max:
+            raise ValueError(f"scale_min = {self.scale_min} is above scale_max = {self.scale_max}")
+        return self
+
 
 class TrainConfig(Section):
     """The training run."""
@@ -133,6 +148,18 @@ class TrainConfig(Section):
     ema: EmaConfig = EmaConfig()
     clip: ClipConfig = ClipConfig()
     augment: AugmentConfig = AugmentConfig()
+
+    @property
+    def warmup_steps(self) -> int:
+        """Steps of warm-up, said or derived."""
+        said = self.schedule.warmup_steps
+        return self.steps // 10 if said is None else said
+
+    @model_validator(mode="after")
+    def _warmup_ends(self) -> Self:
+        if self.warmup_steps >= self.steps:
+            raise ValueError(f"schedule.warmup_steps = {self.warmup_steps} leaves nothing of steps = {self.steps}")
+        return self
 
 
 class ThresholdsConfig(Section):

@@ -93,6 +93,8 @@ def _explain(item: Any, where: str) -> str:
         return f"{where}: unknown key {key}. The nearest known key is {_nearest_key(key)}."
     if item["type"] == "missing":
         return f"{where}: {key} is missing."
+    if item["type"] == "value_error":  # two keys that contradict each other
+        return f"{where}: {key}: {item['ctx']['error']}."
     return f"{where}: {key} = {item['input']!r}: {item['msg']}."
 
 

@@ -21,7 +21,7 @@ from detection.training.precision import dtype_policy
 from detection.training.state import TrainState, variables_by_path
 from detection.training.step import Metrics, make_train_loop, make_train_step
 from detection.training.strategy import on_cpu
-from schemas.config import Config, ModelConfig, ScheduleConfig, TrainConfig
+from schemas.config import Config, ModelConfig, TrainConfig
 from schemas.errors import ConfigError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
@@ -59,7 +59,7 @@ def state_from_config(config: Config, *, num_classes: int, strategy: tf.distribu
         trainable = trainable_variables(model, settings.freeze)
         optimizer = make_optimizer(
             settings.optimizer.name,
-            learning_rate=_schedule(settings.schedule, settings.steps, settings.batch_size),
+            learning_rate=_schedule(settings),
             momentum=settings.optimizer.momentum,
             nesterov=settings.optimizer.nesterov,
             weight_decay=settings.optimizer.weight_decay,
@@ -77,19 +77,17 @@ def _average(model: Detector, settings: TrainConfig) -> ExponentialMovingAverage
     return ExponentialMovingAverage(variables_by_path(followed), decay=settings.ema.decay, dynamic=settings.ema.dynamic)
 
 
-def _schedule(schedule: ScheduleConfig, steps: int, batch_size: int) -> Callable[[tf.Tensor], tf.Tensor]:
-    factor = batch_size / schedule.reference_batch_size if schedule.reference_batch_size else 1.0
-    peak = schedule.learning_rate * factor
-    start = schedule.warmup_learning_rate * factor
+def _schedule(settings: TrainConfig) -> Callable[[tf.Tensor], tf.Tensor]:
+    schedule = settings.schedule
+    factor = settings.batch_size / schedule.reference_batch_size if schedule.reference_batch_size else 1.0
+    rates = {
+        "peak": schedule.learning_rate * factor,
+        "warmup_start": schedule.warmup_learning_rate * factor,
+        "warmup_steps": settings.warmup_steps,
+    }
     if schedule.name == "constant":
-        return functools.partial(schedules.constant, peak=peak, warmup_steps=schedule.warmup_steps, warmup_start=start)
-    if schedule.warmup_steps >= steps:
-        raise ConfigError(
-            f"train.schedule.warmup_steps = {schedule.warmup_steps} leaves nothing of train.steps = {steps}. Lower it."
-        )
-    return functools.partial(
-        schedules.cosine, peak=peak, total_steps=steps, warmup_steps=schedule.warmup_steps, warmup_start=start
-    )
+        return functools.partial(schedules.constant, **rates)
+    return functools.partial(schedules.cosine, total_steps=settings.steps, **rates)
 
 
 def batches_from_config(

@@ -6,7 +6,6 @@ detections as NAME_images.json.
 """
 
 import argparse
-import sys
 
 SUMMARY = "run an exported model on images: COCO results"
 EXAMPLE = "pipeline_runner.py predict --model runs/demo/serving/1 --images photos --output found.json"
@@ -21,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file that gives the image ids")
     parser.add_argument("--output", metavar="FILE.json", required=True, help="COCO results file to write")
     parser.add_argument("--draw", metavar="FILE.png", help="also draw the first images with their detections")
+    parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
     parser.add_argument("--batch-size", metavar="N", type=int, default=8, help="images a call; default: 8")
 
 
@@ -32,19 +32,19 @@ def run(args: argparse.Namespace) -> int:
         DataError: a model or image that cannot be read, or an image that the ground
             truth does not list.
     """
-    from rich.console import Console
+    from pipelines.console import quiet_run
 
-    from pipelines.prediction import predict
+    with quiet_run(None, verbose=args.verbose) as console:
+        from pipelines.prediction import predict
 
-    written = predict(
-        model=args.model,
-        images=args.images,
-        ground_truth=args.ground_truth,
-        output=args.output,
-        picture=args.draw,
-        batch_size=args.batch_size,
-        console=Console(file=sys.stderr),
-    )
-    for path in written:
-        Console().print(str(path), soft_wrap=True, highlight=False, markup=False)
+        written = predict(
+            model=args.model,
+            images=args.images,
+            ground_truth=args.ground_truth,
+            output=args.output,
+            picture=args.draw,
+            batch_size=args.batch_size,
+            console=console,
+        )
+    print("\n".join(map(str, written)))
     return 0

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from detection.training.progress import LOGGER, ProgressMeter
 from pipelines.console import RunDisplay, quiet_run
+from schemas.errors import DataError
 
 
 @pytest.fixture
@@ -17,7 +18,9 @@ def display() -> RunDisplay:
 
 
 def _text(display: RunDisplay) -> str:
-    return display._console.file.getvalue()  # type: ignore[attr-defined]
+    file = display.console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
 
 
 def _emit(display: RunDisplay, name: str, message: str, level: int = logging.INFO) -> None:
@@ -75,3 +78,12 @@ def test_what_c_and_python_write_goes_to_the_file_and_comes_back_afterwards(
     written = log.read_text()
     for line in ("from C, out", "from C, err", "a warning of a library", "said to the user"):
         assert line in written
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with (
+        pytest.raises(DataError, match=r"file/run\.log: cannot write the log"),
+        quiet_run(tmp_path / "file" / "run.log", verbose=False),
+    ):
+        pass

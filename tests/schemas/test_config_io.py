@@ -37,6 +37,8 @@ def test_assignments_override_the_file(tmp_path: Path) -> None:
         ("trian.steps=1", ["unknown key trian", "train"]),
         ("train.steps=many", ["train.steps", "'many'", "integer"]),
         ("train.steps=0", ["train.steps", "greater than 0"]),
+        ("train.schedule.warmup_steps=1000", ["train: schedule.warmup_steps = 1000", "steps = 1000"]),
+        ("train.augment.scale_min=3", ["train.augment: scale_min = 3.0 is above scale_max = 2.0"]),
         ("train.precision=float8", ["train.precision", "'float8'", "mixed_bfloat16"]),
         ("evaluate.thresholds.absolute.mAP=0.5", ["evaluate.thresholds.absolute.mAP", "AP50"]),
         ("data.splits.train.annotations=a.json", ["data.splits.train.images", "missing"]),
@@ -70,3 +72,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_section_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         Config().train.steps = 3
+
+
+def test_warmup_is_a_tenth_unless_said() -> None:
+    assert load_config(None, ["train.steps=70"]).train.warmup_steps == 7
+    assert load_config(None, ["train.schedule.warmup_steps=0"]).train.warmup_steps == 0
+    assert load_config(None, ["train.steps=3"]).train.warmup_steps == 0

@@ -29,7 +29,7 @@ def write_ground_truth(path: Path, entries: list[dict[str, Any]]) -> Path:
 
 
 def test_ids_by_sorted_path_and_the_list_beside(
-    tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     write_images(tmp_path / "in" / "b", 2)
     write_images(tmp_path / "in" / "a", 3)
@@ -44,10 +44,10 @@ def test_ids_by_sorted_path_and_the_list_beside(
     assert {result["image_id"] for result in results} <= {1, 2, 3, 4, 5}
     assert set(results[0]) == {"image_id", "category_id", "bbox", "score"}
     assert isinstance(results[0]["category_id"], int)
-    assert capsys.readouterr().out.splitlines() == [str(out), str(tmp_path / "out" / "found_images.json")]
+    assert capfd.readouterr().out.splitlines() == [str(out), str(tmp_path / "out" / "found_images.json")]
 
 
-def test_ids_of_the_ground_truth(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ids_of_the_ground_truth(tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str]) -> None:
     entries = write_images(tmp_path / "in" / "val", 4)
     listed = [{**entry, "file_name": f"val/{entry['file_name']}"} for entry in entries[:3]]
     absent = {"id": 1, "file_name": "val/absent.png"}
@@ -58,7 +58,7 @@ def test_ids_of_the_ground_truth(tmp_path: Path, model: Path, capsys: pytest.Cap
     assert set(ids) <= {500, 493, 486}
     assert ids == sorted(ids)
     assert not (tmp_path / "found_images.json").exists()
-    notes = capsys.readouterr().err
+    notes = capfd.readouterr().err
     assert "1 images are not in" in notes
     assert "1 images of" in notes
 

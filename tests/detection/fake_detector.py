@@ -14,8 +14,9 @@ SLOTS = 6
 class FakeDetector(tf.Module):
     """Finds 0 to 6 boxes an image; `shift` makes another model of it."""
 
-    def __init__(self, shift: int = 0) -> None:
+    def __init__(self, shift: int = 0, category_ids: tuple[int, ...] = CATEGORY_IDS) -> None:
         super().__init__()
+        self.category_ids = category_ids
         self.shift = tf.Variable(shift, dtype=tf.int64)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="images")])
@@ -36,14 +37,14 @@ class FakeDetector(tf.Module):
         return {
             "detection_boxes": boxes,
             "detection_scores": scores,
-            "detection_classes": tf.gather(tf.constant(CATEGORY_IDS, tf.int64), digits[..., 5] % 3),
+            "detection_classes": tf.gather(tf.constant(self.category_ids, tf.int64), digits[..., 5] % 3),
             "num_detections": tf.cast(digits[:, 0, 6] % (SLOTS + 1), tf.int32),
         }
 
 
-def save_fake_detector(folder: Path, shift: int = 0) -> Path:
-    """Writes the SavedModel."""
-    module = FakeDetector(shift)
+def save_fake_detector(folder: Path, shift: int = 0, category_ids: tuple[int, ...] = CATEGORY_IDS) -> Path:
+    """Writes the SavedModel; `category_ids` are three."""
+    module = FakeDetector(shift, category_ids)
     tf.saved_model.save(module, str(folder), signatures={"serving_default": module.serve})
     return folder
 

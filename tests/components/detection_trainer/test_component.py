@@ -1,0 +1,97 @@
+"""The trainer as TFX calls it; what it trains is tested in tests/detection/training."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detection.atomic_files import write_json, write_text
+from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, DATASET_JSON, LOGS, TRAIN_SPLIT, split_dir
+from schemas.config import Config
+from schemas.config_io import load_config, sections_to_yaml, to_yaml
+from schemas.errors import DataError
+from tests.detection.synthetic import rectangles, write_shards
+from tests.detection.training.tiny_run import CATEGORIES, tiny_config
+
+pytestmark = pytest.mark.slow
+
+
+class _Call:
+    """Arguments of one execution, its files below a folder."""
+
+    def __init__(self, folder: Path, config: Config) -> None:
+        from tfx.types import artifact_utils, standard_artifacts
+
+        self.root = folder / "run"
+        self.examples = standard_artifacts.Examples()
+        self.examples.uri = str(folder / "examples")
+        self.examples.split_names = artifact_utils.encode_split_names([TRAIN_SPLIT])
+        self.outputs = {"model": standard_artifacts.Model(), "model_run": standard_artifacts.ModelRun()}
+        for key, artifact in self.outputs.items():
+            artifact.uri = str(folder / key)
+            Path(artifact.uri).mkdir()
+        self.properties = {
+            "settings": sections_to_yaml(config, ("model", "train")),
+            "run_root": str(self.root),
+            "split": TRAIN_SPLIT,
+        }
+        shards = folder / "examples" / split_dir(TRAIN_SPLIT)
+        shards.mkdir(parents=True)
+        write_shards(shards, rectangles(6))
+        write_json(folder / "examples" / DATASET_JSON, {"categories": CATEGORIES})
+        write_text(self.root / CONFIG_YAML, to_yaml(config))
+
+    def do(self) -> None:
+        from components.detection_trainer.executor import Executor
+
+        outputs: dict[str, list[Any]] = {key: [artifact] for key, artifact in self.outputs.items()}
+        Executor().Do({"examples": [self.examples]}, outputs, self.properties)
+
+
+def test_a_failed_execution_goes_on_and_publishes_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from components.detection_trainer import executor
+
+    call = _Call(tmp_path, tiny_config("train.steps=2", "run.name=mine"))
+
+    def full_disk(*paths: Path) -> None:
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(executor, "_publish", full_disk)
+        with pytest.raises(OSError, match="no space left"):
+            call.do()
+    assert not list((tmp_path / "model").iterdir())
+    with caplog.at_level(logging.INFO, logger="cocoflow.trainer"):
+        call.do()
+    assert "going on from step 2" in caplog.text
+    assert (tmp_path / "model" / "Format-Serving" / "saved_model.pb").is_file()
+    assert load_config(tmp_path / "model" / CONFIG_YAML).run.name == "mine"
+    assert (tmp_path / "model_run" / CHECKPOINTS / "ckpt-2.index").is_file()
+    assert list((tmp_path / "model_run" / LOGS).glob("events.*"))
+    assert not list((call.root / "training").iterdir())
+
+
+def test_other_sections_do_not_train_anew() -> None:
+    from tfx.types import channel_utils, standard_artifacts
+
+    from components.detection_trainer.component import DetectionTrainer
+
+    def properties(*assignments: str) -> Any:
+        examples = channel_utils.as_channel([standard_artifacts.Examples()])
+        return DetectionTrainer(examples=examples, config=tiny_config(*assignments), run_root="run").exec_properties
+
+    assert properties() == properties("evaluate.thresholds.absolute={AP: 0.9}", "push.directory=/elsewhere")
+    assert properties() != properties("train.seed=1")
+    assert json.dumps(properties())
+
+
+def test_records_that_are_not_whole_are_refused(tmp_path: Path) -> None:
+    call = _Call(tmp_path, tiny_config())
+    shard = min((tmp_path / "examples" / split_dir(TRAIN_SPLIT)).iterdir())
+    shard.write_bytes(shard.read_bytes()[:-3])
+    with pytest.raises(DataError, match="not a whole uncompressed TFRecord"):
+        call.do()

@@ -19,8 +19,15 @@ def drop_connect(inputs: tf.Tensor, *, survival: float, seed: tf.Tensor, index: 
         seed: int32 [2], of this training step.
         index: tells the blocks of a network apart; replicas are told apart by their id.
     """
-    seed = tf.random.experimental.stateless_fold_in(seed, replica_id())
-    seed = tf.random.experimental.stateless_fold_in(seed, index)
+    for number in (replica_id(), index):
+        seed = tf.random.experimental.stateless_fold_in(_positive(seed), number)
     shape = [tf.shape(inputs)[0]] + [1] * (inputs.shape.rank - 1)
-    kept = tf.random.stateless_uniform(shape, seed) < survival
+    # Integers: from the same bits XLA makes other floats than TensorFlow's own kernel.
+    bits = tf.random.stateless_uniform(shape, _positive(seed), minval=None, maxval=None, dtype=tf.int32)
+    kept = bits <= round(survival * (2**32 - 1)) - 2**31
     return tf.where(kept, inputs / tf.cast(survival, inputs.dtype), tf.zeros([], inputs.dtype))
+
+
+def _positive(seed: tf.Tensor) -> tf.Tensor:
+    # XLA extends negative seeds to 64 bits in another way than TensorFlow's own kernels.
+    return tf.bitwise.bitwise_and(seed, 0x7FFFFFFF)

@@ -32,6 +32,20 @@ def test_seed_and_block_decide_alone() -> None:
     assert (_kept([1, 2]) != _kept([1, 2], index=4)).any()
 
 
+def test_xla_drops_the_same_examples() -> None:
+    def drop(seed: tf.Tensor) -> tf.Tensor:
+        return drop_connect(tf.ones([50, 1]), survival=0.5, seed=seed, index=0)
+
+    for seed in ([1, 2], [-5, 3], [2**31 - 1, -7]):
+        compiled = tf.function(drop, jit_compile=True)
+        np.testing.assert_array_equal(compiled(tf.constant(seed)), drop(tf.constant(seed)))
+
+
+def test_a_survival_of_one_keeps_everything() -> None:
+    outputs = drop_connect(tf.ones([500, 1]), survival=1.0, seed=tf.constant([3, 4]), index=0)
+    np.testing.assert_array_equal(outputs, 1.0)
+
+
 def test_replicas_drop_different_examples(two_replicas: tf.distribute.Strategy) -> None:
     def replica() -> tf.Tensor:
         return drop_connect(tf.ones([200, 1]), survival=0.5, seed=tf.constant([1, 2]), index=0)

@@ -81,6 +81,19 @@ def new_directory(path: str | Path) -> Iterator[Path]:
         shutil.rmtree(beside, ignore_errors=True)
 
 
+def require_writable(folder: str | Path) -> None:
+    """Makes a folder, and sees that files can be written there.
+
+    Raises:
+        DataError: they cannot.
+    """
+    probe = _sibling(Path(folder) / "probe")
+    with _explained(Path(folder)):
+        probe.parent.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+
+
 def temporary_sibling(path: str | Path) -> Path:
     """Makes an empty hidden folder beside `path`, and the folders above it.
 

@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from detection.atomic_files import write_json, write_text
+from detection.atomic_files import require_writable, write_json, write_text
 from pipelines.console import quiet_run
 from pipelines.data_files import files_of
 from pipelines.layout import RunLayout
+from schemas.artifacts import TRAIN_SPLIT
 from schemas.config import Config
 from schemas.config_io import to_yaml
 from schemas.errors import find_user_error
@@ -27,9 +28,10 @@ def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunRe
         ConfigError: no data set is named.
         DataError: it is not there, or not recognised.
     """
-    # What cannot be is said before TFX is imported.
-    files_of(config.data)
+    # What cannot be is said now, not after hours of training.
+    files_of(config.data, TRAIN_SPLIT, config.evaluate.split)
     layout = RunLayout(config)
+    require_writable(layout.push_directory)
     write_text(layout.config, to_yaml(config))
     # What an earlier run said must not be taken for this one's answer.
     layout.summary.unlink(missing_ok=True)

@@ -10,7 +10,6 @@ from pipelines.console import quiet_run
 from pipelines.data_files import files_of
 from schemas.artifacts import DATASET_JSON, SAVED_MODEL, TRAIN_SPLIT, split_dir
 from schemas.config import Config
-from schemas.errors import ConfigError
 
 
 def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
@@ -29,10 +28,7 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
         DataError: the data cannot be used.
     """
     folder = Path(output)
-    splits = files_of(config.data)
-    if TRAIN_SPLIT not in splits:
-        raise ConfigError(f"the data set has no split {TRAIN_SPLIT!r}, only {', '.join(sorted(splits))}.")
-    splits = {TRAIN_SPLIT: splits[TRAIN_SPLIT]}
+    splits = {TRAIN_SPLIT: files_of(config.data, TRAIN_SPLIT)[TRAIN_SPLIT]}
     with quiet_run(folder / "run.log", verbose=verbose):
         from detection.training.train import train
 

@@ -19,6 +19,7 @@ from detection.training.train import train
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, DATASET_JSON, LOGS, SAVED_MODEL
 from schemas.config import Config
 from schemas.config_io import from_yaml, parse_config
+from schemas.errors import DataError
 
 SETTINGS_KEY = "settings"
 RUN_ROOT_KEY = "run_root"
@@ -37,6 +38,7 @@ class Executor(base_executor.BaseExecutor):
         """Runs the component.
 
         Raises:
+            DataError: the examples lack the split.
             CocoflowError: see `detection.training.train.train`.
         """
         examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
@@ -61,6 +63,9 @@ def _config(run_root: Path, settings: str) -> Config:
 
 
 def _shards(examples: types.Artifact, split: str) -> list[str]:
+    splits = artifact_utils.decode_split_names(examples.split_names)
+    if split not in splits:
+        raise DataError(f"{examples.uri}: no split {split!r} to train on, only {', '.join(splits)}.")
     folder = artifact_utils.get_split_uri([examples], split)
     return sorted(str(Path(folder, name)) for name in fileio.listdir(folder))
 

@@ -80,7 +80,7 @@ def _average(model: Detector, settings: TrainConfig) -> ExponentialMovingAverage
 def _schedule(settings: TrainConfig) -> Callable[[tf.Tensor], tf.Tensor]:
     schedule = settings.schedule
     factor = settings.batch_size / schedule.reference_batch_size if schedule.reference_batch_size else 1.0
-    rates = {
+    rates: dict[str, Any] = {
         "peak": schedule.learning_rate * factor,
         "warmup_start": schedule.warmup_learning_rate * factor,
         "warmup_steps": settings.warmup_steps,

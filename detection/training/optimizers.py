@@ -48,14 +48,15 @@ def make_optimizer(
             not finite are skipped and halve the scale.
     """
     schedule = StepFunction(learning_rate)
+    # Named, because Keras would count the optimizers of the process, and checkpoints go by path.
     if name == "sgd":
-        optimizer = keras.optimizers.SGD(schedule, momentum=momentum, nesterov=nesterov)
+        optimizer = keras.optimizers.SGD(schedule, momentum=momentum, nesterov=nesterov, name=name)
     elif name == "adam":
-        optimizer = keras.optimizers.Adam(schedule, beta_1=momentum)
+        optimizer = keras.optimizers.Adam(schedule, beta_1=momentum, name=name)
     else:
-        optimizer = keras.optimizers.AdamW(schedule, beta_1=momentum, weight_decay=weight_decay)
+        optimizer = keras.optimizers.AdamW(schedule, beta_1=momentum, weight_decay=weight_decay, name=name)
         optimizer.exclude_from_weight_decay([v for v in variables if not is_kernel(v.path)])
     if loss_scaling:
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale")
     optimizer.build(list(variables))
     return optimizer

@@ -136,7 +136,7 @@ def test_a_folder_without_permission_is_explained(tmp_path: Path) -> None:
 def test_killed_while_filling_a_folder_leaves_no_visible_result(tmp_path: Path) -> None:
     kill_while(
         "import time\n"
-        "from detection.atomic_files import new_directory\n"
+        "from detection.atomic_files import new_directory, require_writable\n"
         "with new_directory('goal') as beside:\n"
         "    (beside / 'file').write_text('half')\n"
         "    print('middle', flush=True)\n"
@@ -163,3 +163,11 @@ def test_killed_while_writing_a_file_keeps_the_old_one(tmp_path: Path) -> None:
     )
     assert (tmp_path / "t").read_text() == "old"
     assert [name for name in names(tmp_path) if not name.startswith(".")] == ["t"]
+
+
+def test_a_folder_is_probed_and_left_empty(tmp_path: Path) -> None:
+    atomic_files.require_writable(tmp_path / "new" / "folder")
+    assert list((tmp_path / "new" / "folder").iterdir()) == []
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DataError, match=r"file/below: cannot write"):
+        atomic_files.require_writable(tmp_path / "file" / "below")

@@ -95,3 +95,10 @@ def test_records_that_are_not_whole_are_refused(tmp_path: Path) -> None:
     shard.write_bytes(shard.read_bytes()[:-3])
     with pytest.raises(DataError, match="not a whole uncompressed TFRecord"):
         call.do()
+
+
+def test_a_missing_split_is_named(tmp_path: Path) -> None:
+    call = _Call(tmp_path, tiny_config())
+    call.properties["split"] = "night"
+    with pytest.raises(DataError, match="no split 'night' to train on, only train"):
+        call.do()

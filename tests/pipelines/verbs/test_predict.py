@@ -28,9 +28,7 @@ def write_ground_truth(path: Path, entries: list[dict[str, Any]]) -> Path:
     return path
 
 
-def test_ids_by_sorted_path_and_the_list_beside(
-    tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_ids_by_sorted_path_and_the_list_beside(tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write_images(tmp_path / "in" / "b", 2)
     write_images(tmp_path / "in" / "a", 3)
     (tmp_path / "in" / "notes.txt").write_text("no image")

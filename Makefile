@@ -34,10 +34,10 @@ format: env
 	$(BIN)/ruff format .
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not e2e"
-	$(BIN)/python -m pytest -m "slow or e2e"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not extended"
 
-test-all: test
+test-all: lint
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Resolves pyproject.toml's dependency groups for every supported Python into one
 # hashed lock that names no package host.

@@ -140,8 +140,10 @@ class TrainConfig(Section):
     steps_per_loop: PositiveInt = Field(1, description="steps inside one call of the compiled function")
     precision: Literal["float32", "mixed_bfloat16", "bfloat16", "mixed_float16"] = "float32"
     strategy: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = "auto"
-    jit_compile: bool | Literal["auto"] = "auto"
-    deterministic: bool | Literal["auto"] = "auto"
+    jit_compile: bool | Literal["auto"] = Field("auto", description="XLA; auto: except on CPUs")
+    deterministic: bool | Literal["auto"] = Field(
+        "auto", description="equal seeds give equal bits; auto: on one CPU replica without XLA"
+    )
     freeze: tuple[str, ...] = Field((), description="regular expressions: variables whose path matches stay fixed")
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
@@ -154,6 +156,12 @@ class TrainConfig(Section):
         """Steps of warm-up, said or derived."""
         said = self.schedule.warmup_steps
         return self.steps // 10 if said is None else said
+
+    @model_validator(mode="after")
+    def _xla_is_not_deterministic(self) -> Self:
+        if self.jit_compile is True and self.deterministic is True:
+            raise ValueError("jit_compile and deterministic exclude each other: XLA lacks a deterministic max-pooling")
+        return self
 
     @model_validator(mode="after")
     def _warmup_ends(self) -> Self:

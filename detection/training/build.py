@@ -147,6 +147,16 @@ def train_loop_from_config(
         per_variable_norm=settings.clip.per_variable_norm,
         global_norm=settings.clip.global_norm,
     )
-    # On CPUs XLA's convolutions are several times slower than TensorFlow's own.
-    jit_compile = not on_cpu(strategy) if settings.jit_compile == "auto" else settings.jit_compile
-    return make_train_loop(strategy, step, jit_compile=jit_compile)
+    return make_train_loop(strategy, step, jit_compile=compiles(settings, strategy))
+
+
+def compiles(settings: TrainConfig, strategy: tf.distribute.Strategy) -> bool:
+    """Whether steps compile under XLA; on CPUs its convolutions are several times slower than TensorFlow's."""
+    return not on_cpu(strategy) if settings.jit_compile == "auto" else settings.jit_compile
+
+
+def is_deterministic(settings: TrainConfig, strategy: tf.distribute.Strategy) -> bool:
+    """Whether only ops that give the same bits every time are allowed."""
+    if settings.deterministic != "auto":
+        return settings.deterministic
+    return on_cpu(strategy) and strategy.num_replicas_in_sync == 1 and not compiles(settings, strategy)

@@ -29,13 +29,16 @@ class Checkpoints:
         """Saves the state after `step` steps."""
         self._manager.save(checkpoint_number=step)
 
-    def restore_latest(self) -> int:
-        """Restores the newest checkpoint if there is one; returns the steps done.
+    def restore_latest(self, folder: Path) -> int:
+        """Restores the newest checkpoint in `folder` if there is one; returns the steps done.
+
+        Args:
+            folder: of the chief, whoever asks.
 
         Raises:
             DataError: it is of another detector or optimizer.
         """
-        path = self._manager.latest_checkpoint
+        path = tf.train.latest_checkpoint(str(folder))
         if path is None:
             return 0
         try:

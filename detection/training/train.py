@@ -12,12 +12,12 @@ import tensorflow as tf
 from detection.atomic_files import new_directory, write_text
 from detection.data.record_reader import RecordReader
 from detection.export import export_saved_model
-from detection.training.build import batches_from_config, state_from_config, train_loop_from_config
+from detection.training.build import batches_from_config, is_deterministic, state_from_config, train_loop_from_config
 from detection.training.checkpoints import Checkpoints
 from detection.training.progress import ProgressMeter
 from detection.training.state import TrainState
 from detection.training.step import Metrics, require_finite
-from detection.training.strategy import is_chief, make_strategy, on_cpu
+from detection.training.strategy import is_chief, make_strategy
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, LOGS, SAVED_MODEL
 from schemas.config import Config, TrainConfig
 from schemas.config_io import to_yaml
@@ -40,7 +40,8 @@ def train(config: Config, *, shards: Sequence[str], categories: Sequence[Mapping
     reader = RecordReader(shards)
     categories = sorted(categories, key=lambda category: category["id"])
     strategy = make_strategy(config.train.strategy)
-    _make_deterministic(config.train, strategy)
+    if is_deterministic(config.train, strategy):
+        tf.config.experimental.enable_op_determinism()
     state = state_from_config(config, num_classes=len(categories), strategy=strategy)
     chief = is_chief(strategy)
     if chief:
@@ -50,18 +51,12 @@ def train(config: Config, *, shards: Sequence[str], categories: Sequence[Mapping
         own = output if chief else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         checkpoints = Checkpoints(state, own / CHECKPOINTS, keep=config.train.keep_checkpoints)
         stack.enter_context(tf.summary.create_file_writer(str(own / LOGS)).as_default())
-        start_step = checkpoints.restore_latest()
+        start_step = checkpoints.restore_latest(output / CHECKPOINTS)
         batches = batches_from_config(config, state.model, reader, categories, strategy=strategy, start_step=start_step)
         train_loop = train_loop_from_config(config.train, state, strategy=strategy)
         _run_steps(start_step, config.train, batches, train_loop, checkpoints)
     if chief:
         _export(state, config, categories, output / SAVED_MODEL)
-
-
-def _make_deterministic(settings: TrainConfig, strategy: tf.distribute.Strategy) -> None:
-    automatic = on_cpu(strategy) and strategy.num_replicas_in_sync == 1
-    if automatic if settings.deterministic == "auto" else settings.deterministic:
-        tf.config.experimental.enable_op_determinism()
 
 
 def _run_steps(

@@ -20,8 +20,7 @@ def example(
     boxes = np.array(boxes_yxyx, np.float32).reshape(-1, 4) / [height, width, height, width]
     keys = (features.BBOX_YMIN, features.BBOX_XMIN, features.BBOX_YMAX, features.BBOX_XMAX)
     entries = {
-        key: tf.train.Feature(float_list=tf.train.FloatList(value=boxes[:, column]))
-        for column, key in enumerate(keys)
+        key: tf.train.Feature(float_list=tf.train.FloatList(value=boxes[:, column])) for column, key in enumerate(keys)
     }
     encoded = tf.io.encode_png(image).numpy()
     entries[features.ENCODED] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded]))

@@ -39,6 +39,7 @@ def test_assignments_override_the_file(tmp_path: Path) -> None:
         ("train.steps=0", ["train.steps", "greater than 0"]),
         ("train.schedule.warmup_steps=1000", ["train: schedule.warmup_steps = 1000", "steps = 1000"]),
         ("train.augment.scale_min=3", ["train.augment: scale_min = 3.0 is above scale_max = 2.0"]),
+        ("train={jit_compile: true, deterministic: true}", ["train: jit_compile and deterministic exclude each other"]),
         ("train.precision=float8", ["train.precision", "'float8'", "mixed_bfloat16"]),
         ("evaluate.thresholds.absolute.mAP=0.5", ["evaluate.thresholds.absolute.mAP", "AP50"]),
         ("data.splits.train.annotations=a.json", ["data.splits.train.images", "missing"]),

@@ -30,7 +30,7 @@ def d0() -> EfficientDet:
     return detector
 
 
-@pytest.mark.parametrize("size", FAST + [pytest.param(size, marks=pytest.mark.slow) for size in SLOW])
+@pytest.mark.parametrize("size", FAST + [pytest.param(size, marks=pytest.mark.extended) for size in SLOW])
 def test_parameter_counts(oracles: Oracles, size: str) -> None:
     expected = oracles[f"effdet.params.{size}"]["expected"]
     detector = build_detector(f"efficientdet-{size}", num_classes=90)

@@ -23,7 +23,7 @@ DETECTORS: dict[str, dict[str, Any]] = {
 SLOW = {"efficientdet-d0", "efficientdet-lite0"}
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in DETECTORS])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.extended) if name in SLOW else name for name in DETECTORS])
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -155,7 +155,7 @@ def test_compiles_under_xla(name: str) -> None:
         np.testing.assert_allclose(term, expected[key], rtol=5e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_gradients_compile_under_xla(name: str) -> None:
     detector = _build(name)
     _, gradients = tf.function(lambda *args: _gradient_step(detector, *args), jit_compile=True)(_images(), _labels())

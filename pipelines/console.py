@@ -44,6 +44,9 @@ class RunDisplay(logging.Handler):
             TextColumn("{task.fields[note]}"),
             TimeElapsedColumn(),
             console=console,
+            # Both go to the log; rich would bring them back onto the terminal.
+            redirect_stdout=False,
+            redirect_stderr=False,
         )
         self._tasks: dict[str, TaskID] = {}
         self._started: dict[str, float] = {}

@@ -1,5 +1,6 @@
 """Running a pipeline in this process and telling what came of it."""
 
+import logging
 from typing import TYPE_CHECKING
 
 from detection.atomic_files import require_writable, write_json, write_text
@@ -14,6 +15,8 @@ from schemas.errors import find_user_error
 if TYPE_CHECKING:
     from pipelines.results import RunResults
 
+_LOGGER = logging.getLogger("cocoflow.run")
+
 
 def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunResults":
     """Runs the pipeline and leaves `summary.json` in `run.root`.
@@ -25,7 +28,7 @@ def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunRe
 
     Raises:
         CocoflowError: a component refused its input, or the folder cannot be written.
-        ConfigError: no data set is named.
+        ConfigError: no data set is named, or no such detector.
         DataError: it is not there, or not recognised.
     """
     # What cannot be is said now, not after hours of training.
@@ -42,11 +45,13 @@ def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunRe
 
 
 def _run_pipeline(config: Config, layout: RunLayout, runner: str) -> "RunResults":
-    # TFX takes 20 to 30 seconds to import.
+    _LOGGER.info("loading TFX, which takes half a minute")
+    from detection.models.registry import detector_config
     from pipelines.pipeline import create_pipeline
     from pipelines.results import read_results
     from pipelines.runners import RUNNERS
 
+    detector_config(config.model.name, image_size=config.model.image_size, overrides=config.model.overrides)
     try:
         RUNNERS[runner](create_pipeline(config))
     except Exception as error:

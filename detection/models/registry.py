@@ -57,6 +57,26 @@ def build_detector(
         ConfigError: unknown name or override (the nearest is named), or a value that
             does not fit.
     """
+    family, config = _find(name, image_size=image_size, overrides=overrides)
+    return family.detector(
+        config=config,
+        num_classes=num_classes,
+        postprocess=Postprocess(score_threshold, iou_threshold, max_detections, pre_nms_top_k),
+        name=name,
+        dtype=dtype,
+    )
+
+
+def detector_config(name: str, *, image_size: int | None = None, overrides: Mapping[str, Any] | None = None) -> Section:
+    """The preset `name` with its overrides: what `build_detector` builds, without building it.
+
+    Raises:
+        ConfigError: see `build_detector`.
+    """
+    return _find(name, image_size=image_size, overrides=overrides)[1]
+
+
+def _find(name: str, *, image_size: int | None, overrides: Mapping[str, Any] | None) -> tuple[_Family, Section]:
     family = next((family for family in _FAMILIES if name in family.presets), None)
     if family is None:
         raise ConfigError(
@@ -65,13 +85,7 @@ def build_detector(
     changes = dict(overrides or {})
     if image_size is not None:
         changes["image_size"] = (image_size, image_size)
-    return family.detector(
-        config=_override(family.presets[name], changes),
-        num_classes=num_classes,
-        postprocess=Postprocess(score_threshold, iou_threshold, max_detections, pre_nms_top_k),
-        name=name,
-        dtype=dtype,
-    )
+    return family, _override(family.presets[name], changes)
 
 
 def _override(preset: Section, changes: Mapping[str, Any]) -> Section:

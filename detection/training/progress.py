@@ -35,9 +35,12 @@ class ProgressMeter:
         self._since = (step, now)
         eta = (self._total_steps - step) / speed if speed else 0.0
         progress = TrainingProgress(step, self._total_steps, loss, speed * self._batch_size, eta)
-        LOGGER.info(
-            "step %d/%d  loss %.4f  %.1f images/s  %.0f s left",
-            *progress,
-            extra={PROGRESS_ATTRIBUTE: progress},
-        )
+        LOGGER.info("step %d/%d%s", step, self._total_steps, _words(progress), extra={PROGRESS_ATTRIBUTE: progress})
         return progress
+
+
+def _words(progress: TrainingProgress) -> str:
+    loss = f"  loss {progress.loss:.4f}"
+    if not progress.images_per_second:
+        return loss
+    return f"{loss}  {progress.images_per_second:.1f} images/s  {progress.eta_seconds:.0f} s left"

@@ -14,7 +14,7 @@ from detection.data.record_reader import RecordReader
 from detection.export import export_saved_model
 from detection.training.build import batches_from_config, is_deterministic, state_from_config, train_loop_from_config
 from detection.training.checkpoints import Checkpoints
-from detection.training.progress import ProgressMeter
+from detection.training.progress import LOGGER, ProgressMeter
 from detection.training.state import TrainState
 from detection.training.step import Metrics, require_finite
 from detection.training.strategy import is_chief, make_strategy
@@ -67,6 +67,7 @@ def _run_steps(
     checkpoints: Checkpoints,
 ) -> None:
     meter = ProgressMeter(total_steps=settings.steps, batch_size=settings.batch_size)
+    LOGGER.info("compiling the training step, which takes a while")
     while step < settings.steps:
         stop = _next_stop(step, settings)
         metrics = train_loop(batches, tf.constant(stop - step))

@@ -207,3 +207,12 @@ def test_a_folder_that_cannot_be_written_is_named(
     error = capfd.readouterr().err
     assert "Traceback" not in error
     assert str(tmp_path / "file") in error
+
+
+@pytest.mark.parametrize("key", ["model.name=efficientdet-d00", "model.overrides={fpn_filter: 3}"])
+def test_a_detector_that_does_not_exist_is_refused_before_anything_runs(
+    key: str, digits: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert _run(tmp_path / "run", digits, settings=(key,)) == 2
+    assert "The nearest is" in capfd.readouterr().err
+    assert not (tmp_path / "run" / "artifacts").exists()

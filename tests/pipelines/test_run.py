@@ -12,6 +12,7 @@ import pipeline_runner
 from pipelines.demo_data import make_demo_data
 from schemas.artifacts import CONFIG_YAML, DETECTIONS_JSON, METRICS_JSON, SUMMARY_JSON
 from schemas.config_io import load_config
+from tests.detection.coco.generated_cases import pycocotools_eval
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
@@ -112,6 +113,13 @@ def test_prediction_with_the_pushed_model_equals_the_evaluation(first_run: Path,
     assert json.loads(metrics.read_text())["stats"] == pytest.approx(
         list(_summary(first_run)["metrics"].values()), abs=1e-12
     )
+
+
+def test_the_figures_are_those_of_pycocotools(first_run: Path, digits: Path) -> None:
+    truth = json.loads((digits / "annotations" / "instances_val.json").read_text())
+    detections = json.loads(min(first_run.glob(f"artifacts/CocoEvaluator/evaluation/*/{DETECTIONS_JSON}")).read_text())
+    reference = pycocotools_eval(truth, detections, "bbox")
+    assert list(_summary(first_run)["metrics"].values()) == pytest.approx(reference.stats.tolist(), abs=1e-9)
 
 
 def test_beam_runs_the_same_pipeline(tmp_path: Path, first_run: Path, digits: Path) -> None:

@@ -1,0 +1,51 @@
+"""What `setup.py` builds for Beam workers and images."""
+
+import subprocess
+import sys
+import tomllib
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    folder = tmp_path_factory.mktemp("package")
+    # Built from a copy: setuptools leaves its workings beside setup.py.
+    for name in ("schemas", "detection", "components", "pipelines", "tests", "pipeline_runner.py", "setup.py"):
+        (folder / name).symlink_to(ROOT / name)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        (folder / name).write_bytes((ROOT / name).read_bytes())
+    subprocess.run([sys.executable, "setup.py", "-q", "bdist_wheel"], cwd=folder, check=True, capture_output=True)
+    (built,) = (folder / "dist").glob("*.whl")
+    return zipfile.ZipFile(built)
+
+
+def test_it_holds_the_rooms_and_their_data_but_no_tests(wheel: zipfile.ZipFile) -> None:
+    names = set(wheel.namelist())
+    assert {"pipeline_runner.py", "schemas/records.pbtxt", "pipelines/configs/default.yaml"} <= names
+    assert "components/coco_evaluator/executor.py" in names
+    assert not [name for name in names if name.startswith("tests")]
+
+
+def test_it_requires_nothing_and_takes_its_metadata_from_pyproject(wheel: zipfile.ZipFile) -> None:
+    (path,) = [name for name in wheel.namelist() if name.endswith("METADATA")]
+    metadata = Parser().parsestr(wheel.read(path).decode())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert metadata.get_all("Requires-Dist") is None
+    assert (metadata["Name"], metadata["Version"]) == (project["name"], project["version"])
+
+
+def test_the_lock_is_hashed_and_names_no_host() -> None:
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    pinned = [line for line in lines if line and not line.startswith((" ", "#"))]
+    assert len(pinned) > 100
+    assert all("==" in line and line.endswith("\\") for line in pinned)
+    assert all(line.strip().startswith("--hash=sha256:") for line in lines if line.startswith(" "))
+    assert not [line for line in lines if "://" in line or line.startswith("-")]
+    for version in ("< '3.12'", ">= '3.12'"):
+        assert any(line.startswith("tfx==") and version in line for line in pinned)

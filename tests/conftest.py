@@ -1,6 +1,8 @@
 """Fixtures that every room's tests share."""
 
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,3 +35,13 @@ def oracles(oracle_dir: Path) -> dict[str, dict[str, Any]]:
     """Entries of oracles.json by id."""
     entries = json.loads((oracle_dir / "oracles.json").read_text())["oracles"]
     return {entry["id"]: entry for entry in entries}
+
+
+@pytest.fixture(autouse=True)
+def _determinism_ends_with_the_test() -> Iterator[None]:
+    """Training switches op determinism on for its process; here many tests share one."""
+    yield
+    if "tensorflow" in sys.modules:
+        from tensorflow.python.framework.config import disable_op_determinism
+
+        disable_op_determinism()

@@ -44,14 +44,15 @@ def train(config: Config, *, shards: Sequence[str], categories: Sequence[Mapping
         tf.config.experimental.enable_op_determinism()
     state = state_from_config(config, num_classes=len(categories), strategy=strategy)
     chief = is_chief(strategy)
-    if chief:
-        write_text(output / CONFIG_YAML, to_yaml(config))
     with contextlib.ExitStack() as stack:
         # Every worker has to take part in a save; only the chief's files stay.
         own = output if chief else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         checkpoints = Checkpoints(state, own / CHECKPOINTS, keep=config.train.keep_checkpoints)
         stack.enter_context(tf.summary.create_file_writer(str(own / LOGS)).as_default())
         start_step = checkpoints.restore_latest(output / CHECKPOINTS)
+        if chief:
+            # Only now: a configuration that the checkpoints refuse must not replace theirs.
+            write_text(output / CONFIG_YAML, to_yaml(config))
         batches = batches_from_config(config, state.model, reader, categories, strategy=strategy, start_step=start_step)
         train_loop = train_loop_from_config(config.train, state, strategy=strategy)
         _run_steps(start_step, config.train, batches, train_loop, checkpoints)

@@ -1,10 +1,7 @@
 """Two logical CPUs, so that replica maths is tested on any machine."""
 
-from collections.abc import Iterator
-
 import pytest
 import tensorflow as tf
-from tensorflow.python.framework.config import disable_op_determinism
 
 # Only possible before TensorFlow starts its devices, so here and not in a fixture.
 tf.config.set_logical_device_configuration(
@@ -25,9 +22,7 @@ def two_replicas() -> tf.distribute.Strategy:
 
 
 @pytest.fixture
-def op_determinism() -> Iterator[None]:
-    """Ops without a deterministic kernel raise while the test runs."""
+def op_determinism() -> None:
+    """Ops without a deterministic kernel raise until the test ends."""
     tf.config.experimental.enable_op_determinism()
     tf.random.set_seed(0)
-    yield
-    disable_op_determinism()

@@ -61,7 +61,6 @@ def test_a_stopped_run_goes_on_to_the_same_bits(whole_run: Path, shards: list[st
     assert any((first[name] != last[name]).any() for name in first)
 
 
-@pytest.mark.usefixtures("op_determinism")
 def test_several_steps_a_call_change_nothing(whole_run: Path, shards: list[str], tmp_path: Path) -> None:
     run(tmp_path, shards, "train.steps_per_loop=2", "train.log_every=4")
     got, expected = checkpoint_values(tmp_path, 4), checkpoint_values(whole_run, 4)
@@ -69,7 +68,6 @@ def test_several_steps_a_call_change_nothing(whole_run: Path, shards: list[str],
         np.testing.assert_allclose(got[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.usefixtures("op_determinism")
 def test_another_model_in_the_same_folder_is_refused(whole_run: Path, shards: list[str]) -> None:
     with pytest.raises(DataError, match=r"ckpt-4: does not fit this configuration"):
         run(whole_run, shards, "model.overrides={fpn_filters: 8, fpn_cells: 1, head_layers: 1}")
@@ -112,7 +110,6 @@ def test_the_exported_weights_are_the_averages(whole_run: Path) -> None:
         assert (exported[shape] != raw[shape]).any()
 
 
-@pytest.mark.usefixtures("op_determinism")
 def test_a_diverging_run_stops_and_says_so(shards: list[str], tmp_path: Path) -> None:
     with pytest.raises(CocoflowError, match=r"training diverged: the loss is not finite at step \d+.*learning_rate"):
         run(tmp_path, shards, "train.schedule.learning_rate=1e38", "train.clip.global_norm=null")

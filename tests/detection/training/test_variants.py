@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tensorflow.python.framework.config import disable_op_determinism
 
 from tests.detection.synthetic import rectangles, write_shards
 from tests.detection.training.tiny_run import checkpoint_values, run
@@ -24,7 +23,6 @@ def one_replica(tmp_path_factory: pytest.TempPathFactory, shards: list[str]) -> 
     output = tmp_path_factory.mktemp("one")
     # Drop-connect differs by replica, so replicas are compared without it.
     run(output, shards, *TWO_STEPS, "model.overrides.survival_probability=null", "train.strategy=one_device")
-    disable_op_determinism()  # it holds for the process; other runs here do without
     return checkpoint_values(output, 2)
 
 

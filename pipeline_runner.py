@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from schemas.errors import CocoflowError
+from schemas.errors import find_user_error
 
 # One module of pipelines/verbs/ each; heavy imports stand inside their `run`.
 VERBS = ("run", "train", "evaluate", "predict")
@@ -38,12 +38,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(arguments)
     try:
         return int(args.run(args))
-    except CocoflowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except Exception as error:
+        # Beam and TFX raise a worker's error again inside errors of their own.
+        found = find_user_error(error)
+        if found is None:
+            raise
+        print(f"error: {found}", file=sys.stderr)
+        return found.exit_code
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from pipelines.layout import RunLayout
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config import Config
 from schemas.config_io import to_yaml
-from schemas.errors import find_user_error
 
 if TYPE_CHECKING:
     from pipelines.results import RunResults
@@ -52,11 +51,5 @@ def _run_pipeline(config: Config, layout: RunLayout, runner: str) -> "RunResults
     from pipelines.runners import RUNNERS
 
     detector_config(config.model.name, image_size=config.model.image_size, overrides=config.model.overrides)
-    try:
-        RUNNERS[runner](create_pipeline(config))
-    except Exception as error:
-        found = find_user_error(error)
-        if found is None:
-            raise
-        raise found from error
+    RUNNERS[runner](create_pipeline(config))
     return read_results(layout.metadata)

@@ -14,8 +14,10 @@ from detection.data.decode_image import decode_rgb
 from detection.drawing import contact_sheet, draw_detections
 from detection.inference import EncodedImage, Rows
 from schemas.artifacts import EXTRA_FILES, LABELS_JSON
+from schemas.errors import ConfigError
 
 MAX_PICTURES = 12
+FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
 _MIN_SCORE = 0.3
 _SIDE = 384  # pixels that the longer side of each picture is drawn at
 
@@ -28,10 +30,10 @@ class Found(NamedTuple):
 
 
 def write_sheet(path: str | Path, found: Sequence[Found], *, model: str | Path) -> None:
-    """Draws the first pictures with their better detections into one PNG file.
+    """Draws the first pictures with their better detections into one file.
 
     Args:
-        path: to write.
+        path: to write; PNG or JPEG by its suffix.
         found: images with their detections; those beyond `MAX_PICTURES` are left out.
         model: SavedModel folder; it names the categories where it is one of ours.
 
@@ -41,7 +43,7 @@ def write_sheet(path: str | Path, found: Sequence[Found], *, model: str | Path) 
     names = _category_names(Path(model))
     pictures = [_draw(one, names) for one in found[:MAX_PICTURES]]
     sheet = Image.fromarray(contact_sheet(pictures, columns=min(4, len(pictures))))
-    write_bytes(path, _png(sheet))
+    write_bytes(path, _encoded(sheet, Path(path).suffix))
 
 
 def _draw(found: Found, names: dict[int, str]) -> np.ndarray:
@@ -64,7 +66,17 @@ def _category_names(model: Path) -> dict[int, str]:
     return {category["id"]: category["name"] for category in json.loads(path.read_text(encoding="utf-8"))}
 
 
-def _png(image: Image.Image) -> bytes:
+def check_picture_name(path: str | Path) -> None:
+    """Refuses a file name from which no picture format follows.
+
+    Raises:
+        ConfigError: the suffix is not one of `FORMATS`.
+    """
+    if Path(path).suffix.lower() not in FORMATS:
+        raise ConfigError(f"--draw {path}: the name tells the format: end it in {', '.join(FORMATS)}.")
+
+
+def _encoded(image: Image.Image, suffix: str) -> bytes:
     file = io.BytesIO()
-    image.save(file, "PNG", optimize=True)
+    image.save(file, FORMATS[suffix.lower()], optimize=True, quality=85)
     return file.getvalue()

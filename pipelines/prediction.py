@@ -14,7 +14,7 @@ from detection.coco.json_files import read_json
 from detection.coco.results import write_results
 from detection.data.image_files import ImageFileError, read_image
 from detection.inference import EncodedImage, Rows, SavedModelDetector
-from pipelines.picture import MAX_PICTURES, Found, write_sheet
+from pipelines.picture import MAX_PICTURES, Found, check_picture_name, write_sheet
 from schemas.errors import ConfigError, DataError
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
@@ -46,7 +46,7 @@ def predict(
         ground_truth: COCO file whose `file_name` entries give the ids; files that it
             does not list are left out.  None: ids are 1, 2, ... by sorted path, and
             the list is written to `<output stem>_images.json`.
-        picture: PNG file to draw the first images with their detections into.
+        picture: PNG or JPEG file to draw the first images with their detections into.
         batch_size: images a call.
         console: for progress and notes.
 
@@ -54,12 +54,14 @@ def predict(
         The files written.
 
     Raises:
-        ConfigError: a batch size below 1.
+        ConfigError: a batch size below 1, or a picture of another format.
         DataError: a model or image that cannot be read; no image; a file that cannot
             be written.
     """
     if batch_size < 1:
         raise ConfigError(f"--batch-size {batch_size}: give a number of images from 1 on.")
+    if picture is not None:
+        check_picture_name(picture)
     paths = find_images(images)
     named = _numbered(paths) if ground_truth is None else _as_listed(paths, ground_truth, console)
     detector = SavedModelDetector(folder=model, batch_size=batch_size)

@@ -1,6 +1,8 @@
 """What `run` tells at its end, on stdout."""
 
 import shlex
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -30,6 +32,13 @@ def print_results(results: "RunResults", config: Config, console: Console) -> No
         images = files_of(config.data)[config.evaluate.split].images
         line(
             "Try it:",
-            f"python pipeline_runner.py predict --model {shlex.quote(results.pushed)} "
+            f"{_python()} pipeline_runner.py predict --model {shlex.quote(results.pushed)} "
             f"--images {shlex.quote(images)} --output detections.json --draw detections.png",
         )
+
+
+def _python() -> str:
+    """This interpreter as one would type it here."""
+    here = Path.cwd()
+    path = Path(sys.executable)
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))

@@ -28,6 +28,8 @@ _IN_TRACEBACK = re.compile(
     re.DOTALL,
 )
 
+_BEAM_TRAIL = re.compile(r" \[while running '[^']*'\]$")  # Beam adds it to a worker's message
+
 
 def find_user_error(error: BaseException) -> CocoflowError | None:
     """Returns the `CocoflowError` that caused `error`, or None.
@@ -40,7 +42,7 @@ def find_user_error(error: BaseException) -> CocoflowError | None:
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         if isinstance(current, CocoflowError):
-            return current
+            return type(current)(_BEAM_TRAIL.sub("", str(current)))
         seen.add(id(current))
         match = _IN_TRACEBACK.search(str(current))
         if match:

@@ -94,6 +94,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                     batch_size=properties[BATCH_SIZE_KEY],
                     categories=categories,
                     path=str(work / name),
+                    known_only=name == _BASELINE,
                 )
         evaluated = {name: read_evaluated(str(work / name), categories) for name in models}
         if not evaluated[_CANDIDATE].accumulator.image_count:

@@ -44,10 +44,21 @@ class EvaluateToFile(beam.PTransform):
         batch_size: images a call of the model.
         categories: COCO `categories` of the data set.
         path: the file, where workers and the caller see it.
+        known_only: leave out what the model finds of other categories, as a model of
+            an earlier state of the data set may; else it is an error.
     """
 
-    def __init__(self, *, model: str, batch_size: int, categories: Sequence[dict[str, Any]], path: str) -> None:
+    def __init__(
+        self,
+        *,
+        model: str,
+        batch_size: int,
+        categories: Sequence[dict[str, Any]],
+        path: str,
+        known_only: bool = False,
+    ) -> None:
         super().__init__()
+        self._known_only = known_only
         self._model = model
         self._batch_size = batch_size
         self._categories = list(categories)
@@ -59,9 +70,17 @@ class EvaluateToFile(beam.PTransform):
             records
             | "Batch" >> beam.BatchElements(min_batch_size=self._batch_size, max_batch_size=self._batch_size)
             | "Detect" >> beam.ParDo(_Detect(self._model, self._batch_size))
+            | "Known" >> beam.Map(_of_categories, ids=self._known_ids())
             | "Match" >> beam.CombineGlobally(_Match(self._categories))
             | "Write" >> beam.Map(_write, path=self._path)
         )
+
+    def _known_ids(self) -> list[int] | None:
+        return [category["id"] for category in self._categories] if self._known_only else None
+
+
+def _of_categories(batch: DetectedBatch, ids: list[int] | None) -> DetectedBatch:
+    return batch if ids is None else batch._replace(rows=batch.rows[np.isin(batch.rows[:, 6], ids)])
 
 
 def read_evaluated(path: str, categories: Sequence[dict[str, Any]]) -> Evaluated:

@@ -134,7 +134,7 @@ def _check_rows(rows: Rows, image_ids: Ids, category_ids: Ids, iou_type: str, wh
         "negative width or height": (rows[:, 3:5] < 0).any(axis=1),
     }
     for what, faulty in faults.items():
-        names = [f"row {row} (image {rows[row, 0]:.0f})" for row in np.flatnonzero(faulty)]
+        names = [f"row {row} (image {rows[row, 0]:.0f}, category {rows[row, 6]:.0f})" for row in np.flatnonzero(faulty)]
         refuse(names, where=where, what=what, remedy="Correct or remove them.")
     return rows
 

@@ -19,7 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file that gives the image ids")
     parser.add_argument("--output", metavar="FILE.json", required=True, help="COCO results file to write")
-    parser.add_argument("--draw", metavar="FILE.png", help="also draw the first images with their detections")
+    parser.add_argument(
+        "--draw", metavar="FILE.png", help="also draw the first images with their detections, as PNG or JPEG"
+    )
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
     parser.add_argument("--batch-size", metavar="N", type=int, default=8, help="images a call; default: 8")
 

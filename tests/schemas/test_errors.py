@@ -27,3 +27,8 @@ def test_finds_the_error_in_the_text_that_beam_leaves_of_it() -> None:
 def test_a_bug_is_not_a_user_error() -> None:
     assert find_user_error(ValueError("config")) is None
     assert ConfigError("x").exit_code == 2
+
+
+def test_the_trail_that_beam_adds_is_taken_off() -> None:
+    found = find_user_error(DataError("a.json: broken [while running 'candidate/Match']"))
+    assert str(found) == "a.json: broken"

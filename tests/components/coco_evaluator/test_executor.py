@@ -229,6 +229,16 @@ def test_compared_with_the_last_blessed_model(tmp_path: Path, examples: Path, mo
     assert [model.id for model in resolved["model"]] == [3]
 
 
+def test_a_baseline_may_know_categories_that_are_gone(tmp_path: Path, examples: Path, models: list[Path]) -> None:
+    old = tmp_path / "old"
+    save_fake_detector(old / "Format-Serving", category_ids=(7, 2, 91))
+    with pytest.raises((CocoflowError, RuntimeError)) as caught:
+        evaluate(tmp_path / "candidate", examples, old)
+    assert "91" in str(find_user_error(caught.value))
+    folder, _ = evaluate(tmp_path / "baseline", examples, models[0], artifact("Model", old, 2), model_id=3)
+    assert read(folder, BLESSING_JSON)["baseline"]["AP"] >= 0
+
+
 @pytest.mark.parametrize("by", ["uri", "id"])
 def test_never_compared_with_itself(tmp_path: Path, examples: Path, models: list[Path], by: str) -> None:
     itself = artifact("Model", models[0], 9) if by == "uri" else artifact("Model", models[1], 1)

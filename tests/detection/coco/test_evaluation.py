@@ -267,8 +267,8 @@ def test_many_faults_are_counted_and_the_first_named() -> None:
     [
         ([[2, 1, 2, 3, 4, 0.5, 3]], "segm", r"shape \[1, 7\] and type float64 for segm"),
         ([[2, 1, 2, 3, 4, 0.5]], "bbox", r"shape \[1, 6\]"),
-        ([[9, 1, 2, 3, 4, 0.5, 3]], "bbox", r"unknown image_id: row 0 \(image 9\)"),
-        ([[2, 1, 2, 3, 4, 0.5, 8]], "bbox", r"unknown category_id: row 0 \(image 2\)"),
+        ([[9, 1, 2, 3, 4, 0.5, 3]], "bbox", r"unknown image_id: row 0 \(image 9, category 3\)"),
+        ([[2, 1, 2, 3, 4, 0.5, 8]], "bbox", r"unknown category_id: row 0 \(image 2, category 8\)"),
         ([[2, 1, 2, 3, 4, np.inf, 3]], "bbox", r"not finite: row 0"),
         ([[2, 1, 2, 3, -4, 0.5, 3]], "bbox", r"negative width or height: row 0"),
     ],

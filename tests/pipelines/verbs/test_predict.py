@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from pipelines.verbs import predict
 from schemas.errors import ConfigError, DataError
@@ -115,3 +116,20 @@ def test_faults(tmp_path: Path, model: Path) -> None:
     with pytest.raises(DataError, match=r"broken.png: not an image that can be read"):
         call(*given, "--images", tmp_path / "in")
     assert not (tmp_path / "found.json").exists()
+
+
+@pytest.mark.parametrize(("name", "kind"), [("sheet.png", "PNG"), ("sheet.jpg", "JPEG")])
+def test_draws_a_sheet(tmp_path: Path, model: Path, name: str, kind: str) -> None:
+    write_images(tmp_path / "images", 3)
+    output = tmp_path / "found.json"
+    assert call("--model", model, "--images", tmp_path / "images", "--output", output, "--draw", tmp_path / name) == 0
+    with Image.open(tmp_path / name) as sheet:
+        assert sheet.format == kind
+        assert sheet.width > 3 * 300
+
+
+def test_a_picture_of_no_known_format_is_refused_before_detecting(tmp_path: Path, model: Path) -> None:
+    write_images(tmp_path / "images", 1)
+    with pytest.raises(ConfigError, match=r"sheet\.txt: the name tells the format"):
+        call("--model", model, "--images", tmp_path / "images", "--output", tmp_path / "f.json", "--draw", "sheet.txt")
+    assert not (tmp_path / "f.json").exists()

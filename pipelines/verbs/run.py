@@ -2,6 +2,7 @@
 
 import argparse
 
+from pipelines.runners import RUNNERS
 from pipelines.verbs.common import add_config_arguments, config_of
 
 SUMMARY = "run the whole pipeline: COCO data set to blessed, pushed detector"
@@ -11,7 +12,7 @@ EXAMPLE = "pipeline_runner.py run --data my_coco --set run.root=runs/mine --set 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's flags."""
     parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
-    parser.add_argument("--runner", choices=("local", "beam"), default="local", help="default: local")
+    parser.add_argument("--runner", choices=tuple(RUNNERS), default="local", help="default: local")
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs instead of the progress")
     add_config_arguments(parser)
 

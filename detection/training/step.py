@@ -92,8 +92,10 @@ def make_train_loop(
 
     @tf.function
     def train_loop(iterator: tf.data.Iterator, steps: tf.Tensor) -> Metrics:
-        metrics = one_step(next(iterator))
-        for _ in tf.range(steps - 1):
+        # The graph holds the step once: a first step outside the loop would double the start-up.
+        outputs = one_step.get_concrete_function(iterator.element_spec).structured_outputs
+        metrics = tf.nest.map_structure(lambda output: tf.zeros(output.shape, output.dtype), outputs)
+        for _ in tf.range(steps):
             metrics = one_step(next(iterator))
         return metrics
 

@@ -10,7 +10,7 @@ from tests.detection.training.tiny_run import checkpoint_values, run
 
 pytestmark = pytest.mark.slow
 
-TWO_STEPS = ("train.steps=2", "train.schedule.warmup_steps=0")
+TWO_STEPS = ("train.steps=2", "train.schedule.warmup_steps=0", "train.checkpoint_every=1")
 
 
 @pytest.fixture(scope="module")
@@ -19,11 +19,16 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def one_replica(tmp_path_factory: pytest.TempPathFactory, shards: list[str]) -> dict[str, np.ndarray]:
+def one_replica_run(tmp_path_factory: pytest.TempPathFactory, shards: list[str]) -> Path:
     output = tmp_path_factory.mktemp("one")
     # Drop-connect differs by replica, so replicas are compared without it.
     run(output, shards, *TWO_STEPS, "model.overrides.survival_probability=null", "train.strategy=one_device")
-    return checkpoint_values(output, 2)
+    return output
+
+
+@pytest.fixture(scope="module")
+def one_replica(one_replica_run: Path) -> dict[str, np.ndarray]:
+    return checkpoint_values(one_replica_run, 2)
 
 
 def _assert_close(got: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float) -> None:
@@ -54,8 +59,7 @@ def test_lower_precision_trains_float32_weights_to_nearly_the_same(
 
 
 @pytest.mark.extended
-def test_a_step_compiled_by_xla_gives_the_same(
-    one_replica: dict[str, np.ndarray], shards: list[str], tmp_path: Path
-) -> None:
+def test_a_step_compiled_by_xla_gives_the_same(one_replica_run: Path, shards: list[str], tmp_path: Path) -> None:
     run(tmp_path, shards, *TWO_STEPS, "model.overrides.survival_probability=null", "train.jit_compile=true")
-    _assert_close(checkpoint_values(tmp_path, 2), one_replica, 2e-4)
+    # The first step: later ones amplify its rounding, four images being a small batch.
+    _assert_close(checkpoint_values(tmp_path, 1), checkpoint_values(one_replica_run, 1), 1e-5)

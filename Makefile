@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 # uv is used where it is installed; elsewhere pip puts it into a venv of its own.
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 STAMP := $(VENV)/.synced
+SYNC := VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip sync --quiet --require-hashes requirements.lock
+# uv trusts its own list of certificate authorities; a mirror's may be known to the system alone.
+SYSTEM_CERTS := UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1
 .PHONY: env demo test test-all lint lock format clean
 
 env: $(STAMP)
@@ -16,7 +19,7 @@ env: $(STAMP)
 
 $(STAMP): requirements.lock pyproject.toml setup.py | $(filter .uv/bin/uv,$(UV))
 	test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) $(VENV)
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip sync --quiet --require-hashes requirements.lock
+	$(SYNC) || $(SYSTEM_CERTS) $(SYNC)
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $(STAMP)
 

@@ -1,0 +1,175 @@
+"""What a split holds, as counts that can be gathered in parts and added up.
+
+The size does not grow with the number of images: histograms have fixed bins, and
+the rest is counted by category, file format and colour mode.
+"""
+
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+# Inner edges of the histograms: N edges make N + 1 bins, the first and the last open.
+OBJECTS_EDGES = tuple(float(count) for count in range(1, 101))  # an image; a bin for each number, then 100 and more
+SIZE_EDGES = tuple(2.0 ** (half / 2) for half in range(29))  # 1..16384 pixels: root of width * height of a box
+ASPECT_EDGES = tuple(2.0 ** (half / 2) for half in range(-8, 9))  # 1/16..16: width / height of a box
+SIDE_EDGES = tuple(2.0 ** (quarter / 4) for quarter in range(12, 57))  # 8..16384 pixels: width or height of an image
+
+# Upper bounds of COCO's object sizes, square pixels, as in pycocotools' cocoeval.py.  Its
+# ranges share their bounds; here the bound itself belongs to the larger size.
+COCO_SIZES: Mapping[str, float] = {"small": 32.0**2, "medium": 96.0**2, "large": math.inf}
+
+Counts = npt.NDArray[np.int64]
+_Histogram = Literal["objects_per_image", "box_sizes", "box_aspects", "widths", "heights"]
+_EDGES: Mapping[_Histogram, Sequence[float]] = {
+    "objects_per_image": OBJECTS_EDGES,
+    "box_sizes": SIZE_EDGES,
+    "box_aspects": ASPECT_EDGES,
+    "widths": SIDE_EDGES,
+    "heights": SIDE_EDGES,
+}
+_TEXT_KEYS = ("coco_sizes", "formats", "modes")
+
+
+@dataclass
+class SplitSummary:
+    """Counts over the images and annotations of a split.
+
+    images, annotations: how many; crowds are counted as annotations, too.
+    crowds: annotations with `iscrowd`.
+    masks: annotations with a segmentation that is not empty.
+    keypoints: annotations with at least one labelled keypoint.
+    instances: category id -> annotations.
+    images_with: category id -> images with at least one annotation of it.
+    coco_sizes: "small", "medium", "large" -> annotations, by `area`, or by the box
+        where that is no number.
+    objects_per_image, box_sizes, box_aspects, widths, heights: number of a bin ->
+        count, empty bins left out; see `histogram`.
+    min_width, max_width, min_height, max_height: of the images, pixels; None without images.
+    formats, modes: file format, colour mode -> images.
+    """
+
+    images: int = 0
+    annotations: int = 0
+    crowds: int = 0
+    masks: int = 0
+    keypoints: int = 0
+    instances: Counter[int] = field(default_factory=Counter)
+    images_with: Counter[int] = field(default_factory=Counter)
+    coco_sizes: Counter[str] = field(default_factory=Counter)
+    objects_per_image: Counter[int] = field(default_factory=Counter)
+    box_sizes: Counter[int] = field(default_factory=Counter)
+    box_aspects: Counter[int] = field(default_factory=Counter)
+    widths: Counter[int] = field(default_factory=Counter)
+    heights: Counter[int] = field(default_factory=Counter)
+    formats: Counter[str] = field(default_factory=Counter)
+    modes: Counter[str] = field(default_factory=Counter)
+    min_width: int | None = None
+    max_width: int | None = None
+    min_height: int | None = None
+    max_height: int | None = None
+
+    def add(
+        self, annotations: Sequence[Mapping[str, Any]], *, width: int, height: int, image_format: str, color_mode: str
+    ) -> None:
+        """Counts one image.
+
+        Args:
+            annotations: all of the image, as COCO has them: `category_id`, and `bbox`
+                of four finite numbers (x, y, width, height) in pixels; where they
+                have them `area`, `iscrowd`, `segmentation`, `keypoints`.
+            width: of the image, pixels.
+            height: of the image, pixels.
+            image_format: such as "jpeg".
+            color_mode: such as "RGB".
+        """
+        self.images += 1
+        self.annotations += len(annotations)
+        self.objects_per_image[bisect_right(OBJECTS_EDGES, len(annotations))] += 1
+        self.images_with.update({annotation["category_id"] for annotation in annotations})
+        for annotation in annotations:
+            self._add_annotation(annotation)
+        self.formats[image_format] += 1
+        self.modes[color_mode] += 1
+        self.widths[bisect_right(SIDE_EDGES, width)] += 1
+        self.heights[bisect_right(SIDE_EDGES, height)] += 1
+        self.min_width, self.max_width = _outermost(min, self.min_width, width), _outermost(max, self.max_width, width)
+        self.min_height = _outermost(min, self.min_height, height)
+        self.max_height = _outermost(max, self.max_height, height)
+
+    def _add_annotation(self, annotation: Mapping[str, Any]) -> None:
+        self.instances[annotation["category_id"]] += 1
+        self.crowds += bool(annotation.get("iscrowd"))
+        self.masks += bool(annotation.get("segmentation"))
+        self.keypoints += any((annotation.get("keypoints") or ())[2::3])
+        _, _, width, height = annotation["bbox"]
+        box_area = max(width, 0) * max(height, 0)
+        self.box_sizes[bisect_right(SIZE_EDGES, math.sqrt(box_area))] += 1
+        if box_area > 0:
+            self.box_aspects[bisect_right(ASPECT_EDGES, width / height)] += 1
+        area = annotation.get("area")
+        self.coco_sizes[_coco_size(area if isinstance(area, int | float) else box_area)] += 1
+
+    def merge(self, other: Self) -> Self:
+        """A new summary of what both have counted; the order makes no difference."""
+        mine, others = vars(self), vars(other)
+        extremes: dict[str, Any] = {
+            name: _outermost(min if name.startswith("min") else max, mine[name], others[name])
+            for name in ("min_width", "max_width", "min_height", "max_height")
+        }
+        sums = {name: mine[name] + others[name] for name in mine if name not in extremes}
+        return type(self)(**sums, **extremes)
+
+    def histogram(self, name: _Histogram) -> Counts:
+        """A histogram with its empty bins.
+
+        Returns:
+            int64 [N + 1] for the N inner edges of this module: bin i holds
+            edges[i - 1] <= value < edges[i]; the first and the last bin are open.
+            Boxes without width or height are in no bin of box_aspects.
+        """
+        counts: Mapping[int, int] = getattr(self, name)
+        return np.array([counts.get(index, 0) for index in range(len(_EDGES[name]) + 1)], np.int64)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: keys are text, in order."""
+        return {
+            name: {str(key): value[key] for key in sorted(value)} if isinstance(value, Counter) else value
+            for name, value in vars(self).items()
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """The summary that `as_dict` was taken of."""
+        fields: dict[str, Any] = {
+            name: _counter(name, part) if isinstance(part, dict) else part for name, part in value.items()
+        }
+        return cls(**fields)
+
+
+def total(summaries: Iterable[SplitSummary]) -> SplitSummary:
+    """All summaries merged; an empty one where there are none."""
+    merged = SplitSummary()
+    for summary in summaries:
+        merged = merged.merge(summary)
+    return merged
+
+
+def _counter(name: str, counts: Mapping[str, int]) -> Counter[Any]:
+    return Counter({key if name in _TEXT_KEYS else int(key): count for key, count in counts.items()})
+
+
+def _coco_size(area: float) -> str:
+    if area < COCO_SIZES["small"]:
+        return "small"
+    return "medium" if area < COCO_SIZES["medium"] else "large"
+
+
+def _outermost(choose: Callable[..., int], first: int | None, second: int | None) -> int | None:
+    known = [value for value in (first, second) if value is not None]
+    return choose(known) if known else None

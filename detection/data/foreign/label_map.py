@@ -1,0 +1,134 @@
+"""Categories from a label map: the Object Detection API's text format, or a COCO file's."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from detection.coco.json_files import read_json
+from schemas.errors import DataError
+
+_TOKEN = re.compile(
+    r"""\#[^\n]* | [\s,;]+ | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*') | (?P<word>[^\s{}<>:,;"'\#\[\]]+)"""
+    r""" | (?P<mark>[{}<>:\[\]])""",
+    re.VERBOSE,
+)
+_ESCAPED = re.compile(r"\\(.)")
+
+
+@dataclass(frozen=True)
+class LabelMap:
+    """Categories and the texts that records may name them by.
+
+    source: the file.
+    categories: COCO entries, each with an int `id` and a str `name`.
+    texts: id -> all its texts.
+    """
+
+    source: str
+    categories: list[dict[str, Any]]
+    texts: dict[int, set[str]] = field(default_factory=dict)
+
+    def id_of(self, text: str) -> int | None:
+        """The category that `text` names; None where there is none or more than one."""
+        found = [identity for identity, texts in self.texts.items() if text in texts]
+        return found[0] if len(found) == 1 else None
+
+
+def read_label_map(path: str | Path) -> LabelMap:
+    """Reads a label map.
+
+    Args:
+        path: `*.json`: an object with COCO's `categories`.  Else protocol buffer text,
+            `item { id: 1 name: "n01" display_name: "cat" }`: the display name, where
+            there is one, is the category's name, and records may use either.
+
+    Raises:
+        DataError: the file cannot be read, is no label map, or has an id twice.
+    """
+    source = str(path)
+    if source.endswith(".json"):
+        tree = read_json(path)
+        items = tree.get("categories") if isinstance(tree, dict) else None
+        if not isinstance(items, list):
+            raise DataError(f"{source}: no list `categories`. Give a COCO file or a label_map.pbtxt as the label map.")
+        categories = [item if isinstance(item, dict) else {} for item in items]
+    else:
+        items = [_item(block) for block in _blocks(source)]
+        categories = [_category(item) for item in items]
+    texts: dict[int, set[str]] = {}
+    for place, (item, category) in enumerate(zip(items, categories, strict=True), 1):
+        identity, name = category.get("id"), category.get("name")
+        if not isinstance(identity, int) or isinstance(identity, bool) or not isinstance(name, str) or not name:
+            raise DataError(f"{source}: item {place} has no whole number as `id` and text as `name`. Give it both.")
+        if identity in texts:
+            raise DataError(f"{source}: item {place}: id {identity} is there twice. Give each item an id of its own.")
+        texts[identity] = {str(item[key]) for key in ("name", "display_name") if item.get(key)}
+    return LabelMap(source, categories, texts)
+
+
+def _category(item: dict[str, Any]) -> dict[str, Any]:
+    category = {"id": item.get("id"), "name": item.get("display_name") or item.get("name")}
+    return category | {key: item[key] for key in ("keypoints",) if item.get(key)}
+
+
+def _item(block: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An item's fields; of those that are there more than once, all keypoints' labels and the last of others."""
+    item: dict[str, Any] = {key: value for key, value in block if isinstance(value, str)}
+    if re.fullmatch(r"-?\d+", str(item.get("id"))):
+        item["id"] = int(item["id"])
+    points = [dict(value) for key, value in block if key == "keypoints" and isinstance(value, list)]
+    return item | {"keypoints": [str(point.get("label", "")) for point in points]}
+
+
+def _blocks(source: str) -> list[list[tuple[str, Any]]]:
+    """The `item` blocks of a file."""
+    try:
+        text = Path(source).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{source}: cannot read the label map: {error}. Check --label-map.") from None
+    try:
+        fields = _fields(_tokens(text), nested=False)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{source}: no label map: {error}. Expected item {{ id: 1 name: 'cat' }}.") from None
+    blocks = [value for key, value in fields if key == "item" and isinstance(value, list)]
+    if not blocks:
+        raise DataError(f"{source}: no label map: it has no item. Expected item {{ id: 1 name: 'cat' }}.")
+    return blocks
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
+    """(kind, value) of each token: "text" (quotes taken off), "word" or "mark"."""
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise ValueError(f"line {text.count(chr(10), 0, position) + 1}: a quote is not closed")
+        position = match.end()
+        if match["text"]:
+            yield "text", _ESCAPED.sub(r"\1", match["text"][1:-1])
+        elif match.lastgroup:
+            yield match.lastgroup, match[match.lastgroup]
+
+
+def _fields(tokens: Iterator[tuple[str, str]], *, nested: bool) -> list[tuple[str, Any]]:
+    """(key, text or fields) up to the block's end, or the file's."""
+    fields: list[tuple[str, Any]] = []
+    for kind, key in tokens:
+        if kind == "mark" and key in "}>" and nested:
+            return fields
+        if kind != "word":
+            raise ValueError(f"expected a key, found {key!r}")
+        kind, value = next(tokens, ("mark", ""))
+        if (kind, value) == ("mark", ":"):
+            kind, value = next(tokens, ("mark", ""))
+        if kind != "mark":
+            fields.append((key, value))
+        elif value in ("{", "<"):
+            fields.append((key, _fields(tokens, nested=True)))
+        else:
+            raise ValueError(f"{key} has no value")
+    if nested:
+        raise ValueError("a block is not closed")
+    return fields

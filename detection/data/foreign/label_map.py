@@ -120,10 +120,10 @@ def _fields(tokens: Iterator[tuple[str, str]], *, nested: bool) -> list[tuple[st
             return fields
         if kind != "word":
             raise ValueError(f"expected a key, found {key!r}")
-        kind, value = next(tokens, ("mark", ""))
-        if (kind, value) == ("mark", ":"):
-            kind, value = next(tokens, ("mark", ""))
-        if kind != "mark":
+        form, value = next(tokens, ("mark", ""))
+        if (form, value) == ("mark", ":"):
+            form, value = next(tokens, ("mark", ""))
+        if form != "mark":
             fields.append((key, value))
         elif value in ("{", "<"):
             fields.append((key, _fields(tokens, nested=True)))

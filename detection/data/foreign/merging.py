@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from detection.data.foreign.classes import Named, resolve_classes
-from detection.data.foreign.dialects import COCOFLOW, dialect_of
+from detection.data.foreign.dialects import dialect_of
 from detection.data.foreign.extras import extra_names
 from detection.data.foreign.label_map import LabelMap
 from detection.data.foreign.survey import ShardSurvey

@@ -96,7 +96,7 @@ class _Frames:
         size: bytes in `stream`; None: not known.
     """
 
-    def __init__(self, path: str, stream: IO[bytes], size: int | None) -> None:
+    def __init__(self, path: str, stream: IO[bytes] | gzip.GzipFile, size: int | None) -> None:
         self._path = path
         self._stream = stream
         self._size = size

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from schemas.errors import find_user_error
 
 # One module of pipelines/verbs/ each; heavy imports stand inside their `run`.
-VERBS = ("run", "train", "evaluate", "predict")
+VERBS = ("run", "train", "evaluate", "predict", "to-coco")
 
 _DESCRIPTION = "Turns a COCO data set into an evaluated, pushed object detector."
 _EPILOG = "`%(prog)s VERB --help` explains a verb. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration."
@@ -20,7 +20,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pipeline_runner.py", description=_DESCRIPTION, epilog=_EPILOG)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name in VERBS:
-        module = importlib.import_module(f"pipelines.verbs.{name}")
+        module = importlib.import_module(f"pipelines.verbs.{name.replace('-', '_')}")
         verb = verbs.add_parser(
             name,
             help=module.SUMMARY,

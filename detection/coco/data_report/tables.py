@@ -1,0 +1,158 @@
+"""The report's tables: summaries and faults as rows of text and numbers."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from detection.coco.data_summary import COCO_SIZES, SplitSummary, total
+from detection.coco.faults import Fault
+from schemas.faults import FaultPolicies, Policy
+
+# What was done with a fault, by its policy, worst first.
+DONE: Mapping[Policy, str] = {"fail": "stopped", "drop": "dropped", "fix": "fixed", "keep": "kept"}
+
+Cell = str | int | None  # integers are counts and sizes, ids are text; None: there is none
+Splits = Mapping[str, SplitSummary]
+FaultCounts = Mapping[tuple[str, Policy], int]
+
+
+class Table(NamedTuple):
+    """A table as the page shows it.
+
+    caption: what it holds; "" where the section's heading says it.
+    header: one text a column.
+    rows: as many cells each; the first names the row.
+    """
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Which columns hold numbers only."""
+        columns = range(len(self.header))
+        return [all(row[column] is None or isinstance(row[column], int) for row in self.rows) for column in columns]
+
+
+def split_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Table:
+    """Images, annotations and categories of each split, and of all."""
+    header = ("split", "images", "annotations", "categories", "crowds", "with mask", "with keypoints")
+    named = {**splits, "all": total(splits.values())} if len(splits) > 1 else splits
+    rows = [
+        (name, part.images, part.annotations, len(part.instances), part.crowds, part.masks, part.keypoints)
+        for name, part in named.items()
+    ]
+    return Table(f"The data set has {_number(len(categories), 'category', 'categories')}.", header, rows)
+
+
+def fault_counts(faults: Iterable[Fault], omitted: FaultCounts) -> dict[tuple[str, Policy], int]:
+    """(kind, policy) -> number, in the order of `FaultPolicies`, worst policy first."""
+    counts = Counter((fault.kind, fault.policy) for fault in faults)
+    counts.update(omitted)
+    kinds, policies = list(FaultPolicies.model_fields), list(DONE)
+    return dict(sorted(counts.items(), key=lambda item: (kinds.index(item[0][0]), policies.index(item[0][1]))))
+
+
+def fault_kind_table(counts: FaultCounts) -> Table:
+    """One row for each kind of fault and what was done."""
+    rows = [
+        (kind, FaultPolicies.model_fields[kind].description, DONE[policy], count)
+        for (kind, policy), count in counts.items()
+    ]
+    return Table("", ("kind", "what it is, and how it can be fixed", "done", "count"), rows)
+
+
+def fault_table(faults: Iterable[Fault]) -> Table:
+    """One row for each fault."""
+    rows = [
+        (fault.kind, DONE[fault.policy], fault.where, _id(fault.image_id), _id(fault.annotation_id), fault.message)
+        for fault in faults
+    ]
+    return Table("", ("kind", "done", "where", "image", "annotation", "what is wrong"), rows)
+
+
+def category_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Table:
+    """Annotations and images of each category in each split."""
+    header = ["category", "id", *(f"{split}: {what}" for split in splits for what in ("annotations", "images"))]
+    rows = [
+        [
+            category["name"],
+            str(category["id"]),
+            *(
+                counts[category["id"]]
+                for summary in splits.values()
+                for counts in (summary.instances, summary.images_with)
+            ),
+        ]
+        for category in categories
+    ]
+    return Table("", header, rows)
+
+
+def missing_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Table:
+    """Categories without annotations, in all splits and in single ones; no rows where there are none."""
+    anywhere = set().union(*(part.instances for part in splits.values()))
+    single = len(splits) == 1
+    rows = [_missing_row(next(iter(splits)) if single else "any split", categories, anywhere)]
+    if not single:
+        known = [category for category in categories if category["id"] in anywhere]
+        rows += [_missing_row(f"{split} alone", known, set(part.instances)) for split, part in splits.items()]
+    return Table("", ("none in", "categories", "names"), [row for row in rows if row[1]])
+
+
+def histogram_table(counts: Mapping[str, Sequence[int]], labels: Sequence[str], what: str) -> Table:
+    """Counts of every bin between the first and the last that is not empty."""
+    used = [index for index in range(len(labels)) if any(column[index] for column in counts.values())]
+    bins = range(used[0], used[-1] + 1) if used else range(0)
+    rows: list[list[Cell]] = [[labels[index], *(column[index] for column in counts.values())] for index in bins]
+    return Table("", (what, *counts), rows)
+
+
+def bin_labels(edges: Sequence[float], *, single: bool) -> list[str]:
+    """What is in each bin, as text."""
+    if single:
+        return ["0", *(f"{edge:.0f}" for edge in edges[:-1]), f"{edges[-1]:.0f} and more"]
+    texts = [f"{edge:.0f}" if edge >= 100 else f"{edge:.3g}" for edge in edges]
+    between = [f"{low} to {high}" for low, high in itertools.pairwise(texts)]
+    return [f"below {texts[0]}", *between, f"{texts[-1]} and more"]
+
+
+def coco_size_table(splits: Splits) -> Table:
+    """COCO's small, medium and large objects of each split."""
+    bounds = {"small": "below 32² px", "medium": "32² to 96² px", "large": "96² px and more"}
+    header = ("split", *(f"{size}: {bounds[size]}" for size in COCO_SIZES))
+    rows: list[list[Cell]] = [
+        [split, *(part.coco_sizes[size] for size in COCO_SIZES)] for split, part in splits.items()
+    ]
+    return Table("Annotations by area, of the box where no other is given:", header, rows)
+
+
+def side_table(splits: Splits) -> Table:
+    """Smallest and largest width and height of each split's images."""
+    header = ("split", "least width", "greatest width", "least height", "greatest height")
+    rows = [(split, part.min_width, part.max_width, part.min_height, part.max_height) for split, part in splits.items()]
+    return Table("Pixels:", header, rows)
+
+
+def text_table(what: str, counts: Mapping[str, Counter[str]]) -> Table:
+    """Counts by text of each split, the most frequent first."""
+    together: Counter[str] = Counter()
+    for column in counts.values():
+        together.update(column)
+    keys = sorted(together, key=lambda key: (-together[key], key))
+    return Table("", (what, *counts), [[key, *(column[key] for column in counts.values())] for key in keys])
+
+
+def _id(identity: int | None) -> str | None:
+    return None if identity is None else str(identity)
+
+
+def _missing_row(where: str, categories: Sequence[Mapping[str, Any]], present: set[int]) -> tuple[str, int, str]:
+    missing = [category["name"] for category in categories if category["id"] not in present]
+    return where, len(missing), ", ".join(missing)
+
+
+def _number(count: int, singular: str, plural: str) -> str:
+    return f"{count:,} {singular if count == 1 else plural}"

@@ -12,10 +12,11 @@ from detection.atomic_files import write_json
 from detection.coco.columns import by_id, identifiers, refuse_unless
 from detection.coco.json_files import read_json
 from detection.coco.results import write_results
-from detection.data.image_files import ImageFileError, read_image
+from detection.data.image_files import ImageFileError, inspect_image, read_file
 from detection.inference import EncodedImage, Rows, SavedModelDetector
 from pipelines.picture import MAX_PICTURES, Found, check_picture_name, write_sheet
 from schemas.errors import ConfigError, DataError
+from schemas.faults import MAX_PIXELS
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
 
@@ -163,8 +164,9 @@ def _with_progress(named: Sequence[_Named], batch_size: int, console: Console) -
 
 
 def _load(image: _Named) -> EncodedImage:
+    real = image.path.resolve()
     try:
-        file = read_image(image.path)
+        file = inspect_image(read_file(str(real.parent), real.name, max_pixels=MAX_PIXELS), max_pixels=MAX_PIXELS)
     except ImageFileError as error:
         raise DataError(f"{image.path}: {error}") from None
     return EncodedImage(image.image_id, image.path.as_posix(), file.data, file.height, file.width)

@@ -1,5 +1,6 @@
 """Training without a pipeline: the same conversion and the same engine, one folder."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -9,7 +10,7 @@ from detection.coco.layouts import SplitFiles
 from pipelines.console import quiet_run
 from pipelines.data_files import files_of
 from schemas.artifacts import DATASET_JSON, SAVED_MODEL, TRAIN_SPLIT, split_dir
-from schemas.config import Config
+from schemas.config import Config, DataConfig
 
 
 def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
@@ -32,7 +33,7 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
     with quiet_run(folder / "run.log", verbose=verbose):
         from detection.training.train import train
 
-        examples = _examples(splits, folder / "examples", drop=config.data.on_fault == "drop")
+        examples = _examples(splits, folder / "examples", config.data)
         train(
             config,
             shards=sorted(map(str, (examples / split_dir(TRAIN_SPLIT)).iterdir())),
@@ -42,14 +43,15 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
     return folder / SAVED_MODEL
 
 
-def _examples(splits: dict[str, SplitFiles], folder: Path, *, drop: bool) -> Path:
+def _examples(splits: dict[str, SplitFiles], folder: Path, data: DataConfig) -> Path:
     """Records of the data as it is now: those of an earlier call where nothing has changed."""
     from components.coco_example_gen.conversion import convert
     from components.coco_example_gen.fingerprint import fingerprint
 
-    current = folder / f"{fingerprint(splits.values())[:16]}-{'drop' if drop else 'whole'}"
+    rules = hashlib.sha256(data.on_fault.model_dump_json().encode() + str(data.max_pixels).encode()).hexdigest()
+    current = folder / f"{fingerprint(splits.values())[:16]}-{rules[:8]}"
     if not current.is_dir():
         shutil.rmtree(folder, ignore_errors=True)
         with new_directory(current) as beside:
-            convert(splits, beside, drop=drop)
+            convert(splits, beside, policies=data.on_fault, max_pixels=data.max_pixels)
     return current

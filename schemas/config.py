@@ -4,11 +4,11 @@ Files and `--set` assignments are read by `schemas.config_io`.  Code below the
 program never sees a section it does not need: classes take keyword arguments.
 """
 
-from typing import Any, Literal, Self
+from datetime import date
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
+    BeforeValidator,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -17,14 +17,19 @@ from pydantic import (
     model_validator,
 )
 
+from schemas.faults import MAX_PIXELS, FaultPolicies
+from schemas.section import Section
+
 MetricName = Literal["AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl"]
 Probability = Field(ge=0.0, le=1.0)
 
 
-class Section(BaseModel):
-    """A part of the configuration: immutable, and a key it does not know is an error."""
+def _days_since_1970(value: Any) -> Any:
+    """A date as the number of its span."""
+    return value.toordinal() - date(1970, 1, 1).toordinal() if isinstance(value, date) else value
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+SpanNumber = Annotated[int, BeforeValidator(_days_since_1970), Field(ge=0, lt=2**31)]  # TFX has 32 bits for it
 
 
 class RunConfig(Section):
@@ -32,6 +37,9 @@ class RunConfig(Section):
 
     root: str = Field("runs/default", description="folder below which a run writes everything")
     name: str = Field("cocoflow", description="name of the pipeline")
+    beam_args: tuple[str, ...] = Field(
+        (), description="options of the Beam pipelines inside the components, as `[--runner=FlinkRunner, ...]`"
+    )
 
 
 class SplitSource(Section):
@@ -44,11 +52,19 @@ class SplitSource(Section):
 class DataConfig(Section):
     """The data set."""
 
-    root: str | None = Field(None, description="folder in one of the recognised layouts")
-    splits: dict[str, SplitSource] = Field({}, description="splits said outright, instead of root")
-    on_fault: Literal["fail", "drop"] = Field(
-        "fail", description="faulty image or annotation: stop and list all, or drop and list in quarantine.jsonl"
+    root: str | None = Field(
+        None,
+        description="folder in one of the recognised layouts; in it, as in the paths of splits, {SPAN} or {YYYY}, "
+        "{MM} and {DD}, and {VERSION}, stand for where new data arrives",
     )
+    splits: dict[str, SplitSource] = Field({}, description="splits said outright, instead of root")
+    span: SpanNumber | None = Field(None, description="number or date of the span to read; none: the newest")
+    version: SpanNumber | None = Field(None, description="version of that span; none: the newest")
+    window: PositiveInt = Field(
+        1, description="train on this many spans up to the one that is read; the others as earlier runs read them"
+    )
+    on_fault: FaultPolicies = FaultPolicies()
+    max_pixels: PositiveInt = Field(MAX_PIXELS, description="images of more are refused before they are decoded")
     eval_fraction: float = Field(
         0.1, gt=0.0, lt=1.0, description="share of images, by hash of the id, for eval where there is one file only"
     )

@@ -16,9 +16,11 @@ from tfx.types import standard_component_specs as keys
 from components.coco_example_gen.conversion import convert
 from detection.coco.layouts import SplitFiles
 from schemas.artifacts import TRAIN_SPLIT
+from schemas.faults import FaultPolicies
 
 SPLITS_KEY = "splits"  # JSON: split name -> fields of SplitFiles
-ON_FAULT_KEY = "on_fault"  # "fail" or "drop"
+ON_FAULT_KEY = "on_fault"  # JSON: FaultPolicies
+MAX_PIXELS_KEY = "max_pixels"
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):
@@ -33,8 +35,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         """Runs the component.
 
         Raises:
-            DataError: unusable annotation files; faulty images or annotations, unless
-                they are to be dropped; nothing left of a split.
+            DataError: see `convert`.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         examples = artifact_utils.get_single_instance(output_dict[keys.EXAMPLES_KEY])
@@ -42,7 +43,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         convert(
             splits,
             Path(examples.uri),
-            drop=exec_properties[ON_FAULT_KEY] == "drop",
+            policies=FaultPolicies.model_validate_json(exec_properties[ON_FAULT_KEY]),
+            max_pixels=exec_properties[MAX_PIXELS_KEY],
             make_pipeline=self._make_beam_pipeline,
         )
         examples.split_names = artifact_utils.encode_split_names(list(splits))

@@ -1,81 +1,102 @@
 """From annotation files to TFRecord shards, each written by a worker of its own.
 
 What a worker needs lies in a plan file, what it found goes into a result file beside
-it; only paths travel through Beam.  The plans depend on nothing but the data, so equal
-data gives equal bytes, however many workers there are.
+it; only paths travel through Beam.  A plan says where its images' entries stand in the
+annotation file, so nothing of the data set is held in memory or copied.  The plans
+depend on nothing but the data, so equal data gives equal bytes, however many workers
+there are.
 """
 
 import json
 import math
+import os
 import random
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from detection.coco.annotations import CocoAnnotations, Entry, merge_categories, read_annotations
+from detection.coco.annotations import AnnotationFile, Entry, ImagePlaces, index_annotations, open_entries
+from detection.coco.faults import Fault
+from detection.coco.json_stream import Place
 from detection.coco.layouts import SplitFiles
-from detection.data.records import Fault, make_record
+from detection.data.image_files import read_file
+from detection.data.records import Record, Rules, make_record
 from schemas.artifacts import split_dir
 from schemas.errors import DataError
+from schemas.faults import FaultPolicies
 
 IMAGES_PER_SHARD = 256
 _RESULT = ".result"
 
 
-@dataclass(frozen=True)
+class SeenImage(NamedTuple):
+    """An image that was written: what tells whether it is there twice."""
+
+    image_id: int
+    file_name: str
+    digest: str
+
+
+@dataclass
 class SplitResult:
-    """What became of one split.
+    """What became of one split, or of one shard of it.
 
     images: written.
     annotations: written.
-    faults: of what was not written, in the order of the records.
+    faults: found, in the order of the records.
+    seen: the images written.
     """
 
-    images: int
-    annotations: int
-    faults: list[Fault]
+    images: int = 0
+    annotations: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    seen: list[SeenImage] = field(default_factory=list)
+
+    def add(self, entry: Mapping[str, Any], record: Record) -> None:
+        """Counts one image."""
+        self.faults += record.faults
+        if record.file is not None:
+            self.images += 1
+            self.annotations += len(record.annotations)
+            self.seen.append(SeenImage(entry["id"], entry["file_name"], record.file.digest))
+
+    def merge(self, other: "SplitResult") -> None:
+        """Adds what became of other images."""
+        self.images += other.images
+        self.annotations += other.annotations
+        self.faults += other.faults
+        self.seen += other.seen
 
 
-def read_splits(splits: Mapping[str, SplitFiles]) -> dict[str, CocoAnnotations]:
+def index_splits(splits: Mapping[str, SplitFiles], policies: FaultPolicies) -> dict[str, AnnotationFile]:
     """Reads every split's annotation file, each file once.
 
     Raises:
-        DataError: see `read_annotations`.
+        DataError: see `index_annotations`.
     """
-    files: dict[tuple[str, str | None], CocoAnnotations] = {}
+    files: dict[tuple[str, str | None], AnnotationFile] = {}
     for split in splits.values():
         key = (split.annotations, split.keypoints)
         if key not in files:
-            files[key] = read_annotations(*key)
+            files[key] = index_annotations(*key, policies=policies)
     return {name: files[split.annotations, split.keypoints] for name, split in splits.items()}
 
 
-def describe_dataset(files: Iterable[CocoAnnotations]) -> dict[str, Any]:
-    """The contents of dataset.json: the first file's info, all licences, all categories."""
-    files = list(files)
-    licenses: list[Entry] = []
-    for file in files:
-        licenses += [entry for entry in file.licenses if entry not in licenses]
-    return {"info": files[0].info, "licenses": licenses, "categories": merge_categories(files)}
-
-
 def write_plans(
-    splits: Mapping[str, SplitFiles],
-    files: Mapping[str, CocoAnnotations],
-    categories: Iterable[Entry],
-    *,
-    root: Path,
-    work: Path,
+    splits: Mapping[str, SplitFiles], files: Mapping[str, AnnotationFile], rules: Rules, *, root: Path, work: Path
 ) -> dict[str, list[str]]:
     """Divides every split into shards, images in random but repeatable order.
 
     Args:
         splits: the splits.
         files: their annotations.
-        categories: of the whole data set.
+        rules: of the data set.
         root: of the artifact; the shards go to `Split-<name>/` in it.
         work: existing folder for the plans.
 
@@ -85,11 +106,13 @@ def write_plans(
     Raises:
         DataError: a split without images.
     """
-    names = [[category["id"], category["name"]] for category in categories]
-    return {
-        name: _plan_split(name, split, files[name], {"categories": names}, root=root, work=work)
-        for name, split in splits.items()
+    common = {
+        "policies": rules.policies.model_dump(),
+        "max_pixels": rules.max_pixels,
+        "categories": list(rules.category_names.items()),
+        "keypoints": list(rules.keypoints.items()),
     }
+    return {name: _plan_split(name, split, files[name], common, root=root, work=work) for name, split in splits.items()}
 
 
 def write_shard(plan_path: str) -> None:
@@ -99,38 +122,28 @@ def write_shard(plan_path: str) -> None:
     appears whole.
     """
     plan = json.loads(Path(plan_path).read_bytes())
-    names = dict(plan["categories"])
-    faults: list[Fault] = []
-    images = annotations = 0
+    result = SplitResult()
     with tf.io.TFRecordWriter(f"{plan_path}.tmp") as writer:
-        for image, entries in plan["entries"]:
-            example, found = make_record(
-                image, entries, images=plan["images"], split=plan["split"], category_names=names
-            )
-            faults += found
-            if example is not None:
-                writer.write(example.SerializeToString(deterministic=True))
-                images += 1
-                annotations += len(entries) - len(found)
+        for entry, record in _records(plan):
+            result.add(entry, record)
+            if record.example is not None:
+                writer.write(record.example.SerializeToString(deterministic=True))
     Path(f"{plan_path}.tmp").rename(plan["records"])
-    result = {"images": images, "annotations": annotations, "faults": [fault.as_dict() for fault in faults]}
-    Path(plan_path + _RESULT).write_text(json.dumps(result))
+    Path(plan_path + _RESULT).write_text(json.dumps(_result_as_dict(result)))
 
 
 def read_results(plans: Iterable[str]) -> SplitResult:
     """What `write_shard` found in the shards of one split, together."""
-    results = [json.loads(Path(plan + _RESULT).read_bytes()) for plan in plans]
-    return SplitResult(
-        images=sum(result["images"] for result in results),
-        annotations=sum(result["annotations"] for result in results),
-        faults=[Fault(**fault) for result in results for fault in result["faults"]],
-    )
+    whole = SplitResult()
+    for plan in plans:
+        whole.merge(_result_from_dict(json.loads(Path(plan + _RESULT).read_bytes())))
+    return whole
 
 
 def _plan_split(
-    name: str, split: SplitFiles, file: CocoAnnotations, common: Mapping[str, Any], *, root: Path, work: Path
+    name: str, split: SplitFiles, file: AnnotationFile, common: Mapping[str, Any], *, root: Path, work: Path
 ) -> list[str]:
-    images = [image for image in file.images if split.holds(image["id"])]
+    images = [image_id for image_id in file.images if split.holds(image_id)]
     if not images:
         advice = "Choose another data.eval_fraction" if split.hash_range else "Add images, or remove the split"
         raise DataError(f"{split.annotations}: no image for the split {name}. {advice}.")
@@ -141,9 +154,71 @@ def _plan_split(
     plans = []
     for number in range(shards):
         shard = f"data_tfrecord-{number:05d}-of-{shards:05d}"
-        entries = [[image, file.annotations[image["id"]]] for image in images[number::shards]]
-        plan = {"split": name, "images": split.images, "records": str(folder / shard), "entries": entries}
+        plan = {
+            "split": name,
+            "annotations": split.annotations,
+            "keypoints_file": split.keypoints,
+            "images": os.path.realpath(split.images),
+            "records": str(folder / shard),
+            "places": [file.places(image_id) for image_id in images[number::shards]],
+        }
         path = work / f"{name}-{shard}.json"
         path.write_text(json.dumps({**plan, **common}))
         plans.append(str(path))
     return plans
+
+
+def _records(plan: Mapping[str, Any]) -> Iterator[tuple[Entry, Record]]:
+    """Makes the records of a plan, in its order, several at a time: decoding leaves Python's lock alone."""
+    rules = Rules(
+        policies=FaultPolicies(**plan["policies"]),
+        max_pixels=plan["max_pixels"],
+        category_names=dict(plan["categories"]),
+        keypoints=dict(plan["keypoints"]),
+    )
+    threads = os.cpu_count() or 1
+    waiting: deque[tuple[Entry, Future[Record]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for entry, annotations, read in _sources(plan):
+            job = partial(make_record, entry, annotations, read=read, split=plan["split"], rules=rules)
+            waiting.append((entry, pool.submit(job)))
+            if len(waiting) > 2 * threads:
+                yield _finished(waiting)
+        while waiting:
+            yield _finished(waiting)
+
+
+def _finished(waiting: deque[tuple[Entry, Future[Record]]]) -> tuple[Entry, Record]:
+    entry, job = waiting.popleft()
+    return entry, job.result()
+
+
+def _sources(plan: Mapping[str, Any]) -> Iterator[tuple[Entry, list[Entry], Callable[[], bytes]]]:
+    """Entry and annotations of each image of a plan, and what reads the image."""
+    with open_entries(plan["annotations"], plan["keypoints_file"]) as read_entries:
+        for image, annotations, keypoints in plan["places"]:
+            places = ImagePlaces(
+                Place(*image),
+                [Place(*place) for place in annotations],
+                [None if place is None else Place(*place) for place in keypoints],
+            )
+            entry, entries = read_entries(places)
+            yield entry, entries, partial(read_file, plan["images"], entry["file_name"], max_pixels=plan["max_pixels"])
+
+
+def _result_as_dict(result: SplitResult) -> dict[str, Any]:
+    return {
+        "images": result.images,
+        "annotations": result.annotations,
+        "faults": [fault.as_dict() for fault in result.faults],
+        "seen": result.seen,
+    }
+
+
+def _result_from_dict(values: Mapping[str, Any]) -> SplitResult:
+    return SplitResult(
+        images=values["images"],
+        annotations=values["annotations"],
+        faults=[Fault(**fault) for fault in values["faults"]],
+        seen=[SeenImage(*image) for image in values["seen"]],
+    )

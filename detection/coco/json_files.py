@@ -16,7 +16,7 @@ def read_json(path: str | Path) -> Any:
     try:
         return json.loads(Path(path).read_bytes())
     except OSError as error:
-        raise DataError(f"{path}: cannot read the file: {error.strerror}. {_what_is_there(Path(path))}") from None
+        raise cannot_read(path, error) from None
     except json.JSONDecodeError as error:
         raise DataError(
             f"{path}: not JSON: {error.msg} at line {error.lineno}, column {error.colno}. "
@@ -24,6 +24,11 @@ def read_json(path: str | Path) -> Any:
         ) from None
     except (UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"{path}: not a JSON text file ({error}). Check that it is the file you mean.") from None
+
+
+def cannot_read(path: str | Path, error: OSError) -> DataError:
+    """The error for a file that cannot be opened; it tells what lies beside it."""
+    return DataError(f"{path}: cannot read the file: {error.strerror}. {_what_is_there(Path(path))}")
 
 
 def _what_is_there(path: Path) -> str:

@@ -22,9 +22,12 @@ def pack_entries(image: Mapping[str, Any], annotations: Sequence[Mapping[str, An
 
     Returns:
         zlib-compressed UTF-8 JSON `{"image": {...}, "annotations": [...]}`.
+
+    Raises:
+        ValueError: NaN or Infinity somewhere, which JSON does not have.
     """
     entries = {"image": image, "annotations": list(annotations)}
-    return zlib.compress(json.dumps(entries, separators=(",", ":")).encode(), _LEVEL)
+    return zlib.compress(json.dumps(entries, separators=(",", ":"), allow_nan=False).encode(), _LEVEL)
 
 
 def unpack_entries(data: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:

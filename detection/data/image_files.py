@@ -1,11 +1,21 @@
-"""Image files: whether training can decode them, and what they are."""
+"""Image files: whether training can decode them, and what they are.
 
+What is said about an image is said about its stored pixels: an EXIF rotation is not
+applied.  TensorFlow's decoder, which training uses, has the last word.
+"""
+
+import hashlib
 import io
+import os
+import re
+import stat
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
-from PIL import Image
+from PIL import Image, ImageOps
 
 from detection.data.decode_image import decode_rgb
 
@@ -14,28 +24,42 @@ from detection.data.decode_image import decode_rgb
 _FORMATS = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "GIF": "gif", "BMP": "bmp"}
 _ORIENTATION = 0x0112  # EXIF tag
 _ROTATED = (5, 6, 7, 8)  # its values that swap width and height
+_NODE = re.compile(r"\{\{.*?\}\}")  # TensorFlow's name of the op, before its reason
+_MAX_BYTES_PER_PIXEL = 16  # 16-bit RGBA twice over: no sound file is larger
+_HEADROOM = 1 << 20  # bytes a file may have besides its pixels
+# Modes whose pixels Pillow turns into RGB without clipping.
+_CONVERTIBLE = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
 
 class ImageFile(NamedTuple):
-    """An image file that TensorFlow decodes.
+    """An image that TensorFlow decodes.
 
-    data: the file's bytes.
+    data: the bytes.
     format: "jpeg", "png", "gif" or "bmp", as found in the bytes.
-    height, width: pixels, as decoded: EXIF rotation is not applied.
-    turned: an EXIF tag asks viewers to swap height and width.
+    height, width: pixels, as decoded.
+    mode: Pillow's name of the colour type in the file, such as "RGB", "L" or "CMYK".
+    orientation: EXIF's, 1..8; 1 where there is none.
+    digest: of the decoded pixels; equal for equal pixels, however they were stored.
     """
 
     data: bytes
     format: str
     height: int
     width: int
-    turned: bool
+    mode: str
+    orientation: int
+    digest: str
+
+    @property
+    def turned(self) -> bool:
+        """Whether an EXIF tag asks viewers to swap height and width."""
+        return self.orientation in _ROTATED
 
 
 class ImageFileError(Exception):
     """Why an image cannot be used.
 
-    kind: "missing", "empty", "unsupported" or "broken".
+    kind: a kind of fault, see `schemas.faults`.
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -43,64 +67,165 @@ class ImageFileError(Exception):
         self.kind = kind
 
 
-def read_image(path: str | Path) -> ImageFile:
-    """Reads an image file and decodes it in full, as training will.
+def read_file(root: str, file_name: str, *, max_pixels: int) -> bytes:
+    """Reads an image file below a folder, and nothing else.
+
+    Args:
+        root: the folder, with symbolic links resolved.
+        file_name: relative to it.
+        max_pixels: bounds the size of the file.
 
     Raises:
-        ImageFileError: it is missing or empty, of a format that TensorFlow does not
-            decode, or broken.
+        ImageFileError: the name leads out of the folder, also by a symbolic link;
+            there is no such file; it is empty or far too large.
     """
     try:
-        data = Path(path).read_bytes()
+        path = os.path.realpath(os.path.join(root, file_name))
+        if os.path.isabs(file_name) or os.path.commonpath([root, path]) != root:
+            raise ImageFileError("image_unsafe", "file_name leads out of the image folder. Put the file below it.")
+        state = os.stat(path)
+        if not stat.S_ISREG(state.st_mode):
+            raise ImageFileError("image_missing", "this is no file. Correct file_name.")
+        if state.st_size > max_pixels * _MAX_BYTES_PER_PIXEL + _HEADROOM:
+            raise ImageFileError(
+                "image_huge",
+                f"the file has {state.st_size} bytes, more than {max_pixels} pixels take. "
+                "Raise data.max_pixels, or scale the image down.",
+            )
+        return Path(path).read_bytes()
     except OSError as error:
         raise ImageFileError(
-            "missing", f"cannot read the image file: {error.strerror}. Put it there or correct file_name."
+            "image_missing", f"cannot read the image file: {error.strerror}. Put it there or correct file_name."
         ) from None
+    except ValueError as error:  # a NUL character
+        raise ImageFileError("image_unsafe", f"file_name is none: {error}. Correct it.") from None
+
+
+def inspect_image(data: bytes, *, max_pixels: int) -> ImageFile:
+    """Finds out what an image is, and decodes it in full, as training will.
+
+    Args:
+        data: the file's bytes.
+        max_pixels: an image of more is refused before it is decoded.
+
+    Raises:
+        ImageFileError: it is empty, too large, broken, or of a format that TensorFlow
+            does not decode.
+    """
     if not data:
-        raise ImageFileError("empty", "the image file has 0 bytes. Copy it again.")
-    found = _header(data)
+        raise ImageFileError("image_broken", "the image file has 0 bytes. Copy it again.")
+    name, mode, width, height, orientation = _header(data, max_pixels)
+    if name not in _FORMATS:
+        raise ImageFileError(
+            "image_unsupported",
+            f"{name} is not decoded by TensorFlow. Convert the file to JPEG or PNG, "
+            "or let it be done with --set data.on_fault.image_unsupported=fix.",
+        )
     try:
-        shape = decode_rgb(tf.constant(data)).shape
+        pixels = decode_rgb(tf.constant(data)).numpy()
     except tf.errors.InvalidArgumentError as error:
+        reason = _reason(data, error)
+        # Whatever Pillow can read, storing it anew will mend.
+        kind = "image_unsupported" if reason is None and name == "BMP" else "image_broken"
         raise ImageFileError(
-            "broken", f"the image file does not decode: {_reason(data, error)}. Copy it again or convert it anew."
+            kind,
+            f"the image file does not decode: {reason or _first_words(error)}. Copy it again or convert it anew.",
         ) from None
-    if tuple(shape[:2]) != (found.height, found.width):
+    if pixels.shape[:2] != (height, width):
         raise ImageFileError(
-            "broken",
-            f"the header says {found.width}x{found.height} pixels, decoded are {shape[1]}x{shape[0]}. Convert it anew.",
+            "image_broken",
+            f"the header says {width}x{height} pixels, decoded are {pixels.shape[1]}x{pixels.shape[0]}. "
+            "Convert it anew.",
+        )
+    return ImageFile(data, _FORMATS[name], height, width, mode, orientation, _digest(pixels))
+
+
+def converted(data: bytes) -> ImageFile:
+    """An image of a format that Pillow alone reads, as PNG of the same pixels.
+
+    Only for what `inspect_image` has refused as "image_unsupported", and so measured.
+
+    Raises:
+        ImageFileError: Pillow does not read it either, or would clip its values.
+    """
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            if image.mode not in _CONVERTIBLE:
+                raise ValueError(f"colours of type {image.mode} are not converted to 8 bits")
+            return _stored(np.asarray(image.convert("RGB")), image.mode)
+    except Exception as error:  # Pillow raises whatever its format plugins raise
+        raise ImageFileError("image_broken", f"cannot be converted: {error}. Convert it to PNG.") from None
+
+
+def turned(file: ImageFile) -> ImageFile:
+    """The image as its EXIF tag asks to show it, as PNG without that tag; no pixel changes its value."""
+    image = Image.fromarray(decode_rgb(tf.constant(file.data)).numpy())
+    image.getexif()[_ORIENTATION] = file.orientation
+    return _stored(np.asarray(ImageOps.exif_transpose(image)), file.mode)
+
+
+def _stored(pixels: np.ndarray, mode: str) -> ImageFile:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    height, width = pixels.shape[:2]
+    return ImageFile(buffer.getvalue(), "png", height, width, mode, 1, _digest(pixels))
+
+
+def _header(data: bytes, max_pixels: int) -> tuple[str, str, int, int, int]:
+    """Format, mode, width, height and orientation that the header says."""
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and max_pixels > limit:
+        Image.MAX_IMAGE_PIXELS = max_pixels  # the user has asked for it
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            width, height = image.size
+            # A GIF is unpacked with all its frames.
+            pixels = width * height * (getattr(image, "n_frames", 1) if image.format == "GIF" else 1)
+            found = (str(image.format), image.mode, width, height, _orientation(image))
+    except Image.DecompressionBombError as error:
+        raise ImageFileError(
+            "image_huge", f"{str(error).rstrip('.')}. Raise data.max_pixels, or scale the image down."
+        ) from None
+    except Exception as error:  # Pillow raises whatever its format plugins raise
+        reason = "no known format" if isinstance(error, Image.UnidentifiedImageError) else str(error)
+        raise ImageFileError(
+            "image_broken", f"not an image that can be read ({reason}). Copy the file again or convert it anew."
+        ) from None
+    if pixels > max_pixels:
+        raise ImageFileError(
+            "image_huge",
+            f"the image has {width}x{height} pixels, {pixels} with all frames; data.max_pixels is {max_pixels}. "
+            "Raise it, or scale the image down.",
         )
     return found
 
 
-def _header(data: bytes) -> ImageFile:
-    """What the header says; refuses early what must not be decoded, such as gigapixel claims."""
+def _orientation(image: Image.Image) -> int:
     try:
-        with Image.open(io.BytesIO(data)) as image:
-            name, (width, height) = str(image.format), image.size
-            turned = _is_turned(image)
-    except Exception as error:  # Pillow raises whatever its format plugins raise
-        reason = "no known format" if isinstance(error, Image.UnidentifiedImageError) else str(error)
-        raise ImageFileError(
-            "broken", f"not an image that can be read ({reason}). Copy the file again or convert it anew."
-        ) from None
-    if name not in _FORMATS:
-        raise ImageFileError("unsupported", f"{name} is not decoded by TensorFlow. Convert the file to JPEG or PNG.")
-    return ImageFile(data, _FORMATS[name], height, width, turned)
-
-
-def _is_turned(image: Image.Image) -> bool:
-    try:
-        return image.getexif().get(_ORIENTATION) in _ROTATED
+        value = image.getexif().get(_ORIENTATION)
     except Exception:  # damaged EXIF data must not reject pixels that decode
-        return False
+        return 1
+    return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
-def _reason(data: bytes, error: tf.errors.InvalidArgumentError) -> str:
-    """Pillow's reason, which is clearer, where it has one."""
+def _digest(pixels: np.ndarray) -> str:
+    """A quarter of a cryptographic digest's time: a sample of the pixels well, all of them by checksum."""
+    sample = np.ascontiguousarray(pixels[::8, ::8])
+    digest = hashlib.sha256(repr(pixels.shape).encode())
+    digest.update(sample.data)
+    digest.update(zlib.crc32(pixels.data).to_bytes(4, "big"))
+    return digest.hexdigest()[:32]
+
+
+def _reason(data: bytes, error: tf.errors.InvalidArgumentError) -> str | None:
+    """Pillow's reason, which is clearer; None where it decodes the image."""
     try:
         with Image.open(io.BytesIO(data)) as image:
             image.load()
     except Exception as reason:
-        return str(reason)
-    return " ".join(str(error.message).split())[:200]
+        return str(reason) or _first_words(error)
+    return None
+
+
+def _first_words(error: tf.errors.InvalidArgumentError) -> str:
+    return " ".join(_NODE.sub("", str(error.message)).split())[:200]

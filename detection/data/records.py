@@ -1,105 +1,85 @@
 """From an image file and its COCO entries to a `tf.train.Example`."""
 
 import hashlib
+import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from detection.coco.annotations import is_crowd
+from detection.coco.faults import Fault
 from detection.coco.packing import pack_entries
-from detection.data.image_files import ImageFile, ImageFileError, read_image
+from detection.data.annotation_checks import MARGIN, Context, sound_annotations, without_nan
+from detection.data.findings import Findings
+from detection.data.image_files import ImageFile, ImageFileError, converted, inspect_image, turned
 from schemas import features
-
-MARGIN = 1.0  # pixels that a box may reach beyond its image: annotation tools round
+from schemas.faults import FaultPolicies
 
 
 @dataclass(frozen=True)
-class Fault:
-    """What is wrong with one image or annotation, and what to do.
+class Rules:
+    """What holds for all images of a data set.
 
-    kind: "missing", "empty", "unsupported", "broken" or "size" of an image;
-        "box-size" or "box-outside" of an annotation.
-    annotation_id: None where the image is at fault.
+    policies: what is done about faults.
+    max_pixels: an image of more is refused before it is decoded.
+    category_names: category id -> name, of every category.
+    keypoints: category id -> number of its keypoints, of those categories that have any.
     """
 
-    kind: str
-    split: str
-    file_name: str
-    image_id: int
-    annotation_id: int | None
-    message: str
+    policies: FaultPolicies
+    max_pixels: int
+    category_names: Mapping[int, str]
+    keypoints: Mapping[int, int]
 
-    def __str__(self) -> str:
-        annotation = "" if self.annotation_id is None else f", annotation {self.annotation_id}"
-        return f"{self.split}: {self.file_name} (image {self.image_id}{annotation}): {self.message}"
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return asdict(self)
+class Record(NamedTuple):
+    """What became of one image.
+
+    example: None where the image was left out.
+    file: the image as it is in the record; None where it was left out.
+    annotations: those in the record.
+    faults: of the image and its annotations.
+    """
+
+    example: tf.train.Example | None
+    file: ImageFile | None
+    annotations: Sequence[Mapping[str, Any]]
+    faults: list[Fault]
 
 
 def make_record(
     image: Mapping[str, Any],
     annotations: Sequence[Mapping[str, Any]],
     *,
-    images: str | Path,
+    read: Callable[[], bytes],
     split: str,
-    category_names: Mapping[int, str],
-) -> tuple[tf.train.Example | None, list[Fault]]:
-    """Reads and checks one image, and encodes what is sound.
+    rules: Rules,
+) -> Record:
+    """Reads and checks one image, and encodes what may be used.
 
     Args:
         image: the image's entry of the COCO file.
         annotations: its annotations.
-        images: folder that `file_name` is relative to.
+        read: gives the image file's bytes; may raise `ImageFileError`.
         split: name of the split, for the faults.
-        category_names: category id -> name, of every category.
-
-    Returns:
-        The record, None where the image itself is at fault, and the faults.
-        Annotations at fault are left out of the record altogether.
+        rules: of the data set.
     """
-    where = {"split": split, "file_name": image["file_name"], "image_id": image["id"]}
+    findings = Findings(rules.policies, where=f"{split}: {image['file_name']}", image_id=image["id"])
+    file = _usable(image, read, rules.max_pixels, findings)
+    fitted = None if file is None else _fitted(image, annotations, file, findings)
+    if fitted is None:
+        return Record(None, None, [], findings.faults)
+    image, file = fitted
+    sound = sound_annotations(annotations, Context(file.height, file.width, rules.keypoints), findings)
     try:
-        file = read_image(Path(images, image["file_name"]))
-        _check_size(image, file)
-    except ImageFileError as fault:
-        return None, [Fault(kind=fault.kind, annotation_id=None, message=str(fault), **where)]
-    faults, sound = [], []
-    for annotation in annotations:
-        fault_found = box_fault(annotation["bbox"], height=file.height, width=file.width)
-        if fault_found is None:
-            sound.append(annotation)
-        else:
-            kind, message = fault_found
-            faults.append(Fault(kind=kind, annotation_id=annotation["id"], message=message, **where))
-    return encode_example(file, image, sound, category_names=category_names), faults
-
-
-def box_fault(bbox: Sequence[float], *, height: int, width: int) -> tuple[str, str] | None:
-    """What is wrong with a COCO box, as (kind, message); None where nothing is.
-
-    Args:
-        bbox: (x, y, width, height) in pixels.
-        height: of the image, pixels.
-        width: of the image, pixels.
-    """
-    x, y, box_width, box_height = bbox
-    if not all(map(math.isfinite, bbox)) or box_width <= 0 or box_height <= 0:
-        return "box-size", f"bbox {list(bbox)} has no area. Correct the box or remove the annotation."
-    beyond = max(-x, -y, x + box_width - width, y + box_height - height)
-    nothing_left = x >= width or y >= height or x + box_width <= 0 or y + box_height <= 0
-    if beyond > MARGIN or nothing_left:
-        return (
-            "box-outside",
-            f"bbox {list(bbox)} (x, y, width, height) lies outside the {width}x{height} image. "
-            "Correct the box, or remove the annotation.",
-        )
-    return None
+        example = encode_example(file, image, sound, category_names=rules.category_names)
+    except ValueError:  # NaN, wherever it hides
+        sound = without_nan(sound, findings)
+        example = encode_example(file, image, sound, category_names=rules.category_names)
+    return Record(example, file, sound, findings.faults)
 
 
 def encode_example(
@@ -117,6 +97,9 @@ def encode_example(
         annotations: its annotations, with sound boxes; those that reach beyond the
             image are clipped in the normalised features, not in the packed entries.
         category_names: category id -> name.
+
+    Raises:
+        ValueError: NaN or Infinity in an entry.
     """
     boxes = [annotation["bbox"] for annotation in annotations]
     categories = [annotation["category_id"] for annotation in annotations]
@@ -141,16 +124,65 @@ def encode_example(
     return tf.train.Example(features=tf.train.Features(feature=values))
 
 
-def _check_size(image: Mapping[str, Any], file: ImageFile) -> None:
+def _usable(
+    image: Mapping[str, Any], read: Callable[[], bytes], max_pixels: int, findings: Findings
+) -> ImageFile | None:
+    """The image file, converted where policy says so; None where it is to be left out."""
+    data = b""
+    try:
+        json.dumps(image, allow_nan=False)
+        if image.get("width", 1) * image.get("height", 1) > max_pixels:
+            raise ImageFileError(
+                "image_huge",
+                f"declared as {image['width']}x{image['height']} pixels; data.max_pixels is {max_pixels}. "
+                "Raise it, or scale the image down.",
+            )
+        data = read()
+        return inspect_image(data, max_pixels=max_pixels)
+    except ImageFileError as fault:
+        if findings.add(fault.kind, str(fault)) != "fix":
+            return None
+    except ValueError:
+        findings.add("entry", "the image's entry holds NaN or Infinity, which JSON does not have. Write a number.")
+        return None
+    try:
+        return converted(data)
+    except ImageFileError as fault:
+        findings.add(fault.kind, str(fault))
+        return None
+
+
+def _fitted(
+    image: Mapping[str, Any], annotations: Sequence[Mapping[str, Any]], file: ImageFile, findings: Findings
+) -> tuple[Mapping[str, Any], ImageFile] | None:
+    """Entry and file that agree about the size; None where the image is to be left out.
+
+    The declared size decides which pixels the boxes belong to: the stored ones, or
+    those that an EXIF tag asks to turn.
+    """
     declared = (image.get("width", file.width), image.get("height", file.height))
     if declared == (file.width, file.height):
-        return
-    advice = "Correct the entry, or put the right file there."
+        return image, file
     if file.turned and declared == (file.height, file.width):
-        advice = "An EXIF tag turns the picture: store it turned and without the tag, as the boxes are drawn."
-    raise ImageFileError(
-        "size", f"declared as {declared[0]}x{declared[1]} pixels, the file has {file.width}x{file.height}. {advice}"
+        message = (
+            f"declared as {declared[0]}x{declared[1]} pixels, which the stored {file.width}x{file.height} become when "
+            "turned as their EXIF tag asks. An EXIF tag turns the picture: store it turned and without the tag, or let "
+            "it be done with --set data.on_fault.image_turned=fix."
+        )
+        return (image, turned(file)) if findings.add("image_turned", message) == "fix" else None
+    inside = all(_lies_inside(annotation["bbox"], file) for annotation in annotations)
+    message = (
+        f"declared as {declared[0]}x{declared[1]} pixels, the file has {file.width}x{file.height}. "
+        "Correct the entry, or put the right file there."
     )
+    if findings.add("image_size", message, fixable=inside) != "fix":
+        return None
+    return {**image, "width": file.width, "height": file.height}, file
+
+
+def _lies_inside(bbox: Sequence[float], file: ImageFile) -> bool:
+    x, y, width, height = bbox
+    return min(x, y) >= -MARGIN and x + width <= file.width + MARGIN and y + height <= file.height + MARGIN
 
 
 def _share(position: float, length: int) -> float:

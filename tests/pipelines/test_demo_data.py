@@ -9,7 +9,7 @@ from PIL import Image
 from pycocotools import mask as rle_masks
 from pycocotools.coco import COCO
 
-from detection.coco.annotations import read_annotations
+from detection.coco.annotations import index_annotations
 from detection.coco.layouts import find_splits
 from pipelines import demo_data
 from pipelines.demo_data import CANVAS, make_demo_data
@@ -40,11 +40,11 @@ def test_it_is_a_data_set_like_any_other(demo: Path) -> None:
     splits = find_splits(demo, eval_fraction=0.1)
     assert {name: Path(files.images).name for name, files in splits.items()} == {"train": "train", "eval": "val"}
     for name, count in (("train", TRAIN), ("eval", EVAL)):
-        read = read_annotations(splits[name].annotations)
+        read = index_annotations(splits[name].annotations)
         assert len(read.images) == count
         assert [(entry["id"], entry["name"]) for entry in read.categories] == [(n + 1, str(n)) for n in range(10)]
-        assert all(1 <= len(group) <= demo_data.MAX_DIGITS for group in read.annotations.values())
-        for image in read.images:
+        assert all(1 <= len(group) <= demo_data.MAX_DIGITS for _, group in read.entries())
+        for image, _ in read.entries():
             with Image.open(Path(splits[name].images, image["file_name"])) as picture:
                 assert picture.size == (image["width"], image["height"]) == (CANVAS, CANVAS)
     assert {path.suffix for path in (demo / "train").iterdir()} == {".jpg", ".png"}

@@ -10,6 +10,7 @@ import pytest
 import schemas
 from pipelines.demo_data import make_demo_data
 from schemas.errors import ConfigError, DataError, find_user_error
+from schemas.faults import FaultPolicies
 from tests.components.coco_example_gen.data_set import write_data_set
 
 pytestmark = pytest.mark.slow
@@ -131,7 +132,7 @@ def test_faults_are_listed_and_nothing_is_left(tmp_path: Path, runner: str) -> N
     assert "--set data.on_fault=drop" in lines[3]
     assert _examples(run) == []
     if runner == "local":
-        _run(run, data, on_fault="drop")
+        _run(run, data, on_fault=FaultPolicies.model_validate("drop"))
         [folder] = _examples(run)
         assert (folder / "Split-train").is_dir()
 
@@ -152,15 +153,16 @@ def _do(folder: Path, **parameters: Any) -> Any:
 def test_dropped_faults_are_listed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_data_set(tmp_path / "data", broken=True)
     with caplog.at_level("INFO", "cocoflow.example_gen"):
-        _do(tmp_path / "out", data_root=str(tmp_path / "data"), on_fault="drop")
+        _do(tmp_path / "out", data_root=str(tmp_path / "data"), on_fault=FaultPolicies.model_validate("drop"))
     listed = [json.loads(line) for line in (tmp_path / "out/quarantine.jsonl").read_text().splitlines()]
     assert sorted((fault["kind"], fault["image_id"], fault["annotation_id"]) for fault in listed) == [
-        ("box-outside", 1, 2),
-        ("missing", 2, None),
+        ("box_outside", 1, 2),
+        ("image_missing", 2, None),
     ]
     assert caplog.messages == [
-        "train: 4 images, 7 annotations; at fault: 1 images, 1 annotations",
+        "train: 4 images, 7 annotations",
         "eval: 1 images, 2 annotations",
+        "left out, see quarantine.jsonl: 1 box_outside, 1 image_missing",
     ]
 
 
@@ -170,7 +172,7 @@ def test_a_split_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
     for picture in data.glob("images/train/*/*.png"):
         picture.unlink()
     with pytest.raises(DataError, match="split train: no image is usable, 12 are at fault") as caught:
-        _do(out, data_root=str(data), on_fault="drop")
+        _do(out, data_root=str(data), on_fault=FaultPolicies.model_validate("drop"))
     assert "... and 2 more" in str(caught.value)
     assert _contents(out) == {}
 

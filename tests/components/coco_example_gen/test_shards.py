@@ -8,11 +8,13 @@ import tensorflow as tf
 
 from components.coco_example_gen import shards
 from components.coco_example_gen.fingerprint import fingerprint
-from components.coco_example_gen.shards import describe_dataset, read_results, read_splits, write_plans, write_shard
+from components.coco_example_gen.shards import index_splits, read_results, write_plans, write_shard
 from detection.coco.layouts import SplitFiles, find_splits, id_fraction
 from detection.coco.packing import unpack_entries
+from detection.data.records import Rules
 from schemas import features
 from schemas.errors import DataError
+from schemas.faults import MAX_PIXELS, FaultPolicies
 from tests.components.coco_example_gen.data_set import write_data_set
 
 
@@ -27,10 +29,12 @@ def _value(example: tf.train.Example, key: str) -> bytes:
 
 
 def _convert(splits: Mapping[str, SplitFiles], out: Path) -> dict[str, shards.SplitResult]:
-    files = read_splits(splits)
+    policies = FaultPolicies()
+    names = {4: "cat", 2: "dog", 9: "none of these"}
+    rules = Rules(policies=policies, max_pixels=MAX_PIXELS, category_names=names, keypoints={})
     work = out / "work"
     work.mkdir(parents=True)
-    plans = write_plans(splits, files, describe_dataset(files.values())["categories"], root=out, work=work)
+    plans = write_plans(splits, index_splits(splits, policies), rules, root=out, work=work)
     for paths in plans.values():
         for path in reversed(paths):
             write_shard(path)
@@ -62,8 +66,9 @@ def test_every_image_is_in_one_record_of_a_shuffled_shard(tmp_path: Path) -> Non
     ]
     assert sorted(ids) == list(range(1, 11))
     assert ids != sorted(ids)
-    assert results["train"] == shards.SplitResult(images=10, annotations=20, faults=[])
-    assert results["eval"] == shards.SplitResult(images=1, annotations=2, faults=[])
+    assert (results["train"].images, results["train"].annotations, results["train"].faults) == (10, 20, [])
+    assert (results["eval"].images, results["eval"].annotations, results["eval"].faults) == (1, 2, [])
+    assert [image.image_id for image in results["train"].seen] == ids
 
 
 def test_equal_data_gives_equal_bytes(tmp_path: Path) -> None:
@@ -89,8 +94,8 @@ def test_faults_come_with_the_result(tmp_path: Path) -> None:
     result = _convert(find_splits(tmp_path / "data", eval_fraction=0.1), tmp_path / "out")["train"]
     assert (result.images, result.annotations) == (4, 7)
     assert {(fault.kind, fault.image_id, fault.annotation_id) for fault in result.faults} == {
-        ("box-outside", 1, 2),
-        ("missing", 2, None),
+        ("box_outside", 1, 2),
+        ("image_missing", 2, None),
     }
 
 
@@ -113,16 +118,6 @@ def test_a_split_without_images_is_refused(tmp_path: Path) -> None:
     empty = replace(splits["train"], annotations=str(tmp_path / "data/empty.json"))
     with pytest.raises(DataError, match=r"empty\.json: no image for the split test\. Add images"):
         _convert({"test": empty}, tmp_path / "out2")
-
-
-def test_the_data_set_is_described_by_all_its_files(tmp_path: Path) -> None:
-    write_data_set(tmp_path)
-    files = read_splits(find_splits(tmp_path, eval_fraction=0.1))
-    assert describe_dataset([files["train"], files["eval"]]) == {
-        "info": {"year": 2020},
-        "licenses": [{"id": 1}],
-        "categories": [{"id": 4, "name": "cat"}, {"id": 2, "name": "dog"}, {"id": 9, "name": "none of these"}],
-    }
 
 
 def test_the_fingerprint_follows_the_files_that_are_used(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import json
+import math
 import zlib
 from typing import Any
 
@@ -10,7 +11,7 @@ from detection.coco.packing import pack_entries, unpack_entries
 from schemas.errors import DataError
 
 _JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
@@ -22,6 +23,12 @@ def test_entries_come_back_equal_and_in_order(image: dict[str, Any], annotations
     data = pack_entries(image, annotations)
     assert repr(unpack_entries(data)) == repr((image, annotations))
     assert pack_entries(image, annotations) == data
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_json_does_not_have_is_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        pack_entries({"id": 1}, [{"id": 2, "score": value}])
 
 
 def test_what_is_inside_is_plain_compressed_json() -> None:

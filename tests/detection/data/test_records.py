@@ -1,5 +1,7 @@
 import hashlib
 import math
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +10,16 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from detection.coco.annotations import read_annotations
+from detection.coco.annotations import index_annotations
 from detection.coco.packing import unpack_entries
-from detection.data.image_files import ImageFile, read_image
+from detection.data.decode_image import decode_rgb
+from detection.data.image_files import ImageFile, read_file
 from detection.data.record_decoder import decode_record
-from detection.data.records import box_fault, encode_example, make_record
+from detection.data.records import Record, Rules, encode_example, make_record
+from schemas.faults import MAX_PIXELS, FaultPolicies
 
 NAMES = {5: "cät", 9: "dog"}
-FILE = ImageFile(b"bytes", "png", 40, 80, False)
+FILE = ImageFile(b"bytes", "png", 40, 80, "RGB", 1, "")
 
 
 def _annotation(number: int, bbox: list[float], **more: Any) -> dict[str, Any]:
@@ -76,89 +80,129 @@ def test_boxes_a_little_outside_are_clipped_in_the_features_only() -> None:
     assert unpack_entries(found["coco/annotations"][0])[1] == [annotation]
 
 
-@pytest.mark.parametrize(
-    ("bbox", "kind"),
-    [
-        ([0, 0, 80, 40], None),
-        ([-1, -1, 82, 42], None),
-        ([79.5, 39.5, 1.5, 1.5], None),
-        ([-1.01, 0, 5, 5], "box-outside"),
-        ([0, -1.01, 5, 5], "box-outside"),
-        ([70, 0, 11.01, 5], "box-outside"),
-        ([0, 30, 5, 11.01], "box-outside"),
-        ([30, 60, 5, 5], "box-outside"),  # inside, were height and width swapped
-        ([-0.9, 0, 0.9, 5], "box-outside"),
-        ([80.0, 0, 0.5, 5], "box-outside"),
-        ([0, -0.5, 5, 0.5], "box-outside"),
-        ([0, 40.0, 5, 0.5], "box-outside"),
-        ([0, 0, 0, 5], "box-size"),
-        ([0, 0, 5, 0.0], "box-size"),
-        ([5, 5, -2, 5], "box-size"),
-        ([math.nan, 0, 5, 5], "box-size"),
-        ([0, 0, math.inf, 5], "box-size"),
-    ],
-)
-def test_boxes(bbox: list[float], kind: str | None) -> None:
-    found = box_fault(bbox, height=40, width=80)
-    assert (found[0] if found else None) == kind
+def _make(folder: Path, image: dict[str, Any], annotations: list[dict[str, Any]], **policies: str) -> Record:
+    rules = Rules(
+        policies=FaultPolicies.model_validate(policies),
+        max_pixels=MAX_PIXELS,
+        category_names=NAMES,
+        keypoints={9: 2},
+    )
+    read = partial(read_file, str(folder), image["file_name"], max_pixels=MAX_PIXELS)
+    return make_record(image, annotations, read=read, split="train", rules=rules)
 
 
-def _make(folder: Path, image: dict[str, Any], annotations: list[dict[str, Any]]) -> Any:
-    return make_record(image, annotations, images=folder, split="train", category_names=NAMES)
+IMAGE = {"id": 7, "file_name": "a.png", "width": 80, "height": 40}
 
 
-def test_faulty_annotations_are_left_out_and_told(tmp_path: Path) -> None:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
     Image.new("RGB", (80, 40)).save(tmp_path / "a.png")
-    image = {"id": 7, "file_name": "a.png", "width": 80, "height": 40}
+    return tmp_path
+
+
+def test_faulty_annotations_are_left_out_and_told(folder: Path) -> None:
     annotations = [_annotation(1, [0, 0, 0, 5]), _annotation(2, [1, 2, 3, 4]), _annotation(3, [50, 0, 50, 5])]
-    example, faults = _make(tmp_path, image, annotations)
-    assert unpack_entries(_lists(example)["coco/annotations"][0]) == (image, annotations[1:2])
-    assert _lists(example)["image/object/class/label"] == [9]
-    assert [fault.as_dict() for fault in faults] == [
+    record = _make(folder, IMAGE, annotations)
+    assert record.example is not None
+    assert unpack_entries(_lists(record.example)["coco/annotations"][0]) == (IMAGE, annotations[1:2])
+    assert _lists(record.example)["image/object/class/label"] == [9]
+    assert record.annotations == annotations[1:2]
+    assert [fault.as_dict() for fault in record.faults] == [
         {
-            "kind": "box-size",
-            "split": "train",
-            "file_name": "a.png",
+            "kind": "box_empty",
+            "policy": "drop",
+            "where": "train: a.png",
             "image_id": 7,
             "annotation_id": 1,
             "message": "bbox [0, 0, 0, 5] has no area. Correct the box or remove the annotation.",
         },
         {
-            "kind": "box-outside",
-            "split": "train",
-            "file_name": "a.png",
+            "kind": "box_outside",
+            "policy": "fail",
+            "where": "train: a.png",
             "image_id": 7,
             "annotation_id": 3,
             "message": "bbox [50, 0, 50, 5] (x, y, width, height) lies outside the 80x40 image. "
             "Correct the box, or remove the annotation.",
         },
     ]
-    assert str(faults[0]).startswith("train: a.png (image 7, annotation 1): bbox [0, 0, 0, 5] has no area.")
+    assert str(record.faults[0]).startswith("train: a.png (image 7, annotation 1): bbox [0, 0, 0, 5] has no area.")
 
 
 def test_a_faulty_image_gives_no_record(tmp_path: Path) -> None:
-    example, faults = _make(tmp_path, {"id": 7, "file_name": "absent.png"}, [_annotation(1, [0, 0, 0, 5])])
-    assert example is None
-    assert [(fault.kind, fault.annotation_id) for fault in faults] == [("missing", None)]
-    assert str(faults[0]).startswith("train: absent.png (image 7): cannot read the image file: No such file")
+    record = _make(tmp_path, {"id": 7, "file_name": "absent.png"}, [_annotation(1, [0, 0, 0, 5])])
+    assert (record.example, record.file, record.annotations) == (None, None, [])
+    assert [(fault.kind, fault.annotation_id) for fault in record.faults] == [("image_missing", None)]
+    assert str(record.faults[0]).startswith("train: absent.png (image 7): cannot read the image file: No such file")
 
 
-def test_a_declared_size_must_be_the_files(tmp_path: Path) -> None:
-    Image.new("RGB", (80, 40)).save(tmp_path / "a.png")
-    _, [fault] = _make(tmp_path, {"id": 7, "file_name": "a.png", "width": 40, "height": 80}, [])
+def test_a_wrong_size_is_refused_or_taken_from_the_file(folder: Path) -> None:
+    wrong = IMAGE | {"width": 40, "height": 80}
+    boxes = [_annotation(1, [60, 0, 20, 40])]
+    [fault] = _make(folder, wrong, boxes).faults
     assert (fault.kind, fault.message) == (
-        "size",
+        "image_size",
         "declared as 40x80 pixels, the file has 80x40. Correct the entry, or put the right file there.",
     )
+    fixed = _make(folder, wrong, boxes, image_size="fix")
+    assert fixed.example is not None
+    assert unpack_entries(_lists(fixed.example)["coco/annotations"][0]) == (IMAGE, boxes)
+    assert [fault.policy for fault in fixed.faults] == ["fix"]
+    # Boxes of the declared size that do not fit the file's: another picture, perhaps.
+    tall = _make(folder, wrong, [_annotation(1, [0, 0, 20, 60])], image_size="fix")
+    assert (tall.example, [fault.policy for fault in tall.faults]) == (None, ["drop"])
+
+
+def test_the_declared_size_decides_which_pixels_a_turned_image_means(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 80, 3), np.uint8)
     exif = Image.Exif()
     exif[0x0112] = 6
-    Image.new("RGB", (80, 40)).save(tmp_path / "b.jpg", exif=exif)
-    _, [fault] = _make(tmp_path, {"id": 7, "file_name": "b.jpg", "width": 40, "height": 80}, [])
+    Image.fromarray(pixels).save(tmp_path / "b.png", exif=exif)
+    stored = {"id": 7, "file_name": "b.png", "width": 80, "height": 40}
+    shown = stored | {"width": 40, "height": 80}
+    for meant in (stored, {"id": 7, "file_name": "b.png"}):
+        kept = _make(tmp_path, meant, [])
+        assert kept.faults == []
+        assert kept.file is not None
+        assert kept.file.data == (tmp_path / "b.png").read_bytes()
+    [fault] = _make(tmp_path, shown, []).faults
+    assert fault.kind == "image_turned"
     assert "An EXIF tag turns the picture" in fault.message
-    assert _make(tmp_path, {"id": 7, "file_name": "b.jpg"}, [])[1] == []
+    fixed = _make(tmp_path, shown, [_annotation(1, [0, 60, 40, 20])], image_turned="fix")
+    assert fixed.example is not None
+    lists = _lists(fixed.example)
+    np.testing.assert_array_equal(decode_rgb(tf.constant(lists["image/encoded"][0])), np.rot90(pixels, -1))
+    assert (lists["image/width"], lists["image/height"]) == ([40], [80])
+    assert lists["image/object/bbox/ymax"] == [1.0]
 
 
-@pytest.mark.parametrize("area", [None, "12", math.nan])
+def test_what_pillow_alone_reads_is_stored_as_png(tmp_path: Path) -> None:
+    Image.new("RGB", (80, 40), (1, 2, 3)).save(tmp_path / "a.tiff")
+    image = IMAGE | {"file_name": "a.tiff"}
+    assert [fault.kind for fault in _make(tmp_path, image, []).faults] == ["image_unsupported"]
+    record = _make(tmp_path, image, [], image_unsupported="fix")
+    assert record.example is not None
+    assert _lists(record.example)["image/format"] == [b"png"]
+    assert (decode_rgb(tf.constant(_lists(record.example)["image/encoded"][0])).numpy() == (1, 2, 3)).all()
+
+
+def test_a_declared_bomb_is_not_even_opened(tmp_path: Path) -> None:
+    record = _make(tmp_path, {"id": 7, "file_name": "absent.png", "width": 10**6, "height": 10**6}, [])
+    assert [fault.kind for fault in record.faults] == ["image_huge"]
+
+
+@pytest.mark.parametrize("place", ["image", "annotation"])
+def test_nan_anywhere_is_a_fault(folder: Path, place: str) -> None:
+    odd = {"score": math.nan}
+    annotations = [_annotation(1, [0, 0, 5, 5]), _annotation(2, [0, 0, 6, 6], **(odd if place == "annotation" else {}))]
+    record = _make(folder, IMAGE | (odd if place == "image" else {}), annotations)
+    assert [(fault.kind, fault.annotation_id) for fault in record.faults] == [
+        ("entry", 2 if place == "annotation" else None)
+    ]
+    assert [entry["id"] for entry in record.annotations] == ([1] if place == "annotation" else [])
+
+
+@pytest.mark.parametrize("area", [None, "12"])
 def test_an_unusable_area_is_that_of_the_box(area: Any) -> None:
     example = encode_example(
         FILE, {"id": 1, "file_name": "a"}, [_annotation(1, [0, 0, 2, 3], area=area)], category_names=NAMES
@@ -168,14 +212,15 @@ def test_an_unusable_area_is_that_of_the_box(area: Any) -> None:
 
 def test_real_records_decode_to_the_entries(shared_data: Path) -> None:
     folder = shared_data / "coco2017_ccby"
-    read = read_annotations(folder / "instances_train.json")
-    names = {category["id"]: category["name"] for category in read.categories}
-    for image in read.images[:4]:
-        entries = read.annotations[image["id"]]
-        example, faults = make_record(image, entries, images=folder / "images", split="train", category_names=names)
-        assert example is not None
-        assert faults == []
-        sample = decode_record(example.SerializeToString(), category_ids=sorted(names))
+    file = index_annotations(folder / "instances_train.json")
+    names = {category["id"]: category["name"] for category in file.categories}
+    rules = Rules(policies=FaultPolicies(), max_pixels=MAX_PIXELS, category_names=names, keypoints={})
+    for image, entries in islice(file.entries(), 4):
+        path = folder / "images" / image["file_name"]
+        record = make_record(image, entries, read=path.read_bytes, split="train", rules=rules)
+        assert record.example is not None
+        assert record.faults == []
+        sample = decode_record(record.example.SerializeToString(), category_ids=sorted(names))
         height, width = image["height"], image["width"]
         assert sample.image.shape == (height, width, 3)
         expected = [
@@ -183,7 +228,4 @@ def test_real_records_decode_to_the_entries(shared_data: Path) -> None:
             for box in (entry["bbox"] for entry in entries if not entry["iscrowd"])
         ]
         np.testing.assert_allclose(sample.boxes_yxyx, np.reshape(expected, (-1, 4)), atol=1e-6)
-        assert (
-            example.features.feature["image/encoded"].bytes_list.value[0]
-            == read_image(folder / "images" / image["file_name"]).data
-        )
+        assert _lists(record.example)["image/encoded"] == [path.read_bytes()]

@@ -1,0 +1,66 @@
+"""Images that are in a data set twice, found by their pixels."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import tensorflow as tf
+
+from components.coco_example_gen.shards import SeenImage
+from detection.coco.faults import Fault
+from detection.coco.packing import unpack_entries
+from schemas import features
+from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
+from schemas.faults import FaultPolicies
+
+
+def find_repeats(seen: Mapping[str, Sequence[SeenImage]], policies: FaultPolicies) -> dict[str, list[Fault]]:
+    """Finds images whose pixels are in their split, or in another split, already.
+
+    The copy that counts as the first is that of the lowest id in a split; over splits
+    that of eval, and train's last, so that dropping never makes an evaluation smaller.
+
+    Args:
+        seen: the images of each split.
+        policies: tell what is done about `image_duplicate` and `image_leak`.
+
+    Returns:
+        The faults of each split, in the order of image ids.
+    """
+    order = sorted(seen, key=lambda name: (name == TRAIN_SPLIT, name != EVAL_SPLIT, name))
+    first: dict[str, tuple[str, SeenImage]] = {}
+    faults: dict[str, list[Fault]] = {name: [] for name in seen}
+    for split in order:
+        for image in sorted(seen[split]):
+            other_split, other = first.setdefault(image.digest, (split, image))
+            if other == image and other_split == split:
+                continue
+            kind = "image_duplicate" if other_split == split else "image_leak"
+            message = (
+                f"the same pixels as {other_split}: {other.file_name} (image {other.image_id}). "
+                "Remove one of them, or join their annotations."
+            )
+            faults[split].append(
+                Fault(kind, policies.of(kind), f"{split}: {image.file_name}", image.image_id, None, message)
+            )
+    return faults
+
+
+def drop_images(shards: Iterable[Path], image_ids: set[int]) -> int:
+    """Writes shards anew without some images, each atomically.
+
+    Returns:
+        The number of annotations that went with them.
+    """
+    dropped = 0
+    sources = {str(image_id).encode() for image_id in image_ids}
+    for shard in shards:
+        beside = shard.parent.parent / f".{shard.name}.tmp"  # TFX reads every file of the split's folder
+        with tf.io.TFRecordWriter(str(beside)) as writer:
+            for record in tf.data.TFRecordDataset(str(shard)).as_numpy_iterator():
+                values = tf.train.Example.FromString(record).features.feature
+                if values[features.SOURCE_ID].bytes_list.value[0] in sources:
+                    dropped += len(unpack_entries(values[features.COCO].bytes_list.value[0])[1])
+                else:
+                    writer.write(record)
+        beside.rename(shard)
+    return dropped

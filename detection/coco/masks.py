@@ -1,0 +1,129 @@
+"""Whether a COCO `segmentation` is what it should be, found without trusting it.
+
+pycocotools decodes in C and believes what it is given: sizes and run lengths are
+checked here first.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+MIN_POLYGON = 6  # numbers: three points
+_CHARACTERS = 13  # of a run of 63 bits
+
+
+def mask_fault(segmentation: Any, *, height: int, width: int) -> str | None:
+    """Why `segmentation` is no mask of an image; None where it is one, or is empty.
+
+    Polygons of fewer than three points pass: see `has_degenerate_polygon`.
+
+    Args:
+        segmentation: polygons, a list of lists x, y, x, y, ... in pixels; or an RLE, an
+            object with `size` (height, width) and `counts`, compressed or not.
+        height: of the image, pixels.
+        width: of the image, pixels.
+    """
+    if isinstance(segmentation, Mapping):
+        return _rle_fault(segmentation, height, width)
+    if not isinstance(segmentation, list):
+        return f"segmentation is a {type(segmentation).__name__}, neither polygons nor an RLE"
+    for number, polygon in enumerate(segmentation):
+        if not isinstance(polygon, list) or len(polygon) % 2:
+            return f"polygon {number} is no list of pairs x, y"
+        if not all(type(value) in (int, float) and math.isfinite(value) for value in polygon):
+            return f"polygon {number} holds what is no finite number"
+    return None
+
+
+def has_degenerate_polygon(segmentation: Any) -> bool:
+    """Whether a polygon, of a sound segmentation, has fewer than three points."""
+    return isinstance(segmentation, list) and any(len(polygon) < MIN_POLYGON for polygon in segmentation)
+
+
+def without_degenerate_polygons(segmentation: list[list[float]]) -> list[list[float]]:
+    """The polygons of three points and more."""
+    return [polygon for polygon in segmentation if len(polygon) >= MIN_POLYGON]
+
+
+def mask_box(segmentation: Any) -> list[float] | None:
+    """The box around a sound segmentation.
+
+    Returns:
+        [x, y, width, height] in pixels; None where the mask is empty.
+    """
+    if isinstance(segmentation, Mapping):
+        height = segmentation["size"][0]
+        counts = segmentation["counts"]
+        return _runs_box(counts if isinstance(counts, list) else decode_counts(counts), height)
+    points = [polygon for polygon in segmentation if polygon]
+    if not points:
+        return None
+    left, right = min(min(p[::2]) for p in points), max(max(p[::2]) for p in points)
+    top, bottom = min(min(p[1::2]) for p in points), max(max(p[1::2]) for p in points)
+    return [left, top, right - left, bottom - top]
+
+
+def decode_counts(text: str) -> list[int]:
+    """Run lengths of a compressed RLE, background first, in column-major order.
+
+    Source: pycocotools' rleFrString: six bits a character from "0" on, low bits first,
+    bit 5 says that more follow, and from the third run on the difference to the run two
+    before is stored.
+
+    Raises:
+        ValueError: not such a text.
+    """
+    counts: list[int] = []
+    position = 0
+    while position < len(text):
+        value = shift = 0
+        more = True
+        while more:
+            if position == len(text) or shift > 60:
+                raise ValueError("the last run is cut off" if position == len(text) else "a run is too long")
+            character = ord(text[position]) - 48
+            if not 0 <= character < 64:
+                raise ValueError(f"character {text[position]!r} does not belong in an RLE")
+            value |= (character & 0x1F) << shift
+            more = bool(character & 0x20)
+            position += 1
+            shift += 5
+            if not more and character & 0x10:
+                value -= 1 << shift
+        counts.append(value + counts[-2] if len(counts) > 2 else value)
+    return counts
+
+
+def _rle_fault(rle: Mapping[str, Any], height: int, width: int) -> str | None:
+    size, counts = rle.get("size"), rle.get("counts")
+    if size != [height, width]:
+        return f"the RLE's size (height, width) is {str(size)[:60]}, the image's [{height}, {width}]"
+    if isinstance(counts, str):
+        if len(counts) > _CHARACTERS * (height * width + 1):
+            return "the RLE is longer than any mask of the image"
+        try:
+            counts = decode_counts(counts)
+        except ValueError as error:
+            return f"the RLE cannot be read: {error}"
+    if not isinstance(counts, list) or not all(type(count) is int and count >= 0 for count in counts):
+        return "the RLE's counts are no run lengths: whole numbers from 0 on, or a compressed text"
+    if sum(counts) != height * width:
+        return f"the RLE covers {sum(counts)} pixels, the image has {height * width}"
+    return None
+
+
+def _runs_box(counts: Sequence[int], height: int) -> list[float] | None:
+    """As pycocotools' toBbox, in whole pixels."""
+    left, top, right, bottom = math.inf, math.inf, -math.inf, -math.inf
+    start = 0
+    for number, count in enumerate(counts):
+        if number % 2 and count:
+            last = start + count - 1
+            left, right = min(left, start // height), max(right, last // height)
+            one_column = start // height == last // height
+            top = min(top, start % height if one_column else 0)
+            bottom = max(bottom, last % height if one_column else height - 1)
+        start += count
+    if left == math.inf:
+        return None
+    return [float(left), float(top), float(right - left + 1), float(bottom - top + 1)]

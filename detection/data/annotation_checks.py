@@ -1,0 +1,221 @@
+"""What can be wrong with an annotation, given its image's size, and how it is fixed."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from detection.coco.masks import has_degenerate_polygon, mask_box, mask_fault, without_degenerate_polygons
+from detection.data.findings import Findings
+
+Entry = Mapping[str, Any]
+
+MARGIN = 1.0  # pixels that a box may reach beyond its image: annotation tools round
+_MASK_MARGIN = 2.0  # pixels that a box may differ from its mask's
+_MASK_SHARE = 0.1  # or this share of the box's side
+
+
+class Context(NamedTuple):
+    """What an annotation is checked against.
+
+    height, width: of the image, pixels.
+    keypoints: category id -> number of its keypoints, of those categories that have any.
+    """
+
+    height: int
+    width: int
+    keypoints: Mapping[int, int]
+
+
+class Problem(NamedTuple):
+    """A fault of an annotation.
+
+    message: what is wrong, and what to do.
+    fixed: the annotation without it; None where it cannot be fixed.
+    """
+
+    message: str
+    fixed: dict[str, Any] | None = None
+
+
+def sound_annotations(annotations: Sequence[Entry], context: Context, findings: Findings) -> list[dict[str, Any]]:
+    """Checks an image's annotations.
+
+    Args:
+        annotations: entries of a COCO file, structure checked.
+        context: what they are checked against.
+        findings: receives the faults.
+
+    Returns:
+        Those that may be used: without what policies drop, and fixed as they say.
+    """
+    kept: list[dict[str, Any]] = []
+    alike: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for annotation in annotations:
+        sound = _checked(dict(annotation), context, findings)
+        if sound is None:
+            continue
+        others = alike.setdefault((sound["category_id"], *sound["bbox"]), [])
+        if not _is_repeated(sound, others, findings):
+            others.append(sound)
+            kept.append(sound)
+    return kept
+
+
+def without_nan(annotations: Sequence[dict[str, Any]], findings: Findings) -> list[dict[str, Any]]:
+    """Leaves out what cannot be written as JSON: annotations with NaN or Infinity somewhere."""
+    kept = []
+    for annotation in annotations:
+        try:
+            json.dumps(annotation, allow_nan=False)
+            kept.append(annotation)
+        except ValueError:
+            message = "holds NaN or Infinity, which JSON does not have. Write a number."
+            findings.add("entry", message, annotation_id=annotation["id"])
+    return kept
+
+
+def _checked(annotation: dict[str, Any], context: Context, findings: Findings) -> dict[str, Any] | None:
+    for kind, check in _CHECKS.items():
+        problem = check(annotation, context)
+        if problem is None:
+            continue
+        policy = findings.add(kind, problem.message, annotation_id=annotation["id"], fixable=problem.fixed is not None)
+        if policy == "fix" and problem.fixed is not None:
+            annotation = problem.fixed
+        elif policy != "keep":
+            return None
+    return annotation
+
+
+def _values(annotation: dict[str, Any], context: Context) -> Problem | None:
+    for key in ("iscrowd", "is_crowd"):
+        if annotation.get(key, 0) not in (0, 1):
+            return Problem(f"{key} is {str(annotation[key])[:40]!r}. Write 0 or 1.")
+    area = annotation.get("area", 0)
+    if type(area) not in (int, float) or not 0 <= area < math.inf:
+        return Problem(f"area is {str(area)[:40]!r}. Write a number of square pixels, or leave it out.")
+    if not all(map(math.isfinite, annotation["bbox"])):
+        return Problem(f"bbox is {annotation['bbox']}. Write four finite numbers.")
+    return None
+
+
+def _box_empty(annotation: dict[str, Any], context: Context) -> Problem | None:
+    _, _, width, height = annotation["bbox"]
+    if width > 0 and height > 0:
+        return None
+    return Problem(f"bbox {annotation['bbox']} has no area. Correct the box or remove the annotation.")
+
+
+def _box_outside(annotation: dict[str, Any], context: Context) -> Problem | None:
+    x, y, width, height = annotation["bbox"]
+    beyond = max(-x, -y, x + width - context.width, y + height - context.height)
+    left, top = max(x, 0), max(y, 0)
+    clipped = [left, top, min(x + width, context.width) - left, min(y + height, context.height) - top]
+    nothing_left = clipped[2] <= 0 or clipped[3] <= 0
+    if beyond <= MARGIN and not nothing_left:
+        return None
+    return Problem(
+        f"bbox {annotation['bbox']} (x, y, width, height) lies outside the {context.width}x{context.height} image. "
+        "Correct the box, or remove the annotation.",
+        None if nothing_left else annotation | {"bbox": clipped},
+    )
+
+
+def _mask_broken(annotation: dict[str, Any], context: Context) -> Problem | None:
+    if not annotation.get("segmentation"):
+        return None
+    reason = mask_fault(annotation["segmentation"], height=context.height, width=context.width)
+    if reason is None:
+        return None
+    return Problem(f"{reason}. Correct the mask or remove it.", annotation | {"segmentation": []})
+
+
+def _mask_degenerate(annotation: dict[str, Any], context: Context) -> Problem | None:
+    segmentation = annotation.get("segmentation")
+    if not segmentation or not has_degenerate_polygon(segmentation):
+        return None
+    return Problem(
+        "a polygon has fewer than three points, so it has no area. Complete or remove it.",
+        annotation | {"segmentation": without_degenerate_polygons(segmentation)},
+    )
+
+
+def _mask_box(annotation: dict[str, Any], context: Context) -> Problem | None:
+    segmentation = annotation.get("segmentation")
+    around = mask_box(segmentation) if segmentation else None
+    if around is None:
+        return None
+    x, y, width, height = annotation["bbox"]
+    sides = (around[0] - x, around[1] - y, around[0] + around[2] - x - width, around[1] + around[3] - y - height)
+    allowed = [max(_MASK_MARGIN, _MASK_SHARE * side) for side in (width, height)] * 2
+    if all(abs(side) <= bound for side, bound in zip(sides, allowed, strict=True)):
+        return None
+    return Problem(
+        f"bbox {annotation['bbox']} is not the box around its mask, {around}. Correct the one that is wrong.",
+        annotation | {"bbox": around} if around[2] > 0 and around[3] > 0 else None,
+    )
+
+
+def _keypoints_broken(annotation: dict[str, Any], context: Context) -> Problem | None:
+    points = annotation.get("keypoints")
+    if points is None:
+        return None
+    wanted = context.keypoints.get(annotation["category_id"])
+    sound = (
+        isinstance(points, list)
+        and all(type(value) in (int, float) and math.isfinite(value) for value in points)
+        and (len(points) % 3 == 0 if wanted is None else len(points) == 3 * wanted)
+        and all(visibility in (0, 1, 2) for visibility in points[2::3])
+    )
+    if sound:
+        return None
+    count = "each keypoint" if wanted is None else f"each of the category's {wanted} keypoints"
+    return Problem(
+        f"keypoints are not x, y and visibility (0, 1 or 2) of {count}. Correct or remove them.",
+        {key: value for key, value in annotation.items() if key not in ("keypoints", "num_keypoints")},
+    )
+
+
+def _keypoints_outside(annotation: dict[str, Any], context: Context) -> Problem | None:
+    points = annotation.get("keypoints")
+    if not points:
+        return None
+    outside = [
+        number
+        for number, (x, y, visibility) in enumerate(zip(points[::3], points[1::3], points[2::3], strict=True))
+        if visibility and not (0 <= x <= context.width and 0 <= y <= context.height)
+    ]
+    if not outside:
+        return None
+    fixed = list(points)
+    for number in outside:
+        fixed[3 * number : 3 * number + 3] = [0, 0, 0]
+    labelled = sum(visibility > 0 for visibility in fixed[2::3])
+    return Problem(
+        f"keypoint {outside[0]} lies outside the {context.width}x{context.height} image. Correct it.",
+        annotation | {"keypoints": fixed, "num_keypoints": labelled},
+    )
+
+
+# In this order: a check may rely on what those before it have found sound.
+_CHECKS: Mapping[str, Callable[[dict[str, Any], Context], Problem | None]] = {
+    "entry": _values,
+    "box_empty": _box_empty,
+    "box_outside": _box_outside,
+    "mask_broken": _mask_broken,
+    "mask_degenerate": _mask_degenerate,
+    "mask_box": _mask_box,
+    "keypoints_broken": _keypoints_broken,
+    "keypoints_outside": _keypoints_outside,
+}
+
+
+def _is_repeated(annotation: dict[str, Any], others: Sequence[dict[str, Any]], findings: Findings) -> bool:
+    """Whether one of `others`, of the same category and box, says the same, and policy does not keep both."""
+    same = ("segmentation", "iscrowd", "keypoints")
+    for other in others:
+        if all(annotation.get(key) == other.get(key) for key in same):
+            message = f"the same object as annotation {other['id']}. Remove one of them."
+            return findings.add("annotation_duplicate", message, annotation_id=annotation["id"]) != "keep"
+    return False

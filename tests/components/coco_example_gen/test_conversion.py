@@ -1,0 +1,119 @@
+"""The whole conversion without TFX."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from components.coco_example_gen.conversion import convert
+from detection.coco.layouts import find_splits
+from detection.coco.packing import unpack_entries
+from schemas import features
+from schemas.errors import DataError
+from schemas.faults import MAX_PIXELS, FaultPolicies
+
+CATEGORIES = [{"id": 4, "name": "cat"}, {"id": 2, "name": "dog"}]
+
+
+def _data(root: Path, images: dict[str, dict[int, int]]) -> Path:
+    """Splits of images: id -> seed of its pixels; each has one box."""
+    for split, seeds in images.items():
+        entries = [{"id": n, "file_name": f"{split}{n}.png", "width": 20, "height": 10} for n in seeds]
+        boxes = [{"id": n, "image_id": n, "category_id": 4, "bbox": [n, 0, 3, 4], "area": 12.5} for n in seeds]
+        for number, seed in seeds.items():
+            pixels = np.random.default_rng(seed).integers(0, 256, (10, 20, 3), np.uint8)
+            (root / "images").mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(root / "images" / f"{split}{number}.png", compress_level=number % 10)
+        _write(root, split, {"images": entries, "annotations": boxes, "categories": CATEGORIES})
+    return root
+
+
+def _write(root: Path, split: str, tree: dict[str, Any]) -> None:
+    (root / f"instances_{split}.json").write_text(json.dumps(tree))
+
+
+def _convert(root: Path, out: Path, **policies: str) -> dict[str, list[int]]:
+    """Ids of the images of each split."""
+    out.mkdir()
+    convert(
+        find_splits(root, eval_fraction=0.1),
+        out,
+        policies=FaultPolicies.model_validate(policies),
+        max_pixels=MAX_PIXELS,
+    )
+    return {
+        folder.name.removeprefix("Split-"): sorted(
+            unpack_entries(tf.train.Example.FromString(record).features.feature[features.COCO].bytes_list.value[0])[0][
+                "id"
+            ]
+            for shard in folder.iterdir()
+            for record in tf.data.TFRecordDataset(str(shard)).as_numpy_iterator()
+        )
+        for folder in out.glob("Split-*")
+    }
+
+
+def _quarantine(out: Path) -> list[tuple[str, int | None]]:
+    lines = (out / "quarantine.jsonl").read_text().splitlines()
+    return [(fault["kind"], fault["image_id"]) for fault in map(json.loads, lines)]
+
+
+def test_the_data_set_is_described_by_all_its_files(tmp_path: Path) -> None:
+    root = _data(tmp_path / "data", {"train": {1: 1}, "val": {2: 2}})
+    tree = json.loads((root / "instances_val.json").read_text())
+    more = {"id": 7, "name": "person", "keypoints": ["nose"], "skeleton": []}
+    _write(root, "val", tree | {"categories": [*CATEGORIES, more], "licenses": [{"id": 1}], "info": {"year": 1}})
+    _convert(root, tmp_path / "out")
+    assert json.loads((tmp_path / "out/dataset.json").read_text()) == {
+        "info": {},
+        "licenses": [{"id": 1}],
+        "categories": [*CATEGORIES, more],
+    }
+
+
+def test_images_that_are_there_twice_are_told_or_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = _data(tmp_path / "data", {"train": {1: 1, 2: 2, 3: 2, 4: 9}, "val": {5: 9, 6: 6}, "test": {7: 6}})
+    with caplog.at_level("INFO", "cocoflow.example_gen"):
+        assert _convert(root, tmp_path / "a") == {"train": [1, 2, 3, 4], "eval": [5, 6], "test": [7]}
+    assert "kept as they are: 2 image_leak, 1 image_duplicate" in caplog.messages
+    assert _quarantine(tmp_path / "a") == []
+    assert _convert(root, tmp_path / "b", image_duplicate="drop") == {"train": [1, 2, 4], "eval": [5, 6], "test": [7]}
+    assert _quarantine(tmp_path / "b") == [("image_duplicate", 3)]
+    with pytest.raises(DataError, match=r"train4\.png \(image 4\): the same pixels as eval: val5\.png \(image 5\)"):
+        _convert(root, tmp_path / "c", image_leak="fail")
+    root = _data(tmp_path / "data", {"test": {7: 7, 8: 6}})
+    assert _convert(root, tmp_path / "d", image_leak="drop") == {"train": [1, 2, 3], "eval": [5, 6], "test": [7]}
+    assert sorted(_quarantine(tmp_path / "d")) == [("image_leak", 4), ("image_leak", 8)]
+
+
+def test_faults_of_the_structure_stop_before_any_image_is_read(tmp_path: Path) -> None:
+    root = _data(tmp_path / "data", {"train": {1: 1, 2: 2}, "val": {3: 3}})
+    tree = json.loads((root / "instances_train.json").read_text())
+    tree["annotations"].append({"id": 9, "image_id": 1, "category_id": 5, "bbox": [1, 1, 2, 2]})
+    tree["annotations"].append({"id": 1, "image_id": 1, "category_id": 4, "bbox": [1, 1, 2, 2]})
+    _write(root, "train", tree)
+    (root / "images/train1.png").unlink()
+    with pytest.raises(DataError) as caught:
+        _convert(root, tmp_path / "a")
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "2 faults in the data set:"
+    assert lines[1].startswith(f"  {root}/instances_train.json (image 1, annotation 9): category_id 5 does not exist")
+    assert lines[2].startswith(f"  {root}/instances_train.json (image 1, annotation 1): the id is there twice.")
+    assert "data.on_fault.entry=drop" in lines[3]
+    assert _convert(root, tmp_path / "b", entry="drop", duplicate_id="drop", image_missing="drop")["train"] == [2]
+    assert sorted(_quarantine(tmp_path / "b")) == [("duplicate_id", 1), ("entry", 1), ("image_missing", 1)]
+
+
+def test_nothing_is_left_of_a_conversion_that_fails(tmp_path: Path) -> None:
+    root = _data(tmp_path / "data", {"train": {1: 1}, "val": {2: 2}})
+    (root / "images/val2.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match="1 fault in the data set"):
+        _convert(root, tmp_path / "a")
+    assert list((tmp_path / "a").iterdir()) == []
+    with pytest.raises(DataError, match="split eval: no image is usable, 1 are at fault"):
+        _convert(root, tmp_path / "b", image_broken="drop")
+    assert list((tmp_path / "b").iterdir()) == []

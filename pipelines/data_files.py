@@ -1,22 +1,30 @@
 """From the configuration to the files of the data set."""
 
-from detection.coco.layouts import SplitFiles, find_splits, given_splits
+from components.coco_example_gen.span_files import SpanSplits, locate_given, locate_root
+from detection.coco.layouts import SplitFiles
 from schemas.config import DataConfig
 from schemas.errors import ConfigError, DataError
 
 
 def files_of(data: DataConfig, *needed: str) -> dict[str, SplitFiles]:
-    """The files of each split that `data` names.
+    """The files of each split that `data` names; of the newest span, where it names spans, unless it names one.
 
     Args:
         data: where they are.
         needed: splits that have to be among them.
 
     Raises:
-        ConfigError: neither `data.root` nor `data.splits`, or both.
+        ConfigError: neither `data.root` nor `data.splits`, or both; keys about spans
+            that do not fit the paths.
         DataError: the files are not there, or not recognised, or of other splits only.
     """
-    found = _find(data)
+    located = _locate(data)
+    if data.window > 1 and located.files == located.splits:
+        raise ConfigError(
+            f"data.window = {data.window}, but the data's paths have no {{SPAN}} and no date. "
+            "Write one there, or take data.window away."
+        )
+    found = located.files
     for split in needed:
         if split not in found:
             listed = ", ".join(f"{name} ({files.annotations})" for name, files in found.items())
@@ -28,12 +36,12 @@ def files_of(data: DataConfig, *needed: str) -> dict[str, SplitFiles]:
     return found
 
 
-def _find(data: DataConfig) -> dict[str, SplitFiles]:
+def _locate(data: DataConfig) -> SpanSplits:
     if data.root is not None and data.splits:
         raise ConfigError("data.root and data.splits both name a data set. Take one of them away.")
     if data.root is not None:
-        return find_splits(data.root, eval_fraction=data.eval_fraction)
+        return locate_root(data.root, eval_fraction=data.eval_fraction, span=data.span, version=data.version)
     if data.splits:
         given = {name: (split.annotations, split.images) for name, split in data.splits.items()}
-        return given_splits(given, eval_fraction=data.eval_fraction)
+        return locate_given(given, eval_fraction=data.eval_fraction, span=data.span, version=data.version)
     raise ConfigError("no data set: give --data DIR, or data.root or data.splits in the configuration.")

@@ -15,6 +15,7 @@ from components.detection_trainer.component import DetectionTrainer
 from components.saved_model_pusher.component import SavedModelPusher
 from pipelines.baseline import previous_blessed_model
 from pipelines.layout import RunLayout
+from pipelines.window import spans_to_train_on
 from schemas.config import Config
 
 _SCHEMA_FILE = str(Path(schemas.__file__).parent / "records.pbtxt")
@@ -24,7 +25,8 @@ def create_pipeline(config: Config) -> Pipeline:
     """COCO data set to pushed detector: eight nodes, of which four are ours.
 
     Data flows example_gen -> (statistics, validation) and trainer -> evaluator (with
-    the last blessed model as baseline) -> pusher.
+    the last blessed model as baseline) -> pusher.  With `data.window`, a resolver between
+    example_gen and trainer adds the examples of earlier spans; all others see the newest.
 
     Args:
         config: the whole configuration; `data.root` or `data.splits` is set.
@@ -41,6 +43,7 @@ def create_pipeline(config: Config) -> Pipeline:
         pipeline_root=str(layout.artifacts),
         components=_nodes(config, layout),
         enable_cache=True,
+        beam_pipeline_args=list(config.run.beam_args),
         metadata_connection_config=metadata.sqlite_metadata_connection_config(str(layout.metadata)),
     )
 
@@ -51,7 +54,10 @@ def _nodes(config: Config, layout: RunLayout) -> list[BaseNode]:
         data_root=data.root,
         splits={name: (split.annotations, split.images) for name, split in data.splits.items()},
         on_fault=data.on_fault,
+        max_pixels=data.max_pixels,
         eval_fraction=data.eval_fraction,
+        span=data.span,
+        version=data.version,
     )
     examples = example_gen.outputs["examples"]
     statistics_gen = StatisticsGen(examples=examples)
@@ -59,7 +65,9 @@ def _nodes(config: Config, layout: RunLayout) -> list[BaseNode]:
     example_validator = ExampleValidator(
         statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"]
     )
-    trainer = DetectionTrainer(examples=examples, config=config, run_root=str(layout.root))
+    window = [spans_to_train_on(examples, spans=data.window)] if data.window > 1 else []
+    training_examples = window[0].outputs["examples"] if window else examples
+    trainer = DetectionTrainer(examples=training_examples, config=config, run_root=str(layout.root))
     model = trainer.outputs["model"]
     baseline = previous_blessed_model(model)
     evaluator = CocoEvaluator(
@@ -74,4 +82,5 @@ def _nodes(config: Config, layout: RunLayout) -> list[BaseNode]:
     pusher = SavedModelPusher(
         model=model, model_blessing=evaluator.outputs["blessing"], push_directory=str(layout.push_directory)
     )
-    return [example_gen, statistics_gen, schema_gen, example_validator, trainer, baseline, evaluator, pusher]
+    checks = [statistics_gen, schema_gen, example_validator]
+    return [example_gen, *checks, *window, trainer, baseline, evaluator, pusher]

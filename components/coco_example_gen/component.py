@@ -2,20 +2,22 @@
 
 import os
 from collections.abc import Mapping
-from typing import Literal
 
 from tfx import types
 from tfx.components import FileBasedExampleGen
 from tfx.dsl.components.base import executor_spec
-from tfx.proto import example_gen_pb2
+from tfx.proto import example_gen_pb2, range_config_pb2
 from tfx.types import standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
-from components.coco_example_gen.driver import Driver
-from components.coco_example_gen.executor import ON_FAULT_KEY, SPLITS_KEY, Executor, splits_to_json
-from detection.coco.layouts import SplitFiles, find_splits, given_splits
+from components.coco_example_gen.driver import PINNED_VERSION_KEY, Driver
+from components.coco_example_gen.executor import MAX_PIXELS_KEY, ON_FAULT_KEY, SPLITS_KEY, Executor, splits_to_json
+from components.coco_example_gen.span_files import locate_given, locate_root, map_paths
+from components.coco_example_gen.spans import fill_version, placeholders
+from detection.coco.layouts import SplitFiles
 from schemas.errors import ConfigError
+from schemas.faults import MAX_PIXELS, FaultPolicies
 
 
 class CocoExampleGenSpec(ComponentSpec):
@@ -24,9 +26,12 @@ class CocoExampleGenSpec(ComponentSpec):
     PARAMETERS = {  # noqa: RUF012 (TFX's form)
         SPLITS_KEY: ExecutionParameter(type=str),
         ON_FAULT_KEY: ExecutionParameter(type=str),
+        MAX_PIXELS_KEY: ExecutionParameter(type=int),
         # What TFX's own driver, which Kubeflow runs in place of ours, needs for its fingerprint.
         keys.INPUT_BASE_KEY: ExecutionParameter(type=str),
         keys.INPUT_CONFIG_KEY: ExecutionParameter(type=example_gen_pb2.Input),
+        keys.RANGE_CONFIG_KEY: ExecutionParameter(type=range_config_pb2.RangeConfig, optional=True),
+        PINNED_VERSION_KEY: ExecutionParameter(type=int, optional=True),
     }
     INPUTS: dict[str, ChannelParameter] = {}  # noqa: RUF012
     OUTPUTS = {keys.EXAMPLES_KEY: ChannelParameter(type=standard_artifacts.Examples)}  # noqa: RUF012
@@ -49,51 +54,69 @@ class CocoExampleGen(FileBasedExampleGen):
         *,
         data_root: str | None = None,
         splits: Mapping[str, tuple[str, str]] | None = None,
-        on_fault: Literal["fail", "drop"] = "fail",
+        on_fault: FaultPolicies | None = None,
+        max_pixels: int = MAX_PIXELS,
         eval_fraction: float = 0.1,
+        span: int | None = None,
+        version: int | None = None,
     ) -> None:
         """Finds the files and wires the component.
 
         Args:
-            data_root: folder in one of the recognised layouts.
-            splits: instead of it, split name -> (annotation file, image folder).
-            on_fault: "fail" refuses the data set, listing what is faulty; "drop" leaves
-                faulty images and annotations out and lists them in quarantine.jsonl.
+            data_root: folder in one of the recognised layouts; in it, {SPAN} or a date
+                and {VERSION} may stand for where new data arrives (see `spans`).
+            splits: instead of it, split name -> (annotation file, image folder), likewise.
+            on_fault: what is done about each kind of fault; None: the defaults.
+            max_pixels: images of more are refused before they are decoded.
             eval_fraction: share of images, by hash of the id, for `eval` where it has
                 no file of its own.
+            span: to read; None: the newest when the component runs.
+            version: of the span; None: the newest when the component runs.
 
         Raises:
-            ConfigError: neither or both of `data_root` and `splits`.
-            DataError: the files are not there, or not recognised.
+            ConfigError: neither or both of `data_root` and `splits`; placeholders that
+                name no span, or not the one that is asked for.
+            DataError: the files are not there, of no span or not of that one, or not
+                recognised.
         """
         if bool(data_root) == bool(splits):
             raise ConfigError(
                 "Name one data set: --data DIR (data.root), or data.splits.<name>.annotations and .images, not both."
             )
         if data_root:
-            found = find_splits(os.path.abspath(data_root), eval_fraction=eval_fraction)
+            located = locate_root(data_root, eval_fraction=eval_fraction, span=span, version=version)
         else:
-            found = given_splits(_absolute(splits or {}), eval_fraction=eval_fraction)
+            located = locate_given(splits or {}, eval_fraction=eval_fraction, span=span, version=version)
+        # TFX's driver cannot be asked for a version.
+        found = map_paths(located.splits, lambda path: fill_version(path, version))
         spec = CocoExampleGenSpec(
             splits=splits_to_json(found),
-            on_fault=on_fault,
-            input_base=os.path.abspath(data_root or "/"),
+            on_fault=(on_fault or FaultPolicies()).model_dump_json(),
+            max_pixels=max_pixels,
+            input_base="/",
             input_config=_input_config(found),
+            range_config=_one_span(span),
+            pinned_version=version,
             examples=types.Channel(type=standard_artifacts.Examples),
         )
         super(FileBasedExampleGen, self).__init__(spec=spec)
 
 
-def _absolute(splits: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    return {
-        name: (os.path.abspath(annotations), os.path.abspath(images)) for name, (annotations, images) in splits.items()
-    }
+def _one_span(span: int | None) -> range_config_pb2.RangeConfig | None:
+    if span is None:
+        return None
+    return range_config_pb2.RangeConfig(
+        static_range=range_config_pb2.StaticRange(start_span_number=span, end_span_number=span)
+    )
 
 
 def _input_config(splits: Mapping[str, SplitFiles]) -> example_gen_pb2.Input:
     patterns = []
     for name, files in splits.items():
-        patterns += [(name, files.annotations), (f"{name}-images", os.path.join(files.images, "*"))]
+        patterns.append((name, files.annotations))
+        # TFX wants the same placeholders in all patterns.
+        if placeholders(files.images) == placeholders(files.annotations):
+            patterns.append((f"{name}-images", os.path.join(files.images, "*")))
     return example_gen_pb2.Input(
         splits=[example_gen_pb2.Input.Split(name=name, pattern=pattern) for name, pattern in patterns]
     )

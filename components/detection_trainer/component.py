@@ -43,7 +43,7 @@ class DetectionTrainer(base_component.BaseComponent):
         """Wires the component.
 
         Args:
-            examples: channel of one `Examples`.
+            examples: channel of one `Examples`, or of one a span, of the same categories.
             config: its `model` and `train` sections decide whether an earlier result
                 is reused; the others may change without training anew.
             run_root: folder of the run; holds its config.yaml.

@@ -1,13 +1,14 @@
 """The trainer's work: find the records, train below the run's folder, publish."""
 
 import hashlib
-import json
 import shutil
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 from tfx import types
+from tfx.components.example_gen import utils
 from tfx.dsl.components.base import base_executor
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
@@ -15,6 +16,7 @@ from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
 from detection.atomic_files import new_directory
+from detection.coco.json_files import read_json
 from detection.training.train import train
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, DATASET_JSON, LOGS, SAVED_MODEL
 from schemas.config import Config
@@ -38,10 +40,11 @@ class Executor(base_executor.BaseExecutor):
         """Runs the component.
 
         Raises:
-            DataError: the examples lack the split.
+            DataError: examples lack the split, or a description; examples of several
+                spans have different categories.
             CocoflowError: see `detection.training.train.train`.
         """
-        examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
+        examples = sorted(input_dict[keys.EXAMPLES_KEY], key=_span, reverse=True)
         run_root = Path(exec_properties[RUN_ROOT_KEY])
         working = run_root / "training" / _identity(examples, exec_properties)
         train(
@@ -62,7 +65,11 @@ def _config(run_root: Path, settings: str) -> Config:
     return parse_config(whole.model_dump(mode="json") | yaml.safe_load(settings))
 
 
-def _shards(examples: types.Artifact, split: str) -> list[str]:
+def _shards(examples: Sequence[types.Artifact], split: str) -> list[str]:
+    return [shard for artifact in examples for shard in _shards_of(artifact, split)]
+
+
+def _shards_of(examples: types.Artifact, split: str) -> list[str]:
     splits = artifact_utils.decode_split_names(examples.split_names)
     if split not in splits:
         raise DataError(f"{examples.uri}: no split {split!r} to train on, only {', '.join(splits)}.")
@@ -70,14 +77,38 @@ def _shards(examples: types.Artifact, split: str) -> list[str]:
     return sorted(str(Path(folder, name)) for name in fileio.listdir(folder))
 
 
-def _categories(examples: types.Artifact) -> list[dict[str, Any]]:
-    dataset = json.loads(Path(examples.uri, DATASET_JSON).read_text(encoding="utf-8"))
+def _categories(examples: Sequence[types.Artifact]) -> list[dict[str, Any]]:
+    """The categories, which all examples have to have."""
+    first, *others = [(artifact, _categories_of(artifact)) for artifact in examples]
+    for artifact, categories in others:
+        different = _named(first[1]) ^ _named(categories)
+        if different:
+            listed = ", ".join(f"{number} {name!r}" for number, name in sorted(different))
+            raise DataError(
+                f"span {_span(first[0])} ({first[0].uri}) and span {_span(artifact)} ({artifact.uri}) have different "
+                f"categories: {listed}. Give both the same, or train on fewer spans with --set data.window=N."
+            )
+    return first[1]
+
+
+def _categories_of(examples: types.Artifact) -> list[dict[str, Any]]:
+    dataset = read_json(Path(examples.uri, DATASET_JSON))
     return list(dataset["categories"])
 
 
-def _identity(examples: types.Artifact, exec_properties: dict[str, Any]) -> str:
+def _named(categories: Iterable[dict[str, Any]]) -> set[tuple[int, str]]:
+    return {(category["id"], category["name"]) for category in categories}
+
+
+def _span(examples: types.Artifact) -> int:
+    return int(examples.get_int_custom_property(utils.SPAN_PROPERTY_NAME))
+
+
+def _identity(examples: Sequence[types.Artifact], exec_properties: dict[str, Any]) -> str:
     """Name of the working folder: equal for equal settings and examples, so that a killed run goes on."""
-    parts = (exec_properties[SETTINGS_KEY], exec_properties[SPLIT_KEY], str(examples.id), examples.uri)
+    parts = [exec_properties[SETTINGS_KEY], exec_properties[SPLIT_KEY]]
+    for artifact in examples:
+        parts += [str(artifact.id), artifact.uri]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

@@ -102,3 +102,55 @@ def test_a_missing_split_is_named(tmp_path: Path) -> None:
     call.properties["split"] = "night"
     with pytest.raises(DataError, match="no split 'night' to train on, only train"):
         call.do()
+
+
+def _another_span(call: _Call, span: int, categories: list[dict[str, Any]]) -> Any:
+    from tfx.types import artifact_utils, standard_artifacts
+
+    examples = standard_artifacts.Examples()
+    examples.uri = str(Path(call.examples.uri).with_name(f"span-{span}"))
+    examples.split_names = artifact_utils.encode_split_names([TRAIN_SPLIT])
+    examples.set_int_custom_property("span", span)
+    shards = Path(examples.uri) / split_dir(TRAIN_SPLIT)
+    shards.mkdir(parents=True)
+    write_shards(shards, rectangles(3))
+    write_json(Path(examples.uri, DATASET_JSON), {"categories": categories})
+    return examples
+
+
+def test_the_records_of_several_spans_are_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from components.detection_trainer import executor
+
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments))
+    monkeypatch.setattr(executor, "_publish", lambda *paths: None)
+    monkeypatch.setattr(executor.shutil, "rmtree", lambda path: None)
+
+    def trained(spans: list[Any]) -> dict[str, Any]:
+        executor.Executor().Do({"examples": spans}, outputs, call.properties)
+        return seen[-1]
+
+    call = _Call(tmp_path, tiny_config())
+    outputs: dict[str, list[Any]] = {key: [artifact] for key, artifact in call.outputs.items()}
+    call.examples.set_int_custom_property("span", 4)
+    older = _another_span(call, 3, [{**category, "supercategory": "x"} for category in reversed(CATEGORIES)])
+    both = trained([older, call.examples])
+    files = [sorted(Path(folder.uri, split_dir(TRAIN_SPLIT)).iterdir()) for folder in (call.examples, older)]
+    assert both["shards"] == [str(path) for path in files[0] + files[1]]
+    assert both["categories"] == CATEGORIES, "the newest span's"
+    assert trained([call.examples, older])["output"] == both["output"]
+    alone = trained([call.examples])
+    assert alone["shards"] == [str(path) for path in files[0]]
+    assert alone["output"] != both["output"]
+
+
+def test_spans_of_different_categories_are_refused(tmp_path: Path) -> None:
+    from components.detection_trainer.executor import Executor
+
+    call = _Call(tmp_path, tiny_config())
+    call.examples.set_int_custom_property("span", 12)
+    older = _another_span(call, 11, [*CATEGORIES[:-1], {**CATEGORIES[-1], "name": "lorry"}])
+    outputs: dict[str, list[Any]] = {key: [artifact] for key, artifact in call.outputs.items()}
+    with pytest.raises(DataError, match=r"span 12 \(.*examples\) and span 11 \(.*span-11\) .*'lorry'.*data\.window=N"):
+        Executor().Do({"examples": [older, call.examples]}, outputs, call.properties)
+    assert not list((tmp_path / "model").iterdir())

@@ -133,7 +133,8 @@ def _name_axes(axes: Axes, x: str, y: str) -> None:
 def _legend(figure: Figure, splits: int) -> None:
     if splits > 1:
         handles, labels = figure.axes[0].get_legend_handles_labels()
-        legend = figure.legend(handles, labels, loc="outside upper left", ncols=6, fontsize=8, frameon=False)
+        names = [_shortened(label) for label in labels]
+        legend = figure.legend(handles, names, loc="outside upper left", ncols=6, fontsize=8, frameon=False)
         for text in legend.get_texts():
             text.set_parse_math(False)
 
@@ -150,7 +151,7 @@ def _shown_bins(histogram: Histogram) -> tuple[int, int]:
     first, last = (int(used[0]), int(used[-1]) + 1) if used.size else (0, 1)
     missing = max(0, _LEAST_BINS - (last - first))
     first = max(0, min(first - missing // 2, bins - _LEAST_BINS))
-    return first, max(last, first + _LEAST_BINS)
+    return first, min(bins, max(last, first + _LEAST_BINS))
 
 
 def _value_ticks(histogram: Histogram) -> dict[float, str]:

@@ -39,10 +39,10 @@ class Table(NamedTuple):
 def split_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Table:
     """Images, annotations and categories of each split, and of all."""
     header = ("split", "images", "annotations", "categories", "crowds", "with mask", "with keypoints")
-    named = {**splits, "all": total(splits.values())} if len(splits) > 1 else splits
+    named = [*splits.items(), *([("all", total(splits.values()))] if len(splits) > 1 else [])]
     rows = [
         (name, part.images, part.annotations, len(part.instances), part.crowds, part.masks, part.keypoints)
-        for name, part in named.items()
+        for name, part in named
     ]
     return Table(f"The data set has {_number(len(categories), 'category', 'categories')}.", header, rows)
 

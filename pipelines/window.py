@@ -2,8 +2,9 @@
 
 TFX's `SpanRangeStrategy` alone takes every `Examples` of a span: two versions of it, or
 data that was corrected and read again, would both be trained on.  It also counts from
-the newest span that was ever read, not from the one that this run reads.  Here it is
-handed one `Examples` a span, and none that is newer than this run's.
+the newest span that was ever read, not from the one that this run reads, and takes the
+spans of other data that the pipeline was once pointed at.  Here it is handed one
+`Examples` a span, none that is newer than this run's, and of the same data only.
 """
 
 import logging
@@ -16,6 +17,8 @@ from tfx.dsl.components.common import resolver
 from tfx.dsl.input_resolution.strategies.span_range_strategy import SpanRangeStrategy
 from tfx.proto import range_config_pb2
 from tfx.types import standard_artifacts
+
+from components.coco_example_gen.driver import DATA_SOURCE_KEY
 
 _NEWEST = "newest"
 _EXAMPLES = "examples"
@@ -31,6 +34,7 @@ class SpanWindowStrategy(resolver.ResolverStrategy):
     """
 
     def __init__(self, spans: int) -> None:
+        self._spans = spans
         window = range_config_pb2.RollingRange(num_spans=spans)
         self._range = SpanRangeStrategy(range_config_pb2.RangeConfig(rolling_range=window))
 
@@ -49,12 +53,14 @@ class SpanWindowStrategy(resolver.ResolverStrategy):
         """
         # An interactive run hands over everything as its own: what was read last is the one at hand.
         newest = max(input_dict[_NEWEST], key=lambda artifact: artifact.id)
-        by_span = _best_of_each_span(input_dict[_EXAMPLES]) | {_span(newest): newest}
+        same = [artifact for artifact in input_dict[_EXAMPLES] if _source(artifact) == _source(newest)]
+        by_span = _best_of_each_span(same) | {_span(newest): newest}
         candidates = [artifact for span, artifact in by_span.items() if span <= _span(newest)]
         resolved: dict[str, list[types.Artifact]] | None = self._range.resolve_artifacts(store, {_EXAMPLES: candidates})
         if resolved is None:
             return None
-        _LOGGER.info("training on the spans %s", ", ".join(str(_span(artifact)) for artifact in resolved[_EXAMPLES]))
+        found = ", ".join(str(_span(artifact)) for artifact in resolved[_EXAMPLES])
+        _LOGGER.info("training on a window of %d spans, of which runs have read %s", self._spans, found)
         return {_NEWEST: [], **resolved}
 
 
@@ -77,8 +83,11 @@ def spans_to_train_on(examples: types.OutputChannel, *, spans: int) -> resolver.
 
 
 def _best_of_each_span(artifacts: Iterable[types.Artifact]) -> dict[int, types.Artifact]:
-    ingested = [artifact for artifact in artifacts if artifact.has_custom_property(utils.SPAN_PROPERTY_NAME)]
-    return {_span(artifact): artifact for artifact in sorted(ingested, key=lambda one: (_version(one), one.id))}
+    return {_span(artifact): artifact for artifact in sorted(artifacts, key=lambda one: (_version(one), one.id))}
+
+
+def _source(artifact: types.Artifact) -> str:
+    return str(artifact.get_string_custom_property(DATA_SOURCE_KEY))
 
 
 def _span(artifact: types.Artifact) -> int:

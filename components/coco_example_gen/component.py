@@ -1,5 +1,6 @@
 """The example gen's contract: what goes in and what comes out."""
 
+import json
 import os
 from collections.abc import Mapping
 
@@ -11,7 +12,7 @@ from tfx.types import standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
-from components.coco_example_gen.driver import PINNED_VERSION_KEY, Driver
+from components.coco_example_gen.driver import DATA_SOURCE_KEY, PINNED_VERSION_KEY, Driver
 from components.coco_example_gen.executor import MAX_PIXELS_KEY, ON_FAULT_KEY, SPLITS_KEY, Executor, splits_to_json
 from components.coco_example_gen.span_files import locate_given, locate_root, map_paths
 from components.coco_example_gen.spans import fill_version, placeholders
@@ -32,6 +33,7 @@ class CocoExampleGenSpec(ComponentSpec):
         keys.INPUT_CONFIG_KEY: ExecutionParameter(type=example_gen_pb2.Input),
         keys.RANGE_CONFIG_KEY: ExecutionParameter(type=range_config_pb2.RangeConfig, optional=True),
         PINNED_VERSION_KEY: ExecutionParameter(type=int, optional=True),
+        DATA_SOURCE_KEY: ExecutionParameter(type=str),
     }
     INPUTS: dict[str, ChannelParameter] = {}  # noqa: RUF012
     OUTPUTS = {keys.EXAMPLES_KEY: ChannelParameter(type=standard_artifacts.Examples)}  # noqa: RUF012
@@ -97,9 +99,16 @@ class CocoExampleGen(FileBasedExampleGen):
             input_config=_input_config(found),
             range_config=_one_span(span),
             pinned_version=version,
+            data_source=_data_source(data_root, splits),
             examples=types.Channel(type=standard_artifacts.Examples),
         )
         super(FileBasedExampleGen, self).__init__(spec=spec)
+
+
+def _data_source(data_root: str | None, splits: Mapping[str, tuple[str, str]] | None) -> str:
+    if data_root:
+        return os.path.abspath(data_root)
+    return json.dumps({name: os.path.abspath(annotations) for name, (annotations, _) in sorted((splits or {}).items())})
 
 
 def _one_span(span: int | None) -> range_config_pb2.RangeConfig | None:

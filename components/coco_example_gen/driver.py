@@ -4,7 +4,9 @@ from typing import Any
 
 from tfx.components.example_gen import driver, utils
 from tfx.orchestration import data_types
+from tfx.orchestration.portable import data_types as portable_data_types
 from tfx.proto import example_gen_pb2, range_config_pb2
+from tfx.proto.orchestration import driver_output_pb2
 from tfx.types import standard_component_specs as keys
 from tfx.utils import proto_utils
 
@@ -14,6 +16,7 @@ from components.coco_example_gen.span_files import find_newest, splits_at
 from components.coco_example_gen.spans import SpanVersion, fill
 
 PINNED_VERSION_KEY = "pinned_version"
+DATA_SOURCE_KEY = "data_source"  # of the execution and of its `Examples`: the paths as the user wrote them
 
 
 class Driver(driver.FileBasedDriver):
@@ -22,6 +25,14 @@ class Driver(driver.FileBasedDriver):
     TFX's own driver takes the files that patterns match, whether used or not, and
     sees a change within one second as none.
     """
+
+    def run(self, execution_info: portable_data_types.ExecutionInfo) -> driver_output_pb2.DriverOutput:
+        """As TFX's; the examples also tell of which data they are a span."""
+        result = super().run(execution_info)
+        for examples in result.output_artifacts[keys.EXAMPLES_KEY].artifacts:
+            source = execution_info.exec_properties[DATA_SOURCE_KEY]
+            examples.custom_properties[DATA_SOURCE_KEY].string_value = source
+        return result
 
     def resolve_exec_properties(
         self,

@@ -135,7 +135,7 @@ def test_versions_and_what_is_recorded_of_them(tmp_path: Path) -> None:
     write_data_set(tmp_path / "19700109/v10", images=3)
     sources = {name: (f"{root}/annotations/instances_{name}.json", f"{root}/images") for name in ("train", "val")}
 
-    assert runs(window=3, splits=sources, version=9) == {**NEW, "spans": "8"}
+    assert runs(window=3, data_root=root, version=9) == {**NEW, "spans": "8"}
     assert runs(window=3, data_root=root) == {**NEW, "spans": "8"}
     assert runs(window=3, data_root=root, span=8, version=10) == {**SAME, "spans": "8"}
     assert runs(window=3, data_root=root, span=7) == {**NEW, "spans": "7"}
@@ -161,6 +161,9 @@ def test_versions_and_what_is_recorded_of_them(tmp_path: Path) -> None:
     annotations.write_text(annotations.read_text() + "\n")
     assert runs(window=3, data_root=root, span=8) == {**NEW, "spans": "8,7"}
     assert runs(window=3, data_root=root) == {"example_gen": "CACHED", "trainer": "COMPLETE", "spans": "9,8,7"}
+    # The same files, but not the data that the window is one of.
+    assert runs(window=3, splits=sources) == {**NEW, "spans": "9"}
+    assert runs(window=3, data_root=str(tmp_path / "19700110/v1")) == {**NEW, "spans": "0"}
 
 
 @pytest.mark.slow
@@ -256,4 +259,4 @@ def test_the_window_is_counted_in_span_numbers(caplog: pytest.LogCaptureFixture)
     assert resolved(2, newest=2) == [2]
     with caplog.at_level("INFO", "cocoflow.window"):
         resolved(100, newest=6)
-    assert caplog.messages == ["training on the spans 9, 7, 5, 3"]
+    assert caplog.messages == ["training on a window of 100 spans, of which runs have read 9, 7, 5, 3"]

@@ -74,7 +74,7 @@ class CocoWriter:
                 identity = entry.get("id")
                 if not isinstance(identity, int) or not -(2**63) <= identity < 2**63:
                     raise DataError(
-                        f"{where}: an entry for {index.key} has the id {identity!r}, which is no whole number of 64 bits. "
+                        f"{where}: an entry for {index.key} has the id {identity!r}, no whole number of 64 bits. "
                         "Correct the source and write the records again."
                     )
                 try:

@@ -1,10 +1,14 @@
 """Normalised float32 coordinates back to the decimals they were written from."""
 
-import math
-
 import numpy as np
 
 MAX_PLACES = 6
+_LARGEST_SHARE = 1e9  # no drawn object is that far outside; float32 ends later
+
+
+def is_drawable(*shares: float) -> bool:
+    """Whether normalised coordinates can be of something in or near an image: finite, not absurdly far."""
+    return all(abs(share) < _LARGEST_SHARE for share in shares)  # false for NaN
 
 
 def pixels_of_share(share: float, size: int) -> tuple[float, int]:
@@ -14,7 +18,7 @@ def pixels_of_share(share: float, size: int) -> tuple[float, int]:
     apart: in images of up to 80,000 pixels.
 
     Args:
-        share: finite float32 value, pixels / size.
+        share: float32 value, pixels / size; drawable.
         size: of the image along the axis, pixels; > 0.
 
     Returns:
@@ -42,9 +46,9 @@ def coco_box(xmin: float, ymin: float, xmax: float, ymax: float, *, height: int,
         width: of the image, pixels; > 0.
 
     Returns:
-        The box; None where a corner is not finite.
+        The box; None where a corner is not drawable.
     """
-    if not all(map(math.isfinite, (xmin, ymin, xmax, ymax))):
+    if not is_drawable(xmin, ymin, xmax, ymax):
         return None
     x, box_width = _span(xmin, xmax, width)
     y, box_height = _span(ymin, ymax, height)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detection.coco.packing import unpack_entries
+from detection.data.foreign.classes import Named
 from detection.data.foreign.decimals import coco_box
 from detection.data.foreign.dialects import COCOFLOW
 from detection.data.foreign.extras import split_extras
@@ -161,16 +162,15 @@ class _Reading:
     def _annotations(self, header: Header, extras: list[dict[str, Any]]) -> list[dict[str, Any]]:
         boxes = corners(self._record)
         if any(len(values) != self.count for values in boxes):
-            self._problem(
-                "entry", f"unequally many corners of boxes ({', '.join(str(len(values)) for values in boxes)})"
-            )
+            counts = ", ".join(str(len(values)) for values in boxes)
+            self._problem("entry", f"unequally many corners of boxes ({counts}); its objects are left out")
             return []
         annotations = []
         fields = [self._masks(header), self._keypoints(header), extras]
         for row, corner in enumerate(zip(*boxes, strict=True)):
             box = coco_box(*corner, height=header.height, width=header.width)
             if box is None:
-                self._problem("entry", f"the box {list(corner)} is not finite, and left out", row)
+                self._problem("entry", f"the box {list(corner)} is not finite or far outside; it is left out", row)
                 continue
             annotation = self._annotation(row, box)
             for each in fields:
@@ -184,7 +184,7 @@ class _Reading:
         return {
             "id": self._first_annotation + row,
             "image_id": self._image_id,
-            "category_id": self._survey.category_ids[object_classes(self._record)[row]],
+            "category_id": self._category(object_classes(self._record)[row]),
             "bbox": box,
             "area": short_float(area) if math.isfinite(area) else box[2] * box[3],
             "iscrowd": int(row < len(crowds) and bool(crowds[row])),
@@ -213,10 +213,19 @@ class _Reading:
         if points is None:
             self._problem("keypoints_broken", "keypoints cannot be shared out among the objects, and are left out")
         for row, (named, each) in enumerate(zip(object_classes(self._record), points or [], strict=False)):
-            if self._survey.category_ids[named] in self._survey.with_keypoints:
+            if self._category(named) in self._survey.with_keypoints:
                 values = coco_keypoints(each, height=header.height, width=header.width)
                 found[row] = {"keypoints": values, "num_keypoints": sum(value > 0 for value in values[2::3])}
         return found
+
+    def _category(self, named: Named) -> int:
+        try:
+            return self._survey.category_ids[named]
+        except KeyError:
+            raise DataError(
+                f"{self._where}: an object of class {named} was not there when the records were looked at. "
+                "Leave the shards alone meanwhile, and start again."
+            ) from None
 
     def _problem(self, kind: str, message: str, row: int | None = None) -> None:
         identity = None if row is None else self._first_annotation + row

@@ -1,10 +1,9 @@
 """Keypoints of foreign records."""
 
-import math
 from typing import Any, NamedTuple
 
 from detection.data.foreign import keys
-from detection.data.foreign.decimals import pixels_of_share
+from detection.data.foreign.decimals import is_drawable, pixels_of_share
 from detection.data.foreign.parsing import Record, as_text
 
 
@@ -65,7 +64,7 @@ def coco_keypoints(points: Keypoints, *, height: int, width: int) -> list[Any]:
     """COCO's list of K times x, y (pixels), visibility; 0, 0, 0 for what is not labelled."""
     values: list[Any] = []
     for (x, y), visible in zip(points.shares, points.visibility, strict=True):
-        if visible <= 0 or not (math.isfinite(x) and math.isfinite(y)):
+        if visible <= 0 or not is_drawable(x, y):
             values += [0, 0, 0]
         else:
             values += [_plain(x, width), _plain(y, height), visible]
@@ -81,7 +80,7 @@ def _sizes(record: Record, total: int, count: int) -> list[int] | None:
 
 
 def _assumed_visibility(x: float, y: float) -> int:
-    return 2 if math.isfinite(x) and math.isfinite(y) and (x, y) != (0.0, 0.0) else 0
+    return 2 if is_drawable(x, y) and (x, y) != (0.0, 0.0) else 0
 
 
 def _plain(share: float, size: int) -> float:

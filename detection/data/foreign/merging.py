@@ -14,7 +14,7 @@ from detection.data.foreign.survey import ShardSurvey
 from schemas import features
 from schemas.errors import DataError
 
-_SHARD_NUMBER = re.compile(r"^(.*)-(\d{5})-of-(\d{5})$")
+_SHARD_NUMBER = re.compile(r"^(.*)-(\d{5})-of-(\d{5})(?:\.\w+)*$")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from detection.data.foreign import keys
 from schemas import features
 from schemas.errors import DataError
 
@@ -14,6 +15,24 @@ Record: TypeAlias = dict[str, list[Any]]
 
 _CORNERS = (features.BBOX_XMIN, features.BBOX_YMIN, features.BBOX_XMAX, features.BBOX_YMAX)
 _MAX_ID = 2**63 - 1
+_WHOLE = {
+    features.HEIGHT,
+    features.WIDTH,
+    features.CLASS_LABEL,
+    features.IS_CROWD,
+    keys.KEYPOINT_VISIBILITY,
+    keys.KEYPOINT_NUM,
+}
+_NUMBERS = {*_CORNERS, features.AREA, keys.POLYGON, keys.KEYPOINT_X, keys.KEYPOINT_Y}
+_BYTES = {
+    features.ENCODED,
+    features.FORMAT,
+    features.FILENAME,
+    features.CLASS_TEXT,
+    features.COCO,
+    keys.KEYPOINT_TEXT,
+}
+_KINDS = ((int, _WHOLE, "whole numbers"), (float, _NUMBERS, "numbers"), (bytes, _BYTES, "bytes"))
 
 
 def parse_record(data: bytes, where: str) -> Record:
@@ -24,7 +43,8 @@ def parse_record(data: bytes, where: str) -> Record:
         where: the file and the record's place in it, for messages.
 
     Raises:
-        DataError: it is none.
+        DataError: it is none, or a key that this package understands has values of a
+            wrong type; whole numbers may be stored as floats.
     """
     try:
         example = tf.train.Example.FromString(data)
@@ -34,8 +54,22 @@ def parse_record(data: bytes, where: str) -> Record:
     for key, feature in example.features.feature.items():
         kind = feature.WhichOneof("kind")
         if kind and (values := getattr(feature, kind).value):
-            record[key] = list(values)
+            record[key] = _typed(key, list(values), where)
     return record
+
+
+def _typed(key: str, values: list[Any], where: str) -> list[Any]:
+    found = values[0]
+    if key in _WHOLE and isinstance(found, float) and all(value.is_integer() for value in values):
+        return [int(value) for value in values]
+    if key in _NUMBERS and isinstance(found, int):
+        return [float(value) for value in values]
+    for kind, known, expected in _KINDS:
+        if key in known and not isinstance(found, kind):
+            raise DataError(
+                f"{where}: {key} does not hold {expected}, as it must. Write the records again, or without that key."
+            )
+    return values
 
 
 def first_bytes(record: Record, key: str) -> bytes:

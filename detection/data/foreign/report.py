@@ -50,7 +50,8 @@ def _ids(survey: Survey) -> str:
 
 
 def _formats(survey: Survey) -> str:
-    found = ", ".join(f"{count} {name or 'unreadable'}" for name, count in survey.formats.items())
+    readable = [f"{count} {name}" for name, count in survey.formats.items() if name]
+    found = ", ".join([*readable, *(f"{count} unreadable" for name, count in survey.formats.items() if not name)])
     lies = [f"{count} {pair.replace(', ', ' called ')}" for pair, count in survey.claimed.items()]
     return found + (f"; of these {', '.join(lies)}" if lies else "")
 

@@ -6,6 +6,7 @@ EVAL_SPLIT = "eval"
 # Examples artifact, at its root (Split-<name>/ holds TFRecords and nothing else).
 DATASET_JSON = "dataset.json"  # {"info", "licenses", "categories"}
 QUARANTINE_JSONL = "quarantine.jsonl"  # one JSON object per dropped image or annotation
+DATA_REPORT_HTML = "data_report.html"  # what the data set holds and what is wrong with it
 
 # Beside every model.
 CONFIG_YAML = "config.yaml"  # the full, resolved configuration

@@ -1,23 +1,23 @@
-"""A whole COCO data set into records, on Beam: the work of the component and of programs without TFX."""
+"""A COCO data set into an Examples folder: the work of the component and of programs without TFX."""
 
 import json
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 
-from components.coco_example_gen.repeats import drop_images, find_repeats
-from components.coco_example_gen.shards import SplitResult, index_splits, read_results, write_plans, write_shard
+from components.coco_example_gen.examination import Examination, examine
+from components.coco_example_gen.fault_pictures import pictures_of
+from components.coco_example_gen.repeats import drop_images
+from components.coco_example_gen.shards import SplitResult
 from detection.atomic_files import write_json, write_text
-from detection.coco.annotations import AnnotationFile, Entry, merge_categories
+from detection.coco.data_report.page import write_report
 from detection.coco.faults import Fault
 from detection.coco.layouts import SplitFiles
-from detection.data.records import Rules
-from schemas.artifacts import DATASET_JSON, QUARANTINE_JSONL, split_dir
+from schemas.artifacts import DATA_REPORT_HTML, DATASET_JSON, QUARANTINE_JSONL, split_dir
 from schemas.errors import DataError
 from schemas.faults import FaultPolicies
 
@@ -36,7 +36,7 @@ def convert(
     max_pixels: int,
     make_pipeline: Callable[[], beam.Pipeline] = beam.Pipeline,
 ) -> None:
-    """Writes Split-<name>/, dataset.json and quarantine.jsonl below `root`, or nothing.
+    """Writes Split-<name>/, dataset.json, quarantine.jsonl and data_report.html below `root`, or nothing.
 
     Args:
         splits: the files of each split.
@@ -49,72 +49,67 @@ def convert(
         DataError: unusable annotation files; faults whose policy is to fail; nothing
             left of a split.
     """
+    work = root / _WORK
+    work.mkdir(parents=True, exist_ok=True)
     try:
-        _write(splits, root, policies, max_pixels, make_pipeline)
+        found = examine(
+            splits,
+            policies=policies,
+            max_pixels=max_pixels,
+            work=work,
+            records=root,
+            make_pipeline=make_pipeline,
+            judge=_stop_at,
+        )
+        _stop_at(found.all_faults)
+        _drop_repeats(found.results, root)
+        _tell(found.results, found.all_faults)
+        _write_side_files(found, splits, root, max_pixels)
     except BaseException:
         for name in splits:
             shutil.rmtree(root / split_dir(name), ignore_errors=True)
         raise
     finally:
-        shutil.rmtree(root / _WORK, ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)
 
 
-def _write(
-    splits: Mapping[str, SplitFiles],
-    root: Path,
-    policies: FaultPolicies,
-    max_pixels: int,
-    make_pipeline: Callable[[], beam.Pipeline],
-) -> None:
-    files = index_splits(splits, policies)
-    dataset = _describe(list(files.values()))
-    faults = [fault for file in {file.path: file for file in files.values()}.values() for fault in file.faults]
-    _stop_at(faults)
-    work = root / _WORK
-    work.mkdir(parents=True, exist_ok=True)
-    plans = write_plans(splits, files, _rules(dataset["categories"], policies, max_pixels), root=root, work=work)
-    with make_pipeline() as pipeline:
-        (
-            pipeline
-            | "Plans" >> beam.Create([path for paths in plans.values() for path in paths])
-            | "Distribute" >> beam.Reshuffle()
-            | "WriteShard" >> beam.Map(write_shard)
-        )
-    results = {name: read_results(paths) for name, paths in plans.items()}
-    _drop_repeats(results, policies, root)
-    faults += [fault for result in results.values() for fault in result.faults]
-    _stop_at(faults)
-    _tell(results, faults)
-    dropped = [fault for fault in faults if fault.policy == "drop"]
-    write_text(root / QUARANTINE_JSONL, "".join(f"{json.dumps(fault.as_dict())}\n" for fault in dropped))
-    write_json(root / DATASET_JSON, dataset)
+def report(found: Examination, splits: Mapping[str, SplitFiles], path: Path, *, max_pixels: int) -> None:
+    """Writes the page that shows what a data set holds and what is wrong with it.
 
+    Args:
+        found: see `examine`.
+        splits: the files of each split.
+        path: of the HTML file.
+        max_pixels: images of more are not shown.
 
-def _describe(files: Sequence[AnnotationFile]) -> dict[str, Any]:
-    """The contents of dataset.json: the first file's info, all licences, all categories."""
-    licenses: list[Entry] = []
-    for file in files:
-        licenses += [entry for entry in file.licenses if entry not in licenses]
-    categories = merge_categories((file.path, file.categories) for file in files)
-    return {"info": files[0].info, "licenses": licenses, "categories": categories}
-
-
-def _rules(categories: Iterable[Entry], policies: FaultPolicies, max_pixels: int) -> Rules:
-    categories = list(categories)
-    return Rules(
-        policies=policies,
-        max_pixels=max_pixels,
-        category_names={category["id"]: category["name"] for category in categories},
-        keypoints={category["id"]: len(category["keypoints"]) for category in categories if category.get("keypoints")},
+    Raises:
+        DataError: the file cannot be written.
+    """
+    write_report(
+        path,
+        title=", ".join(dict.fromkeys(file.path for file in found.files.values())),
+        splits={name: result.summary for name, result in found.results.items()},
+        categories=found.dataset["categories"],
+        faults=found.all_faults,
+        examples=pictures_of(found, splits, max_pixels=max_pixels),
     )
 
 
-def _drop_repeats(results: Mapping[str, SplitResult], policies: FaultPolicies, root: Path) -> None:
-    """Adds the faults of images that are there twice, and leaves them out where policy says so."""
-    for name, faults in find_repeats({name: result.seen for name, result in results.items()}, policies).items():
-        result = results[name]
-        result.faults += faults
-        ids = {fault.image_id for fault in faults if fault.policy == "drop" and fault.image_id is not None}
+def _write_side_files(found: Examination, splits: Mapping[str, SplitFiles], root: Path, max_pixels: int) -> None:
+    dropped = [fault for fault in found.all_faults if fault.policy == "drop"]
+    write_text(root / QUARANTINE_JSONL, "".join(f"{json.dumps(fault.as_dict())}\n" for fault in dropped))
+    report(found, splits, root / DATA_REPORT_HTML, max_pixels=max_pixels)
+    write_json(root / DATASET_JSON, found.dataset)
+
+
+def _drop_repeats(results: Mapping[str, SplitResult], root: Path) -> None:
+    """Leaves out images that are there twice, where policy says so."""
+    for name, result in results.items():
+        ids = {
+            fault.image_id
+            for fault in result.faults
+            if fault.kind in ("image_duplicate", "image_leak") and fault.policy == "drop" and fault.image_id is not None
+        }
         if ids:
             result.images -= len(ids)
             result.annotations -= drop_images(sorted((root / split_dir(name)).iterdir()), ids)

@@ -7,6 +7,7 @@ depend on nothing but the data, so equal data gives equal bytes, however many wo
 there are.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from detection.coco.annotations import AnnotationFile, Entry, ImagePlaces, index_annotations, open_entries
+from detection.coco.data_summary import SplitSummary
 from detection.coco.faults import Fault
 from detection.coco.json_stream import Place
 from detection.coco.layouts import SplitFiles
@@ -51,12 +53,14 @@ class SplitResult:
     annotations: written.
     faults: found, in the order of the records.
     seen: the images written.
+    summary: of the images written.
     """
 
     images: int = 0
     annotations: int = 0
     faults: list[Fault] = field(default_factory=list)
     seen: list[SeenImage] = field(default_factory=list)
+    summary: SplitSummary = field(default_factory=SplitSummary)
 
     def add(self, entry: Mapping[str, Any], record: Record) -> None:
         """Counts one image."""
@@ -65,6 +69,13 @@ class SplitResult:
             self.images += 1
             self.annotations += len(record.annotations)
             self.seen.append(SeenImage(entry["id"], entry["file_name"], record.file.digest))
+            self.summary.add(
+                record.annotations,
+                width=record.file.width,
+                height=record.file.height,
+                image_format=record.file.format,
+                color_mode=record.file.mode,
+            )
 
     def merge(self, other: "SplitResult") -> None:
         """Adds what became of other images."""
@@ -72,6 +83,7 @@ class SplitResult:
         self.annotations += other.annotations
         self.faults += other.faults
         self.seen += other.seen
+        self.summary = self.summary.merge(other.summary)
 
 
 def index_splits(splits: Mapping[str, SplitFiles], policies: FaultPolicies) -> dict[str, AnnotationFile]:
@@ -89,7 +101,12 @@ def index_splits(splits: Mapping[str, SplitFiles], policies: FaultPolicies) -> d
 
 
 def write_plans(
-    splits: Mapping[str, SplitFiles], files: Mapping[str, AnnotationFile], rules: Rules, *, root: Path, work: Path
+    splits: Mapping[str, SplitFiles],
+    files: Mapping[str, AnnotationFile],
+    rules: Rules,
+    *,
+    records: Path | None,
+    work: Path,
 ) -> dict[str, list[str]]:
     """Divides every split into shards, images in random but repeatable order.
 
@@ -97,7 +114,8 @@ def write_plans(
         splits: the splits.
         files: their annotations.
         rules: of the data set.
-        root: of the artifact; the shards go to `Split-<name>/` in it.
+        records: folder of the artifact, the shards go to `Split-<name>/` in it; None: none
+            are written.
         work: existing folder for the plans.
 
     Returns:
@@ -112,23 +130,28 @@ def write_plans(
         "categories": list(rules.category_names.items()),
         "keypoints": list(rules.keypoints.items()),
     }
-    return {name: _plan_split(name, split, files[name], common, root=root, work=work) for name, split in splits.items()}
+    return {
+        name: _plan_split(name, split, files[name], common, records=records, work=work)
+        for name, split in splits.items()
+    }
 
 
 def write_shard(plan_path: str) -> None:
-    """Writes the shard that a plan describes, and what was found beside the plan.
+    """Writes the shard that a plan describes, if any, and what was found beside the plan.
 
     May run several times for one plan, as Beam does after a failure: the shard
     appears whole.
     """
     plan = json.loads(Path(plan_path).read_bytes())
     result = SplitResult()
-    with tf.io.TFRecordWriter(f"{plan_path}.tmp") as writer:
+    goal = plan["records"]
+    with contextlib.nullcontext() if goal is None else tf.io.TFRecordWriter(f"{plan_path}.tmp") as writer:
         for entry, record in _records(plan):
             result.add(entry, record)
-            if record.example is not None:
+            if record.example is not None and writer is not None:
                 writer.write(record.example.SerializeToString(deterministic=True))
-    Path(f"{plan_path}.tmp").rename(plan["records"])
+    if goal is not None:
+        Path(f"{plan_path}.tmp").rename(goal)
     Path(plan_path + _RESULT).write_text(json.dumps(_result_as_dict(result)))
 
 
@@ -141,7 +164,7 @@ def read_results(plans: Iterable[str]) -> SplitResult:
 
 
 def _plan_split(
-    name: str, split: SplitFiles, file: AnnotationFile, common: Mapping[str, Any], *, root: Path, work: Path
+    name: str, split: SplitFiles, file: AnnotationFile, common: Mapping[str, Any], *, records: Path | None, work: Path
 ) -> list[str]:
     images = [image_id for image_id in file.images if split.holds(image_id)]
     if not images:
@@ -149,8 +172,9 @@ def _plan_split(
         raise DataError(f"{split.annotations}: no image for the split {name}. {advice}.")
     random.Random(name).shuffle(images)
     shards = math.ceil(len(images) / IMAGES_PER_SHARD)
-    folder = root / split_dir(name)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = None if records is None else records / split_dir(name)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
     plans = []
     for number in range(shards):
         shard = f"data_tfrecord-{number:05d}-of-{shards:05d}"
@@ -159,7 +183,7 @@ def _plan_split(
             "annotations": split.annotations,
             "keypoints_file": split.keypoints,
             "images": os.path.realpath(split.images),
-            "records": str(folder / shard),
+            "records": None if folder is None else str(folder / shard),
             "places": [file.places(image_id) for image_id in images[number::shards]],
         }
         path = work / f"{name}-{shard}.json"
@@ -212,6 +236,7 @@ def _result_as_dict(result: SplitResult) -> dict[str, Any]:
         "annotations": result.annotations,
         "faults": [fault.as_dict() for fault in result.faults],
         "seen": result.seen,
+        "summary": result.summary.as_dict(),
     }
 
 
@@ -221,4 +246,5 @@ def _result_from_dict(values: Mapping[str, Any]) -> SplitResult:
         annotations=values["annotations"],
         faults=[Fault(**fault) for fault in values["faults"]],
         seen=[SeenImage(*image) for image in values["seen"]],
+        summary=SplitSummary.from_dict(values["summary"]),
     )

@@ -82,6 +82,7 @@ def test_the_artifact_is_as_the_contract_says(tmp_path: Path) -> None:
     assert sorted(contents) == [
         "Split-eval/data_tfrecord-00000-of-00001",
         "Split-train/data_tfrecord-00000-of-00001",
+        "data_report.html",
         "dataset.json",
         "quarantine.jsonl",
     ]
@@ -163,6 +164,7 @@ def test_dropped_faults_are_listed(tmp_path: Path, caplog: pytest.LogCaptureFixt
         "train: 4 images, 7 annotations",
         "eval: 1 images, 2 annotations",
         "left out, see quarantine.jsonl: 1 box_outside, 1 image_missing",
+        "kept as they are: 1 category_empty",
     ]
 
 

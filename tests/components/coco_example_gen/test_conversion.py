@@ -79,7 +79,7 @@ def test_images_that_are_there_twice_are_told_or_dropped(tmp_path: Path, caplog:
     root = _data(tmp_path / "data", {"train": {1: 1, 2: 2, 3: 2, 4: 9}, "val": {5: 9, 6: 6}, "test": {7: 6}})
     with caplog.at_level("INFO", "cocoflow.example_gen"):
         assert _convert(root, tmp_path / "a") == {"train": [1, 2, 3, 4], "eval": [5, 6], "test": [7]}
-    assert "kept as they are: 2 image_leak, 1 image_duplicate" in caplog.messages
+    assert "kept as they are: 2 image_leak, 1 category_empty, 1 image_duplicate" in caplog.messages
     assert _quarantine(tmp_path / "a") == []
     assert _convert(root, tmp_path / "b", image_duplicate="drop") == {"train": [1, 2, 4], "eval": [5, 6], "test": [7]}
     assert _quarantine(tmp_path / "b") == [("image_duplicate", 3)]
@@ -117,3 +117,22 @@ def test_nothing_is_left_of_a_conversion_that_fails(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="split eval: no image is usable, 1 are at fault"):
         _convert(root, tmp_path / "b", image_broken="drop")
     assert list((tmp_path / "b").iterdir()) == []
+
+
+def test_a_category_without_annotations_is_told_or_refused(tmp_path: Path) -> None:
+    root = _data(tmp_path / "data", {"train": {1: 1}, "val": {2: 2}})
+    _convert(root, tmp_path / "a")
+    with pytest.raises(DataError, match=r"instances_train\.json: category 2 \(dog\) has no annotation"):
+        _convert(root, tmp_path / "b", category_empty="fail")
+
+
+def test_the_report_shows_what_is_at_fault(tmp_path: Path) -> None:
+    root = _data(tmp_path / "data", {"train": {1: 1, 2: 2}, "val": {3: 3}})
+    tree = json.loads((root / "instances_train.json").read_text())
+    tree["annotations"][1]["bbox"] = [15, 5, 10, 10]
+    _write(root, "train", tree)
+    _convert(root, tmp_path / "out", box_outside="drop")
+    page = (tmp_path / "out/data_report.html").read_text()
+    assert "train: train2.png" in page
+    assert "lies outside the 20x10 image" in page
+    assert page.count("data:image/png") == 1

@@ -34,7 +34,7 @@ def _convert(splits: Mapping[str, SplitFiles], out: Path) -> dict[str, shards.Sp
     rules = Rules(policies=policies, max_pixels=MAX_PIXELS, category_names=names, keypoints={})
     work = out / "work"
     work.mkdir(parents=True)
-    plans = write_plans(splits, index_splits(splits, policies), rules, root=out, work=work)
+    plans = write_plans(splits, index_splits(splits, policies), rules, records=out, work=work)
     for paths in plans.values():
         for path in reversed(paths):
             write_shard(path)

@@ -199,7 +199,15 @@ def _count_scale(axes: Axes, counts: Sequence[int], *, axis: str) -> None:
         set_scale("symlog", linthresh=1, linscale=0.4)
     set_limits(0, max(most, 1) * (1.6 if wide else 1.04))
     numbers = axes.xaxis if axis == "x" else axes.yaxis
-    numbers.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value == round(value) else ""))
+    numbers.set_major_formatter(FuncFormatter(lambda value, _: _short_count(value)))
+
+
+def _short_count(value: float) -> str:
+    """12, 1.5k, 20M; nothing for what is no whole number."""
+    for unit, letter in ((1e6, "M"), (1e3, "k")):
+        if value >= unit:
+            return f"{value / unit:g}{letter}"
+    return f"{value:.0f}" if value == round(value) else ""
 
 
 def _shortened(name: str) -> str:

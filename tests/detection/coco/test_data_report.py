@@ -360,6 +360,16 @@ def test_each_name_has_its_bars() -> None:
     assert left.get_ylim()[0] > left.get_ylim()[1]
 
 
+def test_counts_that_differ_much_are_on_a_logarithmic_scale() -> None:
+    (axes,) = category_figure({"a": [250_000, 40, 3, 1]}, ["p", "q", "r", "s"], what="annotations").axes
+    assert axes.get_xscale() == "symlog"
+    assert axes.get_xlim()[0] == 0
+    ticks = [axes.xaxis.get_major_formatter()(value) for value in (0, 0.5, 1, 100, 1000, 2500, 1e5, 2e6)]
+    assert ticks == ["0", "", "1", "100", "1k", "2.5k", "100k", "2M"]
+    (axes,) = category_figure({"a": [250, 40, 30, 10]}, ["p", "q", "r", "s"], what="annotations").axes
+    assert axes.get_xscale() == "linear"
+
+
 def test_long_names_are_cut_and_odd_ones_are_drawn() -> None:
     names = ["a very long name of a category", "$", "犬"]
     svg = svg_of(category_figure({"$a_$": [1, 2, 3]}, names, what="images")).decode()

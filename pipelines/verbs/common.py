@@ -32,5 +32,5 @@ def config_of(args: argparse.Namespace) -> Config:
     config = load_config(args.config, args.assignments)
     if args.data is None:
         return config
-    tree = config.model_dump(mode="json")
-    return parse_config(tree | {"data": tree["data"] | {"root": args.data}})
+    tree = config.model_dump(mode="json", exclude_unset=True)
+    return parse_config(tree | {"data": tree.get("data", {}) | {"root": args.data}})

@@ -1,0 +1,62 @@
+"""Converting and checking a data set without a pipeline."""
+
+import tempfile
+from pathlib import Path
+
+import apache_beam as beam
+
+from components.coco_example_gen.conversion import convert, report
+from components.coco_example_gen.examination import Examination, examine
+from detection.atomic_files import new_directory, require_writable
+from pipelines.data_files import files_of
+from schemas.config import Config
+from schemas.faults import FaultPolicies
+
+
+def write_examples(config: Config, output: str) -> None:
+    """Writes the data set as Examples; what is at fault is left out, unless `data.on_fault` says otherwise.
+
+    Args:
+        config: `data` counts.
+        output: folder, new or empty.
+
+    Raises:
+        ConfigError: no data set is named.
+        DataError: the data cannot be used, or the folder cannot be written.
+    """
+    said = config.data.on_fault
+    policies = FaultPolicies.model_validate("drop").model_copy(
+        update={kind: said.of(kind) for kind in said.model_fields_set}
+    )
+    splits = files_of(config.data)
+    with new_directory(output) as folder:
+        convert(splits, folder, policies=policies, max_pixels=config.data.max_pixels)
+
+
+def check_data(config: Config, page: str | None) -> Examination:
+    """Finds what is wrong with the data set.
+
+    Args:
+        config: `data` counts.
+        page: HTML file to write; None: none.
+
+    Raises:
+        ConfigError: no data set is named.
+        DataError: an annotation file that cannot be read, or a page that cannot be
+            written.
+    """
+    if page is not None:
+        require_writable(Path(page).resolve().parent)
+    splits = files_of(config.data)
+    with tempfile.TemporaryDirectory() as work:
+        found = examine(
+            splits,
+            policies=config.data.on_fault,
+            max_pixels=config.data.max_pixels,
+            work=Path(work),
+            records=None,
+            make_pipeline=beam.Pipeline,
+        )
+    if page is not None:
+        report(found, splits, Path(page), max_pixels=config.data.max_pixels)
+    return found

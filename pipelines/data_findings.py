@@ -1,0 +1,37 @@
+"""What `check-data` tells on stdout."""
+
+from collections import defaultdict
+
+from rich.console import Console
+from rich.table import Table
+
+from components.coco_example_gen.examination import Examination
+from detection.coco.faults import Fault
+from schemas.faults import FaultPolicies
+
+_LISTED = 5  # faults of a kind
+
+
+def print_findings(found: Examination) -> None:
+    """Prints what each split holds, and the first faults of each kind."""
+    console = Console(soft_wrap=True, highlight=False)
+    table = Table("split", "images", "annotations", "crowds", "masks", "keypoints", "categories")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, result in found.results.items():
+        summary = result.summary
+        counts = (summary.images, summary.annotations, summary.crowds, summary.masks, summary.keypoints)
+        table.add_row(name, *map(str, counts), str(len(summary.instances)))
+    console.print(table)
+    by_kind: dict[str, list[Fault]] = defaultdict(list)
+    for fault in found.all_faults:
+        by_kind[fault.kind].append(fault)
+    for kind in sorted(by_kind):
+        faults = by_kind[kind]
+        described = FaultPolicies.model_fields[kind].description
+        console.print(f"{kind} ({len(faults)}, data.on_fault: {faults[0].policy}): {described}", markup=False)
+        for fault in faults[:_LISTED]:
+            console.print(f"  {fault}", markup=False)
+        if len(faults) > _LISTED:
+            console.print(f"  ... and {len(faults) - _LISTED} more", markup=False)
+    console.print(f"{len(found.all_faults)} faults" if found.all_faults else "No faults.")

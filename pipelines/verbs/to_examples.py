@@ -1,0 +1,40 @@
+"""Examples from a COCO data set, without a pipeline: the same records as the pipeline's CocoExampleGen writes.
+
+Leaves Split-<name>/ with TFRecords, dataset.json (categories, info, licences),
+quarantine.jsonl (every image and annotation that was left out, and why) and
+data_report.html. What is at fault is left out, unless data.on_fault says otherwise:
+--set data.on_fault=fail stops, --set data.on_fault=fix corrects what can be corrected.
+"""
+
+import argparse
+
+from pipelines.verbs.common import add_config_arguments, config_of
+
+SUMMARY = "turn a COCO data set into TFRecords, without a pipeline"
+EXAMPLE = "pipeline_runner.py to-examples --data my_coco --output my_examples"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the verb's flags."""
+    parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
+    parser.add_argument("--output", metavar="DIR", required=True, help="folder to write; must be new or empty")
+    parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
+    add_config_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb.
+
+    Raises:
+        ConfigError: no data set is named.
+        DataError: the data cannot be used, or the folder cannot be written.
+    """
+    from pipelines.console import quiet_run
+
+    config = config_of(args)
+    with quiet_run(None, verbose=args.verbose):
+        from pipelines.data_conversion import write_examples
+
+        write_examples(config, args.output)
+    print(args.output)
+    return 0

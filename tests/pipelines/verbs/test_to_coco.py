@@ -100,6 +100,27 @@ def test_our_examples_come_back_as_they_were(
     ]
 
 
+@pytest.mark.parametrize(
+    "file",
+    [
+        "raccoon/instances_val.json",
+        "dali_masks/instances_train.json",
+        "dali_masks/pixelwise_instances.json",
+        "coco2017_ccby/instances_val.json",
+        "coco2017_ccby/person_keypoints_val.json",
+    ],
+)
+def test_real_entries_come_back_to_the_last_bit(shared_data: Path, tmp_path: Path, file: str) -> None:
+    source = json.loads((shared_data / file).read_text())
+    examples = write_examples(tmp_path / "examples", {"val": source}, shards=3)
+    call("--examples", examples, "--output", tmp_path / "back.json")
+    found = json.loads((tmp_path / "back.json").read_text())
+    for key in ("images", "annotations"):
+        # As text: == holds 1 and 1.0 for equal.
+        expected = [json.dumps(entry) for entry in sorted(source[key], key=lambda entry: entry["id"])]
+        assert [json.dumps(entry) for entry in found[key]] == expected
+
+
 def test_one_split_is_the_file_itself(own: tuple[Path, dict[str, Any], dict[str, Any]], tmp_path: Path) -> None:
     examples, _, val = own
     call("--examples", examples, "--split", "eval", "--output", tmp_path / "back.json")

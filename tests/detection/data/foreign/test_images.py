@@ -26,6 +26,8 @@ from tests.detection.data.foreign.builders import (
     write_shard,
 )
 
+CORNERS = [f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax")]
+
 
 def survey_of(*shards: str) -> Survey:
     return merge_surveys([survey_shard(shard) for shard in shards])
@@ -383,18 +385,22 @@ def test_a_shard_that_changed_between_the_passes_is_told(tmp_path: Path) -> None
         list(read_images(shard, survey))
 
 
-FLOATS = st.floats(width=32)
-KEYS = [value for name, value in {**vars(features), **vars(keys)}.items() if name.isupper() and value != features.COCO]
-VALUES = st.one_of(
-    st.lists(FLOATS, max_size=4),
-    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4),
-    st.lists(st.integers(-2, 3), max_size=4),
-    st.lists(st.binary(max_size=6), max_size=4),
-    st.lists(st.sampled_from([mask_png(masks()[0]), encoded_image(40, 60)]), max_size=2),
+FLOATS = st.lists(st.one_of(st.floats(0, 1, width=32), st.floats(width=32)), max_size=4)
+WHOLE = st.lists(st.one_of(st.integers(-2, 3), st.integers(-(2**63), 2**63 - 1)), max_size=4)
+PICTURES = st.lists(st.sampled_from([mask_png(masks()[0]), encoded_image(40, 60), b"", b"\x89PNG"]), max_size=2)
+TEXTS = st.lists(st.binary(max_size=6), max_size=4)
+# Mostly of the type that a key has, else little but refusals would be seen.
+VALUES = (
+    dict.fromkeys((*CORNERS, features.AREA, keys.POLYGON, keys.KEYPOINT_X, keys.KEYPOINT_Y), FLOATS)
+    | dict.fromkeys((features.HEIGHT, features.WIDTH, features.CLASS_LABEL, features.IS_CROWD), WHOLE)
+    | dict.fromkeys((keys.KEYPOINT_VISIBILITY, keys.KEYPOINT_NUM), WHOLE)
+    | dict.fromkeys((features.FORMAT, features.FILENAME, features.CLASS_TEXT, keys.KEYPOINT_TEXT), TEXTS)
+    | dict.fromkeys((features.ENCODED, keys.MASK), PICTURES)
+    | {key: st.one_of(FLOATS, WHOLE, TEXTS) for key in (features.SOURCE_ID, "image/object/odd", "other")}
 )
 
 
-@given(st.lists(st.dictionaries(st.sampled_from([*KEYS, "image/object/odd", "other"]), VALUES, max_size=5), max_size=3))
+@given(st.lists(st.fixed_dictionaries({}, optional=VALUES), max_size=3))
 def test_whatever_records_hold_they_are_read_or_refused_as_data(
     tmp_path_factory: pytest.TempPathFactory, changes: list[dict[str, Any]]
 ) -> None:

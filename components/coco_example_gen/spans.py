@@ -134,7 +134,8 @@ def _choose(pattern: str, span: int | None, version: int | None, below: Sequence
     if not spans:
         raise DataError(f"{pattern}: nothing is there for any span. Check data.root or data.splits.")
     if span is not None and span not in spans:
-        raise DataError(f"{pattern}: nothing is there for span {span}, only for {_listed(spans)}. Check data.span.")
+        there = _listed(spans, dates="SPAN" not in placeholders(pattern))
+        raise DataError(f"{pattern}: nothing is there for span {span}, only for {there}. Check data.span.")
     newest = max(spans) if span is None else span
     versions = {at.version for at in found if at.span == newest and at.version is not None}
     if version is not None and version not in versions:
@@ -189,6 +190,7 @@ def _check_zeros(pattern: str, path: str, at: SpanVersion) -> None:
         )
 
 
-def _listed(numbers: Iterable[int]) -> str:
+def _listed(numbers: Iterable[int], *, dates: bool = False) -> str:
     ordered = sorted(numbers)
-    return ("..., " if len(ordered) > _LISTED else "") + ", ".join(map(str, ordered[-_LISTED:]))
+    told = [f"{number} ({_EPOCH + timedelta(days=number)})" if dates else str(number) for number in ordered[-_LISTED:]]
+    return ("..., " if len(ordered) > _LISTED else "") + ", ".join(told)

@@ -82,7 +82,7 @@ def export_coco(
         with contextlib.nullcontext() if images is None else new_directory(images) as folder:
             files = None if folder is None else _ImageFolder(folder)
             for name, shards in chosen.items():
-                for shard in track(shards, description=f"reading {name}", console=console, transient=True):
+                for shard in _with_progress(shards, f"reading {name}", console):
                     _copy(source.read(shard), writers[name], files)
         for writer in writers.values():
             writer.finish(source.head)
@@ -92,6 +92,10 @@ def export_coco(
     if images is not None:
         lines.append(f"{images}: {sum(writer.images for writer in writers.values())} image files")
     return lines
+
+
+def _with_progress(shards: Sequence[str], description: str, console: Console) -> Iterable[str]:
+    return track(shards, description, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _copy(found: Iterable[ForeignImage], writer: CocoWriter, files: "_ImageFolder | None") -> None:
@@ -150,7 +154,7 @@ def _open_source(
 
 
 def _survey(shards: Sequence[str], head: dict[str, Any], labels: LabelMap | None, console: Console) -> _Source:
-    looked_at = track(shards, description="looking at the records", console=console, transient=True)
+    looked_at = _with_progress(shards, "looking at the records", console)
     survey = merge_surveys([survey_shard(shard) for shard in looked_at], label_map=labels)
     report = "" if survey.dialect == COCOFLOW else dialect_report(survey)
     return _Source(head | {"categories": survey.categories}, report, lambda shard: read_images(shard, survey))

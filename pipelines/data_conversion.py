@@ -30,7 +30,13 @@ def write_examples(config: Config, output: str) -> None:
     )
     splits = files_of(config.data)
     with new_directory(output) as folder:
-        convert(splits, folder, policies=policies, max_pixels=config.data.max_pixels)
+        convert(
+            splits,
+            folder,
+            policies=policies,
+            max_pixels=config.data.max_pixels,
+            label_map=config.data.label_map,
+        )
 
 
 def check_data(config: Config, page: str | None) -> Examination:
@@ -53,6 +59,7 @@ def check_data(config: Config, page: str | None) -> Examination:
             splits,
             policies=config.data.on_fault,
             max_pixels=config.data.max_pixels,
+            label_map=config.data.label_map,
             work=Path(work),
             records=None,
             make_pipeline=beam.Pipeline,

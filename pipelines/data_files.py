@@ -1,7 +1,7 @@
 """From the configuration to the files of the data set."""
 
 from components.coco_example_gen.span_files import SpanSplits, locate_given, locate_root
-from detection.coco.layouts import SplitFiles
+from detection.coco.layouts import Division, SplitFiles
 from schemas.config import DataConfig
 from schemas.errors import ConfigError, DataError
 
@@ -36,12 +36,18 @@ def files_of(data: DataConfig, *needed: str) -> dict[str, SplitFiles]:
     return found
 
 
+def division_of(data: DataConfig) -> Division:
+    """How the files become splits."""
+    return Division(data.eval_fraction, data.split_ratios, data.sample_1_of_n)
+
+
 def _locate(data: DataConfig) -> SpanSplits:
     if data.root is not None and data.splits:
         raise ConfigError("data.root and data.splits both name a data set. Take one of them away.")
+    division = division_of(data)
     if data.root is not None:
-        return locate_root(data.root, eval_fraction=data.eval_fraction, span=data.span, version=data.version)
+        return locate_root(data.root, division=division, span=data.span, version=data.version)
     if data.splits:
-        given = {name: (split.annotations, split.images) for name, split in data.splits.items()}
-        return locate_given(given, eval_fraction=data.eval_fraction, span=data.span, version=data.version)
+        given = {name: split.files for name, split in data.splits.items()}
+        return locate_given(given, division=division, span=data.span, version=data.version)
     raise ConfigError("no data set: give --data DIR, or data.root or data.splits in the configuration.")

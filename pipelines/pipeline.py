@@ -14,6 +14,7 @@ from components.coco_example_gen.component import CocoExampleGen
 from components.detection_trainer.component import DetectionTrainer
 from components.saved_model_pusher.component import SavedModelPusher
 from pipelines.baseline import previous_blessed_model
+from pipelines.data_files import division_of
 from pipelines.layout import RunLayout
 from pipelines.window import spans_to_train_on
 from schemas.config import Config
@@ -52,10 +53,11 @@ def _nodes(config: Config, layout: RunLayout) -> list[BaseNode]:
     data, evaluation = config.data, config.evaluate
     example_gen = CocoExampleGen(
         data_root=data.root,
-        splits={name: (split.annotations, split.images) for name, split in data.splits.items()},
+        splits={name: split.files for name, split in data.splits.items()},
         on_fault=data.on_fault,
         max_pixels=data.max_pixels,
-        eval_fraction=data.eval_fraction,
+        label_map=data.label_map,
+        division=division_of(data),
         span=data.span,
         version=data.version,
     )

@@ -28,8 +28,8 @@ def print_results(results: "RunResults", config: Config, console: Console) -> No
         line("", reason)
     line("Pushed:", results.pushed or "no, only blessed models are pushed")
     line("TensorBoard:", f"tensorboard --logdir {shlex.quote(str(results.model_run / LOGS))}")
-    if results.pushed:
-        images = files_of(config.data)[config.evaluate.split].images
+    images = files_of(config.data)[config.evaluate.split].images
+    if results.pushed and images:
         line(
             "Try it:",
             f"{_python()} pipeline_runner.py predict --model {shlex.quote(results.pushed)} "

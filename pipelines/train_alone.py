@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 from detection.atomic_files import new_directory
@@ -48,10 +49,11 @@ def _examples(splits: dict[str, SplitFiles], folder: Path, data: DataConfig) -> 
     from components.coco_example_gen.conversion import convert
     from components.coco_example_gen.fingerprint import fingerprint
 
-    rules = hashlib.sha256(data.on_fault.model_dump_json().encode() + str(data.max_pixels).encode()).hexdigest()
-    current = folder / f"{fingerprint(splits.values())[:16]}-{rules[:8]}"
+    rules = json.dumps([data.on_fault.model_dump(), data.max_pixels, [asdict(files) for files in splits.values()]])
+    state = fingerprint(splits.values(), data.label_map) + hashlib.sha256(rules.encode()).hexdigest()
+    current = folder / hashlib.sha256(state.encode()).hexdigest()[:16]
     if not current.is_dir():
         shutil.rmtree(folder, ignore_errors=True)
         with new_directory(current) as beside:
-            convert(splits, beside, policies=data.on_fault, max_pixels=data.max_pixels)
+            convert(splits, beside, policies=data.on_fault, max_pixels=data.max_pixels, label_map=data.label_map)
     return current

@@ -14,6 +14,7 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    field_validator,
     model_validator,
 )
 
@@ -45,8 +46,22 @@ class RunConfig(Section):
 class SplitSource(Section):
     """One split of a data set whose layout is not recognised by itself."""
 
-    annotations: str = Field(description="COCO JSON file")
-    images: str = Field(description="folder that `file_name` is relative to")
+    annotations: str | None = Field(None, description="COCO JSON file")
+    images: str | None = Field(None, description="folder that `file_name` is relative to")
+    records: str | None = Field(None, description="instead of both: file, folder or pattern of TFRecords")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if self.records is None and None in (self.annotations, self.images):
+            raise ValueError("annotations and images are needed, or records")
+        if self.records is not None and (self.annotations, self.images) != (None, None):
+            raise ValueError("records hold images and annotations; take annotations and images away")
+        return self
+
+    @property
+    def files(self) -> tuple[str, str | None]:
+        """Annotation file and image folder, or TFRecords and None."""
+        return (str(self.annotations), self.images) if self.records is None else (self.records, None)
 
 
 class DataConfig(Section):
@@ -65,9 +80,25 @@ class DataConfig(Section):
     )
     on_fault: FaultPolicies = FaultPolicies()
     max_pixels: PositiveInt = Field(MAX_PIXELS, description="images of more are refused before they are decoded")
-    eval_fraction: float = Field(
-        0.1, gt=0.0, lt=1.0, description="share of images, by hash of the id, for eval where there is one file only"
+    label_map: str | None = Field(
+        None, description="categories of TFRecords: label_map.pbtxt or a COCO file; none: those of the records"
     )
+    eval_fraction: float = Field(
+        0.1, gt=0.0, lt=1.0, description="share of images, by hash of the id, for eval where it has no file of its own"
+    )
+    split_ratios: dict[str, PositiveFloat] = Field(
+        {}, description="shares of a data set of one file, by hash of the id, as {train: 0.8, eval: 0.1, test: 0.1}"
+    )
+    sample_1_of_n: PositiveInt | dict[str, PositiveInt] = Field(
+        1, description="for quick trials, one image of n of each split, or of the splits named"
+    )
+
+    @field_validator("split_ratios")
+    @classmethod
+    def _ratios_make_one(cls, ratios: dict[str, float]) -> dict[str, float]:
+        if ratios and abs(sum(ratios.values()) - 1) > 1e-6:
+            raise ValueError(f"the shares make {sum(ratios.values()):g}, not 1")
+        return ratios
 
 
 class PostprocessConfig(Section):

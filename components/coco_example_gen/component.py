@@ -13,10 +13,17 @@ from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
 from components.coco_example_gen.driver import DATA_SOURCE_KEY, PINNED_VERSION_KEY, Driver
-from components.coco_example_gen.executor import MAX_PIXELS_KEY, ON_FAULT_KEY, SPLITS_KEY, Executor, splits_to_json
+from components.coco_example_gen.executor import (
+    LABEL_MAP_KEY,
+    MAX_PIXELS_KEY,
+    ON_FAULT_KEY,
+    SPLITS_KEY,
+    Executor,
+    splits_to_json,
+)
 from components.coco_example_gen.span_files import locate_given, locate_root, map_paths
 from components.coco_example_gen.spans import fill_version, placeholders
-from detection.coco.layouts import SplitFiles
+from detection.coco.layouts import WHOLE, Division, SplitFiles
 from schemas.errors import ConfigError
 from schemas.faults import MAX_PIXELS, FaultPolicies
 
@@ -28,6 +35,7 @@ class CocoExampleGenSpec(ComponentSpec):
         SPLITS_KEY: ExecutionParameter(type=str),
         ON_FAULT_KEY: ExecutionParameter(type=str),
         MAX_PIXELS_KEY: ExecutionParameter(type=int),
+        LABEL_MAP_KEY: ExecutionParameter(type=str, optional=True),
         # What TFX's own driver, which Kubeflow runs in place of ours, needs for its fingerprint.
         keys.INPUT_BASE_KEY: ExecutionParameter(type=str),
         keys.INPUT_CONFIG_KEY: ExecutionParameter(type=example_gen_pb2.Input),
@@ -55,10 +63,11 @@ class CocoExampleGen(FileBasedExampleGen):
         self,
         *,
         data_root: str | None = None,
-        splits: Mapping[str, tuple[str, str]] | None = None,
+        splits: Mapping[str, tuple[str, str | None]] | None = None,
+        label_map: str | None = None,
         on_fault: FaultPolicies | None = None,
         max_pixels: int = MAX_PIXELS,
-        eval_fraction: float = 0.1,
+        division: Division = WHOLE,
         span: int | None = None,
         version: int | None = None,
     ) -> None:
@@ -67,11 +76,12 @@ class CocoExampleGen(FileBasedExampleGen):
         Args:
             data_root: folder in one of the recognised layouts; in it, {SPAN} or a date
                 and {VERSION} may stand for where new data arrives (see `spans`).
-            splits: instead of it, split name -> (annotation file, image folder), likewise.
+            splits: instead of it, split name -> (annotation file, image folder), or
+                (pattern of TFRecords, None), likewise.
+            label_map: categories of TFRecords that have none, see `read_label_map`.
             on_fault: what is done about each kind of fault; None: the defaults.
             max_pixels: images of more are refused before they are decoded.
-            eval_fraction: share of images, by hash of the id, for `eval` where it has
-                no file of its own.
+            division: how the files become splits.
             span: to read; None: the newest when the component runs.
             version: of the span; None: the newest when the component runs.
 
@@ -86,15 +96,16 @@ class CocoExampleGen(FileBasedExampleGen):
                 "Name one data set: --data DIR (data.root), or data.splits.<name>.annotations and .images, not both."
             )
         if data_root:
-            located = locate_root(data_root, eval_fraction=eval_fraction, span=span, version=version)
+            located = locate_root(data_root, division=division, span=span, version=version)
         else:
-            located = locate_given(splits or {}, eval_fraction=eval_fraction, span=span, version=version)
+            located = locate_given(splits or {}, division=division, span=span, version=version)
         # TFX's driver cannot be asked for a version.
         found = map_paths(located.splits, lambda path: fill_version(path, version))
         spec = CocoExampleGenSpec(
             splits=splits_to_json(found),
             on_fault=(on_fault or FaultPolicies()).model_dump_json(),
             max_pixels=max_pixels,
+            label_map=label_map and os.path.abspath(label_map),
             input_base="/",
             input_config=_input_config(found),
             range_config=_one_span(span),
@@ -105,7 +116,7 @@ class CocoExampleGen(FileBasedExampleGen):
         super(FileBasedExampleGen, self).__init__(spec=spec)
 
 
-def _data_source(data_root: str | None, splits: Mapping[str, tuple[str, str]] | None) -> str:
+def _data_source(data_root: str | None, splits: Mapping[str, tuple[str, str | None]] | None) -> str:
     if data_root:
         return os.path.abspath(data_root)
     return json.dumps({name: os.path.abspath(annotations) for name, (annotations, _) in sorted((splits or {}).items())})
@@ -124,7 +135,7 @@ def _input_config(splits: Mapping[str, SplitFiles]) -> example_gen_pb2.Input:
     for name, files in splits.items():
         patterns.append((name, files.annotations))
         # TFX wants the same placeholders in all patterns.
-        if placeholders(files.images) == placeholders(files.annotations):
+        if files.images and placeholders(files.images) == placeholders(files.annotations):
             patterns.append((f"{name}-images", os.path.join(files.images, "*")))
     return example_gen_pb2.Input(
         splits=[example_gen_pb2.Input.Split(name=name, pattern=pattern) for name, pattern in patterns]

@@ -34,6 +34,7 @@ def convert(
     *,
     policies: FaultPolicies,
     max_pixels: int,
+    label_map: str | None = None,
     make_pipeline: Callable[[], beam.Pipeline] = beam.Pipeline,
 ) -> None:
     """Writes Split-<name>/, dataset.json, quarantine.jsonl and data_report.html below `root`, or nothing.
@@ -43,7 +44,8 @@ def convert(
         root: folder, seen by all workers.
         policies: what is done about faulty images and annotations.
         max_pixels: images of more are refused before they are decoded.
-        make_pipeline: of the Beam pipeline that writes the shards.
+        label_map: categories of TFRecords, see `read_label_map`; None: those of the records.
+        make_pipeline: of the Beam pipelines that read the data.
 
     Raises:
         DataError: unusable annotation files; faults whose policy is to fail; nothing
@@ -59,6 +61,7 @@ def convert(
             work=work,
             records=root,
             make_pipeline=make_pipeline,
+            label_map=label_map,
             judge=_stop_at,
         )
         _stop_at(found.all_faults)
@@ -87,7 +90,7 @@ def report(found: Examination, splits: Mapping[str, SplitFiles], path: Path, *, 
     """
     write_report(
         path,
-        title=", ".join(dict.fromkeys(file.path for file in found.files.values())),
+        title=", ".join(dict.fromkeys(source.path for source in found.sources.values())),
         splits={name: result.summary for name, result in found.results.items()},
         categories=found.dataset["categories"],
         faults=found.all_faults,

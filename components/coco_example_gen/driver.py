@@ -10,7 +10,7 @@ from tfx.proto.orchestration import driver_output_pb2
 from tfx.types import standard_component_specs as keys
 from tfx.utils import proto_utils
 
-from components.coco_example_gen.executor import SPLITS_KEY, splits_from_json, splits_to_json
+from components.coco_example_gen.executor import LABEL_MAP_KEY, SPLITS_KEY, splits_from_json, splits_to_json
 from components.coco_example_gen.fingerprint import fingerprint
 from components.coco_example_gen.span_files import find_newest, splits_at
 from components.coco_example_gen.spans import SpanVersion, fill
@@ -57,7 +57,9 @@ class Driver(driver.FileBasedDriver):
         exec_properties[PINNED_VERSION_KEY] = version
         exec_properties[utils.SPAN_PROPERTY_NAME] = newest.span
         exec_properties[utils.VERSION_PROPERTY_NAME] = version
-        exec_properties[utils.FINGERPRINT_PROPERTY_NAME] = fingerprint(files.values())
+        exec_properties[utils.FINGERPRINT_PROPERTY_NAME] = fingerprint(
+            files.values(), exec_properties.get(LABEL_MAP_KEY)
+        )
         return exec_properties
 
 

@@ -8,9 +8,12 @@ from typing import Any
 
 import apache_beam as beam
 
+from components.coco_example_gen.inputs import Inputs, open_inputs
+from components.coco_example_gen.progress import told_progress
 from components.coco_example_gen.repeats import find_repeats
-from components.coco_example_gen.shards import SplitResult, index_splits, read_results, write_plans, write_shard
-from detection.coco.annotations import AnnotationFile, Entry, merge_categories
+from components.coco_example_gen.shards import SplitResult, read_results, write_plans, write_shard
+from components.coco_example_gen.sources import Source
+from detection.coco.annotations import Entry
 from detection.coco.faults import Fault
 from detection.coco.layouts import SplitFiles
 from detection.data.records import Rules
@@ -22,14 +25,14 @@ class Examination:
     """What a data set holds.
 
     dataset: the contents of dataset.json.
-    files: the annotation file of each split.
+    sources: of each split.
     results: what became of each split; images that are there twice are still in it.
     faults: of the annotation files and of the whole data set; those of images are in
         `results`.
     """
 
     dataset: dict[str, Any]
-    files: Mapping[str, AnnotationFile]
+    sources: Mapping[str, Source]
     results: Mapping[str, SplitResult]
     faults: list[Fault]
 
@@ -47,6 +50,7 @@ def examine(
     work: Path,
     records: Path | None,
     make_pipeline: Callable[[], beam.Pipeline],
+    label_map: str | None = None,
     judge: Callable[[Sequence[Fault]], None] = lambda faults: None,
 ) -> Examination:
     """Reads every annotation and every image.
@@ -57,20 +61,20 @@ def examine(
         max_pixels: images of more are refused before they are decoded.
         work: existing folder, seen by all workers, for what they need and find.
         records: folder that receives Split-<name>/ with the records; None: none are written.
-        make_pipeline: of the Beam pipeline that reads the images.
+        make_pipeline: of the Beam pipelines that read the data.
+        label_map: categories of TFRecords, see `read_label_map`; None: those of the records.
         judge: sees the faults of the annotation files before any image is read, and
             may raise.
 
     Raises:
-        DataError: an annotation file that cannot be read; a split without images.
+        DataError: an annotation file or a TFRecord file that cannot be read; a split
+            without images.
     """
-    files = index_splits(splits, policies)
-    dataset = _describe(list(files.values()))
-    faults = [fault for file in {file.path: file for file in files.values()}.values() for fault in file.faults]
-    judge(faults)
-    rules = _rules(dataset["categories"], policies, max_pixels)
-    plans = write_plans(splits, files, rules, records=records, work=work)
-    with make_pipeline() as pipeline:
+    inputs = open_inputs(splits, policies, label_map=label_map, work=work, make_pipeline=make_pipeline)
+    judge(inputs.faults)
+    rules = _rules(inputs.dataset["categories"], policies, max_pixels)
+    plans = write_plans(inputs.sources, rules, records=records, work=work)
+    with make_pipeline() as pipeline, told_progress([path for paths in plans.values() for path in paths]):
         (
             pipeline
             | "Plans" >> beam.Create([path for paths in plans.values() for path in paths])
@@ -80,17 +84,8 @@ def examine(
     results = {name: read_results(paths) for name, paths in plans.items()}
     for name, found in find_repeats({name: result.seen for name, result in results.items()}, policies).items():
         results[name].faults += found
-    faults += _empty_categories(dataset["categories"], list(files.values()), results, policies)
-    return Examination(dataset, files, results, faults)
-
-
-def _describe(files: Sequence[AnnotationFile]) -> dict[str, Any]:
-    """The contents of dataset.json: the first file's info, all licences, all categories."""
-    licenses: list[Entry] = []
-    for file in files:
-        licenses += [entry for entry in file.licenses if entry not in licenses]
-    categories = merge_categories((file.path, file.categories) for file in files)
-    return {"info": files[0].info, "licenses": licenses, "categories": categories}
+    empty = _empty_categories(inputs, results, policies)
+    return Examination(inputs.dataset, inputs.sources, results, inputs.faults + empty)
 
 
 def _rules(categories: Sequence[Entry], policies: FaultPolicies, max_pixels: int) -> Rules:
@@ -102,24 +97,20 @@ def _rules(categories: Sequence[Entry], policies: FaultPolicies, max_pixels: int
     )
 
 
-def _empty_categories(
-    categories: Sequence[Entry],
-    files: Sequence[AnnotationFile],
-    results: Mapping[str, SplitResult],
-    policies: FaultPolicies,
-) -> list[Fault]:
+def _empty_categories(inputs: Inputs, results: Mapping[str, SplitResult], policies: FaultPolicies) -> list[Fault]:
     found: Counter[int] = Counter()
     for result in results.values():
         found.update(result.summary.instances)
+    first = next(iter(inputs.sources.values()))
     return [
         Fault(
             "category_empty",
             policies.category_empty,
-            files[0].path,
+            first.path,
             None,
             None,
             f"category {category['id']} ({category['name']}) has no annotation. Add some, or remove the category.",
         )
-        for category in categories
+        for category in inputs.dataset["categories"]
         if not found[category["id"]]
     ]

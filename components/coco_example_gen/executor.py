@@ -14,6 +14,8 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 
 from components.coco_example_gen.conversion import convert
+from components.coco_example_gen.span_files import splits_at
+from components.coco_example_gen.spans import SpanVersion
 from detection.coco.layouts import SplitFiles
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.faults import FaultPolicies
@@ -21,6 +23,7 @@ from schemas.faults import FaultPolicies
 SPLITS_KEY = "splits"  # JSON: split name -> fields of SplitFiles
 ON_FAULT_KEY = "on_fault"  # JSON: FaultPolicies
 MAX_PIXELS_KEY = "max_pixels"
+LABEL_MAP_KEY = "label_map"  # file, or absent
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):
@@ -39,12 +42,15 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         examples = artifact_utils.get_single_instance(output_dict[keys.EXAMPLES_KEY])
-        splits = splits_from_json(exec_properties[SPLITS_KEY])
+        # On Kubeflow it is TFX's own driver that has found the span.
+        at = SpanVersion(int(exec_properties.get("span") or 0), exec_properties.get("version"))
+        splits = splits_at(splits_from_json(exec_properties[SPLITS_KEY]), at)
         convert(
             splits,
             Path(examples.uri),
             policies=FaultPolicies.model_validate_json(exec_properties[ON_FAULT_KEY]),
             max_pixels=exec_properties[MAX_PIXELS_KEY],
+            label_map=exec_properties.get(LABEL_MAP_KEY),
             make_pipeline=self._make_beam_pipeline,
         )
         examples.split_names = artifact_utils.encode_split_names(list(splits))

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from components.coco_example_gen.examination import Examination
+from components.coco_example_gen.sources import CocoSource
 from detection.coco.annotations import open_entries
 from detection.coco.data_report.page import PICTURES_OF_A_KIND
 from detection.coco.data_report.pictures import FaultPicture, picture_of
@@ -14,7 +15,7 @@ from detection.data.image_files import ImageFileError, read_file
 
 
 def pictures_of(found: Examination, splits: Mapping[str, SplitFiles], *, max_pixels: int) -> list[FaultPicture]:
-    """A few pictures of each kind of fault that images or annotations have.
+    """A few pictures of each kind of fault that images or annotations of COCO files have.
 
     Args:
         found: see `examine`.
@@ -33,15 +34,18 @@ def pictures_of(found: Examination, splits: Mapping[str, SplitFiles], *, max_pix
 def _of_split(
     found: Examination, name: str, files: SplitFiles, taken: Counter[str], max_pixels: int
 ) -> Iterator[FaultPicture]:
+    source = found.sources[name]
+    if not isinstance(source, CocoSource):
+        return
     tried: Counter[str] = Counter()
-    root = os.path.realpath(files.images)
+    root = os.path.realpath(files.images or "")
     with open_entries(files.annotations, files.keypoints) as read:
         for fault in found.results[name].faults:
             # Images that nothing can be seen of are tried a few times and no more.
             if fault.image_id is None or max(taken[fault.kind], tried[fault.kind]) >= PICTURES_OF_A_KIND:
                 continue
             tried[fault.kind] += 1
-            entry, annotations = read(found.files[name].places(fault.image_id))
+            entry, annotations = read(source.annotations.places(fault.image_id))
             boxes = [annotation["bbox"] for annotation in annotations if annotation["id"] == fault.annotation_id]
             picture = _picture(root, entry["file_name"], fault, boxes, max_pixels)
             if picture is not None:

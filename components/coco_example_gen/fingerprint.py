@@ -2,28 +2,47 @@
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from detection.coco.annotations import scan_file_names
 from detection.coco.layouts import SplitFiles
+from detection.data.foreign.shards import find_shards
+from schemas.artifacts import DATASET_JSON
 
 # Raised when equal data gives other records, so that results of before are not reused.
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 
 
-def fingerprint(splits: Iterable[SplitFiles]) -> str:
-    """Digest of the size and modification time of every annotation and image file.
+def fingerprint(splits: Iterable[SplitFiles], *others: str | None) -> str:
+    """Digest of the size and modification time of every annotation, image and record file.
 
     Covers exactly the images that the annotation files name, in whatever sub-folder.
+
+    Args:
+        splits: the files of a data set.
+        others: more files that its records depend on.
     """
     digest = hashlib.sha256(f"{RECORD_VERSION}\n".encode())
-    for split in splits:
-        for path in filter(None, (split.annotations, split.keypoints)):
-            digest.update(_state(path).encode())
-        for name in scan_file_names(split.annotations):
-            digest.update(_state(Path(split.images, name)).encode())
+    for path in chain(filter(None, others), *map(_files, splits)):
+        digest.update(_state(path).encode())
     return digest.hexdigest()
+
+
+def _files(split: SplitFiles) -> Iterator[str | Path]:
+    if split.images is None:
+        for shard in find_shards(split.annotations):
+            yield from (shard, *_beside(shard))
+        return
+    yield from filter(None, (split.annotations, split.keypoints))
+    for name in scan_file_names(split.annotations):
+        yield Path(split.images, name)
+
+
+def _beside(shard: str) -> list[Path]:
+    """The description of an Examples artifact that a shard belongs to."""
+    return [path for path in (folder / DATASET_JSON for folder in Path(shard).parents[:2]) if path.is_file()]
 
 
 def _state(path: str | Path) -> str:

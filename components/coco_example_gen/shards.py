@@ -1,19 +1,15 @@
-"""From annotation files to TFRecord shards, each written by a worker of its own.
+"""From sources to TFRecord shards, each written by a worker of its own.
 
 What a worker needs lies in a plan file, what it found goes into a result file beside
-it; only paths travel through Beam.  A plan says where its images' entries stand in the
-annotation file, so nothing of the data set is held in memory or copied.  The plans
-depend on nothing but the data, so equal data gives equal bytes, however many workers
-there are.
+it; only paths travel through Beam.  The plans depend on nothing but the data, so equal
+data gives equal bytes, however many workers there are.
 """
 
 import contextlib
 import json
-import math
 import os
-import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,19 +18,16 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from detection.coco.annotations import AnnotationFile, Entry, ImagePlaces, index_annotations, open_entries
+from components.coco_example_gen.sources import PlannedImage, Source, planned_images
+from detection.coco.annotations import Entry
 from detection.coco.data_summary import SplitSummary
 from detection.coco.faults import Fault
-from detection.coco.json_stream import Place
-from detection.coco.layouts import SplitFiles
-from detection.data.image_files import read_file
 from detection.data.records import Record, Rules, make_record
 from schemas.artifacts import split_dir
-from schemas.errors import DataError
 from schemas.faults import FaultPolicies
 
 IMAGES_PER_SHARD = 256
-_RESULT = ".result"
+RESULT = ".result"
 
 
 class SeenImage(NamedTuple):
@@ -86,33 +79,13 @@ class SplitResult:
         self.summary = self.summary.merge(other.summary)
 
 
-def index_splits(splits: Mapping[str, SplitFiles], policies: FaultPolicies) -> dict[str, AnnotationFile]:
-    """Reads every split's annotation file, each file once.
-
-    Raises:
-        DataError: see `index_annotations`.
-    """
-    files: dict[tuple[str, str | None], AnnotationFile] = {}
-    for split in splits.values():
-        key = (split.annotations, split.keypoints)
-        if key not in files:
-            files[key] = index_annotations(*key, policies=policies)
-    return {name: files[split.annotations, split.keypoints] for name, split in splits.items()}
-
-
 def write_plans(
-    splits: Mapping[str, SplitFiles],
-    files: Mapping[str, AnnotationFile],
-    rules: Rules,
-    *,
-    records: Path | None,
-    work: Path,
+    sources: Mapping[str, Source], rules: Rules, *, records: Path | None, work: Path
 ) -> dict[str, list[str]]:
-    """Divides every split into shards, images in random but repeatable order.
+    """Divides every split into shards.
 
     Args:
-        splits: the splits.
-        files: their annotations.
+        sources: of the splits.
         rules: of the data set.
         records: folder of the artifact, the shards go to `Split-<name>/` in it; None: none
             are written.
@@ -130,10 +103,20 @@ def write_plans(
         "categories": list(rules.category_names.items()),
         "keypoints": list(rules.keypoints.items()),
     }
-    return {
-        name: _plan_split(name, split, files[name], common, records=records, work=work)
-        for name, split in splits.items()
-    }
+    plans: dict[str, list[str]] = {}
+    for name, source in sources.items():
+        parts = source.plans(name, IMAGES_PER_SHARD)
+        folder = None if records is None else records / split_dir(name)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        plans[name] = []
+        for number, part in enumerate(parts):
+            shard = f"data_tfrecord-{number:05d}-of-{len(parts):05d}"
+            goal = None if folder is None else str(folder / shard)
+            path = work / f"{name}-{shard}.json"
+            path.write_text(json.dumps({**part, **common, "split": name, "records": goal}))
+            plans[name].append(str(path))
+    return plans
 
 
 def write_shard(plan_path: str) -> None:
@@ -152,44 +135,15 @@ def write_shard(plan_path: str) -> None:
                 writer.write(record.example.SerializeToString(deterministic=True))
     if goal is not None:
         Path(f"{plan_path}.tmp").rename(goal)
-    Path(plan_path + _RESULT).write_text(json.dumps(_result_as_dict(result)))
+    Path(plan_path + RESULT).write_text(json.dumps(_result_as_dict(result)))
 
 
 def read_results(plans: Iterable[str]) -> SplitResult:
     """What `write_shard` found in the shards of one split, together."""
     whole = SplitResult()
     for plan in plans:
-        whole.merge(_result_from_dict(json.loads(Path(plan + _RESULT).read_bytes())))
+        whole.merge(_result_from_dict(json.loads(Path(plan + RESULT).read_bytes())))
     return whole
-
-
-def _plan_split(
-    name: str, split: SplitFiles, file: AnnotationFile, common: Mapping[str, Any], *, records: Path | None, work: Path
-) -> list[str]:
-    images = [image_id for image_id in file.images if split.holds(image_id)]
-    if not images:
-        advice = "Choose another data.eval_fraction" if split.hash_range else "Add images, or remove the split"
-        raise DataError(f"{split.annotations}: no image for the split {name}. {advice}.")
-    random.Random(name).shuffle(images)
-    shards = math.ceil(len(images) / IMAGES_PER_SHARD)
-    folder = None if records is None else records / split_dir(name)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-    plans = []
-    for number in range(shards):
-        shard = f"data_tfrecord-{number:05d}-of-{shards:05d}"
-        plan = {
-            "split": name,
-            "annotations": split.annotations,
-            "keypoints_file": split.keypoints,
-            "images": os.path.realpath(split.images),
-            "records": None if folder is None else str(folder / shard),
-            "places": [file.places(image_id) for image_id in images[number::shards]],
-        }
-        path = work / f"{name}-{shard}.json"
-        path.write_text(json.dumps({**plan, **common}))
-        plans.append(str(path))
-    return plans
 
 
 def _records(plan: Mapping[str, Any]) -> Iterator[tuple[Entry, Record]]:
@@ -201,33 +155,26 @@ def _records(plan: Mapping[str, Any]) -> Iterator[tuple[Entry, Record]]:
         keypoints=dict(plan["keypoints"]),
     )
     threads = os.cpu_count() or 1
-    waiting: deque[tuple[Entry, Future[Record]]] = deque()
+    waiting: deque[tuple[PlannedImage, Future[Record]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        for entry, annotations, read in _sources(plan):
-            job = partial(make_record, entry, annotations, read=read, split=plan["split"], rules=rules)
-            waiting.append((entry, pool.submit(job)))
+        for image in planned_images(plan, rules.policies):
+            if not image.usable:
+                yield image.entry, Record(None, None, [], image.faults)
+                continue
+            job = partial(
+                make_record, image.entry, image.annotations, read=image.read, split=plan["split"], rules=rules
+            )
+            waiting.append((image, pool.submit(job)))
             if len(waiting) > 2 * threads:
                 yield _finished(waiting)
         while waiting:
             yield _finished(waiting)
 
 
-def _finished(waiting: deque[tuple[Entry, Future[Record]]]) -> tuple[Entry, Record]:
-    entry, job = waiting.popleft()
-    return entry, job.result()
-
-
-def _sources(plan: Mapping[str, Any]) -> Iterator[tuple[Entry, list[Entry], Callable[[], bytes]]]:
-    """Entry and annotations of each image of a plan, and what reads the image."""
-    with open_entries(plan["annotations"], plan["keypoints_file"]) as read_entries:
-        for image, annotations, keypoints in plan["places"]:
-            places = ImagePlaces(
-                Place(*image),
-                [Place(*place) for place in annotations],
-                [None if place is None else Place(*place) for place in keypoints],
-            )
-            entry, entries = read_entries(places)
-            yield entry, entries, partial(read_file, plan["images"], entry["file_name"], max_pixels=plan["max_pixels"])
+def _finished(waiting: deque[tuple[PlannedImage, Future[Record]]]) -> tuple[Entry, Record]:
+    image, job = waiting.popleft()
+    record = job.result()
+    return image.entry, record._replace(faults=[*image.faults, *record.faults])
 
 
 def _result_as_dict(result: SplitResult) -> dict[str, Any]:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from components.coco_example_gen.spans import SpanVersion, fill, find_span, placeholders
-from detection.coco.layouts import SplitFiles, find_splits, given_splits
+from detection.coco.layouts import WHOLE, Division, SplitFiles, find_splits, given_splits
 from schemas.errors import ConfigError
 
 # TFX looks for files, too: a folder that is empty, or has pictures only so far, is no span yet.
-_ANNOTATED = ("/*.json", "/*/*.json")
+_ANNOTATED = ("/*.json", "/*/*.json", "/*record*", "/*/*record*")
 
 
 class SpanSplits(NamedTuple):
@@ -44,7 +44,7 @@ def map_paths(splits: Mapping[str, SplitFiles], change: Callable[[str], str]) ->
         name: replace(
             files,
             annotations=change(files.annotations),
-            images=change(files.images),
+            images=files.images and change(files.images),
             keypoints=files.keypoints and change(files.keypoints),
         )
         for name, files in splits.items()
@@ -59,15 +59,18 @@ def find_newest(
     Raises:
         ConfigError, DataError: see `find_span`.
     """
-    return find_span((files.annotations for files in splits.values()), span=span, version=version)
+    searched = (_searched(files.annotations, files.images) for files in splits.values())
+    return find_span(searched, span=span, version=version)
 
 
-def locate_root(root: str, *, eval_fraction: float, span: int | None = None, version: int | None = None) -> SpanSplits:
+def locate_root(
+    root: str, *, division: Division = WHOLE, span: int | None = None, version: int | None = None
+) -> SpanSplits:
     """Finds the splits in a folder in one of the recognised layouts.
 
     Args:
         root: the folder, with placeholders or without; the layout is the newest span's.
-        eval_fraction: as for `find_splits`.
+        division: as for `find_splits`.
         span: this one instead of the newest.
         version: this one instead of the newest.
 
@@ -77,23 +80,23 @@ def locate_root(root: str, *, eval_fraction: float, span: int | None = None, ver
     root = os.path.abspath(root)
     newest = find_span([root], span=span, version=version, below=_ANNOTATED)
     folder = fill(root, newest)
-    found = find_splits(folder, eval_fraction=eval_fraction)
+    found = find_splits(folder, division)
     return SpanSplits(map_paths(found, lambda path: root + path.removeprefix(folder)), newest)
 
 
 def locate_given(
-    sources: Mapping[str, tuple[str, str]],
+    sources: Mapping[str, tuple[str, str | None]],
     *,
-    eval_fraction: float,
+    division: Division = WHOLE,
     span: int | None = None,
     version: int | None = None,
 ) -> SpanSplits:
     """Finds the splits that a user names outright.
 
     Args:
-        sources: split name -> (annotation file, image folder), with placeholders or
-            without; an image folder may lack those that it does not depend on.
-        eval_fraction: as for `given_splits`.
+        sources: as for `given_splits`, with placeholders or without; an image folder
+            may lack those that it does not depend on.
+        division: as for `given_splits`.
         span: this one instead of the newest.
         version: this one instead of the newest.
 
@@ -102,20 +105,29 @@ def locate_given(
             also `find_span`.
         DataError: see `find_span` and `given_splits`.
     """
-    absolute = {name: (os.path.abspath(files[0]), os.path.abspath(files[1])) for name, files in sources.items()}
+    absolute = {
+        name: (os.path.abspath(annotations), images and os.path.abspath(images))
+        for name, (annotations, images) in sources.items()
+    }
     for name, (annotations, images) in absolute.items():
-        if not placeholders(images) <= placeholders(annotations):
+        if images and not placeholders(images) <= placeholders(annotations):
             raise ConfigError(
                 f"data.splits.{name}.images = {images} has a placeholder that the annotations {annotations} lack. "
                 "Write it there, too."
             )
-    newest = find_span((annotations for annotations, _ in absolute.values()), span=span, version=version)
+    newest = find_span((_searched(*files) for files in absolute.values()), span=span, version=version)
     filled = {
-        name: (fill(annotations, newest), fill(images, newest)) for name, (annotations, images) in absolute.items()
+        name: (fill(annotations, newest), images and fill(images, newest))
+        for name, (annotations, images) in absolute.items()
     }
-    found = given_splits(filled, eval_fraction=eval_fraction)
-    patterns = {fill(path, newest): path for files in absolute.values() for path in files}
+    found = given_splits(filled, division)
+    patterns = {fill(path, newest): path for files in absolute.values() for path in files if path}
     return SpanSplits({name: _with_patterns(files, patterns) for name, files in found.items()}, newest)
+
+
+def _searched(annotations: str, images: str | None) -> str:
+    """What has to be there of a split: its annotation file, or the folder of its TFRecords."""
+    return os.path.dirname(annotations) if images is None and "*" in annotations else annotations
 
 
 def _with_patterns(files: SplitFiles, patterns: Mapping[str, str]) -> SplitFiles:
@@ -125,7 +137,7 @@ def _with_patterns(files: SplitFiles, patterns: Mapping[str, str]) -> SplitFiles
     return replace(
         files,
         annotations=annotations,
-        images=patterns[files.images],
+        images=files.images and patterns[files.images],
         # COCO names it after the instances file.
         keypoints=files.keypoints and os.path.join(folder, name.replace("instances", "person_keypoints", 1)),
     )

@@ -1,5 +1,6 @@
 """Encoded image bytes to RGB pixels: the one way for training, evaluation and serving."""
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -16,10 +17,27 @@ def decode_rgb(encoded: tf.Tensor) -> tf.Tensor:
     Returns:
         uint8 [H, W, 3], RGB.
     """
-    image = tf.cond(
-        tf.io.is_jpeg(encoded),
-        lambda: tf.io.decode_jpeg(encoded, channels=3, dct_method="INTEGER_ACCURATE"),
-        lambda: tf.io.decode_image(encoded, channels=3, expand_animations=False),
-    )
+    image = tf.cond(tf.io.is_jpeg(encoded), lambda: _decode_jpeg(encoded), lambda: _decode_other(encoded))
     image.set_shape([None, None, 3])
     return image
+
+
+def decode_rgb_eagerly(encoded: bytes, *, jpeg: bool) -> np.ndarray:
+    """`decode_rgb` for one image whose format is known: the same pixels without the cost of a graph's branches.
+
+    Returns:
+        uint8 [H, W, 3], RGB; read-only, the tensor's own memory.
+
+    Raises:
+        tf.errors.InvalidArgumentError: the image does not decode.
+    """
+    contents = tf.constant(encoded)
+    return np.asarray(memoryview(_decode_jpeg(contents) if jpeg else _decode_other(contents)))
+
+
+def _decode_jpeg(encoded: tf.Tensor) -> tf.Tensor:
+    return tf.io.decode_jpeg(encoded, channels=3, dct_method="INTEGER_ACCURATE")
+
+
+def _decode_other(encoded: tf.Tensor) -> tf.Tensor:
+    return tf.io.decode_image(encoded, channels=3, expand_animations=False)

@@ -190,7 +190,7 @@ def test_the_driver_of_tfx_finds_the_same(tmp_path: Path) -> None:
         processor = FileBasedInputProcessor(properties["input_base"], config.splits, range_config)
         span, version = processor.resolve_span_and_version()
         files = splits_at(splits_from_json(properties["splits"]), SpanVersion(span, version))
-        return span, version, str(Path(files["train"].images).relative_to(tmp_path))
+        return span, version, str(Path(str(files["train"].images)).relative_to(tmp_path))
 
     assert found() == (2, 2, "2/v2/images")
     assert found(span=1) == (1, 2, "1/v2/images")

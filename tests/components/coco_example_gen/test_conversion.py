@@ -40,7 +40,7 @@ def _convert(root: Path, out: Path, **policies: str) -> dict[str, list[int]]:
     """Ids of the images of each split."""
     out.mkdir()
     convert(
-        find_splits(root, eval_fraction=0.1),
+        find_splits(root),
         out,
         policies=FaultPolicies.model_validate(policies),
         max_pixels=MAX_PIXELS,

@@ -8,8 +8,10 @@ import tensorflow as tf
 
 from components.coco_example_gen import shards
 from components.coco_example_gen.fingerprint import fingerprint
-from components.coco_example_gen.shards import index_splits, read_results, write_plans, write_shard
-from detection.coco.layouts import SplitFiles, find_splits, id_fraction
+from components.coco_example_gen.shards import read_results, write_plans, write_shard
+from components.coco_example_gen.sources import CocoSource
+from detection.coco.annotations import index_annotations
+from detection.coco.layouts import Division, SplitFiles, find_splits, id_fraction
 from detection.coco.packing import unpack_entries
 from detection.data.records import Rules
 from schemas import features
@@ -29,12 +31,12 @@ def _value(example: tf.train.Example, key: str) -> bytes:
 
 
 def _convert(splits: Mapping[str, SplitFiles], out: Path) -> dict[str, shards.SplitResult]:
-    policies = FaultPolicies()
     names = {4: "cat", 2: "dog", 9: "none of these"}
-    rules = Rules(policies=policies, max_pixels=MAX_PIXELS, category_names=names, keypoints={})
+    rules = Rules(policies=FaultPolicies(), max_pixels=MAX_PIXELS, category_names=names, keypoints={})
     work = out / "work"
     work.mkdir(parents=True)
-    plans = write_plans(splits, index_splits(splits, policies), rules, records=out, work=work)
+    sources = {name: CocoSource(files, index_annotations(files.annotations)) for name, files in splits.items()}
+    plans = write_plans(sources, rules, records=out, work=work)
     for paths in plans.values():
         for path in reversed(paths):
             write_shard(path)
@@ -53,7 +55,7 @@ def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_image_is_in_one_record_of_a_shuffled_shard(tmp_path: Path) -> None:
     write_data_set(tmp_path / "data", images=10)
-    results = _convert(find_splits(tmp_path / "data", eval_fraction=0.1), tmp_path / "out")
+    results = _convert(find_splits(tmp_path / "data"), tmp_path / "out")
     written = _bytes(tmp_path / "out")
     assert list(written) == [
         "Split-eval/data_tfrecord-00000-of-00001",
@@ -74,14 +76,14 @@ def test_every_image_is_in_one_record_of_a_shuffled_shard(tmp_path: Path) -> Non
 def test_equal_data_gives_equal_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_data_set(tmp_path / name, images=6)
-        _convert(find_splits(tmp_path / name, eval_fraction=0.1), tmp_path / f"{name}.out")
+        _convert(find_splits(tmp_path / name), tmp_path / f"{name}.out")
     assert _bytes(tmp_path / "a.out") == _bytes(tmp_path / "b.out")
 
 
 def test_records_hold_the_files_and_the_entries(tmp_path: Path) -> None:
     root = tmp_path / "data"
     write_data_set(root)
-    _convert(find_splits(root, eval_fraction=0.1), tmp_path / "out")
+    _convert(find_splits(root), tmp_path / "out")
     tree = json.loads((root / "annotations/instances_val.json").read_text())
     [example] = _records(tmp_path / "out/Split-eval/data_tfrecord-00000-of-00001")
     assert unpack_entries(_value(example, features.COCO)) == (tree["images"][0], tree["annotations"])
@@ -91,7 +93,7 @@ def test_records_hold_the_files_and_the_entries(tmp_path: Path) -> None:
 
 def test_faults_come_with_the_result(tmp_path: Path) -> None:
     write_data_set(tmp_path / "data", broken=True)
-    result = _convert(find_splits(tmp_path / "data", eval_fraction=0.1), tmp_path / "out")["train"]
+    result = _convert(find_splits(tmp_path / "data"), tmp_path / "out")["train"]
     assert (result.images, result.annotations) == (4, 7)
     assert {(fault.kind, fault.image_id, fault.annotation_id) for fault in result.faults} == {
         ("box_outside", 1, 2),
@@ -102,7 +104,7 @@ def test_faults_come_with_the_result(tmp_path: Path) -> None:
 def test_one_file_is_divided(tmp_path: Path) -> None:
     write_data_set(tmp_path / "data", images=30)
     (tmp_path / "data/annotations/instances_val.json").unlink()
-    splits = find_splits(tmp_path / "data", eval_fraction=0.3)
+    splits = find_splits(tmp_path / "data", Division(eval_fraction=0.3))
     results = _convert(splits, tmp_path / "out")
     in_eval = sum(id_fraction(number) < 0.3 for number in range(1, 31))
     assert (results["train"].images, results["eval"].images) == (30 - in_eval, in_eval)
@@ -110,9 +112,9 @@ def test_one_file_is_divided(tmp_path: Path) -> None:
 
 def test_a_split_without_images_is_refused(tmp_path: Path) -> None:
     write_data_set(tmp_path / "data", images=1)
-    splits = find_splits(tmp_path / "data", eval_fraction=0.1)
+    splits = find_splits(tmp_path / "data")
     nothing = replace(splits["train"], hash_range=(0.0, 0.0))
-    with pytest.raises(DataError, match=r"no image for the split train\. Choose another data\.eval_fraction"):
+    with pytest.raises(DataError, match=r"no image for the split train\. Choose other shares"):
         _convert({"train": nothing}, tmp_path / "out")
     (tmp_path / "data/empty.json").write_text('{"images": [], "annotations": [], "categories": []}')
     empty = replace(splits["train"], annotations=str(tmp_path / "data/empty.json"))
@@ -122,7 +124,7 @@ def test_a_split_without_images_is_refused(tmp_path: Path) -> None:
 
 def test_the_fingerprint_follows_the_files_that_are_used(tmp_path: Path) -> None:
     write_data_set(tmp_path)
-    splits = find_splits(tmp_path, eval_fraction=0.1).values()
+    splits = find_splits(tmp_path).values()
     (tmp_path / "images/train/0/notes.txt").write_text("not used")
     first = fingerprint(splits)
     (tmp_path / "images/train/0/notes.txt").write_text("still not used")
@@ -138,5 +140,5 @@ def test_the_fingerprint_follows_the_files_that_are_used(tmp_path: Path) -> None
     annotations.write_text(annotations.read_text() + " ")
     seen.add(fingerprint(splits))
     (tmp_path / "annotations/person_keypoints_val.json").write_text("{}")
-    seen.add(fingerprint(find_splits(tmp_path, eval_fraction=0.1).values()))
+    seen.add(fingerprint(find_splits(tmp_path).values()))
     assert len(seen) == 5

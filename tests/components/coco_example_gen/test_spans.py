@@ -17,7 +17,7 @@ from components.coco_example_gen.spans import (
     find_span,
     placeholders,
 )
-from detection.coco.layouts import SplitFiles
+from detection.coco.layouts import Division, SplitFiles
 from schemas.errors import ConfigError, DataError
 from tests.components.coco_example_gen.data_set import write_data_set
 
@@ -145,23 +145,23 @@ def test_a_root_is_the_folder_of_the_newest_span_that_has_annotations(tmp_path: 
     for day in (1, 2):
         write_data_set(tmp_path / f"2026-11-0{day}")
     _touch(tmp_path, "2026-11-03/images/1.png", "2026-11-03/readme.txt")
-    found = locate_root(str(tmp_path / "{YYYY}-{MM}-{DD}"), eval_fraction=0.1)
+    found = locate_root(str(tmp_path / "{YYYY}-{MM}-{DD}"))
     assert found.newest == (20759, None)
     assert found.splits["eval"].annotations == str(tmp_path / "{YYYY}-{MM}-{DD}/annotations/instances_val.json")
     assert found.splits["eval"].images == str(tmp_path / "{YYYY}-{MM}-{DD}/images")
     assert found.files["train"].annotations == str(tmp_path / "2026-11-02/annotations/instances_train.json")
     assert find_newest(found.splits) == found.newest
-    earlier = locate_root(str(tmp_path / "{YYYY}-{MM}-{DD}"), eval_fraction=0.1, span=20758)
+    earlier = locate_root(str(tmp_path / "{YYYY}-{MM}-{DD}"), span=20758)
     assert earlier.splits == found.splits
     assert earlier.files["train"].images == str(tmp_path / "2026-11-01/images")
     _touch(tmp_path, "2026-11-04/notes.json")
     with pytest.raises(DataError, match=r"2026-11-04: no COCO data set recognised"):
-        locate_root(str(tmp_path / "{YYYY}-{MM}-{DD}"), eval_fraction=0.1)
+        locate_root(str(tmp_path / "{YYYY}-{MM}-{DD}"))
 
 
 def test_a_root_without_placeholders_stays_what_it_was(tmp_path: Path) -> None:
     write_data_set(tmp_path)
-    found = locate_root(str(tmp_path), eval_fraction=0.1)
+    found = locate_root(str(tmp_path))
     assert found.newest == NO_SPAN
     assert found.files == found.splits
     assert found.files["train"].annotations == str(tmp_path / "annotations/instances_train.json")
@@ -174,7 +174,7 @@ def test_splits_said_outright_have_placeholders(tmp_path: Path) -> None:
         "train": (str(tmp_path / "{SPAN}/{VERSION}/instances_train.json"), str(tmp_path / "{SPAN}/photos")),
         "valid": (str(tmp_path / "{SPAN}/{VERSION}/valid.json"), str(tmp_path)),
     }
-    found = locate_given(sources, eval_fraction=0.1)
+    found = locate_given(sources)
     assert found.newest == (7, 2)
     pattern = str(tmp_path / "{SPAN}/{VERSION}")
     assert found.splits == {
@@ -186,16 +186,16 @@ def test_splits_said_outright_have_placeholders(tmp_path: Path) -> None:
         str(tmp_path / "7/photos"),
         str(tmp_path / "7/2/person_keypoints_train.json"),
     )
-    assert locate_given(sources, eval_fraction=0.1, version=1).files["train"].keypoints is None
+    assert locate_given(sources, version=1).files["train"].keypoints is None
     sources["train"] = (str(tmp_path / "7/1/instances_train.json"), str(tmp_path / "{SPAN}/photos"))
     with pytest.raises(ConfigError, match=r"data\.splits\.train\.images = .* has a placeholder that the annotations"):
-        locate_given(sources, eval_fraction=0.1)
+        locate_given(sources)
 
 
 def test_the_year_in_a_name_of_coco_is_a_placeholder_as_well(tmp_path: Path) -> None:
     _touch(tmp_path, *(f"{name}_train2017-11-02.json" for name in ("instances", "person_keypoints")), "images/1.jpg")
     pattern = str(tmp_path / "instances_train{YYYY}-{MM}-{DD}.json")
-    found = locate_given({"train": (pattern, str(tmp_path / "images"))}, eval_fraction=0.5)
+    found = locate_given({"train": (pattern, str(tmp_path / "images"))}, division=Division(eval_fraction=0.5))
     assert set(found.files) == {"train", "eval"}
     assert found.files["train"].keypoints == str(tmp_path / "person_keypoints_train2017-11-02.json")
     assert splits_at(found.splits, SpanVersion(0, None))["eval"].annotations.endswith("instances_train1970-01-01.json")

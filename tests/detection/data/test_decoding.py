@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from detection.data.decode_image import decode_rgb
+from detection.data.decode_image import decode_rgb, decode_rgb_eagerly
 from detection.data.fit import fit_to_input, normalize
 from detection.data.record_decoder import decode_record
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
@@ -19,6 +19,7 @@ def test_jpegs_decode_as_pillow_decodes_them(shared_data: Path) -> None:
         with Image.open(path) as image:
             expected = np.asarray(image.convert("RGB"))
         np.testing.assert_array_equal(decode_rgb(path.read_bytes()).numpy(), expected)
+        np.testing.assert_array_equal(decode_rgb_eagerly(path.read_bytes(), jpeg=True), expected)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "GIF", "BMP"])
@@ -28,6 +29,7 @@ def test_other_formats_decode_to_three_channels(kind: str) -> None:
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, kind)
     np.testing.assert_array_equal(decode_rgb(file.getvalue()).numpy(), pixels)
+    np.testing.assert_array_equal(decode_rgb_eagerly(file.getvalue(), jpeg=False), pixels)
 
 
 def test_a_record_gives_boxes_y_first_and_contiguous_classes_without_crowds() -> None:

@@ -67,7 +67,7 @@ def test_faults_are_told_apart(tmp_path: Path) -> None:
 
 def test_a_size_that_the_pixels_deny_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _picture(tmp_path, "picture.png", "PNG")
-    monkeypatch.setattr(image_files, "decode_rgb", lambda data: tf.zeros([4, 5, 3], tf.uint8))
+    monkeypatch.setattr(image_files, "decode_rgb_eagerly", lambda data, jpeg: np.zeros([4, 5, 3], np.uint8))
     with pytest.raises(ImageFileError, match="the header says 5x3 pixels, decoded are 5x4"):
         _read(path)
 
@@ -172,7 +172,7 @@ def test_too_many_pixels_are_refused_before_decoding(tmp_path: Path, monkeypatch
     frames = [Image.new("RGB", (20, 30), (90 * number, 0, 0)) for number in range(3)]
     frames[0].save(tmp_path / "frames.gif", save_all=True, append_images=frames[1:])
     assert _read(path, 600).width == 20
-    monkeypatch.setattr(image_files, "decode_rgb", lambda data: pytest.fail("decoded"))
+    monkeypatch.setattr(image_files, "decode_rgb_eagerly", lambda data, jpeg: pytest.fail("decoded"))
     with pytest.raises(
         ImageFileError, match=r"the image has 20x30 pixels, 600 with all frames; data\.max_pixels is 599"
     ):

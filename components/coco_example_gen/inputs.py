@@ -1,0 +1,125 @@
+"""Opens what a data set is read from, and describes it."""
+
+import json
+import logging
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+
+from components.coco_example_gen.sources import CocoSource, RecordSource, Source
+from detection.coco.annotations import AnnotationFile, Entry, index_annotations, merge_categories
+from detection.coco.faults import Fault
+from detection.coco.json_files import read_json
+from detection.coco.layouts import SplitFiles
+from detection.data.foreign.label_map import read_label_map
+from detection.data.foreign.merging import Survey, merge_surveys
+from detection.data.foreign.report import dialect_report
+from detection.data.foreign.shards import find_shards
+from detection.data.foreign.survey import ShardSurvey, survey_shard
+from schemas.artifacts import DATASET_JSON
+from schemas.errors import DataError
+from schemas.faults import FaultPolicies
+
+log = logging.getLogger("cocoflow.example_gen")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a data set is read from.
+
+    sources: of each split.
+    dataset: the contents of dataset.json: the first file's info, all licences, all
+        categories.
+    faults: of the annotation files.
+    """
+
+    sources: dict[str, Source]
+    dataset: dict[str, Any]
+    faults: list[Fault]
+
+
+def open_inputs(
+    splits: Mapping[str, SplitFiles],
+    policies: FaultPolicies,
+    *,
+    label_map: str | None,
+    work: Path,
+    make_pipeline: Callable[[], beam.Pipeline],
+) -> Inputs:
+    """Indexes annotation files, each once, and surveys TFRecords.
+
+    Args:
+        splits: the files of each split.
+        policies: what is done about faults, for those found here.
+        label_map: categories of TFRecords; None: those of the records.
+        work: existing folder, seen by all workers.
+        make_pipeline: of the Beam pipeline that surveys TFRecords.
+
+    Raises:
+        DataError: a file that cannot be read; categories that contradict each other.
+    """
+    indexed = _index({name: files for name, files in splits.items() if files.images is not None}, policies)
+    shards = {name: find_shards(files.annotations) for name, files in splits.items() if files.images is None}
+    heads: list[tuple[str, dict[str, Any]]] = [
+        (file.path, {"info": file.info, "licenses": file.licenses, "categories": file.categories})
+        for file in indexed.values()
+    ]
+    survey_file = work / "survey.pickle"
+    if shards:
+        survey, head = _survey([path for paths in shards.values() for path in paths], label_map, work, make_pipeline)
+        survey_file.write_bytes(pickle.dumps(survey))
+        heads.append((next(iter(shards.values()))[0], {**head, "categories": survey.categories}))
+    sources: dict[str, Source] = {
+        name: RecordSource(files, shards[name], survey_file)
+        if name in shards
+        else CocoSource(files, indexed[files.annotations, files.keypoints])
+        for name, files in splits.items()
+    }
+    return Inputs(sources, _describe(heads), [fault for file in indexed.values() for fault in file.faults])
+
+
+def _index(splits: Mapping[str, SplitFiles], policies: FaultPolicies) -> dict[tuple[str, str | None], AnnotationFile]:
+    keys = dict.fromkeys((files.annotations, files.keypoints) for files in splits.values())
+    return {key: index_annotations(*key, policies=policies) for key in keys}
+
+
+def _survey(
+    shards: Sequence[str], label_map: str | None, work: Path, make_pipeline: Callable[[], beam.Pipeline]
+) -> tuple[Survey, dict[str, Any]]:
+    """Looks at all records; the second value is what dataset.json beside them says, if there is one."""
+    answers = [str(work / f"survey-{number:05d}.json") for number in range(len(shards))]
+    with make_pipeline() as pipeline:
+        (
+            pipeline
+            | "Shards" >> beam.Create(list(zip(shards, answers, strict=True)))
+            | "DistributeShards" >> beam.Reshuffle()
+            | "SurveyShard" >> beam.MapTuple(_write_survey)
+        )
+    surveys = [ShardSurvey(**json.loads(Path(answer).read_bytes())) for answer in answers]
+    beside = next(
+        (path for path in (folder / DATASET_JSON for folder in Path(shards[0]).parents[:2]) if path.is_file()), None
+    )
+    named = label_map or beside
+    survey = merge_surveys(surveys, label_map=None if named is None else read_label_map(named))
+    for line in dialect_report(survey).splitlines():
+        log.info("%s", line)
+    head = read_json(beside) if beside is not None else {}
+    return survey, {"info": head.get("info") or {}, "licenses": head.get("licenses") or []}
+
+
+def _write_survey(shard: str, answer: str) -> None:
+    Path(answer).write_text(json.dumps(asdict(survey_shard(shard))))
+
+
+def _describe(heads: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    if not heads:
+        raise DataError("the data set has no split. Name its files.")
+    licenses: list[Entry] = []
+    for _, head in heads:
+        licenses += [entry for entry in head["licenses"] if entry not in licenses]
+    categories = merge_categories((path, head["categories"]) for path, head in heads)
+    return {"info": heads[0][1]["info"], "licenses": licenses, "categories": categories}

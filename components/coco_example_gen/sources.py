@@ -1,0 +1,163 @@
+"""Where the images of a split come from: a COCO annotation file, or TFRecords.
+
+A source divides itself into plans, of plain values, each for one worker; the worker
+gets the images of its plan with `planned_images`.  A plan of a COCO file says where the
+entries of its images stand in that file, so nothing of it is held in memory or copied.
+"""
+
+import math
+import os
+import pickle
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from detection.coco.annotations import AnnotationFile, Entry, ImagePlaces, open_entries
+from detection.coco.faults import Fault
+from detection.coco.json_stream import Place
+from detection.coco.layouts import SplitFiles, id_fraction
+from detection.data.foreign.images import ForeignImage, read_images
+from detection.data.image_files import read_file
+from schemas.errors import DataError
+from schemas.faults import FaultPolicies
+
+Plan = dict[str, Any]
+
+
+class Source(Protocol):
+    """What the images of a split come from."""
+
+    @property
+    def path(self) -> str:
+        """Names it to people."""
+        ...
+
+    def plans(self, split: str, images: int) -> list[Plan]:
+        """Divides the split into plans of up to some number of images."""
+        ...
+
+
+@dataclass(frozen=True)
+class CocoSource:
+    """A COCO annotation file and its images.
+
+    files: of the split.
+    annotations: the indexed file.
+    """
+
+    files: SplitFiles
+    annotations: AnnotationFile
+
+    @property
+    def path(self) -> str:
+        """The annotation file."""
+        return self.files.annotations
+
+    def plans(self, split: str, images: int) -> list[Plan]:
+        """Divides the split into plans, images in random but repeatable order.
+
+        Raises:
+            DataError: there are no images.
+        """
+        files = self.files
+        ids = [image_id for image_id in self.annotations.images if files.holds(image_id)][:: files.every]
+        if not ids:
+            advice = "Choose other shares" if files.hash_range else "Add images, or remove the split"
+            raise DataError(f"{files.annotations}: no image for the split {split}. {advice}.")
+        random.Random(split).shuffle(ids)
+        shards = math.ceil(len(ids) / images)
+        return [
+            {
+                "annotations": files.annotations,
+                "keypoints_file": files.keypoints,
+                "images": os.path.realpath(files.images or ""),
+                "places": [self.annotations.places(image_id) for image_id in ids[number::shards]],
+            }
+            for number in range(shards)
+        ]
+
+
+@dataclass(frozen=True)
+class RecordSource:
+    """TFRecords that hold images with their annotations; each file is a plan, records keep their order.
+
+    files: of the split.
+    shards: the TFRecord files.
+    survey: pickled `Survey` of the whole data set's TFRecords.
+    """
+
+    files: SplitFiles
+    shards: list[str]
+    survey: Path
+
+    @property
+    def path(self) -> str:
+        """The pattern of the files."""
+        return self.files.annotations
+
+    def plans(self, split: str, images: int) -> list[Plan]:
+        """A plan for each file."""
+        common = {"survey": str(self.survey), "hash_range": self.files.hash_range, "every": self.files.every}
+        return [{"shard": shard, **common} for shard in self.shards]
+
+
+class PlannedImage(NamedTuple):
+    """An image to make a record of.
+
+    entry, annotations: COCO's.
+    read: gives the encoded image; may raise `ImageFileError`.
+    faults: found so far.
+    usable: whether policies let it pass.
+    """
+
+    entry: Entry
+    annotations: list[Entry]
+    read: Callable[[], bytes]
+    faults: list[Fault]
+    usable: bool
+
+
+def planned_images(plan: Plan | Mapping[str, Any], policies: FaultPolicies) -> Iterator[PlannedImage]:
+    """The images of a plan, in its order."""
+    return _from_records(plan, policies) if "shard" in plan else _from_coco(plan)
+
+
+def _from_coco(plan: Mapping[str, Any]) -> Iterator[PlannedImage]:
+    with open_entries(plan["annotations"], plan["keypoints_file"]) as read_entries:
+        for image, annotations, keypoints in plan["places"]:
+            places = ImagePlaces(
+                Place(*image),
+                [Place(*place) for place in annotations],
+                [None if place is None else Place(*place) for place in keypoints],
+            )
+            entry, entries = read_entries(places)
+            read = partial(read_file, plan["images"], entry["file_name"], max_pixels=plan["max_pixels"])
+            yield PlannedImage(entry, entries, read, [], True)
+
+
+def _from_records(plan: Mapping[str, Any], policies: FaultPolicies) -> Iterator[PlannedImage]:
+    survey = pickle.loads(Path(plan["survey"]).read_bytes())
+    low, high = plan["hash_range"] or (0.0, 1.0)
+    taken = 0
+    for image in read_images(plan["shard"], survey):
+        if low <= id_fraction(image.entry["id"]) < high:
+            if taken % plan["every"] == 0:
+                yield _judged(image, policies)
+            taken += 1
+
+
+def _judged(image: ForeignImage, policies: FaultPolicies) -> PlannedImage:
+    """An image of a record, without the objects that policies do not let pass."""
+    image_id = image.entry["id"]
+    faults = [
+        Fault(problem.kind, policies.of(problem.kind), image.where, image_id, problem.annotation_id, problem.message)
+        for problem in image.problems
+        # The size is that of the image already, whatever the record says.
+        if problem.kind != "image_size"
+    ]
+    refused = {fault.annotation_id for fault in faults if fault.policy in ("fail", "drop")}
+    annotations = [annotation for annotation in image.annotations if annotation["id"] not in refused]
+    return PlannedImage(image.entry, annotations, lambda: image.encoded, faults, None not in refused)

@@ -214,7 +214,8 @@ def test_faults_are_counted_by_kind_and_by_what_was_done(tmp_path: Path) -> None
         ("mask_box", "kept", "1,002"),
     ]
     assert [row[1] for row in rows] == [FaultPolicies.model_fields[row[0]].description for row in rows]
-    assert "1,001 more in quarantine.jsonl." in page.texts["faults"]
+    assert "1,001 more are not listed here." in page.texts["faults"]
+    assert "quarantine.jsonl lists all that were dropped." in page.texts["faults"]
 
 
 @pytest.mark.parametrize(
@@ -238,13 +239,13 @@ def test_the_first_faults_are_listed(tmp_path: Path) -> None:
     assert len(table) == LISTED_FAULTS + 1
     assert table[0] == ["kind", "done", "where", "image", "annotation", "what is wrong"]
     assert table[-1] == ["box_empty", "dropped", "eval: 200.jpg", "200", "5200", "message 200"]
-    assert "50 more in quarantine.jsonl." in page.texts["faults"]
+    assert "50 more are not listed here." in page.texts["faults"]
 
 
 def test_faults_without_ids_and_few_faults(tmp_path: Path) -> None:
     _, page = report(tmp_path, splits={}, faults=[Fault("category_empty", "keep", "a.json", None, None, "none")])
     assert page.table("faults") == {"category_empty": ["kept", "a.json", "-", "-", "none"]}
-    assert "more in" not in page.texts["faults"]
+    assert "not listed here" not in page.texts["faults"]
 
 
 def test_pictures_are_shown_by_kind(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 import tempfile
 from pathlib import Path
 
-import apache_beam as beam
-
 from components.coco_example_gen.conversion import convert, report
 from components.coco_example_gen.examination import Examination, examine
 from detection.atomic_files import new_directory, require_writable
@@ -62,7 +60,6 @@ def check_data(config: Config, page: str | None) -> Examination:
             label_map=config.data.label_map,
             work=Path(work),
             records=None,
-            make_pipeline=beam.Pipeline,
         )
     if page is not None:
         report(found, splits, Path(page), max_pixels=config.data.max_pixels)

@@ -4,15 +4,14 @@ import json
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import apache_beam as beam
 
 from components.coco_example_gen.examination import Examination, examine
 from components.coco_example_gen.fault_pictures import pictures_of
 from components.coco_example_gen.repeats import drop_images
 from components.coco_example_gen.shards import SplitResult
+from components.coco_example_gen.workers import MakePipeline, make_local_pipeline
 from detection.atomic_files import write_json, write_text
 from detection.coco.data_report.page import write_report
 from detection.coco.faults import Fault
@@ -35,7 +34,7 @@ def convert(
     policies: FaultPolicies,
     max_pixels: int,
     label_map: str | None = None,
-    make_pipeline: Callable[[], beam.Pipeline] = beam.Pipeline,
+    make_pipeline: MakePipeline = make_local_pipeline,
 ) -> None:
     """Writes Split-<name>/, dataset.json, quarantine.jsonl and data_report.html below `root`, or nothing.
 

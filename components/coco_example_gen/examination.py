@@ -11,8 +11,9 @@ import apache_beam as beam
 from components.coco_example_gen.inputs import Inputs, open_inputs
 from components.coco_example_gen.progress import told_progress
 from components.coco_example_gen.repeats import find_repeats
-from components.coco_example_gen.shards import SplitResult, read_results, write_plans, write_shard
+from components.coco_example_gen.shards import IMAGES_PER_SHARD, SplitResult, read_results, write_plans, write_shard
 from components.coco_example_gen.sources import Source
+from components.coco_example_gen.workers import MakePipeline, local_options, make_local_pipeline
 from detection.coco.annotations import Entry
 from detection.coco.faults import Fault
 from detection.coco.layouts import SplitFiles
@@ -49,7 +50,7 @@ def examine(
     max_pixels: int,
     work: Path,
     records: Path | None,
-    make_pipeline: Callable[[], beam.Pipeline],
+    make_pipeline: MakePipeline = make_local_pipeline,
     label_map: str | None = None,
     judge: Callable[[Sequence[Fault]], None] = lambda faults: None,
 ) -> Examination:
@@ -74,14 +75,16 @@ def examine(
     judge(inputs.faults)
     rules = _rules(inputs.dataset["categories"], policies, max_pixels)
     plans = write_plans(inputs.sources, rules, records=records, work=work)
-    with make_pipeline() as pipeline, told_progress([path for paths in plans.values() for path in paths]):
+    paths = [path for parts in plans.values() for path in parts]
+    options = local_options(len(paths) * IMAGES_PER_SHARD)
+    with make_pipeline(options) as pipeline, told_progress(paths):
         (
             pipeline
-            | "Plans" >> beam.Create([path for paths in plans.values() for path in paths])
+            | "Plans" >> beam.Create(paths)
             | "Distribute" >> beam.Reshuffle()
-            | "WriteShard" >> beam.Map(write_shard)
+            | "WriteShard" >> beam.Map(write_shard, threads=1 if options else None)
         )
-    results = {name: read_results(paths) for name, paths in plans.items()}
+    results = {name: read_results(parts) for name, parts in plans.items()}
     for name, found in find_repeats({name: result.seen for name, result in results.items()}, policies).items():
         results[name].faults += found
     empty = _empty_categories(inputs, results, policies)

@@ -1,11 +1,12 @@
 """What the example gen does: read annotations, let workers write shards, list the faults."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
 from tfx import types
 from tfx.components.util import examples_utils
 from tfx.dsl.components.base import base_beam_executor
@@ -16,6 +17,7 @@ from tfx.types import standard_component_specs as keys
 from components.coco_example_gen.conversion import convert
 from components.coco_example_gen.span_files import splits_at
 from components.coco_example_gen.spans import SpanVersion
+from components.coco_example_gen.workers import chooses_workers
 from detection.coco.layouts import SplitFiles
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.faults import FaultPolicies
@@ -51,11 +53,17 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             policies=FaultPolicies.model_validate_json(exec_properties[ON_FAULT_KEY]),
             max_pixels=exec_properties[MAX_PIXELS_KEY],
             label_map=exec_properties.get(LABEL_MAP_KEY),
-            make_pipeline=self._make_beam_pipeline,
+            make_pipeline=self._make_pipeline,
         )
         examples.split_names = artifact_utils.encode_split_names(list(splits))
         # No file format: TFX knows only "tfrecords_gzip", its readers go by the file's ending.
         examples_utils.set_payload_format(examples, example_gen_pb2.FORMAT_TF_EXAMPLE)
+
+    def _make_pipeline(self, local_options: Sequence[str]) -> beam.Pipeline:
+        given = self._beam_pipeline_args
+        if self._make_beam_pipeline_fn is not None or chooses_workers(given):
+            return self._make_beam_pipeline()
+        return beam.Pipeline(argv=[*given, *local_options])
 
 
 def splits_to_json(splits: Mapping[str, SplitFiles]) -> str:

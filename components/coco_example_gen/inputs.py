@@ -3,7 +3,7 @@
 import json
 import logging
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import apache_beam as beam
 
 from components.coco_example_gen.sources import CocoSource, RecordSource, Source
+from components.coco_example_gen.workers import MakePipeline
 from detection.coco.annotations import AnnotationFile, Entry, index_annotations, merge_categories
 from detection.coco.faults import Fault
 from detection.coco.json_files import read_json
@@ -48,7 +49,7 @@ def open_inputs(
     *,
     label_map: str | None,
     work: Path,
-    make_pipeline: Callable[[], beam.Pipeline],
+    make_pipeline: MakePipeline,
 ) -> Inputs:
     """Indexes annotation files, each once, and surveys TFRecords.
 
@@ -88,11 +89,11 @@ def _index(splits: Mapping[str, SplitFiles], policies: FaultPolicies) -> dict[tu
 
 
 def _survey(
-    shards: Sequence[str], label_map: str | None, work: Path, make_pipeline: Callable[[], beam.Pipeline]
+    shards: Sequence[str], label_map: str | None, work: Path, make_pipeline: MakePipeline
 ) -> tuple[Survey, dict[str, Any]]:
     """Looks at all records; the second value is what dataset.json beside them says, if there is one."""
     answers = [str(work / f"survey-{number:05d}.json") for number in range(len(shards))]
-    with make_pipeline() as pipeline:
+    with make_pipeline([]) as pipeline:
         (
             pipeline
             | "Shards" >> beam.Create(list(zip(shards, answers, strict=True)))

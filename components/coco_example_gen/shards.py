@@ -119,17 +119,21 @@ def write_plans(
     return plans
 
 
-def write_shard(plan_path: str) -> None:
+def write_shard(plan_path: str, threads: int | None = None) -> None:
     """Writes the shard that a plan describes, if any, and what was found beside the plan.
 
     May run several times for one plan, as Beam does after a failure: the shard
     appears whole.
+
+    Args:
+        plan_path: from `write_plans`.
+        threads: that decode; None: as many as there are cores.
     """
     plan = json.loads(Path(plan_path).read_bytes())
     result = SplitResult()
     goal = plan["records"]
     with contextlib.nullcontext() if goal is None else tf.io.TFRecordWriter(f"{plan_path}.tmp") as writer:
-        for entry, record in _records(plan):
+        for entry, record in _records(plan, threads or os.cpu_count() or 1):
             result.add(entry, record)
             if record.example is not None and writer is not None:
                 writer.write(record.example.SerializeToString(deterministic=True))
@@ -146,7 +150,7 @@ def read_results(plans: Iterable[str]) -> SplitResult:
     return whole
 
 
-def _records(plan: Mapping[str, Any]) -> Iterator[tuple[Entry, Record]]:
+def _records(plan: Mapping[str, Any], threads: int) -> Iterator[tuple[Entry, Record]]:
     """Makes the records of a plan, in its order, several at a time: decoding leaves Python's lock alone."""
     rules = Rules(
         policies=FaultPolicies(**plan["policies"]),
@@ -154,7 +158,6 @@ def _records(plan: Mapping[str, Any]) -> Iterator[tuple[Entry, Record]]:
         category_names=dict(plan["categories"]),
         keypoints=dict(plan["keypoints"]),
     )
-    threads = os.cpu_count() or 1
     waiting: deque[tuple[PlannedImage, Future[Record]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         for image in planned_images(plan, rules.policies):

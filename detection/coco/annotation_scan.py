@@ -47,11 +47,12 @@ class AnnotationScan:
             "licenses": self._listed,
         }
         for member in stream_members(self.path):
-            if member.position is None:
-                self.members[member.key] = member.value
-            elif member.key in readers:
-                self.members[member.key] = []
+            if not member.position and member.key in self.members:
+                raise DataError(f"{self.path}: the key {_short(member.key)} is there twice. Join the two, or remove one.")
+            self.members.setdefault(member.key, member.value if member.position is None else [])
+            if member.position is not None and member.key in readers:
                 readers[member.key](member)
+        self._check_head()
         for key in _NEEDED:
             if self.members.get(key) != []:
                 keys = ", ".join(sorted(self.members))
@@ -59,10 +60,14 @@ class AnnotationScan:
                 raise DataError(f"{self.path}: not a COCO instances file: it needs a list `{key}`; this one {found}.")
 
     def categories(self) -> list[Entry]:
-        """The categories; a fault in one is always refused, for every annotation depends on them."""
+        """The categories; a fault in one is always refused, for every annotation depends on them.
+
+        Raises:
+            DataError: a category is faulty.
+        """
         seen = set()
         for position, category in enumerate(self.lists["categories"]):
-            reason = _lacks(category, {"id": int, "name": str})
+            reason = _lacks(category, {"id": int, "name": str}) or _bad_skeleton(category) or _unwritable(category)
             if reason is None and category["id"] in seen:
                 reason = f"id {category['id']} is there twice. Give each category an id of its own"
             if reason is not None:
@@ -111,6 +116,9 @@ class AnnotationScan:
 
         Returns:
             Columns offset and length; length 0 where an annotation has no such entry.
+
+        Raises:
+            DataError: the file cannot be read, or a skeleton in it is faulty.
         """
         order = np.argsort(ids)
         columns = [np.zeros_like(ids), np.zeros_like(ids)]
@@ -123,8 +131,10 @@ class AnnotationScan:
             if reason is not None:
                 self._add_fault("entry", f"{member.key}[{member.position}]: {reason}", path=path)
             elif member.key == "categories":
-                found = {key: entry[key] for key in ("keypoints", "skeleton") if key in entry}
-                by_category.get(entry["id"], {}).update(found)
+                reason = _bad_skeleton(entry) or _unwritable(entry)
+                if reason is not None:
+                    raise DataError(f"{path}: categories[{member.position}]{_identity(entry)}: {reason}.")
+                by_category.get(entry["id"], {}).update(keypoint_fields(entry, "keypoints", "skeleton"))
             else:
                 at = np.searchsorted(ids, entry["id"], sorter=order)
                 if at < len(ids) and ids[order[at]] == entry["id"]:
@@ -142,6 +152,19 @@ class AnnotationScan:
         policy = self._policies.of(kind)
         self.faults.append(Fault(kind, policy, path or self.path, image_id, annotation_id, f"{message}."))
 
+    def _check_head(self) -> None:
+        """Leaves out what dataset.json has no place for."""
+        for key, kind in (("info", dict), ("licenses", list)):
+            value = self.lists["licenses"] if key == "licenses" and self.members.get(key) == [] else self.members.get(key)
+            if not value:
+                self.members.pop(key, None)
+                continue
+            reason = f"no {_JSON[kind]}. Write one" if type(value) is not kind else _unwritable(value)
+            if reason is not None:
+                self._add_fault("entry", f"{key}: {_short(value)}: {reason}, or remove it")
+                self.members.pop(key, None)
+                self.lists.pop(key, None)
+
     def _sieve(
         self, columns: Sequence[np.ndarray], sound: np.ndarray, explain: Callable[[int], tuple[str, str]]
     ) -> np.ndarray:
@@ -152,7 +175,7 @@ class AnnotationScan:
 
     def _image(self, member: Member) -> None:
         entry = member.value
-        reason = _lacks(entry, {"id": int, "file_name": str}) or _bad_size(entry)
+        reason = _lacks(entry, {"id": int, "file_name": str}) or _unwritable(entry["file_name"]) or _bad_size(entry)
         if reason is not None:
             identity = _id_of(entry)
             self._add_fault("entry", f"images[{member.position}]: {reason}", image_id=identity)
@@ -191,6 +214,7 @@ def keypoint_fields(entry: Entry, *keys: str) -> Entry:
     return {key: entry[key] for key in keys if key in entry}
 
 
+_JSON = {dict: "object", list: "list"}
 _KINDS: Mapping[type, str] = {int: "an integer", str: "a text", list: "a list"}
 
 
@@ -221,6 +245,26 @@ def _bad_box(entry: Entry) -> str | None:
     if len(box) == 4 and all(type(value) in (int, float) for value in box):
         return None
     return f"bbox is {_short(box)}. Write four numbers: x, y, width, height"
+
+
+def _bad_skeleton(category: Entry) -> str | None:
+    names, bones = category.get("keypoints") or [], category.get("skeleton") or []
+    if type(names) is not list or not all(type(name) is str for name in names):
+        return f"keypoints is {_short(names)}. Write a list of names"
+    if type(bones) is not list or not all(type(bone) is list and set(map(type, bone)) <= {int} for bone in bones):
+        return f"skeleton is {_short(bones)}. Write a list of pairs of numbers of keypoints"
+    return None
+
+
+def _unwritable(value: Any) -> str | None:
+    """Why `value` cannot be written as JSON in UTF-8, though Python read it; None where it can."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        return "holds half a character (one surrogate of a pair). Write UTF-8"
+    except ValueError:
+        return "holds NaN or Infinity, which JSON does not have. Write a number"
+    return None
 
 
 def _id_of(entry: Any) -> int | None:

@@ -6,7 +6,9 @@ by its place in the file.
 """
 
 import json
+import os
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -16,9 +18,11 @@ from schemas.errors import DataError
 
 WINDOW = 1 << 20  # bytes read at once
 MAX_ENTRY = 32 << 20  # bytes of one entry; a polygon of a million vertices has some 20 MB
+MAX_DEPTH = 64  # of nesting; COCO has three. Python gives up at its stack's end, which is not the same everywhere
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _ID = re.compile(r'"id"\s*:\s*(-?\d{1,30})')
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|([\[{])|[\]}]')
 _UNDECIDED = 16  # characters: an error this close to the end of the text may be a token cut in two
 _SCANNER = json.JSONDecoder()
 
@@ -53,9 +57,12 @@ def stream_members(path: str | Path) -> Iterator[Member]:
 
     Raises:
         DataError: the file cannot be read, is no JSON object, or an entry is larger
-            than `MAX_ENTRY`.
+            than `MAX_ENTRY` or nested deeper than `MAX_DEPTH`.
     """
     try:
+        # Places in it are read again, and opening a pipe would wait for its writer for ever.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise DataError(f"{path}: this is a folder, pipe or device. Name a file.")
         with open(path, "rb") as file:
             yield from _Reader(file, str(path)).members()
     except OSError as error:
@@ -63,9 +70,19 @@ def stream_members(path: str | Path) -> Iterator[Member]:
 
 
 def read_entry(file: BinaryIO, place: Place) -> Any:
-    """Parses the entry at `place`, from `stream_members`, in a file opened for reading bytes."""
+    """Parses the entry at `place`, from `stream_members`, in a file opened for reading bytes.
+
+    Raises:
+        DataError: the file is another by now.
+    """
     file.seek(place.offset)
-    return json.loads(file.read(place.length))
+    try:
+        return json.loads(file.read(place.length))
+    except ValueError:
+        raise DataError(
+            f"{file.name}: changed while it was read: no entry is left at byte {place.offset}. "
+            "Leave it alone meanwhile, and start again."
+        ) from None
 
 
 class _Reader:
@@ -139,6 +156,8 @@ class _Reader:
             if end <= len(self._text) - _UNDECIDED or not self._more():  # else a number may go on
                 break
         text = self._text[self._at : end]
+        if _depth(text) > MAX_DEPTH:
+            self._refuse(f"nested more than {MAX_DEPTH} deep")
         if not text.isascii():
             try:
                 value = json.loads(text.encode("latin-1").decode("utf-8"))
@@ -188,3 +207,18 @@ class _Reader:
         entry = f" (id {identity[1]})" if identity and "[" in self._where else ""
         end = " The file may be cut off or edited by hand; write or copy it again."
         raise DataError(f"{self._path}: not JSON: {self._where}{entry}, byte {offset}: {reason}.{end}")
+
+
+def _depth(text: str) -> int:
+    """How deep a JSON value is nested; or some number up to `MAX_DEPTH` where it has few brackets."""
+    opened = text.count("[") + text.count("{")
+    if opened <= MAX_DEPTH:
+        return opened
+    depth = deepest = 0
+    for match in _BRACKETS.finditer(text):
+        if match[1]:
+            depth += 1
+            deepest = max(deepest, depth)
+        elif match[0] in "]}":
+            depth -= 1
+    return deepest

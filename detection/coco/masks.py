@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 MIN_POLYGON = 6  # numbers: three points
+_REACH = 1  # image sides that a polygon may reach beyond the image: pycocotools takes memory for its outline
 _CHARACTERS = 13  # of a run of 63 bits
 
 
@@ -30,9 +31,12 @@ def mask_fault(segmentation: Any, *, height: int, width: int) -> str | None:
     for number, polygon in enumerate(segmentation):
         if not isinstance(polygon, list) or len(polygon) % 2:
             return f"polygon {number} is no list of pairs x, y"
-        # A sum is finite where all its terms are, and takes a tenth of the time.
-        if not set(map(type, polygon)) <= {int, float} or not math.isfinite(sum(polygon, 0.0)):
-            return f"polygon {number} holds what is no finite number"
+        if not set(map(type, polygon)) <= {int, float}:
+            return f"polygon {number} holds what is no number"
+        low, high = -_REACH * max(height, width), (1 + _REACH) * max(height, width)
+        # NaN may hide from min and max, but not from the sum.
+        if polygon and not (low <= min(polygon) and max(polygon) <= high and math.isfinite(sum(polygon))):
+            return f"polygon {number} holds NaN, or reaches far beyond the {width}x{height} image"
     return None
 
 
@@ -97,7 +101,7 @@ def decode_counts(text: str) -> list[int]:
 
 def _rle_fault(rle: Mapping[str, Any], height: int, width: int) -> str | None:
     size, counts = rle.get("size"), rle.get("counts")
-    if size != [height, width]:
+    if size != [height, width] or not set(map(type, size)) <= {int}:
         return f"the RLE's size (height, width) is {str(size)[:60]}, the image's [{height}, {width}]"
     if isinstance(counts, str):
         if len(counts) > _CHARACTERS * (height * width + 1):

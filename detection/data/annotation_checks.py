@@ -1,7 +1,6 @@
 """What can be wrong with an annotation, given its image's size, and how it is fixed."""
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ from detection.data.findings import Findings
 Entry = Mapping[str, Any]
 
 MARGIN = 1.0  # pixels that a box may reach beyond its image: annotation tools round
+_LARGEST = 3.4e38  # of a float32, which areas are stored as
 _MASK_MARGIN = 2.0  # pixels that a box may differ from its mask's
 _MASK_SHARE = 0.1  # or this share of the box's side
 
@@ -93,10 +93,11 @@ def _values(annotation: dict[str, Any], context: Context) -> Problem | None:
         if annotation.get(key, 0) not in (0, 1):
             return Problem(f"{key} is {str(annotation[key])[:40]!r}. Write 0 or 1.")
     area = annotation.get("area", 0)
-    if type(area) not in (int, float) or not 0 <= area < math.inf:
+    if type(area) not in (int, float) or not 0 <= area <= _LARGEST:
         return Problem(f"area is {str(area)[:40]!r}. Write a number of square pixels, or leave it out.")
-    if not all(map(math.isfinite, annotation["bbox"])):
-        return Problem(f"bbox is {annotation['bbox']}. Write four finite numbers.")
+    # Comparing takes whole numbers of any size, where isfinite does not.
+    if not all(abs(value) <= _LARGEST for value in annotation["bbox"]):
+        return Problem(f"bbox is {str(annotation['bbox'])[:80]}. Write four finite numbers of at most {_LARGEST}.")
     return None
 
 
@@ -151,9 +152,10 @@ def _mask_box(annotation: dict[str, Any], context: Context) -> Problem | None:
     allowed = [max(_MASK_MARGIN, _MASK_SHARE * side) for side in (width, height)] * 2
     if all(abs(side) <= bound for side, bound in zip(sides, allowed, strict=True)):
         return None
+    fixed = annotation | {"bbox": around}
     return Problem(
         f"bbox {annotation['bbox']} is not the box around its mask, {around}. Correct the one that is wrong.",
-        annotation | {"bbox": around} if around[2] > 0 and around[3] > 0 else None,
+        fixed if _box_empty(fixed, context) is None and _box_outside(fixed, context) is None else None,
     )
 
 
@@ -164,7 +166,7 @@ def _keypoints_broken(annotation: dict[str, Any], context: Context) -> Problem |
     wanted = context.keypoints.get(annotation["category_id"])
     sound = (
         isinstance(points, list)
-        and all(type(value) in (int, float) and math.isfinite(value) for value in points)
+        and all(type(value) in (int, float) and abs(value) <= _LARGEST for value in points)
         and (len(points) % 3 == 0 if wanted is None else len(points) == 3 * wanted)
         and all(visibility in (0, 1, 2) for visibility in points[2::3])
     )

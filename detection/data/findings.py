@@ -36,3 +36,8 @@ class Findings:
             policy = "drop"
         self.faults.append(Fault(kind, policy, self._where, self._image_id, annotation_id, message))
         return policy
+
+
+def printable(text: str) -> str:
+    """A text that may be shown on a terminal: control characters and the like as escapes."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode()

@@ -29,6 +29,8 @@ _HEADROOM = 1 << 20  # bytes a file may have besides its pixels
 # Of the sums in a digest; odd, so that no change of a single word is lost.
 _BLOCK = 4096
 _WEIGHTS = np.random.default_rng(2**31 - 1).integers(0, 2**63, _BLOCK, np.uint64) * np.uint64(2) + np.uint64(1)
+# What Pillow alone reads and decodes by itself: for EPS and the like it starts other programs.
+_CONVERTED = ("AVIF", "BMP", "ICO", "JPEG2000", "PCX", "PPM", "SGI", "TGA", "TIFF", "WEBP")
 # Modes whose pixels Pillow turns into RGB without clipping.
 _CONVERTIBLE = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
@@ -151,7 +153,7 @@ def converted(data: bytes) -> ImageFile:
         ImageFileError: Pillow does not read it either, or would clip its values.
     """
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with Image.open(io.BytesIO(data), formats=_CONVERTED) as image:
             if image.mode not in _CONVERTIBLE:
                 raise ValueError(f"colours of type {image.mode} are not converted to 8 bits")
             return _stored(np.asarray(image.convert("RGB")), image.mode)

@@ -13,7 +13,7 @@ from detection.coco.annotations import is_crowd
 from detection.coco.faults import Fault
 from detection.coco.packing import pack_entries
 from detection.data.annotation_checks import MARGIN, Context, sound_annotations, without_nan
-from detection.data.findings import Findings
+from detection.data.findings import Findings, printable
 from detection.data.image_files import ImageFile, ImageFileError, converted, inspect_image, turned
 from schemas import features
 from schemas.faults import FaultPolicies
@@ -67,7 +67,7 @@ def make_record(
         split: name of the split, for the faults.
         rules: of the data set.
     """
-    findings = Findings(rules.policies, where=f"{split}: {image['file_name']}", image_id=image["id"])
+    findings = Findings(rules.policies, where=f"{split}: {printable(image['file_name'])}", image_id=image["id"])
     file = _usable(image, read, rules.max_pixels, findings)
     fitted = None if file is None else _fitted(image, annotations, file, findings)
     if fitted is None:

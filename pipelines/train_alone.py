@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +13,8 @@ from pipelines.console import quiet_run
 from pipelines.data_files import files_of
 from schemas.artifacts import DATASET_JSON, SAVED_MODEL, TRAIN_SPLIT, split_dir
 from schemas.config import Config, DataConfig
+
+_LOGGER = logging.getLogger("cocoflow.train")
 
 
 def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
@@ -33,6 +36,9 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
     splits = {TRAIN_SPLIT: files_of(config.data, TRAIN_SPLIT)[TRAIN_SPLIT]}
     with quiet_run(folder / "run.log", verbose=verbose):
         from detection.training.train import train
+
+        if config.data.window > 1:
+            _LOGGER.warning("data.window counts in `run` only: this trains on one span")
 
         examples = _examples(splits, folder / "examples", config.data)
         train(

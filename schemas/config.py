@@ -76,7 +76,9 @@ class DataConfig(Section):
     span: SpanNumber | None = Field(None, description="number or date of the span to read; none: the newest")
     version: SpanNumber | None = Field(None, description="version of that span; none: the newest")
     window: PositiveInt = Field(
-        1, description="train on this many spans up to the one that is read; the others as earlier runs read them"
+        1,
+        lt=2**31,
+        description="train on this many spans up to the one that is read; the others as earlier runs read them",
     )
     on_fault: FaultPolicies = FaultPolicies()
     max_pixels: PositiveInt = Field(MAX_PIXELS, description="images of more are refused before they are decoded")

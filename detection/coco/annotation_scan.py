@@ -18,6 +18,8 @@ Entry = dict[str, Any]
 
 _INT64 = 2**63
 _NEEDED = ("images", "annotations", "categories")
+_KNOWN = {*_NEEDED, "info", "licenses"}
+_LISTED = 400  # characters of keys in a message
 
 
 class AnnotationScan:
@@ -48,14 +50,18 @@ class AnnotationScan:
         }
         for member in stream_members(self.path):
             if not member.position and member.key in self.members:
-                raise DataError(f"{self.path}: the key {_short(member.key)} is there twice. Join the two, or remove one.")
-            self.members.setdefault(member.key, member.value if member.position is None else [])
+                raise DataError(
+                    f"{self.path}: the key {_short(member.key)} is there twice. Join the two, or remove one."
+                )
+            # Of other members nothing but their names: they may be large.
+            value = [] if member.position is not None else member.value if member.key in _KNOWN else None
+            self.members.setdefault(member.key, value)
             if member.position is not None and member.key in readers:
                 readers[member.key](member)
         self._check_head()
         for key in _NEEDED:
             if self.members.get(key) != []:
-                keys = ", ".join(sorted(self.members))
+                keys = ", ".join(sorted(self.members))[:_LISTED]
                 found = f"{key} is no list" if key in self.members else f"has keys {keys}" if keys else "has no keys"
                 raise DataError(f"{self.path}: not a COCO instances file: it needs a list `{key}`; this one {found}.")
 
@@ -154,16 +160,17 @@ class AnnotationScan:
 
     def _check_head(self) -> None:
         """Leaves out what dataset.json has no place for."""
+        if self.lists["licenses"]:
+            self.members["licenses"] = self.lists.pop("licenses")
         for key, kind in (("info", dict), ("licenses", list)):
-            value = self.lists["licenses"] if key == "licenses" and self.members.get(key) == [] else self.members.get(key)
+            value = self.members.pop(key, None)
             if not value:
-                self.members.pop(key, None)
                 continue
-            reason = f"no {_JSON[kind]}. Write one" if type(value) is not kind else _unwritable(value)
-            if reason is not None:
-                self._add_fault("entry", f"{key}: {_short(value)}: {reason}, or remove it")
-                self.members.pop(key, None)
-                self.lists.pop(key, None)
+            fault = f"no {_JSON[kind]}. Write one" if type(value) is not kind else _unwritable(value)
+            if fault is None:
+                self.members[key] = value
+            else:
+                self._add_fault("entry", f"{key}: {_short(value)}: {fault}, or remove it")
 
     def _sieve(
         self, columns: Sequence[np.ndarray], sound: np.ndarray, explain: Callable[[int], tuple[str, str]]

@@ -147,7 +147,7 @@ def index_annotations(
         images=scan.images,
         categories=categories,
         info=scan.members.get("info") or {},
-        licenses=scan.lists["licenses"],
+        licenses=scan.members.get("licenses") or [],
         faults=scan.faults,
         _annotations=_Annotations(*columns[1:], *points),
     )

@@ -205,8 +205,21 @@ class _Reader:
         offset = self._start + (self._at if position is None else position)
         identity = _ID.search(self._text, self._at, self._at + WINDOW)
         entry = f" (id {identity[1]})" if identity and "[" in self._where else ""
+        line, column = self._line_and_column(offset)
         end = " The file may be cut off or edited by hand; write or copy it again."
-        raise DataError(f"{self._path}: not JSON: {self._where}{entry}, byte {offset}: {reason}.{end}")
+        place = f"line {line}, column {column}"
+        raise DataError(f"{self._path}: not JSON: {self._where}{entry}, {place}: {reason}.{end}")
+
+    def _line_and_column(self, offset: int) -> tuple[int, int]:
+        """Both counted from 1, as editors do."""
+        self._file.seek(0)
+        line, start, at = 1, 0, 0
+        while at < offset:
+            data = self._file.read(min(WINDOW, offset - at))
+            line += data.count(b"\n")
+            start = at + data.rindex(b"\n") + 1 if b"\n" in data else start
+            at += len(data)
+        return line, offset - start + 1
 
 
 def _depth(text: str) -> int:

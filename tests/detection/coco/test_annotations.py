@@ -56,19 +56,19 @@ def test_a_byte_order_mark_is_read_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{\n "images": [}', r"not JSON: images\[0\], byte 14: Expecting value"),
+        ('{\n "images": [}', r"not JSON: images\[0\], line 2, column 13: Expecting value"),
         ("", "not a COCO file: expected an object with `images`"),
         ("[1]", "not a COCO file: expected an object with `images`"),
         ("{}", "it needs a list `images`; this one has no keys"),
         ('{"images": {}}', "it needs a list `images`; this one images is no list"),
         ('{"images": [], "type": 1}', "it needs a list `annotations`; this one has keys images, type"),
         ('{"images": [], "categories": []}', "it needs a list `annotations`"),
-        ('{"images": ' + "[" * 100_000, r"not JSON: images\[0\], byte 12: .*recursion"),
+        ('{"images": ' + "[" * 100_000, r"not JSON: images\[0\], line 1, column 13: .*recursion"),
         ('{"images": [], "annotations": [], "categories": []} x', "there is more after the end of the object"),
-        ('{"images": [1 2]}', r"images\[0\], byte 14: expected ',' or '\]'"),
-        ('{"images": [{"id": 3, "a": }]}', r"images\[0\] \(id 3\), byte 27: Expecting value"),
-        ("{images: []}", "the file, byte 1: expected a key in double quotes"),
-        ('{"images": [{"file_name": "cut', r"images\[0\], byte 26: Unterminated string"),
+        ('{"images": [1 2]}', r"images\[0\], line 1, column 15: expected ',' or '\]'"),
+        ('{"images": [{"id": 3, "a": }]}', r"images\[0\] \(id 3\), line 1, column 28: Expecting value"),
+        ("{images: []}", "the file, line 1, column 2: expected a key in double quotes"),
+        ('{"images": [{"file_name": "cut', r"images\[0\], line 1, column 27: Unterminated string"),
     ],
 )
 def test_what_is_no_coco_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -289,7 +289,7 @@ def test_an_entry_that_is_too_large_is_refused_by_name(tmp_path: Path, monkeypat
     tree = _tree()
     tree["annotations"][1]["segmentation"] = [[1.5] * 300_000]
     with pytest.raises(
-        DataError, match=r"annotations\[1\] \(id 1\), byte \d+: larger than 1 MB. Simplify its polygons"
+        DataError, match=r"annotations\[1\] \(id 1\), line 1, column \d+: larger than 1 MB. Simplify its polygons"
     ):
         index_annotations(_write(tmp_path, tree))
 

@@ -1,0 +1,1 @@
+"""What an evaluation tells beyond its figures: errors, thresholds, calibration, intervals."""

@@ -47,6 +47,7 @@ class AnnotationScan:
             "annotations": self._annotation,
             "categories": self._listed,
             "licenses": self._listed,
+            "info": self._listed,
         }
         for member in stream_members(self.path):
             if not member.position and member.key in self.members:
@@ -160,10 +161,8 @@ class AnnotationScan:
 
     def _check_head(self) -> None:
         """Leaves out what dataset.json has no place for."""
-        if self.lists["licenses"]:
-            self.members["licenses"] = self.lists.pop("licenses")
         for key, kind in (("info", dict), ("licenses", list)):
-            value = self.members.pop(key, None)
+            value = self.members.pop(key, None) or self.lists.pop(key, None)
             if not value:
                 continue
             fault = f"no {_JSON[kind]}. Write one" if type(value) is not kind else _unwritable(value)

@@ -23,6 +23,7 @@ MAX_DEPTH = 64  # of nesting; COCO has three. Python gives up at its stack's end
 _SPACE = re.compile(r"[ \t\n\r]*")
 _ID = re.compile(r'"id"\s*:\s*(-?\d{1,30})')
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|([\[{])|[\]}]')
+_CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of UTF-8 that begin no character
 _UNDECIDED = 16  # characters: an error this close to the end of the text may be a token cut in two
 _SCANNER = json.JSONDecoder()
 
@@ -211,15 +212,17 @@ class _Reader:
         raise DataError(f"{self._path}: not JSON: {self._where}{entry}, {place}: {reason}.{end}")
 
     def _line_and_column(self, offset: int) -> tuple[int, int]:
-        """Both counted from 1, as editors do."""
+        """Both counted from 1, columns in characters, as editors do."""
         self._file.seek(0)
-        line, start, at = 1, 0, 0
-        while at < offset:
-            data = self._file.read(min(WINDOW, offset - at))
+        line = column = 1
+        left = offset
+        while left:
+            data = self._file.read(min(WINDOW, left))
             line += data.count(b"\n")
-            start = at + data.rindex(b"\n") + 1 if b"\n" in data else start
-            at += len(data)
-        return line, offset - start + 1
+            column = 1 if b"\n" in data else column
+            column += len(data[data.rfind(b"\n") + 1 :].translate(None, _CONTINUATION))
+            left -= len(data)
+        return line, column
 
 
 def _depth(text: str) -> int:

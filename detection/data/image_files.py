@@ -87,7 +87,8 @@ def read_file(root: str, file_name: str, *, max_pixels: int) -> bytes:
         path = os.path.realpath(os.path.join(root, file_name))
         if os.path.isabs(file_name) or os.path.commonpath([root, path]) != root:
             raise ImageFileError("image_unsafe", "file_name leads out of the image folder. Put the file below it.")
-        state = os.stat(path)
+        # Not of `path`: resolving forgets that "1.png/" and "1.png/../2.png" name no file.
+        state = os.stat(os.path.join(root, file_name))
         if not stat.S_ISREG(state.st_mode):
             raise ImageFileError("image_missing", "this is no file. Correct file_name.")
         if state.st_size > max_pixels * _MAX_BYTES_PER_PIXEL + _HEADROOM:

@@ -1,8 +1,4 @@
-"""Adapter around hotcoco, the matching engine: the only module that knows it.
-
-hotcoco reproduces COCOeval to the last bit, with one slip of pycocotools mended: an
-annotation with id 0 can be found there, in pycocotools it never is.
-"""
+"""Matching of images that come in any order and in several places, as one mergeable state."""
 
 import copy
 from collections.abc import Sequence

@@ -13,6 +13,7 @@ AreaRanges = Mapping[str, tuple[float, float]]
 IOU_THRESHOLDS: tuple[float, ...] = tuple(np.linspace(0.5, 0.95, 10).tolist())
 MAX_DETS = (1, 10, 100)
 KEYPOINT_MAX_DETS = (20,)
+RECALLS = 101  # recall thresholds 0, 0.01, ... 1
 _HUGE = 1e5**2
 # Square pixels of the object's `area`; both ends belong to the range.
 _AREA_RANGES: AreaRanges = {

@@ -1,0 +1,103 @@
+"""An evaluation divided by category and area range, each part small enough for one worker.
+
+Matching in COCO knows no other category and no other area range, so every figure of
+the whole follows from the parts, bit for bit.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from detection.coco.columns import Entry
+from detection.coco.engine import Arrays
+from detection.coco.metrics import CocoMetrics, metrics_from_arrays
+from detection.coco.settings import RECALLS, Settings
+from schemas.errors import ConfigError
+
+
+class Part(NamedTuple):
+    """What of an evaluation one accumulator holds.
+
+    category_id: None: all of them, the only choice where categories are not told apart.
+    area: name of an area range; None: all of them.
+    """
+
+    category_id: int | None = None
+    area: str | None = None
+
+
+WHOLE = Part()
+
+
+def parts_of(categories: Sequence[Entry], settings: Settings) -> list[Part]:
+    """The smallest parts that an evaluation has: each category's, each area range's."""
+    ids: list[int | None] = sorted(category["id"] for category in categories) if settings.use_cats else [None]
+    return [Part(category_id, area) for category_id in ids for area in settings.area_ranges]
+
+
+def part_settings(part: Part, categories: Sequence[Entry], settings: Settings) -> Settings:
+    """The settings of a part: those of the whole with one area range, if it has one of its own.
+
+    Raises:
+        ConfigError: the evaluation has no such part.
+    """
+    if part.category_id is not None and not settings.use_cats:
+        raise ConfigError(f"{part}: categories are not told apart, so the state cannot be divided by them.")
+    if part.category_id is not None and part.category_id not in {category["id"] for category in categories}:
+        raise ConfigError(f"{part}: no such category. Give one of the data set's ids.")
+    if part.area is None:
+        return settings
+    if part.area not in settings.area_ranges:
+        raise ConfigError(f"{part}: no such area range, only {', '.join(settings.area_ranges)}.")
+    return replace(settings, area_ranges={part.area: settings.area_ranges[part.area]})
+
+
+def metrics_of_parts(arrays: Mapping[Part, Arrays], categories: Sequence[Entry], settings: Settings) -> CocoMetrics:
+    """Puts the whole together.
+
+    Args:
+        arrays: each part's `MetricsAccumulator.arrays()`; together they are the whole.
+        categories: of the whole data set.
+        settings: of the whole.
+
+    Raises:
+        ConfigError: a part is there twice, is missing or belongs to another evaluation.
+    """
+    ids = tuple(sorted(category["id"] for category in categories))
+    areas = list(settings.area_ranges)
+    rows = len(ids) if settings.use_cats else 1
+    filled = np.zeros((rows, len(areas)), np.int64)
+    whole = _blank(rows, ids, settings)
+    for part, piece in arrays.items():
+        part_settings(part, categories, settings)
+        at_categories = slice(None) if part.category_id is None else slice(*_span(ids.index(part.category_id)))
+        at_areas = slice(None) if part.area is None else slice(*_span(areas.index(part.area)))
+        whole.precision[:, :, at_categories, at_areas] = piece.precision
+        whole.recall[:, at_categories, at_areas] = piece.recall
+        whole.scores[:, :, at_categories, at_areas] = piece.scores
+        filled[at_categories, at_areas] += 1
+    if (filled != 1).any():
+        row, column = np.argwhere(filled != 1)[0]
+        category = ids[row] if settings.use_cats else None
+        raise ConfigError(
+            f"{Part(category, areas[column])} is there {filled[row, column]} times among {len(arrays)} parts. "
+            "Give each part of the evaluation exactly once; one without any image, too."
+        )
+    return metrics_from_arrays(whole, categories, settings)
+
+
+def _span(position: int) -> tuple[int, int]:
+    return position, position + 1
+
+
+def _blank(rows: int, ids: tuple[int, ...], settings: Settings) -> Arrays:
+    thresholds, depths = len(settings.iou_thresholds), len(settings.max_dets)
+    shape = (rows, len(settings.area_ranges), depths)
+    return Arrays(
+        precision=np.empty((thresholds, RECALLS, *shape)),
+        recall=np.empty((thresholds, *shape)),
+        scores=np.empty((thresholds, RECALLS, *shape)),
+        category_ids=ids,
+    )

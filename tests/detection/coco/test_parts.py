@@ -1,0 +1,105 @@
+"""An evaluation divided by category and area range equals the undivided one, bit for bit."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from detection.coco import CocoMetrics, MetricsAccumulator, evaluate
+from detection.coco.figures import FIGURES
+from detection.coco.parts import Part, metrics_of_parts, parts_of
+from detection.coco.settings import make_settings
+from schemas.errors import ConfigError
+from tests.detection.coco.generated_cases import generate
+
+
+def assert_same(metrics: CocoMetrics, whole: CocoMetrics) -> None:
+    for name in ("precision", "recall", "scores"):
+        np.testing.assert_array_equal(getattr(metrics, name), getattr(whole, name))
+    assert metrics.figures == whole.figures
+    assert metrics.per_category == whole.per_category
+
+
+@pytest.mark.parametrize("use_cats", [True, False])
+@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("seed", range(5))
+def test_parts_in_shards_make_the_whole(seed: int, iou_type: str, use_cats: bool) -> None:
+    truth, detections = generate(seed)
+    categories, settings = truth["categories"], make_settings(iou_type, use_cats=use_cats)
+    arrays = {}
+    for part in parts_of(categories, settings):
+        shards = [MetricsAccumulator(categories, settings, part=part) for _ in range(2)]
+        for position, image in enumerate(truth["images"]):
+            _add(shards[position % 2], image, truth, detections)
+        first, second = (
+            MetricsAccumulator.from_bytes(shard.to_bytes(), categories, settings, part=part) for shard in shards
+        )
+        second.merge(first)
+        arrays[part] = second.arrays()
+    assert len(arrays) == len(settings.area_ranges) * (4 if use_cats else 1)
+    whole = evaluate(truth, detections, iou_type, use_cats=use_cats)
+    assert_same(metrics_of_parts(arrays, categories, settings), whole)
+
+
+def test_rows_and_parts_of_several_sizes() -> None:
+    truth, detections = generate(5)
+    rows = np.array([[d["image_id"], *d["bbox"], d["score"], d["category_id"]] for d in detections])
+    settings = make_settings()
+    parts = [Part(2), Part(90), Part(31, "all"), Part(31, "small"), Part(31, "medium"), Part(31, "large")]
+    parts += [Part(7, area) for area in settings.area_ranges]
+    arrays = {}
+    for part in parts:
+        accumulator = MetricsAccumulator(truth["categories"], settings, part=part)
+        accumulator.add(truth["images"], truth["annotations"], rows)
+        arrays[part] = accumulator.arrays()
+    assert_same(metrics_of_parts(arrays, truth["categories"], settings), evaluate(truth, rows))
+
+
+def test_a_part_keeps_what_is_its_own() -> None:
+    truth, detections = generate(5)
+    accumulator = MetricsAccumulator(truth["categories"], part=Part(2, "small"))
+    accumulator.add(truth["images"], truth["annotations"], detections)
+    mine = [entry for entry in (*truth["annotations"], *detections) if entry["category_id"] == 2]
+    assert accumulator.image_count == len({entry["image_id"] for entry in mine}) < len(truth["images"])
+    unused = MetricsAccumulator(truth["categories"], part=Part(31, "small"))
+    empty = unused.to_bytes()
+    unused.add(truth["images"], truth["annotations"], detections)
+    assert unused.image_count == 0
+    assert unused.to_bytes() == empty
+
+
+@pytest.mark.parametrize(
+    ("part", "settings", "message"),
+    [
+        (Part(2), make_settings(use_cats=False), r"category_id=2.*: categories are not told apart"),
+        (Part(3), make_settings(), r"category_id=3.*: no such category"),
+        (Part(2, "tiny"), make_settings(), r"area='tiny'\): no such area range, only all, small, medium, large"),
+    ],
+)
+def test_parts_that_are_none(part: Part, settings: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        MetricsAccumulator(generate(0)[0]["categories"], settings, part=part)
+
+
+def test_each_part_once() -> None:
+    categories, settings = generate(0)[0]["categories"], make_settings()
+    arrays = {part: MetricsAccumulator(categories, part=part).arrays() for part in parts_of(categories, settings)}
+    taken = arrays.pop(Part(7, "medium"))
+    with pytest.raises(ConfigError, match=r"category_id=7, area='medium'\) is there 0 times among 15 parts"):
+        metrics_of_parts(arrays, categories, settings)
+    twice = {**arrays, Part(7, "medium"): taken, Part(7): MetricsAccumulator(categories, part=Part(7)).arrays()}
+    with pytest.raises(ConfigError, match=r"category_id=7, area='all'\) is there 2 times among 17 parts"):
+        metrics_of_parts(twice, categories, settings)
+
+
+def test_a_part_has_no_figures() -> None:
+    with pytest.raises(ConfigError, match="has no figures of the whole"):
+        MetricsAccumulator(generate(0)[0]["categories"], part=Part(2)).result()
+
+
+def _add(accumulator: MetricsAccumulator, image: Any, truth: dict[str, Any], detections: list[Any]) -> None:
+    accumulator.add(
+        [image],
+        [a for a in truth["annotations"] if a["image_id"] == image["id"]],
+        [d for d in detections if d["image_id"] == image["id"]],
+    )

@@ -1,7 +1,7 @@
 """Exact COCO metrics over images that come in any order and in several places."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -133,19 +133,69 @@ class MetricsAccumulator:
     ) -> "MetricsAccumulator":
         """Inverse of `to_bytes`, given the same categories, settings and part."""
         restored = cls(categories, settings, part=part)
-        end = 8 + 8 * int.from_bytes(state[:8], "little")
-        restored._image_ids = np.frombuffer(state[8:end], np.int64)
-        restored._engine.restore(state[end:])
+        restored._image_ids, matches = _split_state(state)
+        restored._engine.restore(matches)
         return restored
+
+    @classmethod
+    def arrays_of_states(
+        cls,
+        states: Iterable[bytes],
+        categories: Sequence[Entry],
+        settings: Settings | None = None,
+        *,
+        part: Part = WHOLE,
+    ) -> Arrays:
+        """`arrays` over the images of many states, at least one, given what they were made with.
+
+        Each is read and let go before the next, and their sum is not copied: this is
+        the way to the greatest evaluation that a process has memory for.
+
+        Raises:
+            DataError: an image is in more than one of them.
+        """
+        whole = cls(categories, settings, part=part)
+        image_ids: list[Ids] = []
+
+        def opened() -> Iterator[bytes]:
+            for state in states:
+                ids, matches = _split_state(state)
+                image_ids.append(ids)
+                yield matches
+
+        whole._engine.restore_all(opened())
+        require_once(np.concatenate(image_ids), "merged evaluation")
+        return whole._engine.arrays(last=True)
 
     def _take_images(self, image_ids: Ids, where: str) -> None:
         again = np.intersect1d(self._image_ids, image_ids)
         if again.size:
-            raise DataError(
-                f"{where}: image {', '.join(map(str, again[:5].tolist()))} comes more than once "
-                f"({again.size} such ids in all). Write each image into one record of the split only."
-            )
+            _refuse_again(again, where)
         self._image_ids = np.concatenate([self._image_ids, image_ids])
+
+
+def require_once(image_ids: Ids, where: str) -> None:
+    """Checks that no image was added twice.
+
+    Raises:
+        DataError: one was.
+    """
+    ids, counts = np.unique(image_ids, return_counts=True)
+    if len(ids) < len(image_ids):
+        _refuse_again(ids[counts > 1], where)
+
+
+def _refuse_again(again: Ids, where: str) -> NoReturn:
+    raise DataError(
+        f"{where}: image {', '.join(map(str, again[:5].tolist()))} comes more than once "
+        f"({again.size} such ids in all). Write each image into one record of the split only."
+    )
+
+
+def _split_state(state: bytes) -> tuple[Ids, bytes]:
+    """Image ids, and what the engine wrote."""
+    end = 8 + 8 * int.from_bytes(state[:8], "little")
+    return np.frombuffer(state[8:end], np.int64), state[end:]
 
 
 def _of_category(

@@ -1,7 +1,7 @@
 """Matching of images that come in any order and in several places, as one mergeable state."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,9 +88,13 @@ class MatchingEngine:
         """Replaces the state by one that `to_bytes` wrote."""
         self._state = hotcoco.StreamingEval.from_bytes(state)
 
-    def arrays(self) -> Arrays:
-        """Sums up what was added so far; more may be added afterwards."""
-        evaluated = copy.copy(self._state).finalize()
+    def restore_all(self, states: Iterable[bytes]) -> None:
+        """Replaces the state by that of all images of some states, at least one, read one at a time."""
+        self._state = hotcoco.StreamingEval.merge(hotcoco.StreamingEval.from_bytes(state) for state in states)
+
+    def arrays(self, *, last: bool = False) -> Arrays:
+        """Sums up what was added so far; more may be added afterwards unless `last`, which saves the copy."""
+        evaluated = (self._state if last else copy.copy(self._state)).finalize()
         evaluated.accumulate()
         sums: dict[str, Any] = evaluated.eval or {}
         return Arrays(

@@ -31,9 +31,11 @@ def test_shuffled_shards_equal_the_whole(seed: int) -> None:
     for shard in reversed(shards):
         merged.merge(MetricsAccumulator.from_bytes(shard.to_bytes(), truth["categories"]))
     whole, result = evaluate(truth, detections), merged.result()
+    arrays = MetricsAccumulator.arrays_of_states((shard.to_bytes() for shard in shards), truth["categories"])
     np.testing.assert_array_equal(result.stats, whole.stats)
     for name in ("precision", "recall", "scores"):
         np.testing.assert_array_equal(getattr(result, name), getattr(whole, name))
+        np.testing.assert_array_equal(getattr(arrays, name), getattr(whole, name))
 
 
 def test_result_may_be_asked_for_in_between() -> None:
@@ -55,3 +57,6 @@ def test_an_image_counts_once() -> None:
         _add(accumulator, truth["images"][:1], truth, detections)
     with pytest.raises(DataError, match=r"merged evaluation: image .* comes more than once"):
         accumulator.merge(MetricsAccumulator.from_bytes(accumulator.to_bytes(), truth["categories"]))
+    states = [accumulator.to_bytes()] * 2
+    with pytest.raises(DataError, match=r"merged evaluation: image .* comes more than once \(1 such ids"):
+        MetricsAccumulator.arrays_of_states(states, truth["categories"])

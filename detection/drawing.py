@@ -4,13 +4,16 @@ For people to look at: README, TensorBoard, reports.  Needs NumPy and Pillow onl
 """
 
 import colorsys
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
+
+from detection.tag_places import Rectangle, frame_of, place_tags
 
 Color = tuple[int, int, int]
 Picture = npt.NDArray[np.uint8]
@@ -19,25 +22,17 @@ _GOLDEN_RATIO = 0.618033988749895  # multiples of it, modulo 1, spread evenly ho
 _PAPER: Color = (255, 255, 255)
 _INK: Color = (32, 32, 32)
 _FILL_OPACITY = 28  # of 255
-_HIDDEN_SHARE = 0.25  # a tag that would cover more of others than this is left out
 
 
-class _Rectangle(NamedTuple):
-    """Pixels; left and top inside, right and bottom just outside."""
+class LineStyle(NamedTuple):
+    """How a box is drawn.
 
-    left: float
-    top: float
-    right: float
-    bottom: float
+    color: (red, green, blue), 0..255.
+    dash: lengths of a stroke, a gap, a stroke, ..., in widths of the line; () is an unbroken line.
+    """
 
-    @property
-    def area(self) -> float:
-        return (self.right - self.left) * (self.bottom - self.top)
-
-    def overlap(self, other: "_Rectangle") -> float:
-        width = min(self.right, other.right) - max(self.left, other.left)
-        height = min(self.bottom, other.bottom) - max(self.top, other.top)
-        return max(width, 0.0) * max(height, 0.0)
+    color: Color
+    dash: tuple[float, ...] = ()
 
 
 def category_color(category_id: int) -> Color:
@@ -56,6 +51,7 @@ def draw_detections(
     scores: Sequence[float] | None = None,
     *,
     category_ids: Sequence[int] | None = None,
+    styles: Sequence[LineStyle] | None = None,
     min_score: float = 0.0,
     scale: float = 1.0,
 ) -> Picture:
@@ -70,6 +66,7 @@ def draw_detections(
         scores: N values in 0..1 shown behind the names; None for ground truth.
         category_ids: N ids that choose the colours; None: one colour a name, in
             order of appearance.
+        styles: N styles in place of the categories' colours.
         min_score: detections below are left out.
         scale: the picture is this much larger than `image`.  Tags keep a readable
             size, so a small image wants 3 or 4.
@@ -81,19 +78,21 @@ def draw_detections(
         ValueError: the image is not uint8 [H, W, 3], or the lengths differ.
     """
     boxes = np.asarray(boxes_xywh, np.float64).reshape(-1, 4) * scale
-    ids = _ids_by_appearance(labels) if category_ids is None else category_ids
-    _check(image, len(boxes), labels=labels, scores=scores, category_ids=ids)
+    if styles is None:
+        ids = _ids_by_appearance(labels) if category_ids is None else category_ids
+        styles = [LineStyle(category_color(int(identity))) for identity in ids]
+    _check(image, len(boxes), labels=labels, scores=scores, category_ids=category_ids, styles=styles)
     height, width = round(image.shape[0] * scale), round(image.shape[1] * scale)
     picture = Image.fromarray(image).resize((width, height), Image.Resampling.LANCZOS)
 
     strength = np.ones(len(boxes)) if scores is None else np.asarray(scores, np.float64)
     order = [index for index in np.argsort(strength, kind="stable") if scores is None or strength[index] >= min_score]
-    frames = [_frame(boxes[index], width, height) for index in order]
-    colors = [category_color(int(ids[index])) for index in order]
-    _draw_frames(picture, frames, colors)
+    frames = [frame_of(boxes[index].tolist(), width, height) for index in order]
+    chosen = [styles[index] for index in order]
+    _draw_frames(picture, frames, chosen)
     texts = [_tag_text(labels[index], None if scores is None else scores[index]) for index in order]
     # The best detection chooses the place of its tag first.
-    _draw_tags(picture, list(zip(frames, colors, texts, strict=True))[::-1])
+    _draw_tags(picture, frames[::-1], [style.color for style in chosen][::-1], texts[::-1])
     return np.asarray(picture)
 
 
@@ -155,25 +154,44 @@ def _ids_by_appearance(labels: Iterable[str]) -> list[int]:
     return [known.setdefault(label, len(known)) for label in labels]
 
 
-def _frame(box_xywh: npt.NDArray[np.float64], width: int, height: int) -> _Rectangle:
-    x, y, w, h = box_xywh.tolist()
-    left, top = min(max(x, 0.0), width - 1), min(max(y, 0.0), height - 1)
-    right, bottom = min(max(x + w, left + 1), width), min(max(y + h, top + 1), height)
-    return _Rectangle(left, top, right, bottom)
-
-
 def _tag_text(label: str, score: float | None) -> str:
     return label if score is None or not label else f"{label} {score:.2f}"
 
 
-def _draw_frames(picture: Image.Image, frames: Sequence[_Rectangle], colors: Sequence[Color]) -> None:
+def _draw_frames(picture: Image.Image, frames: Sequence[Rectangle], styles: Sequence[LineStyle]) -> None:
     line = max(1, round(min(picture.size) / 200))
     draw = ImageDraw.Draw(picture, "RGBA")
-    for frame, color in zip(frames, colors, strict=True):
+    for frame, (color, dash) in zip(frames, styles, strict=True):
         corners = (frame.left, frame.top, frame.right - 1, frame.bottom - 1)
         # A dark edge keeps a bright frame visible on a bright ground.
         draw.rectangle(_inflated(corners, 1), outline=(0, 0, 0, 110), width=line + 2)
-        draw.rectangle(corners, fill=(*color, _FILL_OPACITY), outline=(*color, 255), width=line)
+        draw.rectangle(corners, fill=(*color, _FILL_OPACITY), outline=None if dash else (*color, 255), width=line)
+        if dash:
+            _draw_dashes(draw, corners, LineStyle(color, dash), line)
+
+
+def _draw_dashes(
+    draw: ImageDraw.ImageDraw, corners: tuple[float, float, float, float], style: LineStyle, line: int
+) -> None:
+    """A broken line inside the corners; every side begins with a stroke."""
+    left, top, right, bottom = corners
+    inner_left, inner_top = max(left, right - line + 1), max(top, bottom - line + 1)
+    for start, end in _strokes(left, right, style.dash, line):
+        for y in (top, inner_top):
+            draw.rectangle((start, y, end, min(y + line - 1, bottom)), fill=style.color)
+    for start, end in _strokes(top, bottom, style.dash, line):
+        for x in (left, inner_left):
+            draw.rectangle((x, start, min(x + line - 1, right), end), fill=style.color)
+
+
+def _strokes(first: float, last: float, dash: Sequence[float], line: int) -> Iterator[tuple[float, float]]:
+    """First and last pixel of each stroke between two pixels."""
+    for length, drawn in zip(itertools.cycle(dash), itertools.cycle((True, False)), strict=False):
+        if first > last:
+            return
+        if drawn:
+            yield first, min(first + length * line - 1, last)
+        first += length * line
 
 
 def _inflated(corners: tuple[float, float, float, float], by: float) -> tuple[float, float, float, float]:
@@ -181,32 +199,17 @@ def _inflated(corners: tuple[float, float, float, float], by: float) -> tuple[fl
     return left - by, top - by, right + by, bottom + by
 
 
-def _draw_tags(picture: Image.Image, tags: Sequence[tuple[_Rectangle, Color, str]]) -> None:
+def _draw_tags(
+    picture: Image.Image, frames: Sequence[Rectangle], colors: Sequence[Color], texts: Sequence[str]
+) -> None:
     font = _font(min(picture.size))
     draw = ImageDraw.Draw(picture)
-    taken: list[_Rectangle] = []
-    for frame, color, text in tags:
-        if not text:
-            continue
-        place = _place_tag(frame, font.getlength(text) + 6, _line_height(font) + 2, picture.size, taken)
-        if sum(place.overlap(other) for other in taken) > _HIDDEN_SHARE * place.area:
-            continue
-        taken.append(place)
-        draw.rectangle((place.left, place.top, place.right - 1, place.bottom - 1), fill=color)
-        draw.text((place.left + 3, (place.top + place.bottom) / 2), text, _contrast(color), font, anchor="lm")
-
-
-def _place_tag(
-    frame: _Rectangle, width: float, height: float, size: tuple[int, int], taken: Sequence[_Rectangle]
-) -> _Rectangle:
-    """Above the frame, inside it, or below: where it fits and hides the least of other tags."""
-    places = []
-    for top in (frame.top - height, frame.top, frame.bottom, frame.bottom - height):
-        for left in (frame.left, frame.right - width):
-            x = min(max(left, 0.0), max(size[0] - width, 0.0))
-            y = min(max(top, 0.0), max(size[1] - height, 0.0))
-            places.append(_Rectangle(x, y, x + width, y + height))
-    return min(places, key=lambda place: sum(place.overlap(other) for other in taken))
+    widths = [font.getlength(text) + 6 if text else 0.0 for text in texts]
+    places = place_tags(frames, widths, _line_height(font) + 2, picture.size)
+    for place, color, text in zip(places, colors, texts, strict=True):
+        if place:
+            draw.rectangle((place.left, place.top, place.right - 1, place.bottom - 1), fill=color)
+            draw.text((place.left + 3, (place.top + place.bottom) / 2), text, _contrast(color), font, anchor="lm")
 
 
 def _contrast(color: Color) -> Color:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detection.drawing import Picture, category_color, contact_sheet, draw_detections
+from detection.drawing import LineStyle, Picture, category_color, contact_sheet, draw_detections
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GREY = 128
@@ -169,3 +169,28 @@ def test_unequal_lengths_are_refused() -> None:
 def test_pictures_need_no_tensorflow() -> None:
     program = "import sys, detection.drawing; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=False).returncode == 0
+
+
+def test_a_style_takes_the_place_of_the_categories_colour() -> None:
+    blue = (10, 20, 250)
+    picture = draw_detections(grey(60, 100), [[20, 10, 50, 30]], [""], category_ids=[3], styles=[LineStyle(blue)])
+    ys, xs = np.nonzero(pixels_of(picture, blue))
+    assert (xs.min(), ys.min(), xs.max() + 1, ys.max() + 1) == (20, 10, 70, 40)
+    assert not pixels_of(picture, category_color(3)).any()
+
+
+def test_a_broken_line_has_strokes_and_gaps_on_every_side() -> None:
+    blue = (10, 20, 250)
+    picture = draw_detections(grey(60, 100), [[20, 10, 50, 30]], [""], styles=[LineStyle(blue, (4, 6))])
+    drawn = pixels_of(picture, blue)
+    repeated = np.arange(60) % 10 < 4
+    for row in (10, 39):
+        assert (drawn[row, 21:69] == repeated[1:49]).all()
+    for column in (20, 69):
+        assert (drawn[11:39, column] == repeated[1:29]).all()
+    assert not drawn[11:39, 21:69].any()
+
+
+def test_one_style_a_box() -> None:
+    with pytest.raises(ValueError, match="2 styles for 1"):
+        draw_detections(grey(9, 9), [[1, 1, 5, 5]], [""], styles=[LineStyle((0, 0, 0))] * 2)

@@ -1,13 +1,9 @@
 """The page itself: everything put into the template, and written."""
 
-import base64
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from jinja2 import Environment, StrictUndefined
 
 from detection.atomic_files import write_text
 from detection.coco.data_report.pictures import FaultPicture
@@ -22,6 +18,7 @@ from detection.coco.data_report.tables import (
     split_table,
 )
 from detection.coco.faults import Fault
+from detection.pages.render import render_page
 from schemas.artifacts import QUARANTINE_JSONL
 from schemas.faults import FaultPolicies
 
@@ -65,8 +62,9 @@ def write_report(
     """
     counts = fault_counts(faults, omitted or {})
     found = any(summary.images for summary in splits.values())
-    template = _environment().from_string(files(__package__).joinpath(_TEMPLATE).read_text(encoding="utf-8"))
-    page = template.render(
+    page = render_page(
+        __package__,
+        _TEMPLATE,
         title=title,
         verdict=_verdict(counts),
         splits=split_table(splits, categories),
@@ -77,25 +75,7 @@ def write_report(
         more_in=QUARANTINE_JSONL,
         sections=summary_sections(splits, categories) if found else [],
     )
-    # Names in JSON can hold halves of surrogate pairs, which no encoding has.
-    write_text(path, page.encode("utf-8", "replace").decode())
-
-
-def _environment() -> Environment:
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["data_uri"] = _data_uri
-    environment.filters["cell"] = _cell
-    return environment
-
-
-def _data_uri(content: bytes, media_type: str) -> str:
-    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
-
-
-def _cell(value: str | int | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,}" if isinstance(value, int) else value
+    write_text(path, page)
 
 
 def _verdict(counts: FaultCounts) -> _Verdict:

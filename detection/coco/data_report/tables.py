@@ -3,37 +3,18 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from detection.coco.data_summary import COCO_SIZES, SplitSummary, total
 from detection.coco.faults import Fault
+from detection.pages.table import Cell, Table
 from schemas.faults import FaultPolicies, Policy
 
 # What was done with a fault, by its policy, worst first.
 DONE: Mapping[Policy, str] = {"fail": "stopped", "drop": "dropped", "fix": "fixed", "keep": "kept"}
 
-Cell = str | int | None  # integers are counts and sizes, ids are text; None: there is none
 Splits = Mapping[str, SplitSummary]
 FaultCounts = Mapping[tuple[str, Policy], int]
-
-
-class Table(NamedTuple):
-    """A table as the page shows it.
-
-    caption: what it holds; "" where the section's heading says it.
-    header: one text a column.
-    rows: as many cells each; the first names the row.
-    """
-
-    caption: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-
-    @property
-    def numeric(self) -> list[bool]:
-        """Which columns hold numbers only."""
-        columns = range(len(self.header))
-        return [all(row[column] is None or isinstance(row[column], int) for row in self.rows) for column in columns]
 
 
 def split_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Table:

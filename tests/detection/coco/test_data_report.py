@@ -19,6 +19,7 @@ from detection.coco.data_report.pictures import LONGEST_SIDE, FaultPicture, pict
 from detection.coco.data_report.tables import bin_labels
 from detection.coco.data_summary import ASPECT_EDGES, SIDE_EDGES, SIZE_EDGES, SplitSummary
 from detection.coco.faults import Fault
+from detection.pages.table import DASH
 from schemas.errors import DataError
 from schemas.faults import FaultPolicies, Policy
 
@@ -244,7 +245,7 @@ def test_the_first_faults_are_listed(tmp_path: Path) -> None:
 
 def test_faults_without_ids_and_few_faults(tmp_path: Path) -> None:
     _, page = report(tmp_path, splits={}, faults=[Fault("category_empty", "keep", "a.json", None, None, "none")])
-    assert page.table("faults") == {"category_empty": ["kept", "a.json", "-", "-", "none"]}
+    assert page.table("faults") == {"category_empty": ["kept", "a.json", DASH, DASH, "none"]}
     assert "not listed here" not in page.texts["faults"]
 
 

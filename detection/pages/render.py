@@ -1,0 +1,63 @@
+"""Templates to the text of a page."""
+
+import base64
+import hashlib
+import unicodedata
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined
+from markupsafe import Markup
+
+from detection.pages.table import cell_attributes, cell_text
+
+_HERE = "detection.pages"
+LONGEST_NAME = 100  # characters
+
+
+def render_page(package: str, template: str, *, scripts: tuple[str, ...] = (), **content: Any) -> str:
+    """A page from a template that extends `pages/base.html.j2`.
+
+    Args:
+        package: dotted name of the package that holds the template, as `own/...`.
+        template: its file name.
+        scripts: names of JavaScript files beside this module, or `package`'s own; the
+            page's security policy lets these run and nothing else, whatever the data hold.
+        content: what the template shows.
+
+    Returns:
+        Text that UTF-8 can encode: halves of surrogate pairs, which names in JSON can
+        hold and no encoding has, are question marks.
+    """
+    loaders = {"pages": PackageLoader(_HERE, "."), "own": PackageLoader(package, ".")}
+    environment = Environment(
+        loader=PrefixLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(data_uri=data_uri, cell=cell_text, cell_attributes=cell_attributes, name=shown_name)
+    script = "\n".join(_script(package, name) for name in scripts)
+    page = environment.get_template(f"own/{template}").render(
+        script=Markup(script), script_hash=_policy_hash(script), **content
+    )
+    return page.encode("utf-8", "replace").decode()
+
+
+def data_uri(content: bytes, media_type: str) -> str:
+    """A file's content as an address that needs no network."""
+    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
+
+
+def shown_name(name: str) -> str:
+    """A name from the data as pages show it: no control characters, and not endless."""
+    # Joiners and marks of direction stay: emoji and right-to-left scripts need them.
+    clean = "".join("\ufffd" if unicodedata.category(letter) in {"Cc", "Cs"} else letter for letter in name)
+    return clean if len(clean) <= LONGEST_NAME else f"{clean[: LONGEST_NAME - 1]}…"
+
+
+def _script(package: str, name: str) -> str:
+    place = files(_HERE).joinpath(name)
+    return (place if place.is_file() else files(package).joinpath(name)).read_text(encoding="utf-8")
+
+
+def _policy_hash(script: str) -> str:
+    """As a Content-Security-Policy names an inline script."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"

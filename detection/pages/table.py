@@ -1,0 +1,70 @@
+"""Tables of a page: rows of text and numbers."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from markupsafe import Markup
+
+DASH = "\u2013"  # where there is nothing to show
+
+
+class Number(NamedTuple):
+    """A number as a cell shows it.
+
+    text: as it is written.
+    value: by which it is sorted; None: undefined, behind all others.
+    bar: length of the bar behind it, 0..1; None: no bar.
+    tone: colour that says whether it is welcome.
+    """
+
+    text: str
+    value: float | None
+    bar: float | None = None
+    tone: Literal["", "good", "bad"] = ""
+
+
+# Integers are counts and sizes, ids are text; None: there is none.
+Cell = str | int | Number | None
+
+
+class Table(NamedTuple):
+    """A table as the page shows it.
+
+    caption: what it holds; "" where the section's heading says it.
+    header: one text a column.
+    rows: as many cells each; the first names the row.
+    """
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Which columns hold numbers only."""
+        columns = range(len(self.header))
+        return [all(not isinstance(row[column], str) for row in self.rows) for column in columns]
+
+
+def cell_text(cell: Cell) -> str:
+    """A cell's text; a dash where there is nothing."""
+    if cell is None:
+        return DASH
+    if isinstance(cell, Number):
+        return cell.text
+    return f"{cell:,}" if isinstance(cell, int) else cell
+
+
+def cell_attributes(cell: Cell, numeric: bool, sortable: bool) -> Markup:
+    """Classes of a cell's tag, the length of its bar and, where tables.js sorts, its value."""
+    number = cell if isinstance(cell, Number) else None
+    classes = ["number"] * numeric + ["bar"] * bool(number and number.bar is not None)
+    if number and number.tone:
+        classes.append(number.tone)
+    attributes = f' class="{" ".join(classes)}"' if classes else ""
+    if number and number.bar is not None:
+        attributes += f' style="--share:{100 * number.bar:.0f}%"'
+    value = number.value if number else cell
+    if sortable and isinstance(value, int | float):
+        attributes += f' data-value="{value:.6g}"'
+    return Markup(attributes)

@@ -9,6 +9,7 @@ import hotcoco
 import numpy as np
 
 from detection.coco.columns import Entry, Rows
+from detection.coco.engine.parameters import engine_parameters
 from detection.coco.figures import FloatArray
 from detection.coco.settings import Settings
 from schemas.errors import DataError
@@ -37,12 +38,7 @@ class MatchingEngine:
 
     def __init__(self, categories: Sequence[Entry], settings: Settings, *, category_id: int | None = None) -> None:
         """Args: `categories` of the data set; `settings`; `category_id`, the only one to be matched, default all."""
-        parameters = hotcoco.Params(settings.iou_type)
-        parameters.max_dets = list(settings.max_dets)
-        parameters.use_cats = settings.use_cats
-        parameters.iou_thrs = list(settings.iou_thresholds)
-        parameters.area_rng = [list(limits) for limits in settings.area_ranges.values()]
-        parameters.area_rng_lbl = list(settings.area_ranges)
+        parameters = engine_parameters(settings)
         if category_id is not None:
             parameters.cat_ids = [category_id]
         names = [{"id": category["id"], "name": str(category.get("name", category["id"]))} for category in categories]

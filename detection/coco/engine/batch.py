@@ -1,0 +1,159 @@
+"""Evaluation of images whose detections are all kept, and what the engine tells beyond the figures.
+
+An evaluator made of streamed images answers the same questions with zeros: it has
+dropped the detections.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import hotcoco
+import numpy as np
+import numpy.typing as npt
+
+from detection.coco.columns import Entry, Rows
+from detection.coco.engine.parameters import engine_parameters
+from detection.coco.engine.streaming import Arrays
+from detection.coco.settings import Settings
+from schemas.errors import DataError
+
+RIGHT, WRONG, UNCOUNTED = 1, 0, -1  # of a detection; uncounted: ignored, or below the best `max_dets`
+FOUND, MISSED = 1, 0  # of an object; UNCOUNTED: a crowd, or without keypoints
+
+
+@dataclass(frozen=True)
+class TideErrors:
+    """Counts of TIDE's error types and the AP that mending each alone would win, by the types' names."""
+
+    counts: dict[str, int]
+    gains: dict[str, float]
+
+
+@dataclass(frozen=True)
+class CalibrationBins:
+    """Scores against the share of right detections.
+
+    expected_error, greatest_error: over the bins.
+    bins: low, high, mean score, share right, count.
+    by_category: category id -> expected error.
+    """
+
+    expected_error: float
+    greatest_error: float
+    bins: list[tuple[float, float, float, float, int]]
+    by_category: dict[int, float]
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """A detection that disagrees with the ground truth: its position; the object's, or None where there is none."""
+
+    detection: int
+    annotation: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """What became of each detection and object at one IoU threshold.
+
+    detections: int8 [N], `RIGHT`, `WRONG` or `UNCOUNTED`, by position.
+    annotations: int8 [G], `FOUND`, `MISSED` or `UNCOUNTED`, by position.
+    suspicions: likely faults of the ground truth, by descending score, then by position.
+    """
+
+    detections: npt.NDArray[np.int8]
+    annotations: npt.NDArray[np.int8]
+    suspicions: list[Suspicion]
+
+
+class BatchEvaluation:
+    """Images matched once; detections and objects are named by their position in the input."""
+
+    def __init__(
+        self,
+        images: Sequence[Entry],
+        annotations: Sequence[Entry],
+        categories: Sequence[Entry],
+        detections: Sequence[Entry] | Rows,
+        settings: Settings,
+    ) -> None:
+        """Matches; the arguments are those of `MatchingEngine`, checked before, with categories told apart.
+
+        Raises:
+            DataError: the engine refuses a value.
+        """
+        self._annotation_ids = np.array([annotation["id"] for annotation in annotations], np.int64)
+        self._count = len(detections)
+        # Named by their ids, as the engine takes categories of one name for one in places.
+        names = [{"id": category["id"], "name": str(category["id"])} for category in categories]
+        self._truth = hotcoco.COCO({"images": list(images), "annotations": list(annotations), "categories": names})
+        found: Any = detections if isinstance(detections, np.ndarray) else list(detections)
+        try:
+            # Ids 1, 2, ... in the order given.
+            self._found = self._truth.load_res(found if self._count else np.zeros((0, 7)))
+            self._evaluation = hotcoco.COCOeval(self._truth, self._found, settings.iou_type)
+            self._evaluation.params = engine_parameters(settings)
+            self._evaluation.evaluate()
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"detections: cannot be evaluated: {error}. Correct them.") from error
+
+    def arrays(self) -> Arrays:
+        """What COCOeval's `accumulate` leaves."""
+        self._evaluation.accumulate()
+        sums: dict[str, Any] = self._evaluation.eval or {}
+        return Arrays(
+            precision=np.asarray(sums["precision"]),
+            recall=np.asarray(sums["recall"]),
+            scores=np.asarray(sums["scores"]),
+            category_ids=tuple(self._evaluation.params.cat_ids),
+        )
+
+    def tide_errors(self, *, right_iou: float, background_iou: float) -> TideErrors:
+        """The error types of Bolya et al., ECCV 2020, counted and weighed."""
+        errors = self._evaluation.tide_errors(pos_thr=right_iou, bg_thr=background_iou)
+        return TideErrors(dict(errors["counts"]), dict(errors["delta_ap"]))
+
+    def confusion(self, *, iou: float, score: float) -> npt.NDArray[np.int64]:
+        """Counts [K + 1, K + 1]: objects' categories by ascending id, then none, against detections'."""
+        return np.asarray(self._evaluation.confusion_matrix(iou_thr=iou, min_score=score)["matrix"]).astype(np.int64)
+
+    def calibration(self, *, iou: float, bins: int) -> CalibrationBins:
+        """Calibration of the scores, which must lie in [0, 1], at one of the IoU thresholds."""
+        found = self._evaluation.calibration(n_bins=bins, iou_threshold=iou)
+        return CalibrationBins(
+            expected_error=found["ece"],
+            greatest_error=found["mce"],
+            bins=[
+                (entry["bin_lower"], entry["bin_upper"], entry["avg_confidence"], entry["avg_accuracy"], entry["count"])
+                for entry in found["bins"]
+            ],
+            by_category={int(name): error for name, error in found["per_category"].items()},
+        )
+
+    def diagnose(self, *, iou: float, score: float) -> Diagnosis:
+        """What became of each detection and object.
+
+        Args:
+            iou: one of the IoU thresholds.
+            score: detections below it say nothing about the ground truth.
+        """
+        told = self._evaluation.image_diagnostics(iou_thr=iou, score_thr=score)
+        detections = np.full(self._count, UNCOUNTED, np.int8)
+        _fill(detections, told["dt_status"], "tp", np.arange(1, self._count + 1))
+        annotations = np.full(len(self._annotation_ids), UNCOUNTED, np.int8)
+        _fill(annotations, told["gt_status"], "matched", self._annotation_ids)
+        positions = dict(zip(self._annotation_ids.tolist(), range(len(annotations)), strict=True))
+        suspicions = [
+            Suspicion(error["dt_id"] - 1, None if error["gt_id"] is None else positions[error["gt_id"]])
+            for error in told["label_errors"]
+        ]
+        return Diagnosis(detections, annotations, suspicions)
+
+
+def _fill(statuses: npt.NDArray[np.int8], told: dict[int, str], good: str, ids: npt.NDArray[np.int64]) -> None:
+    """Sets 1 where the id's status is `good`, 0 where it is another; ids not told of stay."""
+    known = np.fromiter(told, np.int64, len(told))
+    order = np.argsort(ids, kind="stable")
+    positions = order[np.searchsorted(ids, known, sorter=order)]
+    statuses[positions] = np.fromiter((status == good for status in told.values()), np.int8, len(told))

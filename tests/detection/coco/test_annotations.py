@@ -78,6 +78,18 @@ def test_what_is_no_coco_file_is_refused(tmp_path: Path, text: str, message: str
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize("window", [30, 31, 32, 33, 1 << 20])
+def test_places_are_told_in_lines_and_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+    monkeypatch.setattr(json_stream, "WINDOW", window)
+    image = '{"id": 1,\n "file_name": "ねこ 🐈.jpg", "width": "é", "height": x}'
+    text = f'{{"info": "é",\n\n"images": [{image}]}}'
+    with pytest.raises(json.JSONDecodeError) as expected:
+        json.loads(text)
+    place = f"line {expected.value.lineno}, column {expected.value.colno}"
+    with pytest.raises(DataError, match=rf"images\[0\] \(id 1\), {place}: Expecting value"):
+        index_annotations(_write(tmp_path, text))
+
+
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "image.json"
     path.write_bytes(b"\x89PNG\r\n\xff\xfe")

@@ -82,6 +82,23 @@ class SavedModelDetector:
             found += rows_from_outputs(self._call(batch), batch)
         return found
 
+    def outputs(self, images: Sequence[EncodedImage]) -> dict[str, npt.NDArray[Any]]:
+        """The signature's outputs themselves.
+
+        Args:
+            images: any number, at least one.
+
+        Returns:
+            What `rows_from_outputs` takes, B being the number of images.
+
+        Raises:
+            DataError: an image that the model cannot read; it is named.
+        """
+        starts = range(0, len(images), self._batch_size)
+        batches = [images[start : start + self._batch_size] for start in starts]
+        found = [{name: value[: len(batch)] for name, value in self._call(batch).items()} for batch in batches]
+        return {name: np.concatenate([values[name] for values in found]) for name in _OUTPUTS}
+
     def _call(self, batch: Sequence[EncodedImage]) -> dict[str, npt.NDArray[Any]]:
         try:
             return self._run([image.encoded for image in batch])

@@ -1,25 +1,39 @@
-"""Figures in the files that TensorFlow Model Analysis reads."""
+"""An evaluation in the files that TensorFlow Model Analysis reads."""
 
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
+from components.coco_evaluator.eval_config import complete
+from components.coco_evaluator.slice_figures import CANDIDATE, SliceFigures
+from components.coco_evaluator.slicing import OVERALL, SliceKey
+from components.coco_evaluator.tfma_keys import model_names, slice_metrics
 from detection.atomic_files import write_bytes, write_text
-from detection.coco import CocoMetrics
-from schemas.serving import ENCODED_SIGNATURE
+from detection.coco.metrics import CocoMetrics
 
 
-def write_tfma(folder: str | Path, metrics: CocoMetrics, *, model: str, data: str) -> None:
-    """Writes what `tfma.load_eval_result(folder)` reads.
-
-    One slice, all images: the figures by name, and `AP` and `AP50` of each category
-    under the sub key `class_id`, which is the data set's category id.
+def write_slices(
+    folder: str | Path,
+    slices: Mapping[SliceKey, Mapping[str, SliceFigures]],
+    *,
+    config: Any,
+    validation: Any | None,
+    models: Mapping[str, str],
+    data: str,
+) -> None:
+    """Writes what `tfma.load_eval_result(folder)` and `tfma.load_validation_result(folder)` read.
 
     Args:
         folder: exists.
-        metrics: the figures.
-        model: where the model lies.
+        slices: each slice's figures by the models' part, `candidate` and maybe
+            `baseline`; what is written of them is `tfma_keys.slice_metrics`.
+        config: `tfma.EvalConfig` that was honoured, see `eval_config.complete`.
+        validation: TFMA's `ValidationResult`; None: no threshold was asked for, and
+            there is no such file.
+        models: where each model lies, by its part.
         data: where the examples lie.
 
     Raises:
@@ -31,29 +45,34 @@ def write_tfma(folder: str | Path, metrics: CocoMetrics, *, model: str, data: st
     from tensorflow_model_analysis.proto import config_pb2
     from tensorflow_model_analysis.writers.metrics_plots_and_validations_writer import convert_slice_metrics_to_proto
 
-    values = {tfma.metrics.MetricKey(name=name): value for name, value in metrics.figures.items()}
-    for category in metrics.per_category:
-        sub_key = tfma.metrics.SubKey(class_id=category["id"])
-        for name in ("AP", "AP50"):
-            values[tfma.metrics.MetricKey(name=name, sub_key=sub_key)] = category[name]
-    overall = ()
-    record = convert_slice_metrics_to_proto((overall, values), add_metrics_callbacks=None).SerializeToString()
-    write_bytes(Path(folder, f"{tfma.METRICS_KEY}-00000-of-00001.tfrecord"), _tfrecord(record))
+    names = model_names(config)
+    records = [
+        convert_slice_metrics_to_proto((key, slice_metrics(found, names)), add_metrics_callbacks=None)
+        for key, found in slices.items()
+    ]
+    write_bytes(Path(folder, f"{tfma.METRICS_KEY}-00000-of-00001.tfrecord"), _tfrecord(records))
+    if validation is not None:
+        write_bytes(Path(folder, f"{tfma.VALIDATIONS_KEY}.tfrecord"), _tfrecord([validation]))
     run = config_pb2.EvalRun(
-        eval_config=tfma.EvalConfig(
-            model_specs=[tfma.ModelSpec(signature_name=ENCODED_SIGNATURE)], slicing_specs=[tfma.SlicingSpec()]
-        ),
+        eval_config=config,
         version=tfma.version.VERSION,
         data_location=data,
-        model_locations={"": model},
+        model_locations={names[part]: place for part, place in models.items()},
     )
     write_text(Path(folder, "eval_config.json"), json_format.MessageToJson(run))
 
 
-def _tfrecord(record: bytes) -> bytes:
-    """A TFRecord file with one record."""
+def _tfrecord(messages: Iterable[Any]) -> bytes:
+    """A TFRecord file of protocol buffer messages."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "one")
+        path = Path(folder, "records")
         with tf.io.TFRecordWriter(str(path)) as writer:
-            writer.write(record)
+            for message in messages:
+                writer.write(message.SerializeToString())
         return path.read_bytes()
+
+
+def write_tfma(folder: str | Path, metrics: CocoMetrics, *, model: str, data: str) -> None:
+    """`write_slices` of one model on all images."""
+    slices = {OVERALL: {CANDIDATE: SliceFigures.of(metrics, images=0)}}
+    write_slices(folder, slices, config=complete(None), validation=None, models={CANDIDATE: model}, data=data)

@@ -1,0 +1,50 @@
+"""An exported SavedModel back to the detector that it was made of."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from detection.coco.json_files import cannot_read
+from detection.models.detector import Detector
+from detection.training.build import detector_from_config
+from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON
+from schemas.config_io import from_yaml
+from schemas.errors import DataError
+
+
+def restore_detector(folder: str | Path) -> tuple[Detector, list[Mapping[str, Any]]]:
+    """Builds the detector of a SavedModel that `detection.export` wrote, with its weights.
+
+    Args:
+        folder: the SavedModel.
+
+    Returns:
+        The detector, and the data set's categories in the order of its classes.
+
+    Raises:
+        DataError: the folder lacks its configuration, categories or weights, or they do not fit each other.
+    """
+    extra = Path(folder, EXTRA_FILES)
+    config = from_yaml(_read(extra / CONFIG_YAML))
+    categories = json.loads(_read(extra / LABELS_JSON))
+    detector = detector_from_config(config.model, num_classes=len(categories), precision=config.train.precision)
+    try:
+        # The names that `ServingModule` tracks them by.
+        checkpoint = tf.train.Checkpoint(weights=[variable.value for variable in detector.variables])
+        checkpoint.read(str(Path(folder, "variables", "variables"))).assert_existing_objects_matched()
+    except (AssertionError, ValueError, tf.errors.OpError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise DataError(
+            f"{folder}: its weights are not those of {config.model.name}: {reason}. Export the model again."
+        ) from None
+    return detector, categories
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise cannot_read(path, error) from None

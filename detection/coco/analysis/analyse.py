@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from detection.coco.analysis.categories import category_rows, mean_curves
+from detection.coco.analysis.error_types import BACKGROUND_IOU, type_errors
+from detection.coco.analysis.evaluated import Evaluated, figures_of
 from detection.coco.analysis.findings import (
     ERROR_TYPES,
     Analysis,
@@ -13,19 +13,21 @@ from detection.coco.analysis.findings import (
     Calibration,
     Confusion,
     ErrorType,
+    Interval,
     Sample,
 )
-from detection.coco.analysis.instances import Found, Objects, found_in, objects_of_images, read_found, read_objects
+from detection.coco.analysis.instances import objects_of_images, read_found, read_objects
+from detection.coco.analysis.intervals import difference_intervals, figure_intervals
 from detection.coco.analysis.options import AnalysisOptions
+from detection.coco.analysis.pictures import Gallery, label_errors
+from detection.coco.analysis.resampling import draw_images
 from detection.coco.analysis.sampling import sample_ids
+from detection.coco.analysis.sizes import size_buckets
 from detection.coco.columns import Entry, Rows
-from detection.coco.engine import Arrays, BatchEvaluation, MatchingEngine
 from detection.coco.engine.batch import CalibrationBins
-from detection.coco.metrics import metrics_from_arrays
 from detection.coco.settings import RECALLS, Settings
 from schemas.errors import ConfigError
 
-_BACKGROUND_IOU = 0.1  # TIDE's t_b
 _BINS = 10
 
 
@@ -35,105 +37,165 @@ def analyse(
     *,
     settings: Settings,
     total_images: int | None = None,
+    figures: Mapping[str, float] | None = None,
     baseline: Sequence[Entry] | Rows | None = None,
+    before: Mapping[str, float] | None = None,
     options: AnalysisOptions | None = None,
 ) -> Analysis:
-    """Analyses an evaluation."""
+    """Analyses an evaluation.
+
+    The same images, objects and detections give the same analysis, whatever the order
+    of the images.  Keypoints have no confusion and no label errors: both compare
+    categories by boxes, which detected keypoints do not have.
+
+    Args:
+        ground_truth: COCO tree: images, annotations, categories.
+        detections: COCO results, or for boxes rows [N, 7]: image_id, x, y, width,
+            height, score, category_id.
+        settings: of the evaluation, with categories told apart.
+        total_images: how many images were evaluated, where `ground_truth` has only a
+            sample of them (see `sample_rank`); its `figures` and `before` are then those of all.
+        figures: of all images; default: of those given.
+        baseline: another model's detections on the same images.
+        before: the baseline's figures of all images; default: of those given.
+        options: sizes and thresholds.
+
+    Raises:
+        ConfigError: settings or options that do not fit.
+        DataError: see `detection.coco.checks`.
+    """
     options = options or AnalysisOptions()
     _check(settings, options)
-    kind = settings.iou_type
-    whole = read_objects(ground_truth, kind, where="ground truth")
-    all_found = read_found(detections, whole, kind, where="detections")
-    all_before = None if baseline is None else read_found(baseline, whole, kind, where="baseline's detections")
-    chosen = sample_ids((image["id"] for image in whole.images), options.images, options.seed)
-    objects = objects_of_images(whole, chosen, kind)
-    found = found_in(all_found, whole, objects)
-    evaluation = _evaluation(objects, found, settings)
-    before = None if all_before is None else _evaluation(objects, found_in(all_before, whole, objects), settings)
-    arrays = evaluation.arrays()
-    arrays_before = before.arrays() if before else None
-    diagnosis = evaluation.diagnose(iou=options.iou, score=options.score)
-    calibration = _calibrate(evaluation, found, options.iou)
-    sampled = len(objects.images) < len(whole.images)
-    return Analysis(
-        iou_type=kind,
-        sample=Sample(len(objects.images), total_images or len(whole.images), options.seed),
-        figures=_figures(whole, all_found, None if sampled else arrays, settings),
-        before={} if all_before is None else _figures(whole, all_before, None if sampled else arrays_before, settings),
-        confidence=options.confidence,
-        replicates=options.replicates,
-        intervals={},
-        differences={},
-        iou=options.iou,
-        score=options.score,
-        categories=category_rows(
-            objects,
-            found,
-            arrays,
-            arrays_before,
-            diagnosis=diagnosis,
-            calibration=calibration.by_category if calibration else {},
-            iou=options.iou,
-            settings=settings,
-        ),
-        recall=np.linspace(0.0, 1.0, RECALLS).round(2).tolist(),
-        curves=mean_curves(arrays, settings),
-        confusion=Confusion(
-            category_ids=[category["id"] for category in objects.categories],
-            matrix=evaluation.confusion(iou=options.iou, score=options.score).tolist(),
-            iou=options.iou,
-            score=options.score,
-        )
-        if kind != "keypoints"
-        else None,
-        errors=_errors(evaluation, options.iou),
-        calibration=_calibration(calibration),
-        sizes=[],
-        label_errors=[],
-        worst=[],
-        examples={},
+    whole = read_objects(ground_truth, settings.iou_type, where="ground truth")
+    image_ids = [image["id"] for image in whole.images]
+    part = objects_of_images(whole, sample_ids(image_ids, options.images, options.seed), settings.iou_type)
+    everything = [
+        Evaluated(whole, read_found(those, whole, settings.iou_type, where=where), settings)
+        for those, where in ((detections, "detections"), (baseline, "the baseline's detections"))
+        if those is not None
+    ]
+    sampled = len(part.images) < len(whole.images)
+    of_all = [
+        dict(known) if known else figures_of(one.objects, one.found, settings) if sampled else one.figures
+        for one, known in zip(everything, (figures, before), strict=False)
+    ]
+    candidate, *others = [one.in_images_of(part) for one in everything]
+    return _analysis(
+        candidate,
+        others[0] if others else None,
+        sample=Sample(len(part.images), total_images or len(whole.images), options.seed),
+        figures=of_all[0],
+        before=of_all[1] if others else {},
+        options=options,
     )
 
 
 def _check(settings: Settings, options: AnalysisOptions) -> None:
     if not settings.use_cats:
-        raise ConfigError("use_cats: an analysis tells categories apart; leave it out, or evaluate with use_cats.")
+        raise ConfigError("use_cats: an analysis tells categories apart; evaluate without it only.")
     if not any(abs(threshold - options.iou) < 1e-9 for threshold in settings.iou_thresholds):
-        raise ConfigError(
-            f"iou {options.iou}: the evaluation's thresholds are {settings.iou_thresholds}; give one of them."
-        )
+        known = ", ".join(f"{threshold:g}" for threshold in settings.iou_thresholds)
+        raise ConfigError(f"iou {options.iou}: the evaluation's IoU thresholds are {known}; choose one of them.")
 
 
-def _evaluation(objects: Objects, found: Found, settings: Settings) -> BatchEvaluation:
-    return BatchEvaluation(objects.images, objects.annotations, objects.categories, found.entries, settings)
+def _analysis(
+    candidate: Evaluated,
+    baseline: Evaluated | None,
+    *,
+    sample: Sample,
+    figures: dict[str, float],
+    before: dict[str, float],
+    options: AnalysisOptions,
+) -> Analysis:
+    objects, found, settings = candidate.objects, candidate.found, candidate.settings
+    diagnosis = candidate.evaluation.diagnose(iou=options.iou, score=options.score)
+    boxes = candidate.geometry.boxes
+    calibration = _calibrate(candidate, options.iou)
+    intervals, differences = _intervals(candidate, baseline, options)
+    gallery = Gallery(
+        objects,
+        found,
+        boxes=boxes,
+        diagnosis=diagnosis,
+        errors=type_errors(objects, found, diagnosis, candidate.geometry, iou=options.iou, score=options.score),
+        score=options.score,
+    )
+    keypoints = settings.iou_type == "keypoints"
+    return Analysis(
+        iou_type=settings.iou_type,
+        sample=sample,
+        figures=figures,
+        before=before,
+        confidence=options.confidence,
+        replicates=options.replicates,
+        intervals=intervals,
+        differences=differences,
+        iou=options.iou,
+        score=options.score,
+        categories=category_rows(
+            objects,
+            found,
+            candidate.arrays,
+            baseline.arrays if baseline else None,
+            diagnosis=diagnosis,
+            calibration=calibration.by_category if calibration else {},
+            iou=options.iou,
+            settings=settings,
+        ),
+        recall=[step / (RECALLS - 1) for step in range(RECALLS)],
+        curves=mean_curves(candidate.arrays, settings),
+        confusion=None if keypoints else _confusion(candidate, options),
+        errors=_errors(candidate, options.iou),
+        calibration=_calibration(calibration),
+        sizes=size_buckets(objects, found, settings),
+        label_errors=[] if keypoints else label_errors(objects, found, boxes, diagnosis, options.label_errors),
+        worst=gallery.worst(options.worst),
+        examples=gallery.examples(options.examples),
+    )
 
 
-def _figures(objects: Objects, found: Found, arrays: Arrays | None, settings: Settings) -> dict[str, float]:
-    """The figures of all images, from `arrays` where these are of all images."""
-    if arrays is None:
-        engine = MatchingEngine(objects.categories, settings)
-        engine.add(objects.images, objects.annotations, found.entries, where="ground truth")
-        arrays = engine.arrays()
-    return metrics_from_arrays(arrays, objects.categories, settings).figures
+def _intervals(
+    candidate: Evaluated, baseline: Evaluated | None, options: AnalysisOptions
+) -> tuple[dict[str, Interval], dict[str, Interval]]:
+    """Of the figures, and of the candidate's minus the baseline's."""
+    if not options.replicates or not candidate.objects.images:
+        return {}, {}
+    weights = draw_images(len(candidate.objects.images), options.replicates, options.seed)
+    replicates = candidate.resampled(weights).figures
+    intervals = figure_intervals(candidate.figures, replicates, options.confidence)
+    if baseline is None:
+        return intervals, {}
+    replicates_before = baseline.resampled(weights).figures
+    differences = difference_intervals(
+        candidate.figures, baseline.figures, replicates, replicates_before, options.confidence
+    )
+    return intervals, differences
 
 
-def _errors(evaluation: BatchEvaluation, iou: float) -> list[ErrorType]:
-    errors = evaluation.tide_errors(right_iou=iou, background_iou=_BACKGROUND_IOU)
+def _confusion(candidate: Evaluated, options: AnalysisOptions) -> Confusion:
+    return Confusion(
+        category_ids=[category["id"] for category in candidate.objects.categories],
+        matrix=candidate.evaluation.confusion(iou=options.iou, score=options.score).tolist(),
+        iou=options.iou,
+        score=options.score,
+    )
+
+
+def _errors(candidate: Evaluated, iou: float) -> list[ErrorType]:
+    errors = candidate.evaluation.tide_errors(right_iou=iou, background_iou=BACKGROUND_IOU)
     return [ErrorType(name, errors.counts[name], errors.gains[name]) for name in ERROR_TYPES]
 
 
-def _calibrate(evaluation: BatchEvaluation, found: Found, iou: float) -> CalibrationBins | None:
-    """None where scores are no probabilities."""
-    if not len(found.scores) or found.scores.min() < 0.0 or found.scores.max() > 1.0:
+def _calibrate(candidate: Evaluated, iou: float) -> CalibrationBins | None:
+    """None where there are no scores, or they are no probabilities."""
+    scores = candidate.found.scores
+    if not scores.size or scores.min() < 0.0 or scores.max() > 1.0:
         return None
-    return evaluation.calibration(iou=iou, bins=_BINS)
+    return candidate.evaluation.calibration(iou=iou, bins=_BINS)
 
 
 def _calibration(told: CalibrationBins | None) -> Calibration | None:
     if told is None:
         return None
-    return Calibration(
-        told.expected_error,
-        told.greatest_error,
-        [Bin(low, high, count, score, right) for low, high, score, right, count in told.bins],
-    )
+    bins = [Bin(low, high, count, score, right) for low, high, score, right, count in told.bins]
+    return Calibration(told.expected_error, told.greatest_error, bins)

@@ -4,7 +4,7 @@ An evaluator made of streamed images answers the same questions with zeros: it h
 dropped the detections.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.coco.columns import Entry, Rows
+from detection.coco.engine.geometry import Geometry, IntArray
 from detection.coco.engine.parameters import engine_parameters
 from detection.coco.engine.streaming import Arrays
 from detection.coco.settings import Settings
@@ -59,11 +60,13 @@ class Diagnosis:
 
     detections: int8 [N], `RIGHT`, `WRONG` or `UNCOUNTED`, by position.
     annotations: int8 [G], `FOUND`, `MISSED` or `UNCOUNTED`, by position.
+    finders: int64 [G], the detection that found the object, -1 where none did.
     suspicions: likely faults of the ground truth, by descending score, then by position.
     """
 
     detections: npt.NDArray[np.int8]
     annotations: npt.NDArray[np.int8]
+    finders: IntArray
     suspicions: list[Suspicion]
 
 
@@ -83,6 +86,8 @@ class BatchEvaluation:
         Raises:
             DataError: the engine refuses a value.
         """
+        self._annotations = annotations
+        self._detections = detections
         self._annotation_ids = np.array([annotation["id"] for annotation in annotations], np.int64)
         self._count = len(detections)
         # Named by their ids, as the engine takes categories of one name for one in places.
@@ -109,12 +114,24 @@ class BatchEvaluation:
             category_ids=tuple(self._evaluation.params.cat_ids),
         )
 
+    def geometry(self) -> Geometry:
+        """Shapes and overlaps of the detections and objects."""
+        parameters = self._evaluation.params
+        return Geometry(
+            self._truth,
+            self._found,
+            annotations=self._annotations,
+            detections=self._detections,
+            iou_type=parameters.iou_type,
+            sigmas=parameters.kpt_oks_sigmas,
+        )
+
     def tide_errors(self, *, right_iou: float, background_iou: float) -> TideErrors:
         """The error types of Bolya et al., ECCV 2020, counted and weighed."""
         errors = self._evaluation.tide_errors(pos_thr=right_iou, bg_thr=background_iou)
         return TideErrors(dict(errors["counts"]), dict(errors["delta_ap"]))
 
-    def confusion(self, *, iou: float, score: float) -> npt.NDArray[np.int64]:
+    def confusion(self, *, iou: float, score: float) -> IntArray:
         """Counts [K + 1, K + 1]: objects' categories by ascending id, then none, against detections'."""
         return np.asarray(self._evaluation.confusion_matrix(iou_thr=iou, min_score=score)["matrix"]).astype(np.int64)
 
@@ -139,21 +156,32 @@ class BatchEvaluation:
             score: detections below it say nothing about the ground truth.
         """
         told = self._evaluation.image_diagnostics(iou_thr=iou, score_thr=score)
-        detections = np.full(self._count, UNCOUNTED, np.int8)
-        _fill(detections, told["dt_status"], "tp", np.arange(1, self._count + 1))
-        annotations = np.full(len(self._annotation_ids), UNCOUNTED, np.int8)
-        _fill(annotations, told["gt_status"], "matched", self._annotation_ids)
-        positions = dict(zip(self._annotation_ids.tolist(), range(len(annotations)), strict=True))
+        annotation_ids = self._annotation_ids
+        order = np.argsort(annotation_ids, kind="stable")
+
+        def positions(ids: IntArray) -> IntArray:
+            return order[np.searchsorted(annotation_ids, ids, sorter=order)]
+
+        finders = np.full(len(annotation_ids), -1)
+        pairs = np.array(list(told["gt_match"].items()), np.int64).reshape(-1, 2)
+        finders[positions(pairs[:, 0])] = pairs[:, 1] - 1
         suspicions = [
-            Suspicion(error["dt_id"] - 1, None if error["gt_id"] is None else positions[error["gt_id"]])
+            Suspicion(error["dt_id"] - 1, None if error["gt_id"] is None else int(positions(error["gt_id"])))
             for error in told["label_errors"]
         ]
-        return Diagnosis(detections, annotations, suspicions)
+        return Diagnosis(
+            detections=_statuses(told["dt_status"], "tp", lambda ids: ids - 1, self._count),
+            annotations=_statuses(told["gt_status"], "matched", positions, len(annotation_ids)),
+            finders=finders,
+            suspicions=suspicions,
+        )
 
 
-def _fill(statuses: npt.NDArray[np.int8], told: dict[int, str], good: str, ids: npt.NDArray[np.int64]) -> None:
-    """Sets 1 where the id's status is `good`, 0 where it is another; ids not told of stay."""
-    known = np.fromiter(told, np.int64, len(told))
-    order = np.argsort(ids, kind="stable")
-    positions = order[np.searchsorted(ids, known, sorter=order)]
-    statuses[positions] = np.fromiter((status == good for status in told.values()), np.int8, len(told))
+def _statuses(
+    told: Mapping[int, str], good: str, positions: Callable[[IntArray], IntArray], count: int
+) -> npt.NDArray[np.int8]:
+    """1 where an id's status is `good`, 0 where it is another, `UNCOUNTED` where none is told; by position."""
+    statuses = np.full(count, UNCOUNTED, np.int8)
+    ids = np.fromiter(told, np.int64, len(told))
+    statuses[positions(ids)] = np.fromiter((status == good for status in told.values()), np.int8, len(told))
+    return statuses

@@ -1,0 +1,181 @@
+"""COCO's matching with what became of every detection, which the engine keeps to itself.
+
+The bootstrap needs it: an evaluation of resampled images follows from the matches
+of the images alone.  Equal to the engine's arrays, see the tests.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from detection.coco.analysis.instances import Found, IntArray, Objects
+from detection.coco.figures import FloatArray
+from detection.coco.settings import Settings
+
+BoolArray = npt.NDArray[np.bool_]
+Overlaps = Callable[[IntArray, IntArray], FloatArray]  # positions [D] and [G] in one image -> [D, G]
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Detections and objects of one category in one image, and how far they overlap, by detection.
+
+    detection, instance: int64 [P], positions.
+    overlap: float64 [P].
+    """
+
+    detection: IntArray
+    instance: IntArray
+    overlap: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """What became of the detections that overlap an object of their category; the others are wrong at any threshold.
+
+    detection: int64 [C], their positions, ascending.
+    right: bool [C, T, A] by IoU threshold and area range: an object that counts was found.
+    ignored: bool [C, T, A]: neither right nor wrong.
+    ranks: int64 [N] of all detections by score among those of their category in the image, from 0.
+    outside: bool [N, A]: the detection's area is outside the range, so it is no error there.
+    uncounted: bool [G, A]: objects that need not be found in the range.
+    """
+
+    detection: IntArray
+    right: BoolArray
+    ignored: BoolArray
+    ranks: IntArray
+    outside: BoolArray
+    uncounted: BoolArray
+
+
+def candidate_pairs(objects: Objects, found: Found, overlaps: Overlaps, settings: Settings) -> Pairs:
+    """All pairs of one category in one image that overlap enough for the least IoU threshold."""
+    least = _thresholds(settings).min()
+    detections, instances, values = [], [], []
+    for theirs, truth in by_image(objects, found, np.arange(len(found.image))):
+        overlap = overlaps(theirs, truth)
+        near = (overlap >= least) & (found.category[theirs, None] == objects.category[truth])
+        row, column = np.nonzero(near)
+        detections.append(theirs[row])
+        instances.append(truth[column])
+        values.append(overlap[row, column])
+    if not detections:
+        return Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+    return Pairs(np.concatenate(detections), np.concatenate(instances), np.concatenate(values))
+
+
+def by_image(objects: Objects, found: Found, detections: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+    """Positions of detections and of objects of each image that has both.
+
+    Args:
+        objects: the ground truth.
+        found: all detections.
+        detections: the positions of those that are wanted, ascending.
+    """
+    images = np.arange(len(objects.images) + 1)
+    starts, ends = np.searchsorted(objects.image, images[:-1]), np.searchsorted(objects.image, images[1:])
+    splits = np.searchsorted(found.image[detections], images)
+    for image in np.flatnonzero((ends > starts) & (np.diff(splits) > 0)):
+        yield detections[splits[image] : splits[image + 1]], np.arange(starts[image], ends[image])
+
+
+def match(objects: Objects, found: Found, areas: FloatArray, pairs: Pairs, settings: Settings) -> Matches:
+    """Matches greedily by score, as COCOeval's `evaluateImg`.
+
+    Args:
+        objects: the ground truth.
+        found: the detections.
+        areas: float64 [N], square pixels, of the detections.
+        pairs: `candidate_pairs`.
+        settings: of the evaluation.
+    """
+    limits = np.array(list(settings.area_ranges.values()))
+    uncounted = objects.ignored[:, None] | _outside(objects.areas, limits)
+    ranks = _ranks(found, len(objects.categories))
+    counted = ranks[pairs.detection] < settings.max_dets[-1]
+    pairs = Pairs(pairs.detection[counted], pairs.instance[counted], pairs.overlap[counted])
+    detections, first, sizes = np.unique(pairs.detection, return_index=True, return_counts=True)
+    thresholds = _thresholds(settings)
+    shape = (len(detections), len(thresholds), len(limits))
+    matched, ignored = np.zeros(shape, bool), np.zeros(shape, bool)
+    taken = np.zeros((len(objects.image), *shape[1:]), bool)
+    for turn in _turns(found, ranks, detections, len(objects.categories)):
+        places = first[turn, None] + np.arange(sizes[turn].max())
+        present = places < (first + sizes)[turn, None]
+        places = np.where(present, places, 0)
+        instances = pairs.instance[places]  # [D, P]
+        overlap = np.where(present, pairs.overlap[places], -1.0)
+        free = ~taken[instances] | objects.crowd[instances][:, :, None, None]  # [D, P, T, A]
+        fits = free & (overlap[:, :, None] >= thresholds)[..., None]
+        choice, hit = _choose(fits, uncounted[instances][:, :, None, :], overlap)
+        chosen = np.take_along_axis(instances, choice.reshape(len(turn), -1), axis=1).reshape(choice.shape)
+        row, threshold, area = np.nonzero(hit)
+        taken[chosen[row, threshold, area], threshold, area] = True
+        matched[turn] = hit
+        ignored[turn] = hit & uncounted[chosen, np.arange(len(limits))]
+    outside = _outside(areas, limits)
+    return Matches(
+        detection=detections,
+        right=matched & ~ignored,
+        ignored=ignored | (~matched & outside[detections][:, None]),
+        ranks=ranks,
+        outside=outside,
+        uncounted=uncounted,
+    )
+
+
+def _choose(fits: BoolArray, uncounted: BoolArray, overlap: FloatArray) -> tuple[IntArray, BoolArray]:
+    """The object each detection takes: the one it overlaps most, counted ones first, the last of equals.
+
+    Args:
+        fits: bool [D, P, T, A], whether it may take the object.
+        uncounted: bool [D, P, 1, A], whether the object need not be found.
+        overlap: float64 [D, P].
+
+    Returns:
+        Position in P, int64 [D, T, A], and whether there is any, bool [D, T, A].
+    """
+    counted = fits & ~uncounted
+    eligible = np.where(counted.any(axis=1, keepdims=True), counted, fits)
+    values = np.where(eligible, overlap[:, :, None, None], -1.0)[:, ::-1]
+    choice = overlap.shape[1] - 1 - values.argmax(axis=1)
+    return choice, eligible.any(axis=1)
+
+
+def _turns(found: Found, ranks: IntArray, detections: IntArray, categories: int) -> list[IntArray]:
+    """Positions in `detections`: those first in their category and image, those second, ..."""
+    cells = found.image[detections] * categories + found.category[detections]
+    order = np.lexsort((ranks[detections], cells))
+    ordinal = _ordinals(cells[order])
+    by_ordinal = np.argsort(ordinal, kind="stable")
+    ends = np.cumsum(np.bincount(ordinal)) if len(ordinal) else np.zeros(0, np.int64)
+    return np.split(order[by_ordinal], ends[:-1]) if len(ends) else []
+
+
+def _ranks(found: Found, categories: int) -> IntArray:
+    cells = found.image * categories + found.category
+    order = np.lexsort((-found.scores, cells))  # stable: equal scores stay as they came
+    ranks = np.empty(len(cells), np.int64)
+    ranks[order] = _ordinals(cells[order])
+    return ranks
+
+
+def _thresholds(settings: Settings) -> FloatArray:
+    """IoU thresholds [T], as COCOeval lowers them so that 1.0 can be reached."""
+    return np.minimum(settings.iou_thresholds, 1 - 1e-10)
+
+
+def _ordinals(groups: IntArray) -> IntArray:
+    """0, 1, 2, ... within each run of equal values, int64 [N]."""
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    lengths = np.diff(starts, append=len(groups))
+    return np.arange(len(groups)) - np.repeat(starts, lengths)
+
+
+def _outside(areas: FloatArray, limits: FloatArray) -> BoolArray:
+    """Whether areas [N] lie outside ranges [A, 2], whose ends both belong to them; bool [N, A]."""
+    outside: BoolArray = (areas[:, None] < limits[:, 0]) | (areas[:, None] > limits[:, 1])
+    return outside

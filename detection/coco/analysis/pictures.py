@@ -1,0 +1,120 @@
+"""The images worth a look, and what to draw on them; the likely faults of the ground truth."""
+
+import numpy as np
+
+from detection.coco.analysis.error_types import TypedErrors
+from detection.coco.analysis.findings import ERROR_TYPES, Box, ImageFindings, LabelError
+from detection.coco.analysis.instances import Found, IntArray, Objects
+from detection.coco.engine.batch import RIGHT, UNCOUNTED, WRONG, Diagnosis
+from detection.coco.figures import FloatArray
+
+
+class Gallery:
+    """Images with the status of every box on them; detections below a score are left out."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        found: Found,
+        *,
+        boxes: FloatArray,
+        diagnosis: Diagnosis,
+        errors: TypedErrors,
+        score: float,
+    ) -> None:
+        """Arguments: as those of `type_errors`, and its result; `boxes` [N, 4] of the detections."""
+        self._objects = objects
+        self._found = found
+        self._boxes = boxes
+        self._errors = errors
+        self._kept = found.scores >= score
+        self._statuses = np.select(
+            [diagnosis.detections == RIGHT, diagnosis.detections == UNCOUNTED], ["right", "ignored"], ""
+        ).astype("U8")
+        for name, positions in errors.types.items():
+            self._statuses[positions] = name
+        counted = diagnosis.annotations != UNCOUNTED
+        images = len(objects.images)
+        self._right = np.bincount(found.image[self._kept & (diagnosis.detections == RIGHT)], minlength=images)
+        self._wrong = np.bincount(found.image[self._kept & (diagnosis.detections == WRONG)], minlength=images)
+        self._missed = np.bincount(objects.image[counted & ~errors.found], minlength=images)
+        self._object_statuses = np.select([~counted, errors.found], ["crowd", "found"], "Miss")
+
+    def worst(self, count: int) -> list[ImageFindings]:
+        """The images with most wrong detections and missed objects, first the worst."""
+        errors = self._wrong + self._missed
+        order = np.argsort(-errors, kind="stable")
+        return [self._findings(image) for image in order[:count].tolist() if errors[image]]
+
+    def examples(self, count: int) -> dict[str, list[ImageFindings]]:
+        """For each type of error the images where detections are most confident of it; of missed objects, most."""
+        return {
+            name: [self._findings(image) for image in self._with_missed(count)]
+            if name == "Miss"
+            else [self._findings(image) for image in self._most_confident(self._errors.types[name], count)]
+            for name in ERROR_TYPES
+        }
+
+    def _most_confident(self, detections: IntArray, count: int) -> list[int]:
+        order = detections[np.argsort(-self._found.scores[detections], kind="stable")]
+        return list(dict.fromkeys(self._found.image[order].tolist()))[:count]
+
+    def _with_missed(self, count: int) -> list[int]:
+        images, numbers = np.unique(self._objects.image[self._errors.missed], return_counts=True)
+        most: list[int] = images[np.argsort(-numbers, kind="stable")][:count].tolist()
+        return most
+
+    def _findings(self, image: int) -> ImageFindings:
+        entry = self._objects.images[image]
+        detections = np.flatnonzero((self._found.image == image) & self._kept)
+        detections = detections[np.argsort(-self._found.scores[detections], kind="stable")]
+        ids = [category["id"] for category in self._objects.categories]
+        return ImageFindings(
+            image_id=entry["id"],
+            file_name=str(entry.get("file_name", "")),
+            width=int(entry.get("width", 0)),
+            height=int(entry.get("height", 0)),
+            right=int(self._right[image]),
+            wrong=int(self._wrong[image]),
+            missed=int(self._missed[image]),
+            objects=[
+                Box(
+                    category_id=ids[self._objects.category[position]],
+                    bbox=self._objects.boxes[position].tolist(),
+                    score=None,
+                    status=str(self._object_statuses[position]),
+                )
+                for position in np.flatnonzero(self._objects.image == image)
+            ],
+            detections=[
+                Box(
+                    category_id=ids[self._found.category[position]],
+                    bbox=self._boxes[position].tolist(),
+                    score=float(self._found.scores[position]),
+                    status=str(self._statuses[position]),
+                )
+                for position in detections
+            ],
+        )
+
+
+def label_errors(
+    objects: Objects, found: Found, boxes: FloatArray, diagnosis: Diagnosis, count: int
+) -> list[LabelError]:
+    """The most confident of the detections that suggest a fault of the ground truth."""
+    listed = []
+    for suspicion in diagnosis.suspicions[:count]:
+        image = objects.images[found.image[suspicion.detection]]
+        annotation = None if suspicion.annotation is None else objects.annotations[suspicion.annotation]
+        listed.append(
+            LabelError(
+                kind="missing" if annotation is None else "class",
+                image_id=image["id"],
+                file_name=str(image.get("file_name", "")),
+                bbox=boxes[suspicion.detection].tolist(),
+                score=float(found.scores[suspicion.detection]),
+                category_id=objects.categories[found.category[suspicion.detection]]["id"],
+                object_category_id=None if annotation is None else annotation["category_id"],
+            )
+        )
+    return listed

@@ -1,0 +1,46 @@
+"""Figures by the size of the objects, in finer steps than COCO's three."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from detection.coco.analysis.findings import SizeBucket
+from detection.coco.analysis.instances import Found, Objects
+from detection.coco.engine import MatchingEngine
+from detection.coco.figures import FIGURES, figure_value
+from detection.coco.settings import Settings
+
+_ROOTS = (0.0, 16.0, 32.0, 64.0, 96.0, 128.0, 256.0, 512.0)  # pixels
+_NAMES = ("AP", "AP50", "AR100", "AR")
+
+
+def size_buckets(objects: Objects, found: Found, settings: Settings) -> list[SizeBucket]:
+    """The figures of each bucket of the roots of the objects' areas."""
+    bounds = list(pairwise([root**2 for root in _ROOTS] + [np.inf]))
+    # The ends of COCO's ranges belong to them; the upper one of a bucket does not.
+    ranges = {f"{low:g}": (low, float(np.nextafter(high, 0.0))) for low, high in bounds}
+    settings = replace(settings, area_ranges=ranges, max_dets=settings.max_dets[-1:])
+    engine = MatchingEngine(objects.categories, settings)
+    engine.add(objects.images, objects.annotations, found.entries, where="ground truth")
+    arrays = engine.arrays()
+    figures = [figure for figure in FIGURES[settings.iou_type] if figure.name in _NAMES]
+    areas = objects.areas[~objects.ignored]
+    return [
+        SizeBucket(
+            low=float(np.sqrt(low)),
+            high=float(np.sqrt(high)) if np.isfinite(high) else 0.0,
+            objects=int(((areas >= low) & (areas < high)).sum()),
+            figures={
+                figure.name: figure_value(
+                    replace(figure, area=name),
+                    arrays.precision,
+                    arrays.recall,
+                    iou_thresholds=settings.iou_thresholds,
+                    area_names=list(settings.area_ranges),
+                )
+                for figure in figures
+            },
+        )
+        for (low, high), name in zip(bounds, ranges, strict=True)
+    ]

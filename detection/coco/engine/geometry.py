@@ -1,0 +1,104 @@
+"""Boxes, areas and overlaps of detections and objects, as the engine sees them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import hotcoco
+import numpy as np
+import numpy.typing as npt
+
+from detection.coco.columns import Entry, Rows
+from detection.coco.figures import FloatArray
+
+IntArray = npt.NDArray[np.int64]
+
+
+class Geometry:
+    """Shapes of the detections and objects of one evaluation, by their position in it.
+
+    boxes: float64 [N, 4] of the detections, x, y, width, height in pixels.
+    areas: float64 [N] of the detections, square pixels; which area ranges they belong to follows from these.
+    """
+
+    def __init__(
+        self,
+        truth: Any,
+        found: Any,
+        *,
+        annotations: Sequence[Entry],
+        detections: Sequence[Entry] | Rows,
+        iou_type: str,
+        sigmas: Sequence[float],
+    ) -> None:
+        """Args: `truth` and `found`, `hotcoco.COCO`; `annotations` and `detections` in them; `sigmas` of keypoints."""
+        self._truth = truth
+        self._found = found
+        self._annotations = annotations
+        self._iou_type = iou_type
+        self._variances = (2 * np.array(sigmas)) ** 2
+        self._crowd = np.array([annotation["iscrowd"] for annotation in annotations], bool)
+        self._object_boxes = np.array([annotation["bbox"] for annotation in annotations], np.float64).reshape(-1, 4)
+        self._entries: list[Entry] = []
+        if isinstance(detections, np.ndarray):
+            self.boxes = detections[:, 1:5]
+            self.areas = detections[:, 3] * detections[:, 4]
+        else:
+            # What the engine fills in: a mask's box, the area of keypoints, ...
+            self._entries = found.load_anns(list(range(1, len(detections) + 1)))
+            self.boxes = np.array([entry["bbox"] for entry in self._entries], np.float64).reshape(-1, 4)
+            self.areas = np.array([entry["area"] for entry in self._entries], np.float64)
+
+    def overlaps(self, detections: IntArray, annotations: IntArray) -> FloatArray:
+        """IoU of boxes or masks, or similarity of keypoints, float64 [D, G], of some detections and objects.
+
+        With a crowd it is the share of the detection that lies in it.
+        """
+        if self._iou_type == "segm":
+            return self._mask_overlaps(detections, annotations)
+        if self._iou_type == "keypoints":
+            return self._similarities(detections, annotations)
+        return self._box_overlaps(detections, annotations)
+
+    def overlaps_across(self, detections: IntArray, annotations: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The overlaps where categories are the same, and where they differ.
+
+        Keypoints of two categories are no measure of each other, so their boxes are.
+        """
+        overlaps = self.overlaps(detections, annotations)
+        return overlaps, self._box_overlaps(detections, annotations) if self._iou_type == "keypoints" else overlaps
+
+    def _box_overlaps(self, detections: IntArray, annotations: IntArray) -> FloatArray:
+        boxes, crowd = self._object_boxes[annotations], self._crowd[annotations]
+        return np.asarray(hotcoco.mask.bbox_iou(self.boxes[detections], boxes, crowd))
+
+    def _mask_overlaps(self, detections: IntArray, annotations: IntArray) -> FloatArray:
+        found = [self._found.ann_to_rle(self._entries[position]) for position in detections]
+        truth = [self._truth.ann_to_rle(self._annotations[position]) for position in annotations]
+        if not found or not truth:
+            return np.zeros((len(found), len(truth)))
+        return np.asarray(hotcoco.mask.iou(found, truth, self._crowd[annotations].astype(np.uint8)))
+
+    def _similarities(self, detections: IntArray, annotations: IntArray) -> FloatArray:
+        values = [
+            self._similarity(self._entries[detection], self._annotations[annotation])
+            for detection in detections
+            for annotation in annotations
+        ]
+        return np.array(values, np.float64).reshape(len(detections), len(annotations))
+
+    def _similarity(self, detection: Entry, annotation: Entry) -> float:
+        """Object keypoint similarity; source: `computeOks` of pycocotools' cocoeval.py."""
+        found = np.array(detection["keypoints"], np.float64).reshape(-1, 3)
+        truth = np.array(annotation["keypoints"], np.float64).reshape(-1, 3)
+        labelled = truth[:, 2] > 0
+        if labelled.any():
+            away = (found - truth)[labelled, :2]
+            variances = self._variances[labelled]
+        else:
+            # Without keypoints: how far those found lie from the object's box, taken thrice as large.
+            corner, sides = np.array(annotation["bbox"][:2]), np.array(annotation["bbox"][2:])
+            points = found[:, :2]
+            away = np.maximum(0, corner - sides - points) + np.maximum(0, points - corner - 2 * sides)
+            variances = self._variances
+        exponents = (away**2).sum(axis=1) / variances / (annotation["area"] + np.spacing(1)) / 2
+        return float(np.exp(-exponents).mean())

@@ -9,7 +9,7 @@ STAMP := $(VENV)/.synced
 SYNC := VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip sync --quiet --require-hashes requirements.lock
 # uv trusts its own list of certificate authorities; a mirror's may be known to the system alone.
 SYSTEM_CERTS := UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1
-.PHONY: env demo test test-all lint lock format clean
+.PHONY: env demo test test-all browser lint lock format clean
 
 env: $(STAMP)
 
@@ -36,10 +36,17 @@ format: env
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: lint
+# For the tests of pages: Debian's Chromium.  Where it cannot be had, the tests say what that means.
+browser:
+	@if ! command -v chromium >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1 \
+	  || echo "chromium could not be installed: see the tests of pages"; fi
+
+test: lint browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not extended"
 
-test-all: lint
+test-all: lint browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Resolves pyproject.toml's dependency groups for every supported Python into one

@@ -44,6 +44,12 @@ def category_color(category_id: int) -> Color:
     return round(red * 255), round(green * 255), round(blue * 255)
 
 
+def text_color(color: Color) -> Color:
+    """Black or white, whichever reads better on a colour (luma of ITU-R BT.601)."""
+    red, green, blue = color
+    return (0, 0, 0) if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else (255, 255, 255)
+
+
 def draw_detections(
     image: Picture,
     boxes_xywh: npt.ArrayLike,
@@ -141,6 +147,14 @@ def contact_sheet(
     return np.asarray(sheet)
 
 
+def eight_bit_rgb(image: Image.Image) -> Image.Image:
+    """The colours as RGB: transparency left off, 16 bits a channel cut to the upper 8."""
+    if image.mode.startswith("I"):
+        return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)).convert("RGB")
+    # By way of RGBA: Pillow warns of palettes with transparency on the direct one.
+    return (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
+
+
 def _check(image: Picture, count: int, **columns: Sequence[object] | None) -> None:
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         raise ValueError(f"an image is uint8 [H, W, 3], not {image.dtype} {list(image.shape)}")
@@ -209,13 +223,7 @@ def _draw_tags(
     for place, color, text in zip(places, colors, texts, strict=True):
         if place:
             draw.rectangle((place.left, place.top, place.right - 1, place.bottom - 1), fill=color)
-            draw.text((place.left + 3, (place.top + place.bottom) / 2), text, _contrast(color), font, anchor="lm")
-
-
-def _contrast(color: Color) -> Color:
-    """Black or white, whichever reads better (luma of ITU-R BT.601)."""
-    red, green, blue = color
-    return (0, 0, 0) if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else (255, 255, 255)
+            draw.text((place.left + 3, (place.top + place.bottom) / 2), text, text_color(color), font, anchor="lm")
 
 
 def _font(shorter_side: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:

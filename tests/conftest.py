@@ -1,12 +1,15 @@
 """Fixtures that every room's tests share."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.browser import Browser, find_browser, running_browser
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -35,6 +38,19 @@ def oracles(oracle_dir: Path) -> dict[str, dict[str, Any]]:
     """Entries of oracles.json by id."""
     entries = json.loads((oracle_dir / "oracles.json").read_text())["oracles"]
     return {entry["id"]: entry for entry in entries}
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A headless browser; without one installed it skips, and under CI fails."""
+    program = find_browser()
+    if program is None:
+        lacking = "no browser to open pages in: run `make browser` as root, or install chromium"
+        if os.environ.get("CI"):
+            pytest.fail(lacking)
+        pytest.skip(lacking)
+    with running_browser(program) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)

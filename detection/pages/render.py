@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import unicodedata
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -15,7 +16,14 @@ _HERE = "detection.pages"
 LONGEST_NAME = 100  # characters
 
 
-def render_page(package: str, template: str, *, scripts: tuple[str, ...] = (), **content: Any) -> str:
+def render_page(
+    package: str,
+    template: str,
+    *,
+    scripts: Sequence[str] = (),
+    filters: Mapping[str, Callable[..., Any]] | None = None,
+    **content: Any,
+) -> str:
     """A page from a template that extends `pages/base.html.j2`.
 
     Args:
@@ -23,6 +31,7 @@ def render_page(package: str, template: str, *, scripts: tuple[str, ...] = (), *
         template: its file name.
         scripts: names of JavaScript files beside this module, or `package`'s own; the
             page's security policy lets these run and nothing else, whatever the data hold.
+        filters: name -> function, for the template.
         content: what the template shows.
 
     Returns:
@@ -33,7 +42,9 @@ def render_page(package: str, template: str, *, scripts: tuple[str, ...] = (), *
     environment = Environment(
         loader=PrefixLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(data_uri=data_uri, cell=cell_text, cell_attributes=cell_attributes, name=shown_name)
+    environment.filters.update(
+        data_uri=data_uri, cell=cell_text, cell_attributes=cell_attributes, name=shown_name, **(filters or {})
+    )
     script = "\n".join(_script(package, name) for name in scripts)
     page = environment.get_template(f"own/{template}").render(
         script=Markup(script), script_hash=_policy_hash(script), **content

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from detection.coco.faults import Fault
-from detection.drawing import draw_detections
+from detection.drawing import draw_detections, eight_bit_rgb
 
 LONGEST_SIDE = 320  # pixels
 
@@ -74,7 +74,7 @@ def _png(image: Image.Image, bbox: Rectangle | None) -> bytes:
 
     # JPEGs decode at a fraction of the size where that is enough.
     image.draft("RGB", (math.ceil(width * scale), math.ceil(height * scale)))
-    small = _eight_bit_rgb(image).resize((_scaled(width, scale), _scaled(height, scale)), Image.Resampling.LANCZOS)
+    small = eight_bit_rgb(image).resize((_scaled(width, scale), _scaled(height, scale)), Image.Resampling.LANCZOS)
     canvas = Image.new("RGB", (_scaled(right - left, scale), _scaled(bottom - top, scale)), _GROUND)
     canvas.paste(small, (round(-left * scale), round(-top * scale)))
     if bbox is not None:
@@ -95,11 +95,3 @@ def _reach(interval: tuple[float, float] | None, side: int) -> tuple[float, floa
 
 def _scaled(side: float, scale: float) -> int:
     return max(1, round(side * scale))
-
-
-def _eight_bit_rgb(image: Image.Image) -> Image.Image:
-    """The colours as RGB: transparency left off, 16 bits a channel cut to the upper 8."""
-    if image.mode.startswith("I"):
-        return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)).convert("RGB")
-    # By way of RGBA: Pillow warns of palettes with transparency on the direct one.
-    return (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")

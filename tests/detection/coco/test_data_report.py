@@ -4,8 +4,6 @@ import base64
 import io
 import json
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -22,60 +20,9 @@ from detection.coco.faults import Fault
 from detection.pages.table import DASH
 from schemas.errors import DataError
 from schemas.faults import FaultPolicies, Policy
+from tests.html_page import HtmlPage
 
 CATEGORIES = [{"id": 3, "name": "cat"}, {"id": 1, "name": "dog"}, {"id": 90, "name": "emu"}, {"id": 7, "name": "yak"}]
-
-
-class Page(HTMLParser):
-    """What a reader gets: text, tables and images of each section, and every tag's attributes."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tables: dict[str, list[list[list[str]]]] = {}
-        self.images: dict[str, list[dict[str, str | None]]] = {}
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: dict[str, str] = {}
-        self._section = ""
-        self._cell: list[str] | None = None
-        self._open: list[str] = []
-        self.feed(html)
-        assert self._open == []
-
-    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.tags.append((tag, given))
-        if tag not in {"meta", "img"}:
-            self._open.append(tag)
-        if tag == "section":
-            self._section = str(given["id"])
-        elif tag == "img":
-            self.images.setdefault(self._section, []).append(given)
-        elif tag == "table":
-            self.tables.setdefault(self._section, []).append([])
-        elif tag == "tr":
-            self.tables[self._section][-1].append([])
-        elif tag in {"td", "th"}:
-            self._cell = []
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-        if tag in {"td", "th"} and self._cell is not None:
-            self.tables[self._section][-1][-1].append("".join(self._cell))
-            self._cell = None
-        elif tag == "section":
-            self._section = ""
-
-    def handle_data(self, data: str) -> None:
-        if self._cell is not None:
-            self._cell.append(data)
-        self.texts[self._section] = self.texts.get(self._section, "") + data
-
-    def table(self, section: str, index: int = 0) -> dict[str, list[str]]:
-        """First cell -> the others, without the header."""
-        return {row[0]: row[1:] for row in self.tables[section][index][1:]}
-
-    def header(self, section: str, index: int = 0) -> list[str]:
-        return self.tables[section][index][0]
 
 
 def annotation(category_id: int, width: float, height: float, **fields: Any) -> dict[str, Any]:
@@ -97,12 +44,12 @@ def fault(kind: str, policy: Policy, where: str = "train: a.jpg", message: str =
     return Fault(kind, policy, where, 12345, None, message)
 
 
-def report(folder: Path, **arguments: Any) -> tuple[str, Page]:
+def report(folder: Path, **arguments: Any) -> tuple[str, HtmlPage]:
     path = folder / "report.html"
     given: dict[str, Any] = {"title": "set", "splits": two_splits(), "categories": CATEGORIES, "faults": []}
     write_report(path, **(given | arguments))
     html = path.read_text(encoding="utf-8")
-    return html, Page(html)
+    return html, HtmlPage(html)
 
 
 def picture(**arguments: Any) -> FaultPicture:
@@ -112,11 +59,11 @@ def picture(**arguments: Any) -> FaultPicture:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
+def page(tmp_path_factory: pytest.TempPathFactory) -> HtmlPage:
     return report(tmp_path_factory.mktemp("report"))[1]
 
 
-def test_the_splits_are_told_first(page: Page) -> None:
+def test_the_splits_are_told_first(page: HtmlPage) -> None:
     assert page.texts[""].split("Data report: set")[-1].split()[:4] == ["No", "faults", "were", "found."]
     assert page.header("splits")[1:4] == ["images", "annotations", "categories"]
     assert page.table("splits") == {
@@ -129,7 +76,7 @@ def test_the_splits_are_told_first(page: Page) -> None:
     assert "fault-kinds" not in page.texts
 
 
-def test_each_category_has_its_annotations_and_images(page: Page) -> None:
+def test_each_category_has_its_annotations_and_images(page: HtmlPage) -> None:
     header = ["category", "id", "train: annotations", "train: images", "eval: annotations", "eval: images"]
     assert page.header("categories") == header
     assert list(page.table("categories").items()) == [
@@ -145,7 +92,7 @@ def test_each_category_has_its_annotations_and_images(page: Page) -> None:
     }
 
 
-def test_the_numbers_below_the_charts_are_the_summaries(page: Page) -> None:
+def test_the_numbers_below_the_charts_are_the_summaries(page: HtmlPage) -> None:
     splits = two_splits().values()
     for section, index, name, edges, single in [
         ("objects-in-an-image", 0, "objects_per_image", [], True),
@@ -167,7 +114,7 @@ def test_the_numbers_below_the_charts_are_the_summaries(page: Page) -> None:
     assert page.table("file-formats-and-colour-modes", 1) == {"RGB": ["2", "0"], "CMYK": ["0", "1"], "L": ["1", "0"]}
 
 
-def test_charts_are_pictures_with_an_alternative_text(page: Page) -> None:
+def test_charts_are_pictures_with_an_alternative_text(page: HtmlPage) -> None:
     charts = {section: len(images) for section, images in page.images.items()}
     assert charts == {"categories": 2, "objects-in-an-image": 1, "box-sizes": 1, "box-shapes": 1, "image-sizes": 2}
     for images in page.images.values():
@@ -193,7 +140,7 @@ def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
     assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "embed"}
 
 
-def test_numbers_are_to_the_right(page: Page) -> None:
+def test_numbers_are_to_the_right(page: HtmlPage) -> None:
     cells = [given.get("class") for tag, given in page.tags if tag == "td"]
     assert "number" in cells
     assert None in cells

@@ -1,0 +1,94 @@
+"""The confusion matrix as a heat map, and the pairs of categories that are confused most."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from detection.coco.analysis.findings import Confusion
+from detection.coco.evaluation_report.numbers import share_cell
+from detection.coco.marks import category_name
+from detection.pages.render import shown_name
+from detection.pages.table import Cell, Table
+
+MOST_CATEGORIES = 20  # of the heat map
+MOST_PAIRS = 30
+
+NO_OBJECT, NOT_FOUND = "no object", "not found"
+
+
+class HeatCell(NamedTuple):
+    """A cell: its count `times`, the share of its row, and whether it is on the diagonal."""
+
+    times: int
+    share: float
+    right: bool
+
+
+class HeatMap(NamedTuple):
+    """The matrix of some categories.
+
+    columns: names; the last is NOT_FOUND.
+    rows: (name, a cell a column); the last is NO_OBJECT.
+    left_out: number of categories that are not among them.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[HeatCell]]]
+    left_out: int
+
+
+def heat_map(confusion: Confusion, names: Mapping[int, str]) -> HeatMap:
+    """The categories that are confused most, in their own order; shares are of whole rows."""
+    matrix = np.asarray(confusion.matrix, np.int64)
+    categories = len(confusion.category_ids)
+    shown = [*_most_confused(matrix, categories), categories]
+    labels = [_label(confusion, index, names) for index in shown[:-1]]
+    rows = [
+        (label, [_cell(matrix, row, column, categories) for column in shown])
+        for label, row in zip([*labels, NO_OBJECT], shown, strict=True)
+    ]
+    return HeatMap([*labels, NOT_FOUND], rows, categories - len(labels))
+
+
+def pair_table(confusion: Confusion, names: Mapping[int, str]) -> Table:
+    """Pairs of categories by how often the first is detected as the second."""
+    matrix = np.asarray(confusion.matrix, np.int64)
+    categories = len(confusion.category_ids)
+    between = _off_diagonal(matrix, categories)
+    order = np.argsort(-between, axis=None, kind="stable")[:MOST_PAIRS]
+    pairs = [divmod(int(index), categories) for index in order if between.flat[index]]
+    rows: list[list[Cell]] = [
+        [
+            _label(confusion, row, names),
+            _label(confusion, column, names),
+            int(matrix[row, column]),
+            share_cell(int(matrix[row, column]), int(matrix[row].sum()), bar=True),
+        ]
+        for row, column in pairs
+    ]
+    return Table("", ("object", "detected as", "times", "share of the objects"), rows)
+
+
+def _most_confused(matrix: npt.NDArray[np.int64], categories: int) -> list[int]:
+    between = _off_diagonal(matrix, categories)
+    confused = between.sum(axis=0) + between.sum(axis=1)
+    objects = matrix[:categories].sum(axis=1)
+    order = np.lexsort((np.arange(categories), -objects, -confused))
+    return sorted(order[:MOST_CATEGORIES].tolist())
+
+
+def _off_diagonal(matrix: npt.NDArray[np.int64], categories: int) -> npt.NDArray[np.int64]:
+    between = matrix[:categories, :categories].copy()
+    np.fill_diagonal(between, 0)
+    return between
+
+
+def _cell(matrix: npt.NDArray[np.int64], row: int, column: int, categories: int) -> HeatCell:
+    count, together = int(matrix[row, column]), int(matrix[row].sum())
+    return HeatCell(count, count / together if together else 0.0, row == column and row < categories)
+
+
+def _label(confusion: Confusion, index: int, names: Mapping[int, str]) -> str:
+    return shown_name(category_name(confusion.category_ids[index], names))

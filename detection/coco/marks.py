@@ -1,0 +1,65 @@
+"""What an evaluation found on an image, as boxes to draw: ground truth on one panel, detections on the other."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from detection.coco.analysis.findings import ERROR_TYPES, Box, ImageFindings
+from detection.drawing import LineStyle
+
+_RED, _GREY = (255, 59, 48), (176, 176, 176)
+
+
+class Status(NamedTuple):
+    """What became of an object or a detection, in words, and how its box is drawn.
+
+    Colour and line differ both, so that either alone tells boxes of a panel apart.
+    """
+
+    words: str
+    style: LineStyle
+
+
+# By `Box.status`; those of objects first.
+STATUSES: Mapping[str, Status] = {
+    "found": Status("found", LineStyle((0, 163, 108))),
+    "Miss": Status(ERROR_TYPES["Miss"], LineStyle(_RED, (6, 3))),
+    "crowd": Status("crowd, not counted", LineStyle(_GREY, (1, 2))),
+    "right": Status("right", LineStyle((0, 163, 108))),
+    "Cls": Status(ERROR_TYPES["Cls"], LineStyle((192, 76, 255), (8, 3))),
+    "Loc": Status(ERROR_TYPES["Loc"], LineStyle((255, 159, 10), (4, 3))),
+    "Both": Status(ERROR_TYPES["Both"], LineStyle((255, 94, 168), (8, 3, 2, 3))),
+    "Dupe": Status(ERROR_TYPES["Dupe"], LineStyle((50, 173, 230), (2, 2))),
+    "Bkg": Status(ERROR_TYPES["Bkg"], LineStyle(_RED, (6, 3))),
+    "ignored": Status("not counted", LineStyle(_GREY, (1, 2))),
+}
+OBJECT_STATUSES = ("found", "Miss", "crowd")
+
+
+class Mark(NamedTuple):
+    """A box to draw: x, y, width, height in pixels of the image, its status and the text of its tag."""
+
+    bbox: Sequence[float]
+    status: str
+    text: str
+
+
+def object_marks(findings: ImageFindings, names: Mapping[int, str]) -> list[Mark]:
+    """The ground truth, what was missed first."""
+    ordered = sorted(findings.objects, key=lambda box: box.status != "Miss")
+    return [Mark(box.bbox, box.status, category_name(box.category_id, names)) for box in ordered]
+
+
+def detection_marks(findings: ImageFindings, names: Mapping[int, str]) -> list[Mark]:
+    """The detections, wrong ones first, and of each kind the most confident first."""
+    ordered = sorted(findings.detections, key=lambda box: (box.status not in ERROR_TYPES, -(box.score or 0.0)))
+    return [Mark(box.bbox, box.status, _detection_text(box, names)) for box in ordered]
+
+
+def category_name(category_id: int, names: Mapping[int, str]) -> str:
+    """A category's name, or where it has none, its id."""
+    return names.get(category_id) or f"category {category_id}"
+
+
+def _detection_text(box: Box, names: Mapping[int, str]) -> str:
+    name = category_name(box.category_id, names)
+    return name if box.score is None else f"{name} {box.score:.2f}"

@@ -5,11 +5,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from detection.coco.checks import check_annotations, check_categories, check_detections, check_images
+from detection.coco.bad_records import BadRecord
+from detection.coco.checks import check_annotations, check_categories, check_detections, sound_images
 from detection.coco.columns import Entry, Ids, Rows
 from detection.coco.engine import Arrays, MatchingEngine
+from detection.coco.federated import best_of_images, lvis_annotations
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
-from detection.coco.parts import WHOLE, Part, part_settings
+from detection.coco.parts import WHOLE, Part, of_category, part_settings
 from detection.coco.settings import Settings, make_settings
 from schemas.errors import ConfigError, DataError
 
@@ -36,7 +38,8 @@ class MetricsAccumulator:
             settings: of the whole evaluation; default boxes.
             part: what of it is held here.  A part of one category keeps nothing of
                 images that have neither object nor detection of it, so these need not
-                be added.
+                be added, nor what belongs to other categories; but LVIS' best detections
+                of an image are chosen among all of its categories (`best_of_images`).
             where: names the source of the categories in errors.
 
         Raises:
@@ -44,8 +47,9 @@ class MetricsAccumulator:
             DataError: a category without an id of its own.
         """
         self._categories = list(categories)
-        self._category_ids = check_categories(self._categories, where=where)
-        self._settings = part_settings(part, self._categories, settings or make_settings())
+        settings = settings or make_settings()
+        self._category_ids = check_categories(self._categories, where=where, lvis=settings.lvis)
+        self._settings = part_settings(part, self._categories, settings)
         self._part = part
         self._engine = MatchingEngine(self._categories, self._settings, category_id=part.category_id)
         self._image_ids: Ids = np.zeros(0, np.int64)
@@ -58,7 +62,8 @@ class MetricsAccumulator:
         *,
         where: str = "ground truth",
         where_detections: str = "detections",
-    ) -> None:
+        skip_invalid: bool = False,
+    ) -> list[BadRecord]:
         """Matches whole images.
 
         Args:
@@ -69,24 +74,37 @@ class MetricsAccumulator:
                 within an image rank in the order given.
             where: names the source of images and annotations in errors.
             where_detections: names the source of the detections in errors.
+            skip_invalid: leave faulty entries out, and with an image all that belongs
+                to it.
+
+        Returns:
+            What was left out; empty unless `skip_invalid`.
 
         Raises:
             DataError: see `detection.coco.checks`; an image was added before.
         """
         settings = self._settings
-        image_ids = check_images(images, iou_type=settings.iou_type, where=where)
+        skipped: list[BadRecord] = []
+        sieve = skipped if skip_invalid else None
+        images = sound_images(images, iou_type=settings.iou_type, where=where, lvis=settings.lvis, skipped=sieve)
+        sized = settings.iou_type == "segm"
         known: dict[str, Any] = {
-            "image_ids": image_ids,
+            "image_ids": np.array([image["id"] for image in images], np.int64),
             "category_ids": self._category_ids,
             "iou_type": settings.iou_type,
+            "sizes": np.array([(image["height"], image["width"]) for image in images], np.int64) if sized else None,
+            "keypoints": len(settings.oks_sigmas),
+            "skipped": sieve,
         }
-        checked = check_annotations(annotations, **known, where=where)
-        rows = check_detections(detections, **known, where=where_detections)
+        objects = check_annotations(annotations, **known, where=where)
+        found = check_detections(detections, **known, where=where_detections)
+        if settings.lvis:
+            objects, found = lvis_annotations(objects), best_of_images(found, settings.max_dets[-1])
         if self._part.category_id is not None:
-            images, checked, rows = _of_category(self._part.category_id, images, checked, rows)
-            image_ids = np.array([image["id"] for image in images], np.int64)
-        self._take_images(image_ids, where)
-        self._engine.add(images, checked, rows, where=where)
+            images, objects, found = of_category(self._part.category_id, images, objects, found)
+        self._take_images(np.array([image["id"] for image in images], np.int64), where)
+        self._engine.add(images, objects, found, where=where)
+        return skipped
 
     def merge(self, other: "MetricsAccumulator") -> None:
         """Takes over the images of another accumulator of the same categories, settings and part.
@@ -196,20 +214,3 @@ def _split_state(state: bytes) -> tuple[Ids, bytes]:
     """Image ids, and what the engine wrote."""
     end = 8 + 8 * int.from_bytes(state[:8], "little")
     return np.frombuffer(state[8:end], np.int64), state[end:]
-
-
-def _of_category(
-    category_id: int, images: Sequence[Entry], annotations: Sequence[Entry], detections: Sequence[Entry] | Rows
-) -> tuple[list[Entry], list[Entry], list[Entry] | Rows]:
-    """What belongs to one category, and the images that have any of it."""
-    objects = [annotation for annotation in annotations if annotation["category_id"] == category_id]
-    ids = {annotation["image_id"] for annotation in objects}
-    found: list[Entry] | Rows
-    if isinstance(detections, np.ndarray):
-        rows: Rows = detections[detections[:, 6] == category_id]
-        ids.update(rows[:, 0].astype(np.int64).tolist())
-        found = rows
-    else:
-        found = [detection for detection in detections if detection["category_id"] == category_id]
-        ids.update(detection["image_id"] for detection in found)
-    return [image for image in images if image["id"] in ids], objects, found

@@ -1,15 +1,13 @@
-"""Columns of COCO entries as arrays, each value checked.
+"""Columns of COCO entries as arrays, all values of a column checked at once."""
 
-The good case is vectorised; entries are looked at one by one only to name the
-faulty ones in the `DataError`.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from detection.coco.bad_records import listed
 from schemas.errors import DataError
 
 Entry = Mapping[str, Any]
@@ -17,8 +15,7 @@ Naming = Callable[[int, Entry], str]  # (position, entry) -> how an error names 
 Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.float64]
 
-_SHOWN = 5
-_LARGEST_ID = 2**53  # float64 holds all integers up to here
+LARGEST_ID = 2**53  # float64 holds all integers up to here
 
 
 def by_id(what: str) -> Naming:
@@ -44,9 +41,7 @@ def by_image(what: str) -> Naming:
 def refuse(faulty: Sequence[str], *, where: str, what: str, remedy: str) -> None:
     """Raises a `DataError` that lists the first of `faulty`, if there is any."""
     if faulty:
-        rest = len(faulty) - _SHOWN
-        listed = ", ".join(faulty[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
-        raise DataError(f"{where}: {what}: {listed}. {remedy}")
+        raise DataError(f"{where}: {what}: {listed(faulty)}. {remedy}")
 
 
 def refuse_unless(
@@ -67,62 +62,46 @@ def identifiers(entries: Sequence[Entry], key: str, name: Naming, *, where: str)
     Raises:
         DataError: one is missing or no such integer.
     """
-    array = _as_array(_values(entries, key), "iu", (len(entries),))
-    if array is None or (array < 0).any() or (array > _LARGEST_ID).any():
+    ids = id_column(entries, key)
+    if ids is None:
         remedy = f"Each needs `{key}`: an integer from 0 to 2^53."
         refuse_unless(lambda entry: is_id(entry.get(key)), entries, name, where=where, what=f"bad {key}", remedy=remedy)
-        array = np.array([entry[key] for entry in entries])
+        ids = np.array([entry[key] for entry in entries], np.int64)
+    return ids
+
+
+def id_column(entries: Sequence[Entry], key: str) -> Ids | None:
+    """The ids under `key`, int64 [N]; None where one of them is none."""
+    array = _as_array(_values(entries, key), "iu", (len(entries),))
+    if array is None or (array < 0).any() or (array > LARGEST_ID).any():
+        return None
     return array.astype(np.int64)
 
 
-def numbers(entries: Sequence[Entry], key: str, name: Naming, *, where: str) -> Rows:
-    """The finite numbers under `key`, float64 [N].
-
-    Raises:
-        DataError: one is missing, no number, NaN or infinite.
-    """
-    array = _as_array(_values(entries, key), "iuf", (len(entries),))
-    if array is None or not np.isfinite(array).all():
-        remedy = f"Each needs `{key}`: a finite number."
-        refuse_unless(
-            lambda entry: is_number(entry.get(key)), entries, name, where=where, what=f"bad {key}", remedy=remedy
-        )
-        array = np.array([entry[key] for entry in entries])
-    return array.astype(np.float64)
+def number_column(entries: Sequence[Entry], key: str) -> Rows | None:
+    """The finite numbers under `key`, float64 [N]; None where one of them is none."""
+    return _finite(_as_array(_values(entries, key), "iuf", (len(entries),)))
 
 
-def boxes_xywh(entries: Sequence[Entry], name: Naming, *, where: str) -> Rows:
-    """The values of `bbox`, float64 [N, 4]: x, y, width, height; sides are not negative.
-
-    Raises:
-        DataError: one is missing, not four finite numbers, or has a negative side.
-    """
-    array = _as_array(_values(entries, "bbox"), "iuf", (len(entries), 4))
-    if array is None or not np.isfinite(array).all():
-        remedy = "Each needs `bbox`: four finite numbers, x, y, width, height in pixels."
-        refuse_unless(
-            lambda entry: are_numbers(entry.get("bbox"), 4), entries, name, where=where, what="bad bbox", remedy=remedy
-        )
-        array = np.array([entry["bbox"] for entry in entries])
-    negative = np.flatnonzero((array[:, 2:] < 0).any(axis=1)).tolist()
-    refuse(
-        [name(position, entries[position]) for position in negative],
-        where=where,
-        what="negative width or height in bbox",
-        remedy="COCO boxes are x, y, width, height: were two corners written?",
-    )
-    return array.astype(np.float64)
+def list_column(entries: Sequence[Entry], key: str, length: int) -> Rows | None:
+    """The lists of `length` finite numbers under `key`, float64 [N, length]; None where one of them is none."""
+    return _finite(_as_array(_values(entries, key), "iuf", (len(entries), length)))
 
 
 def is_id(value: Any) -> bool:
     """Whether `value` is an integer that can be an id."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(0 <= value <= _LARGEST_ID)
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(0 <= value <= LARGEST_ID)
 
 
 def is_number(value: Any) -> bool:
     """Whether `value` is a finite number."""
     kinds = (int, float, np.integer, np.floating)
-    return isinstance(value, kinds) and not isinstance(value, bool) and bool(np.isfinite(float(value)))
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        return False
+    try:
+        return bool(np.isfinite(float(value)))
+    except OverflowError:
+        return False
 
 
 def are_numbers(value: Any, count: int) -> bool:
@@ -148,4 +127,12 @@ def _as_array(values: list[Any] | None, kinds: str, shape: tuple[int, ...]) -> n
         array = np.asarray(values)
     except ValueError:
         return None
-    return array if array.dtype.kind in kinds and array.shape == shape else None
+    if array.dtype.kind not in kinds or array.shape != shape:
+        return None
+    # numpy takes true and false among numbers for 1 and 0.
+    single: Iterable[Any] = values if len(shape) == 1 else itertools.chain.from_iterable(values)
+    return None if bool in set(map(type, single)) else array
+
+
+def _finite(array: npt.NDArray[Any] | None) -> Rows | None:
+    return array.astype(np.float64) if array is not None and np.isfinite(array).all() else None

@@ -1,12 +1,15 @@
 """`evaluate`: two COCO files, or what was read from them, to exact metrics."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.columns import Rows
-from detection.coco.json_files import read_json
+from detection.coco.evaluation_files import read_detections, read_ground_truth
 from detection.coco.metrics import CocoMetrics
 from detection.coco.settings import MAX_DETS, AreaRanges, make_settings
 from schemas.errors import DataError
@@ -23,8 +26,11 @@ def evaluate(
     use_cats: bool = True,
     iou_thresholds: Sequence[float] | None = None,
     area_ranges: AreaRanges | None = None,
+    oks_sigmas: Sequence[float] | None = None,
+    lvis: bool = False,
+    skip_invalid: bool = False,
 ) -> CocoMetrics:
-    """COCO metrics, equal to pycocotools' COCOeval.
+    """COCO metrics, equal to pycocotools' COCOeval, or lvis-api's LVISEval.
 
     Args:
         ground_truth: COCO annotation file, or its parsed content; stays unchanged.
@@ -33,10 +39,16 @@ def evaluate(
             pixels; may be empty.
         iou_type: `bbox`, `segm` or `keypoints`.
         max_dets: how many best detections an image count: for AR1, for AR10, for
-            everything else.  For keypoints one number, by default COCO's 20.
+            everything else.  For keypoints one number, by default COCO's 20; for LVIS
+            one, by default 300.
         use_cats: False evaluates as if there were one category.
         iou_thresholds: default 0.50, 0.55, ... 0.95.
         area_ranges: name -> (least, greatest) `area` in square pixels; default COCO's.
+            Those that COCO does not know give the figures AP_<name> and AR_<name>.
+        oks_sigmas: spread of each keypoint, as a share of the root of the object's
+            area; default COCO's 17.
+        lvis: evaluate as LVIS does; the files need LVIS' lists of categories.
+        skip_invalid: leave faulty entries out; `skipped` of the result lists them.
 
     Returns:
         Figures and arrays; -1 where there is no ground truth to measure on.
@@ -55,17 +67,33 @@ def evaluate(
     {'AP': 0.7, 'AP75': 1.0, 'APs': -1.0}
     """
     settings = make_settings(
-        iou_type, max_dets=max_dets, use_cats=use_cats, iou_thresholds=iou_thresholds, area_ranges=area_ranges
+        iou_type,
+        max_dets=max_dets,
+        use_cats=use_cats,
+        iou_thresholds=iou_thresholds,
+        area_ranges=area_ranges,
+        oks_sigmas=oks_sigmas,
+        lvis=lvis,
     )
-    truth, where = _ground_truth(ground_truth)
-    found, where_detections = _detections(detections)
+    truth, where = _ground_truth(ground_truth, iou_type)
+    found, where_detections = _detections(detections, iou_type)
     accumulator = MetricsAccumulator(truth["categories"], settings, where=where)
-    accumulator.add(truth["images"], truth["annotations"], found, where=where, where_detections=where_detections)
-    return accumulator.result()
+    skipped = accumulator.add(
+        truth["images"],
+        truth["annotations"],
+        found,
+        where=where,
+        where_detections=where_detections,
+        skip_invalid=skip_invalid,
+    )
+    return replace(accumulator.result(), skipped=tuple(skipped))
 
 
-def _ground_truth(source: str | Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    tree, where = (read_json(source), str(source)) if isinstance(source, str | Path) else (source, "ground truth")
+def _ground_truth(source: str | Path | Mapping[str, Any], iou_type: str) -> tuple[Mapping[str, Any], str]:
+    tree: Any = source
+    where = "ground truth"
+    if isinstance(source, str | Path):
+        tree, where = read_ground_truth(source, iou_type), str(source)
     missing = [key for key in _LISTS if not (isinstance(tree, Mapping) and isinstance(tree.get(key), list))]
     if missing:
         raise DataError(
@@ -75,9 +103,11 @@ def _ground_truth(source: str | Path | Mapping[str, Any]) -> tuple[Mapping[str, 
     return tree, where
 
 
-def _detections(source: Any) -> tuple[Any, str]:
-    tree, where = (read_json(source), str(source)) if isinstance(source, str | Path) else (source, "detections")
-    if isinstance(tree, Mapping) or (isinstance(source, str | Path) and not isinstance(tree, list)):
+def _detections(source: Any, iou_type: str) -> tuple[Any, str]:
+    tree, where = source, "detections"
+    if isinstance(source, str | Path):
+        tree, where = read_detections(source, iou_type), str(source)
+    if isinstance(tree, Mapping) or (tree is not source and not isinstance(tree, list | np.ndarray)):
         raise DataError(
             f"{where}: not COCO results: expected a list of detections, not a {type(tree).__name__}. "
             "Each detection is an object with image_id, category_id, bbox and score."

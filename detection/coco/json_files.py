@@ -22,7 +22,7 @@ def read_json(path: str | Path) -> Any:
             f"{path}: not JSON: {error.msg} at line {error.lineno}, column {error.colno}. "
             "The file may be cut off or edited by hand; write or copy it again."
         ) from None
-    except (UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not UTF-8, or a number of thousands of digits
         raise DataError(f"{path}: not a JSON text file ({error}). Check that it is the file you mean.") from None
 
 

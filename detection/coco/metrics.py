@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from detection.coco.bad_records import BadRecord
 from detection.coco.engine import Arrays
-from detection.coco.figures import FIGURES, FloatArray, figure_value, mean_of_defined
+from detection.coco.figures import Figure, FloatArray, figure_value, figures_of, mean_of_defined
 from detection.coco.settings import AreaRanges, Settings
 
 _AP50 = 0.5
@@ -18,7 +19,8 @@ class CocoMetrics:
     """Figures and arrays of one evaluation; -1 stands where there is no ground truth.
 
     iou_type: `bbox`, `segm` or `keypoints`.
-    figures: name -> value, in COCOeval's order.
+    figures: name -> value, in COCOeval's (LVISEval's) order, then those of other area ranges.
+    definitions: what each figure is.
     precision: float64 [T, R, K, A, M], as COCOeval lays it out: IoU thresholds,
         101 recall thresholds, categories by ascending id, area ranges, `max_dets`.
     recall: float64 [T, K, A, M].
@@ -28,10 +30,12 @@ class CocoMetrics:
     iou_thresholds: the T values.
     area_ranges: the A ranges, name -> (least, greatest) square pixels.
     max_dets: the M values.
+    skipped: what was left out of the evaluation because it is faulty.
     """
 
     iou_type: str
     figures: dict[str, float]
+    definitions: tuple[Figure, ...]
     precision: FloatArray
     recall: FloatArray
     scores: FloatArray
@@ -39,11 +43,12 @@ class CocoMetrics:
     iou_thresholds: tuple[float, ...]
     area_ranges: AreaRanges
     max_dets: tuple[int, ...]
+    skipped: tuple[BadRecord, ...] = ()
 
     @property
     def stats(self) -> FloatArray:
-        """COCOeval's `stats`: the values of `figures`, float64 [12], for keypoints [10]."""
-        return np.array(list(self.figures.values()))
+        """COCOeval's `stats`, float64 [12], for keypoints [10]; LVISEval's [13]."""
+        return np.array([self.figures[figure.name] for figure in self.definitions if figure.standard])
 
 
 def metrics_from_arrays(arrays: Arrays, categories: Sequence[Mapping[str, Any]], settings: Settings) -> CocoMetrics:
@@ -54,6 +59,8 @@ def metrics_from_arrays(arrays: Arrays, categories: Sequence[Mapping[str, Any]],
         categories: COCO `categories` entries.
         settings: what the arrays were made with.
     """
+    definitions = figures_of(settings)
+    frequencies = {category["id"]: category.get("frequency", "") for category in categories}
     figures = {
         figure.name: figure_value(
             figure,
@@ -61,12 +68,14 @@ def metrics_from_arrays(arrays: Arrays, categories: Sequence[Mapping[str, Any]],
             arrays.recall,
             iou_thresholds=settings.iou_thresholds,
             area_names=list(settings.area_ranges),
+            frequencies=[frequencies[category_id] for category_id in arrays.category_ids],
         )
-        for figure in FIGURES[settings.iou_type]
+        for figure in definitions
     }
     return CocoMetrics(
         iou_type=settings.iou_type,
         figures=figures,
+        definitions=definitions,
         precision=arrays.precision,
         recall=arrays.recall,
         scores=arrays.scores,

@@ -1,28 +1,34 @@
 """What is fixed before an evaluation starts."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from detection.coco.figures import FIGURES
 from schemas.errors import ConfigError
 
 AreaRanges = Mapping[str, tuple[float, float]]
 
+IOU_TYPES = ("bbox", "segm", "keypoints")
 IOU_THRESHOLDS: tuple[float, ...] = tuple(np.linspace(0.5, 0.95, 10).tolist())
 MAX_DETS = (1, 10, 100)
 KEYPOINT_MAX_DETS = (20,)
+LVIS_MAX_DETS = (300,)
 RECALLS = 101  # recall thresholds 0, 0.01, ... 1
+# Of COCO's 17 keypoints of a person; divided as COCOeval does, to the same bits.
+OKS_SIGMAS: tuple[float, ...] = tuple(
+    sigma / 10.0 for sigma in (0.26, *[0.25] * 2, *[0.35] * 2, *[0.79] * 2, *[0.72] * 2, *[0.62] * 2)
+) + tuple(sigma / 10.0 for sigma in (*[1.07] * 2, *[0.87] * 2, *[0.89] * 2))
 _HUGE = 1e5**2
 # Square pixels of the object's `area`; both ends belong to the range.
-_AREA_RANGES: AreaRanges = {
+AREA_RANGES: AreaRanges = {
     "all": (0.0, _HUGE),
     "small": (0.0, 32.0**2),
     "medium": (32.0**2, 96.0**2),
     "large": (96.0**2, _HUGE),
 }
-_KEYPOINT_AREA_RANGES: AreaRanges = {name: _AREA_RANGES[name] for name in ("all", "medium", "large")}
+_KEYPOINT_AREA_RANGES: AreaRanges = {name: AREA_RANGES[name] for name in ("all", "medium", "large")}
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,9 @@ class Settings:
     use_cats: False evaluates as if there were one category.
     iou_thresholds: matches count from these IoU values on.
     area_ranges: name -> (least, greatest) area, square pixels.
+    oks_sigmas: spread of each keypoint, as a share of the root of the object's area.
+    lvis: LVIS' federated evaluation (Gupta et al., CVPR 2019): images say which
+        categories were looked for, the best `max_dets` are of the whole image.
     """
 
     iou_type: str
@@ -41,6 +50,8 @@ class Settings:
     use_cats: bool
     iou_thresholds: tuple[float, ...]
     area_ranges: AreaRanges
+    oks_sigmas: tuple[float, ...] = OKS_SIGMAS
+    lvis: bool = False
 
 
 def make_settings(
@@ -50,37 +61,74 @@ def make_settings(
     use_cats: bool = True,
     iou_thresholds: Sequence[float] | None = None,
     area_ranges: AreaRanges | None = None,
+    oks_sigmas: Sequence[float] | None = None,
+    lvis: bool = False,
 ) -> Settings:
     """Checks the parameters and fills COCO's own defaults in.
 
     Args:
         iou_type: `bbox`, `segm` or `keypoints`.
-        max_dets: three ascending numbers; for keypoints one, and the default then
-            means COCO's 20.
+        max_dets: three ascending numbers; for keypoints and LVIS one, and the default
+            then means COCO's 20, LVIS' 300.
         use_cats: False evaluates as if there were one category.
         iou_thresholds: default 0.50, 0.55, ... 0.95.
         area_ranges: name -> (least, greatest) area in square pixels; default `all`,
             `small` (to 32²), `medium` (to 96²), `large`; keypoints have no `small`.
+        oks_sigmas: one for each keypoint; default COCO's 17.
+        lvis: evaluates boxes or masks as LVIS does.
 
     Raises:
         ConfigError: a value that COCOeval has no meaning for.
     """
-    if iou_type not in FIGURES:
-        raise ConfigError(f"iou_type {iou_type!r}: choose one of {', '.join(FIGURES)}.")
-    keypoints = iou_type == "keypoints"
-    if keypoints and tuple(max_dets) == MAX_DETS:
-        max_dets = KEYPOINT_MAX_DETS
-    count = len(KEYPOINT_MAX_DETS if keypoints else MAX_DETS)
-    if len(max_dets) != count or any(number < 1 for number in max_dets) or sorted(set(max_dets)) != list(max_dets):
-        raise ConfigError(
-            f"max_dets {tuple(max_dets)}: {iou_type} takes {count} ascending positive number(s), "
-            f"such as {KEYPOINT_MAX_DETS if keypoints else MAX_DETS}."
-        )
+    if iou_type not in IOU_TYPES:
+        raise ConfigError(f"iou_type {iou_type!r}: choose one of {', '.join(IOU_TYPES)}.")
+    if lvis and (iou_type == "keypoints" or not use_cats):
+        raise ConfigError("lvis: LVIS compares boxes or masks, category by category: iou_type bbox or segm, use_cats.")
     thresholds = tuple(IOU_THRESHOLDS if iou_thresholds is None else iou_thresholds)
     if not thresholds or not all(0.0 < threshold <= 1.0 for threshold in thresholds):
         raise ConfigError(f"iou_thresholds {thresholds}: give at least one number above 0 and up to 1.")
-    default_ranges = _KEYPOINT_AREA_RANGES if keypoints else _AREA_RANGES
-    ranges = dict(default_ranges if area_ranges is None else area_ranges)
-    if "all" not in ranges:
-        raise ConfigError(f"area_ranges {sorted(ranges)}: a range named 'all' is needed, such as (0, 1e10).")
-    return Settings(iou_type, tuple(max_dets), use_cats, thresholds, ranges)
+    return Settings(
+        iou_type=iou_type,
+        max_dets=_max_dets(tuple(max_dets), iou_type, lvis=lvis),
+        use_cats=use_cats,
+        iou_thresholds=thresholds,
+        area_ranges=_area_ranges(area_ranges, iou_type),
+        oks_sigmas=_oks_sigmas(oks_sigmas, iou_type),
+        lvis=lvis,
+    )
+
+
+def _max_dets(max_dets: tuple[int, ...], iou_type: str, *, lvis: bool) -> tuple[int, ...]:
+    default = LVIS_MAX_DETS if lvis else KEYPOINT_MAX_DETS if iou_type == "keypoints" else MAX_DETS
+    if max_dets == MAX_DETS:
+        return default
+    ascending = sorted(set(max_dets)) == list(max_dets)
+    if len(max_dets) != len(default) or any(number < 1 for number in max_dets) or not ascending:
+        raise ConfigError(
+            f"max_dets {max_dets}: {'lvis' if lvis else iou_type} takes {len(default)} ascending positive number(s), "
+            f"such as {default}."
+        )
+    return max_dets
+
+
+def _area_ranges(area_ranges: AreaRanges | None, iou_type: str) -> AreaRanges:
+    if area_ranges is None:
+        return dict(_KEYPOINT_AREA_RANGES if iou_type == "keypoints" else AREA_RANGES)
+    if "all" not in area_ranges:
+        raise ConfigError(f"area_ranges {sorted(area_ranges)}: a range named 'all' is needed, such as (0, 1e10).")
+    for name, (low, high) in area_ranges.items():
+        if not (0 <= low <= high < math.inf):
+            raise ConfigError(
+                f"area_ranges: {name} is from {low} to {high}; give 0 <= least <= greatest, square pixels."
+            )
+    return dict(area_ranges)
+
+
+def _oks_sigmas(oks_sigmas: Sequence[float] | None, iou_type: str) -> tuple[float, ...]:
+    if oks_sigmas is None:
+        return OKS_SIGMAS
+    if iou_type != "keypoints":
+        raise ConfigError(f"oks_sigmas: they are of keypoints, and {iou_type} is compared. Leave them out.")
+    if not oks_sigmas or not all(0 < sigma < math.inf for sigma in oks_sigmas):
+        raise ConfigError(f"oks_sigmas {tuple(oks_sigmas)}: give a positive number for each keypoint.")
+    return tuple(oks_sigmas)

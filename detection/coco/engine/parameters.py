@@ -15,4 +15,5 @@ def engine_parameters(settings: Settings) -> Any:
     parameters.iou_thrs = list(settings.iou_thresholds)
     parameters.area_rng = [list(limits) for limits in settings.area_ranges.values()]
     parameters.area_rng_lbl = list(settings.area_ranges)
+    parameters.kpt_oks_sigmas = list(settings.oks_sigmas)
     return parameters

@@ -1,18 +1,21 @@
 """Matching of images that come in any order and in several places, as one mergeable state."""
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import hotcoco
 import numpy as np
+import numpy.typing as npt
 
 from detection.coco.columns import Entry, Rows
 from detection.coco.engine.parameters import engine_parameters
 from detection.coco.figures import FloatArray
 from detection.coco.settings import Settings
 from schemas.errors import DataError
+
+_AT_ONCE = 5_000  # images; what the engine needs beside its state follows from them
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +45,7 @@ class MatchingEngine:
         if category_id is not None:
             parameters.cat_ids = [category_id]
         names = [{"id": category["id"], "name": str(category.get("name", category["id"]))} for category in categories]
-        self._state = hotcoco.StreamingEval(names, settings.iou_type, False, parameters)
+        self._state = hotcoco.StreamingEval(names, settings.iou_type, settings.lvis, parameters)
 
     def add(
         self,
@@ -64,11 +67,9 @@ class MatchingEngine:
         Raises:
             DataError: the engine refuses a value.
         """
-        found: Any = detections if isinstance(detections, np.ndarray) else list(detections)
-        truth: list[Any] = list(annotations)
-        entries: list[Any] = list(images)
         try:
-            self._state.update(entries, truth, found)
+            for some in _groups(list(images), list(annotations), detections):
+                self._state.update(*some)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{where}: cannot be evaluated: {error}. Correct it in the file.") from error
 
@@ -98,4 +99,34 @@ class MatchingEngine:
             recall=np.asarray(sums["recall"]),
             scores=np.asarray(sums["scores"]),
             category_ids=tuple(evaluated.params.cat_ids),
+        )
+
+
+def _groups(
+    images: list[Any], annotations: list[Any], detections: Sequence[Entry] | Rows
+) -> Iterator[tuple[list[Any], list[Any], Any]]:
+    """Some thousand images at a time, with what belongs to them, in the order given."""
+    if len(images) <= _AT_ONCE:
+        yield images, annotations, detections if isinstance(detections, np.ndarray) else list(detections)
+        return
+    image_ids = np.array([image["id"] for image in images], np.int64)
+    order = np.argsort(image_ids)
+    starts = range(0, len(images), _AT_ONCE)
+
+    def divided(ids: npt.NDArray[Any]) -> list[npt.NDArray[np.int64]]:
+        """Positions of the entries of each group's images."""
+        groups = np.searchsorted(image_ids[order], ids) // _AT_ONCE
+        by_group = np.argsort(groups, kind="stable")
+        return np.split(by_group, np.searchsorted(groups[by_group], range(1, len(starts))))
+
+    rows = detections if isinstance(detections, np.ndarray) else None
+    of_annotations = divided(np.array([annotation["image_id"] for annotation in annotations], np.int64))
+    of_detections = divided(
+        np.array([detection["image_id"] for detection in detections], np.int64) if rows is None else rows[:, 0]
+    )
+    for start, objects, found in zip(starts, of_annotations, of_detections, strict=True):
+        yield (
+            [images[position] for position in order[start : start + _AT_ONCE]],
+            [annotations[position] for position in objects],
+            [detections[position] for position in found] if rows is None else rows[found],
         )

@@ -10,7 +10,9 @@ import pytest
 from pycocotools import mask as masks
 
 from detection.coco import CocoMetrics, evaluate
+from detection.coco.engine import MatchingEngine
 from detection.coco.figures import FIGURES, UNDEFINED
+from detection.coco.settings import make_settings
 from schemas.config import MetricName
 from schemas.errors import ConfigError, DataError
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
@@ -267,10 +269,10 @@ def test_many_faults_are_counted_and_the_first_named() -> None:
     [
         ([[2, 1, 2, 3, 4, 0.5, 3]], "segm", r"shape \[1, 7\] and type float64 for segm"),
         ([[2, 1, 2, 3, 4, 0.5]], "bbox", r"shape \[1, 6\]"),
-        ([[9, 1, 2, 3, 4, 0.5, 3]], "bbox", r"unknown image_id: row 0 \(image 9, category 3\)"),
-        ([[2, 1, 2, 3, 4, 0.5, 8]], "bbox", r"unknown category_id: row 0 \(image 2, category 8\)"),
-        ([[2, 1, 2, 3, 4, np.inf, 3]], "bbox", r"not finite: row 0"),
-        ([[2, 1, 2, 3, -4, 0.5, 3]], "bbox", r"negative width or height: row 0"),
+        ([[9, 1, 2, 3, 4, 0.5, 3]], "bbox", r"unknown image_id: detection 0 \(image 9, category 3\)"),
+        ([[2, 1, 2, 3, 4, 0.5, 8]], "bbox", r"unknown category_id: detection 0 \(image 2, category 8\)"),
+        ([[2, 1, 2, 3, 4, np.inf, 3]], "bbox", r"not finite: detection 0"),
+        ([[2, 1, 2, 3, -4, 0.5, 3]], "bbox", r"negative width or height: detection 0"),
     ],
 )
 def test_faults_of_rows(rows: list[list[float]], iou_type: str, message: str) -> None:
@@ -304,10 +306,9 @@ def test_masks_need_image_sizes() -> None:
 
 
 def test_what_the_engine_refuses_is_told() -> None:
-    truth = _truth()
-    truth["images"][0]["height"] = "tall"
+    engine = MatchingEngine(_truth()["categories"], make_settings())
     with pytest.raises(DataError, match=r"ground truth: cannot be evaluated: .*height"):
-        evaluate(truth, [])
+        engine.add([{"id": 1, "height": "tall"}], [], [], where="ground truth")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ _LISTED = 5  # faults of a kind
 
 def print_findings(found: Examination) -> None:
     """Prints what each split holds, and the first faults of each kind."""
-    console = Console(soft_wrap=True, highlight=False)
+    # Names of files and splits are shown as they are, whatever rich would make of [red] or :dog: in them.
+    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     table = Table("split", "images", "annotations", "crowds", "masks", "keypoints", "categories")
     for column in table.columns[1:]:
         column.justify = "right"
@@ -29,9 +30,10 @@ def print_findings(found: Examination) -> None:
     for kind in sorted(by_kind):
         faults = by_kind[kind]
         described = FaultPolicies.model_fields[kind].description
-        console.print(f"{kind} ({len(faults)}, data.on_fault: {faults[0].policy}): {described}", markup=False)
+        console.print(f"{kind} ({len(faults)}, data.on_fault: {faults[0].policy}): {described}")
         for fault in faults[:_LISTED]:
-            console.print(f"  {fault}", markup=False)
+            console.print(f"  {fault}")
         if len(faults) > _LISTED:
-            console.print(f"  ... and {len(faults) - _LISTED} more", markup=False)
-    console.print(f"{len(found.all_faults)} faults" if found.all_faults else "No faults.")
+            console.print(f"  ... and {len(faults) - _LISTED} more")
+    count = len(found.all_faults)
+    console.print(f"{count} {'fault' if count == 1 else 'faults'}" if count else "No faults.")

@@ -17,6 +17,7 @@ from components.coco_example_gen.workers import MakePipeline, local_options, mak
 from detection.coco.annotations import Entry
 from detection.coco.faults import Fault
 from detection.coco.layouts import SplitFiles
+from detection.data.findings import printable
 from detection.data.records import Rules
 from schemas.faults import FaultPolicies
 
@@ -25,7 +26,7 @@ from schemas.faults import FaultPolicies
 class Examination:
     """What a data set holds.
 
-    dataset: the contents of dataset.json.
+    dataset: the contents of dataset.json but for the counts.
     sources: of each split.
     results: what became of each split; images that are there twice are still in it.
     faults: of the annotation files and of the whole data set; those of images are in
@@ -112,7 +113,8 @@ def _empty_categories(inputs: Inputs, results: Mapping[str, SplitResult], polici
             first.path,
             None,
             None,
-            f"category {category['id']} ({category['name']}) has no annotation. Add some, or remove the category.",
+            f"category {category['id']} ({printable(category['name'])}) has no annotation. "
+            "Add some, or remove the category.",
         )
         for category in inputs.dataset["categories"]
         if not found[category["id"]]

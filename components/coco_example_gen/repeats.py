@@ -8,6 +8,7 @@ import tensorflow as tf
 from components.coco_example_gen.shards import SeenImage
 from detection.coco.faults import Fault
 from detection.coco.packing import unpack_entries
+from detection.data.findings import printable
 from schemas import features
 from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
 from schemas.faults import FaultPolicies
@@ -36,11 +37,11 @@ def find_repeats(seen: Mapping[str, Sequence[SeenImage]], policies: FaultPolicie
                 continue
             kind = "image_duplicate" if other_split == split else "image_leak"
             message = (
-                f"the same pixels as {other_split}: {other.file_name} (image {other.image_id}). "
+                f"the same pixels as {other_split}: {printable(other.file_name)} (image {other.image_id}). "
                 "Remove one of them, or join their annotations."
             )
             faults[split].append(
-                Fault(kind, policies.of(kind), f"{split}: {image.file_name}", image.image_id, None, message)
+                Fault(kind, policies.of(kind), f"{split}: {printable(image.file_name)}", image.image_id, None, message)
             )
     return faults
 

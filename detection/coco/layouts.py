@@ -1,6 +1,7 @@
 """Where the files of a COCO data set lie: the layouts recognised without being told."""
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -216,7 +217,8 @@ def _image_folder(root: Path, annotations: Path, tokens: tuple[str, ...]) -> Pat
     candidates += [root / "images", root, annotations.parent]
     existing = [folder for folder in candidates if folder.is_dir()]
     names = list(islice(scan_file_names(annotations), _LOOKED_AT))
-    return max(existing, key=lambda folder: sum((folder / name).is_file() for name in names))
+    # os.path: pathlib raises an error for a name that is too long.
+    return max(existing, key=lambda folder: sum(os.path.isfile(folder / name) for name in names))
 
 
 def _add(splits: dict[str, SplitFiles], name: str, files: SplitFiles) -> None:

@@ -23,7 +23,7 @@ from detection.data.decode_image import decode_rgb_eagerly
 _FORMATS = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "GIF": "gif", "BMP": "bmp"}
 _ORIENTATION = 0x0112  # EXIF tag
 _ROTATED = (5, 6, 7, 8)  # its values that swap width and height
-_NODE = re.compile(r"\{\{.*?\}\}")  # TensorFlow's name of the op, before its reason
+_NODE = re.compile(r"\{\{.*?\}\}|\[Op:.*")  # TensorFlow's names of the op, before and after its reason
 _MAX_BYTES_PER_PIXEL = 16  # 16-bit RGBA twice over: no sound file is larger
 _HEADROOM = 1 << 20  # bytes a file may have besides its pixels
 # Of the sums in a digest; odd, so that no change of a single word is lost.
@@ -187,9 +187,11 @@ def _header(data: bytes, max_pixels: int) -> tuple[str, str, int, int, int]:
             # A GIF is unpacked with all its frames.
             pixels = width * height * (getattr(image, "n_frames", 1) if image.format == "GIF" else 1)
             found = (str(image.format), image.mode, width, height, _orientation(image))
-    except Image.DecompressionBombError as error:
+    except Image.DecompressionBombError:  # its text tells a limit of Pillow's
         raise ImageFileError(
-            "image_huge", f"{str(error).rstrip('.')}. Raise data.max_pixels, or scale the image down."
+            "image_huge",
+            f"by its header the image has more pixels than data.max_pixels, {max_pixels}. "
+            "Raise it, or scale the image down.",
         ) from None
     except Exception as error:  # Pillow raises whatever its format plugins raise
         reason = "no known format" if isinstance(error, Image.UnidentifiedImageError) else str(error)

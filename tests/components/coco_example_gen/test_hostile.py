@@ -218,8 +218,10 @@ def test_a_file_name_leads_nowhere_else(root: Path) -> None:
     (root / "images/loop.png").symlink_to(root / "images/loop.png")
     os.mkfifo(root / "images/pipe.png")
     tree = _tree()
-    tree["images"] += [{"id": 100 + n, "file_name": file_name} for n, file_name in enumerate(FILE_NAMES)]
+    hostile = [{"id": 100 + n, "file_name": file_name} for n, file_name in enumerate(FILE_NAMES)]
+    tree["images"] = hostile + tree["images"]  # the first ones tell which folder has the images
     _write(root, tree)
+    assert find_splits(root)["train"].images == str(root / "images")
     out = _convert(root)
     assert _faults(out) == sorted(((kind, 100 + n, None) for n, kind in enumerate(FILE_NAMES.values())), key=str)
     assert _ids(out) == ([1, 2, 3, 4], [10, 11, 12, 13, 14])

@@ -1,0 +1,100 @@
+"""An evaluation as TensorBoard shows it: scalars, and pictures of ground truth beside detections.
+
+Scalars and pictures have the names that the TF Object Detection API gave them
+(`metrics/coco_tools.py`, `model_lib_v2.py`), so that old and new runs share a chart.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import tensorflow as tf
+
+from detection.atomic_files import require_writable
+from detection.coco.analysis.findings import ImageFindings
+from detection.coco.figures import FIGURES, UNDEFINED, Figure
+from detection.coco.marks import STATUSES, Mark, detection_marks, object_marks
+from detection.coco.settings import MAX_DETS
+from detection.drawing import Picture, contact_sheet, draw_detections
+from detection.pages.render import shown_name
+
+_PREFIXES = {"bbox": "DetectionBoxes_", "segm": "DetectionMasks_", "keypoints": "Keypoints_"}
+_LONGEST_SIDE = 640  # pixels of a panel
+
+
+def write_scalars_and_images(
+    logdir: str | Path,
+    *,
+    step: int,
+    figures: Mapping[str, float],
+    iou_type: str = "bbox",
+    max_dets: Sequence[int] = MAX_DETS,
+    per_category: Mapping[str, float] | None = None,
+    losses: Mapping[str, float] | None = None,
+    pictures: Sequence[Picture] = (),
+) -> None:
+    """Appends one evaluation to a TensorBoard folder; what is undefined is left out.
+
+    Args:
+        logdir: folder of event files; is made.
+        step: of training that the model had reached.
+        figures: name -> value, such as AP; -1 where undefined.
+        iou_type: of the figures.
+        max_dets: detections counted an image, ascending.
+        per_category: name of the category -> its AP.
+        losses: term -> mean.
+        pictures: as `side_by_side` makes them.
+
+    Raises:
+        DataError: the folder cannot be written.
+    """
+    require_writable(logdir)
+    prefix = _PREFIXES[iou_type]
+    known = {figure.name: figure for figure in FIGURES[iou_type]}
+    tags = {name: _tag(known[name], max_dets) if name in known else f"Precision/{name}" for name in figures}
+    scalars = {prefix + tags[name]: value for name, value in figures.items()}
+    scalars |= {f"{prefix}PerformanceByCategory/mAP/{shown_name(n)}": ap for n, ap in (per_category or {}).items()}
+    with tf.summary.create_file_writer(str(logdir)).as_default(step):
+        for tag, value in scalars.items():
+            if value != UNDEFINED:
+                tf.summary.scalar(tag, value)
+        for name, loss in (losses or {}).items():
+            tf.summary.scalar(f"Loss/{name}", loss)
+        for number, picture in enumerate(pictures):
+            tf.summary.image(f"eval_side_by_side_{number}_0", picture[None])
+
+
+def side_by_side(image: Picture, found: ImageFindings, names: Mapping[int, str]) -> Picture:
+    """Ground truth on the left, detections on the right, boxes drawn by what became of them.
+
+    Args:
+        image: uint8 [H, W, 3], RGB, of any scale.
+        found: on it.
+        names: category id -> name.
+
+    Returns:
+        uint8 [h, w, 3], each panel at most 640 pixels on its longer side.
+    """
+    scale = min(1.0, _LONGEST_SIDE / max(image.shape[:2]))
+    to_image = image.shape[1] / max(1, found.width)
+    panels = [
+        _panel(image, marks, to_image, scale) for marks in (object_marks(found, names), detection_marks(found, names))
+    ]
+    return contact_sheet(panels, columns=2, captions=["ground truth", "detections"])
+
+
+def _panel(image: Picture, marks: Sequence[Mark], to_image: float, scale: float) -> Picture:
+    # Drawn last lies on top and has its tag placed first: what is wrong stands first in `marks`.
+    ordered = list(reversed(marks))
+    return draw_detections(
+        image,
+        [[value * to_image for value in mark.bbox] for mark in ordered],
+        [shown_name(mark.text) for mark in ordered],
+        styles=[STATUSES[mark.status].style for mark in ordered],
+        scale=scale,
+    )
+
+
+def _tag(figure: Figure, max_dets: Sequence[int]) -> str:
+    kind = "Precision/mAP" if figure.array == "precision" else f"Recall/AR@{max_dets[figure.max_dets]}"
+    iou = f"@.{round(100 * figure.iou)}IOU" if figure.iou else ""
+    return f"{kind}{iou}" + ("" if figure.area == "all" else f" ({figure.area})")

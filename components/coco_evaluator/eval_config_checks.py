@@ -5,7 +5,7 @@ from typing import Any
 
 from components.coco_evaluator.metric_options import METRICS_CLASS, METRICS_MODULE, MetricOptions, read_options
 from components.coco_evaluator.slice_figures import CATEGORY_FIGURES
-from detection.coco.figures import FIGURES
+from detection.coco.figures import figures_of
 from schemas.errors import ConfigError
 from schemas.serving import ENCODED_SIGNATURE
 
@@ -105,7 +105,7 @@ def _check_metrics_spec(spec: Any, options: MetricOptions, where: str) -> None:
     _refuse_fields(spec.binarize, ("k_list", "top_k_list"), f"{where}.binarize")
     for number, metric in enumerate(spec.metrics):
         _check_metric(metric, f"{where}.metrics[{number}]")
-    known = [figure.name for figure in FIGURES[options.iou_type]]
+    known = [figure.name for figure in figures_of(options.settings())]
     if spec.HasField("binarize"):
         known = [name for name in known if name in CATEGORY_FIGURES]
     for field in ("thresholds", "per_slice_thresholds"):

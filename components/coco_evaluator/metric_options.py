@@ -16,8 +16,9 @@ METRICS_MODULE = "components.coco_evaluator.tfma_metrics"
 class MetricOptions(Section):
     """Options of `CocoMetrics`.
 
-    categories: ids of the data set's categories, or COCO's `categories` entries.  The
-        stock Evaluator needs them; the `CocoEvaluator` has them from the data set.
+    categories: ids of the data set's categories, or COCO's `categories` entries, as
+        LVIS needs them.  The stock Evaluator needs them; the `CocoEvaluator` has them
+        from the data set.
 
     The others are those of `detection.coco.settings.make_settings`.
     """
@@ -27,6 +28,8 @@ class MetricOptions(Section):
     use_cats: bool = True
     iou_thresholds: tuple[float, ...] | None = None
     area_ranges: dict[str, tuple[float, float]] | None = None
+    oks_sigmas: tuple[float, ...] | None = None
+    lvis: bool = False
     categories: tuple[int | dict[str, Any], ...] = ()
 
     def settings(self) -> Settings:
@@ -41,6 +44,8 @@ class MetricOptions(Section):
             use_cats=self.use_cats,
             iou_thresholds=self.iou_thresholds,
             area_ranges=self.area_ranges,
+            oks_sigmas=self.oks_sigmas,
+            lvis=self.lvis,
         )
 
     def category_entries(self) -> list[dict[str, Any]]:

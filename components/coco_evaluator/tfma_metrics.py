@@ -4,7 +4,7 @@ metrics { class_name: "CocoMetrics" module: "components.coco_evaluator.tfma_metr
           config: '{"categories": [1, 2, 3]}' }
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -17,7 +17,7 @@ from components.coco_evaluator.eval_config_checks import check_our_metrics
 from components.coco_evaluator.metric_options import METRICS_CLASS, MetricOptions, check_options
 from components.coco_evaluator.tfma_keys import figure_keys
 from detection.coco import MetricsAccumulator
-from detection.coco.figures import FIGURES
+from detection.coco.figures import figures_of
 from detection.coco.packing import unpack_entries
 from detection.inference import EncodedImage, rows_from_outputs
 from schemas import features, serving
@@ -48,7 +48,7 @@ class CocoMetrics(metric_types.Metric):
 
 
 def _computations(
-    name: str, eval_config: Any = None, model_names: Iterable[str] = ("",), **options: Any
+    name: str, eval_config: Any = None, model_names: Sequence[str] | None = None, **options: Any
 ) -> list[metric_types.MetricComputation]:
     """One for each model; each gives all figures, so that an entry with `binarize` adds nothing."""
     parsed = check_options(options, where=METRICS_CLASS)
@@ -62,12 +62,12 @@ def _computations(
             "config: '{\"categories\": [1, 2, 3]}'."
         )
     baselines = {spec.name for spec in eval_config.model_specs if spec.is_baseline} if eval_config else set()
-    return [_computation(parsed, model, known_only=model in baselines) for model in model_names]
+    return [_computation(parsed, model, known_only=model in baselines) for model in model_names or [""]]
 
 
 def _computation(options: MetricOptions, model: str, *, known_only: bool) -> metric_types.MetricComputation:
     per_category = [{"id": entry["id"], "AP": 0.0, "AP50": 0.0} for entry in options.category_entries()]
-    figures = {figure.name: 0.0 for figure in FIGURES[options.iou_type]}
+    figures = {figure.name: 0.0 for figure in figures_of(options.settings())}
     wanted = (features.COCO, features.HEIGHT, features.WIDTH)
     return metric_types.MetricComputation(
         keys=list(figure_keys(figures, per_category if options.use_cats else [], model)),

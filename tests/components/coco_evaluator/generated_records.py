@@ -1,0 +1,79 @@
+"""Records of generated images whose objects lie near what the stub model finds: crowds, ties, empty images."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from detection.coco.packing import pack_entries
+from detection.inference import EncodedImage, Rows, SavedModelDetector
+from tests.detection.fake_detector import CATEGORY_IDS, write_images
+
+CATEGORIES = [{"id": id_, "name": f"category {id_}"} for id_ in (*CATEGORY_IDS, 31)]  # 31 is never used
+FEATURES = {
+    "image/encoded": "bytes_list",
+    "image/filename": "bytes_list",
+    "image/height": "int64_list",
+    "image/width": "int64_list",
+    "image/object/class/label": "int64_list",
+    "coco/annotations": "bytes_list",
+}
+
+
+def generate_truth(folder: Path, models: Sequence[Path], *, seed: int, count: int = 13) -> dict[str, Any]:
+    """A COCO data set of `count` images below `folder`; `models` are stubs' SavedModels, the first one is the best."""
+    entries = write_images(folder, count)
+    rng = np.random.default_rng(seed)
+    annotations: list[dict[str, Any]] = []
+    for model, share in zip(models, (0.7, 0.3), strict=False):
+        for rows in detect(model, entries, folder)[1:]:
+            for image_id, *box, _, category in rows[rng.random(len(rows)) < share].tolist():
+                bbox = [max(0.01, value + float(rng.normal(0, 0.5))) for value in box]
+                annotation = {"image_id": int(image_id), "category_id": int(category), "bbox": bbox}
+                said = {"area": bbox[2] * bbox[3], "iscrowd": int(rng.random() < 0.2)}
+                annotations.append({"id": len(annotations) + 1, **annotation, **said})
+    licensed = [{**entry, "license": int(rng.integers(1, 4))} for entry in entries]
+    return {"images": licensed, "annotations": annotations, "categories": CATEGORIES}
+
+
+def detect(model: Path, entries: Sequence[dict[str, Any]], folder: Path) -> list[Rows]:
+    """What a stub finds on each image."""
+    images = [
+        EncodedImage(entry["id"], "", (folder / entry["file_name"]).read_bytes(), entry["height"], entry["width"])
+        for entry in entries
+    ]
+    return SavedModelDetector(folder=model, batch_size=len(images)).detect(images)
+
+
+def annotations_of(truth: dict[str, Any], image_id: int) -> list[dict[str, Any]]:
+    return [annotation for annotation in truth["annotations"] if annotation["image_id"] == image_id]
+
+
+def write_records(root: Path, truth: dict[str, Any], images: Path, *, shards: int = 2) -> Path:
+    """An `Examples` artifact with the split `eval`; the images lie over the shards."""
+    (root / "Split-eval").mkdir(parents=True)
+    records = [_record(entry, annotations_of(truth, entry["id"]), images) for entry in truth["images"]]
+    for shard in range(shards):
+        with tf.io.TFRecordWriter(str(root / "Split-eval" / f"{shard}.gz"), "GZIP") as writer:
+            for record in records[shard::shards]:
+                writer.write(record.SerializeToString())
+    (root / "dataset.json").write_text(json.dumps({"info": {}, "licenses": [], "categories": truth["categories"]}))
+    return root
+
+
+def _record(entry: dict[str, Any], annotations: list[dict[str, Any]], images: Path) -> tf.train.Example:
+    values = {
+        "image/encoded": [(images / entry["file_name"]).read_bytes()],
+        "image/filename": [entry["file_name"].encode()],
+        "image/height": [entry["height"]],
+        "image/width": [entry["width"]],
+        "image/object/class/label": [annotation["category_id"] for annotation in annotations],
+        "coco/annotations": [pack_entries(entry, annotations)],
+    }
+    example = tf.train.Example()
+    for key, value in values.items():
+        getattr(example.features.feature[key], FEATURES[key]).value.extend(value)
+    return example

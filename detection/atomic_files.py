@@ -15,7 +15,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from schemas.errors import DataError
 
@@ -28,12 +28,26 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     Raises:
         DataError: the folder cannot be made or written, or `path` is a folder.
     """
+    with new_file(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def new_file(path: str | Path) -> Iterator[BinaryIO]:
+    """Yields a file, for content of any size, that takes its place at `path` when the block ends.
+
+    Where the block raises, the file is removed and `path` stays as it was.
+
+    Raises:
+        DataError: see `write_bytes`; also where the block itself raises an `OSError`.
+    """
     goal = Path(path)
     beside = _sibling(goal)
     try:
         with _explained(goal):
             goal.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_bytes(content)
+            with beside.open("wb") as file:
+                yield file
             fsync_path(beside)
             beside.replace(goal)
             fsync_path(goal.parent)

@@ -10,9 +10,12 @@ from tfx.orchestration.pipeline import Pipeline
 
 import schemas
 from components.coco_evaluator.component import CocoEvaluator
+from components.coco_evaluator.eval_config import read_eval_config
+from components.coco_evaluator.verdict import Thresholds
 from components.coco_example_gen.component import CocoExampleGen
 from components.detection_trainer.component import DetectionTrainer
 from components.saved_model_pusher.component import SavedModelPusher
+from detection.coco.analysis.options import AnalysisOptions
 from pipelines.baseline import previous_blessed_model
 from pipelines.data_files import division_of
 from pipelines.layout import RunLayout
@@ -78,8 +81,10 @@ def _nodes(config: Config, layout: RunLayout) -> list[BaseNode]:
         baseline_model=baseline.outputs["model"],
         split=evaluation.split,
         batch_size=evaluation.batch_size,
-        thresholds_absolute={str(k): v for k, v in evaluation.thresholds.absolute.items()},
-        thresholds_improvement={str(k): v for k, v in evaluation.thresholds.improvement.items()},
+        images_per_state=evaluation.images_per_state,
+        eval_config=None if evaluation.eval_config is None else read_eval_config(evaluation.eval_config),
+        thresholds=Thresholds(**evaluation.thresholds.model_dump()),
+        analysis=AnalysisOptions(**evaluation.analysis.model_dump()),
     )
     pusher = SavedModelPusher(
         model=model, model_blessing=evaluator.outputs["blessing"], push_directory=str(layout.push_directory)

@@ -4,7 +4,7 @@ TRAIN_SPLIT = "train"
 EVAL_SPLIT = "eval"
 
 # Examples artifact, at its root (Split-<name>/ holds TFRecords and nothing else).
-DATASET_JSON = "dataset.json"  # {"info", "licenses", "categories"}
+DATASET_JSON = "dataset.json"  # {"info", "licenses", "categories", "splits": {name: {"images", "annotations"}}}
 QUARANTINE_JSONL = "quarantine.jsonl"  # one JSON object per dropped image or annotation
 DATA_REPORT_HTML = "data_report.html"  # what the data set holds and what is wrong with it
 
@@ -19,8 +19,10 @@ EXTRA_FILES = "assets.extra"  # inside a SavedModel: files of ours that travel w
 
 # Evaluation.
 METRICS_JSON = "metrics.json"
-DETECTIONS_JSON = "detections.json"
-BLESSING_JSON = "blessing.json"  # {"blessed", "reasons"}
+DETECTIONS_JSON = "detections.json"  # COCO results, by ascending image id
+ANALYSIS_JSON = "analysis.json"  # `detection.coco.analysis.findings.Analysis`
+REPORT_HTML = "report.html"  # the evaluation for people
+BLESSING_JSON = "blessing.json"  # {"blessed", "reasons", "baseline"}
 
 # PushedModel artifact.
 POINTER_JSON = "pushed.json"  # {"destination", "version", "model"} in the PushedModel artifact

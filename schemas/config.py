@@ -226,6 +226,19 @@ class ThresholdsConfig(Section):
     improvement: dict[MetricName, float] = Field(
         {}, description="metric: at least this much above the last blessed model (negative: may fall)"
     )
+    significant: tuple[MetricName, ...] = Field(
+        (), description="metrics above the last blessed model's by more than chance: by the whole bootstrap interval"
+    )
+
+
+class AnalysisConfig(Section):
+    """What an evaluation tells beyond the figures: errors, confusion, calibration, intervals, pictures."""
+
+    images: PositiveInt = Field(5000, description="most images analysed; of more a sample, by hash of the id")
+    replicates: NonNegativeInt = Field(200, description="of the bootstrap; 0: no intervals")
+    confidence: float = Field(0.95, gt=0.0, lt=1.0, description="of the intervals")
+    score: float = Field(0.3, ge=0.0, le=1.0, description="weaker detections are left out of confusion and pictures")
+    seed: NonNegativeInt = Field(0, description="of the sample and of the bootstrap")
 
 
 class EvaluateConfig(Section):
@@ -233,7 +246,20 @@ class EvaluateConfig(Section):
 
     split: str = "eval"
     batch_size: PositiveInt = 8
+    images_per_state: PositiveInt = Field(
+        200_000, description="of more images, each category and area range is summed up by a worker of its own"
+    )
+    eval_config: str | None = Field(
+        None, description="file of a tfma.EvalConfig, JSON or text format: slices, and more thresholds"
+    )
     thresholds: ThresholdsConfig = ThresholdsConfig()
+    analysis: AnalysisConfig = AnalysisConfig()
+
+    @model_validator(mode="after")
+    def _significance_needs_intervals(self) -> Self:
+        if self.thresholds.significant and not self.analysis.replicates:
+            raise ValueError("thresholds.significant needs intervals; set analysis.replicates to 200, for example")
+        return self
 
 
 class PushConfig(Section):

@@ -1,7 +1,8 @@
 """The evaluator's contract: what goes in and what comes out."""
 
 import json
-from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
 from tfx import types
 from tfx.dsl.components.base import base_beam_component, executor_spec
@@ -10,13 +11,16 @@ from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
 from components.coco_evaluator.executor import (
+    ANALYSIS_KEY,
     BATCH_SIZE_KEY,
+    EVAL_CONFIG_KEY,
+    IMAGES_PER_STATE_KEY,
     SPLIT_KEY,
-    THRESHOLDS_ABSOLUTE_KEY,
-    THRESHOLDS_IMPROVEMENT_KEY,
+    THRESHOLDS_KEY,
     Executor,
 )
-from components.coco_evaluator.verdict import check_thresholds
+from components.coco_evaluator.verdict import Thresholds
+from detection.coco.analysis.options import AnalysisOptions
 from schemas.artifacts import EVAL_SPLIT
 from schemas.errors import ConfigError
 
@@ -27,8 +31,10 @@ class CocoEvaluatorSpec(ComponentSpec):
     PARAMETERS = {  # noqa: RUF012 (TFX's form)
         SPLIT_KEY: ExecutionParameter(type=str),
         BATCH_SIZE_KEY: ExecutionParameter(type=int),
-        THRESHOLDS_ABSOLUTE_KEY: ExecutionParameter(type=str),
-        THRESHOLDS_IMPROVEMENT_KEY: ExecutionParameter(type=str),
+        IMAGES_PER_STATE_KEY: ExecutionParameter(type=int),
+        THRESHOLDS_KEY: ExecutionParameter(type=str),
+        ANALYSIS_KEY: ExecutionParameter(type=str),
+        EVAL_CONFIG_KEY: ExecutionParameter(type=str, optional=True),
     }
     INPUTS = {  # noqa: RUF012
         keys.EXAMPLES_KEY: ChannelParameter(type=standard_artifacts.Examples),
@@ -42,11 +48,12 @@ class CocoEvaluatorSpec(ComponentSpec):
 
 
 class CocoEvaluator(base_beam_component.BaseBeamComponent):
-    """Exact COCO box metrics of a model on one split, and whether the model is blessed.
+    """Exact COCO box metrics of a model on one split, what explains them, and whether the model is blessed.
 
     `evaluation` holds the figures (a metrics file of ours and files for
-    `tfma.load_eval_result`), the detections as COCO results and the reasons of the
-    verdict; `blessing` is one that TFX's own resolver and Pusher understand.
+    `tfma.load_eval_result` and `tfma.load_validation_result`), the detections as COCO
+    results, the analysis, a report for people and the reasons of the verdict;
+    `blessing` is one that TFX's own resolver and Pusher understand.
     """
 
     SPEC_CLASS = CocoEvaluatorSpec
@@ -60,8 +67,10 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
         baseline_model: types.BaseChannel | None = None,
         split: str = EVAL_SPLIT,
         batch_size: int = 8,
-        thresholds_absolute: Mapping[str, float] | None = None,
-        thresholds_improvement: Mapping[str, float] | None = None,
+        images_per_state: int = 200_000,
+        eval_config: Any | None = None,
+        thresholds: Thresholds | None = None,
+        analysis: AnalysisOptions | None = None,
     ) -> None:
         """Wires the component.
 
@@ -72,16 +81,24 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
                 evaluated on the same images.  The candidate itself is ignored here.
             split: that is evaluated.
             batch_size: images a call of the model.
-            thresholds_absolute: figure -> least value; none: every model is blessed.
-            thresholds_improvement: figure -> least difference to the baseline.
+            images_per_state: where the split has more, each category and area range is
+                summed up by a worker of its own; the figures are the same.
+            eval_config: `tfma.EvalConfig`: slices, and thresholds on them.  None: all
+                images, no such thresholds.
+            thresholds: asked of the model; a model is blessed where these and those of
+                `eval_config` are met.  None: nothing is asked.
+            analysis: of what is told beyond the figures; default `AnalysisOptions()`.
 
         Raises:
-            ConfigError: an unknown figure, or a batch size below 1.
+            ConfigError: numbers below 1; significance without a bootstrap; an
+                `EvalConfig` that is not honoured.
         """
-        for thresholds in (thresholds_absolute, thresholds_improvement):
-            check_thresholds(thresholds or {})
-        if batch_size < 1:
-            raise ConfigError(f"batch_size {batch_size}: give a number of images from 1 on.")
+        for name, number in (("batch_size", batch_size), ("images_per_state", images_per_state)):
+            if number < 1:
+                raise ConfigError(f"{name} {number}: give a number of images from 1 on.")
+        thresholds, analysis = thresholds or Thresholds(), analysis or AnalysisOptions()
+        if thresholds.significant and not analysis.replicates:
+            raise ConfigError("thresholds.significant needs intervals: give analysis some replicates, such as 200.")
         super().__init__(
             CocoEvaluatorSpec(
                 examples=examples,
@@ -89,9 +106,21 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
                 baseline_model=baseline_model,
                 split=split,
                 batch_size=batch_size,
-                thresholds_absolute=json.dumps(dict(thresholds_absolute or {}), sort_keys=True),
-                thresholds_improvement=json.dumps(dict(thresholds_improvement or {}), sort_keys=True),
+                images_per_state=images_per_state,
+                eval_config=None if eval_config is None else _checked(eval_config),
+                thresholds=json.dumps(asdict(thresholds), sort_keys=True),
+                analysis=json.dumps(asdict(analysis), sort_keys=True),
                 evaluation=types.Channel(type=standard_artifacts.ModelEvaluation),
                 blessing=types.Channel(type=standard_artifacts.ModelBlessing),
             )
         )
+
+
+def _checked(config: Any) -> str:
+    from components.coco_evaluator.eval_config import eval_config_to_json, parse_eval_config, settings_of
+
+    text = eval_config_to_json(config)
+    iou_type = settings_of(parse_eval_config(text)).iou_type
+    if iou_type != "bbox":
+        raise ConfigError(f"EvalConfig: iou_type {iou_type!r}: a model finds boxes; take it away, or give 'bbox'.")
+    return text

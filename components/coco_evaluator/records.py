@@ -16,11 +16,13 @@ class EvaluationRecord(NamedTuple):
     image: for the model.
     entry: its entry of the COCO file's `images`.
     annotations: its entries of the COCO file's `annotations`.
+    example: the record itself.
     """
 
     image: EncodedImage
     entry: dict[str, Any]
     annotations: list[dict[str, Any]]
+    example: tf.train.Example
 
 
 def parse_record(serialized: bytes) -> EvaluationRecord:
@@ -29,7 +31,8 @@ def parse_record(serialized: bytes) -> EvaluationRecord:
     Raises:
         DataError: a key that evaluation needs is missing.
     """
-    values = tf.train.Example.FromString(serialized).features.feature
+    example = tf.train.Example.FromString(serialized)
+    values = example.features.feature
     name = _text(values, features.FILENAME) or _text(values, features.SOURCE_ID) or "record without a name"
     needed = {
         features.ENCODED: values[features.ENCODED].bytes_list.value,
@@ -48,7 +51,7 @@ def parse_record(serialized: bytes) -> EvaluationRecord:
         height=needed[features.HEIGHT][0],
         width=needed[features.WIDTH][0],
     )
-    return EvaluationRecord(image, entry, annotations)
+    return EvaluationRecord(image, entry, annotations, example)
 
 
 def _text(values: Any, key: str) -> str:

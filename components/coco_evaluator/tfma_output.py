@@ -7,12 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from components.coco_evaluator.eval_config import complete
-from components.coco_evaluator.slice_figures import CANDIDATE, SliceFigures
-from components.coco_evaluator.slicing import OVERALL, SliceKey
+from components.coco_evaluator.slice_figures import SliceFigures
+from components.coco_evaluator.slicing import SliceKey
 from components.coco_evaluator.tfma_keys import model_names, slice_metrics
 from detection.atomic_files import write_bytes, write_text
-from detection.coco.metrics import CocoMetrics
 
 
 def write_slices(
@@ -70,9 +68,3 @@ def _tfrecord(messages: Iterable[Any]) -> bytes:
             for message in messages:
                 writer.write(message.SerializeToString())
         return path.read_bytes()
-
-
-def write_tfma(folder: str | Path, metrics: CocoMetrics, *, model: str, data: str) -> None:
-    """`write_slices` of one model on all images."""
-    slices = {OVERALL: {CANDIDATE: SliceFigures.of(metrics, images=0)}}
-    write_slices(folder, slices, config=complete(None), validation=None, models={CANDIDATE: model}, data=data)

@@ -101,7 +101,10 @@ def _write_side_files(found: Examination, splits: Mapping[str, SplitFiles], root
     dropped = [fault for fault in found.all_faults if fault.policy == "drop"]
     write_text(root / QUARANTINE_JSONL, "".join(f"{json.dumps(fault.as_dict())}\n" for fault in dropped))
     report(found, splits, root / DATA_REPORT_HTML, max_pixels=max_pixels)
-    write_json(root / DATASET_JSON, found.dataset)
+    counts = {
+        name: {"images": result.images, "annotations": result.annotations} for name, result in found.results.items()
+    }
+    write_json(root / DATASET_JSON, {**found.dataset, "splits": counts})
 
 
 def _drop_repeats(results: Mapping[str, SplitResult], root: Path) -> None:

@@ -5,6 +5,7 @@ parsed by Python's own JSON scanner as soon as it is read, and can be read again
 by its place in the file.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -60,14 +61,18 @@ def stream_members(path: str | Path) -> Iterator[Member]:
         DataError: the file cannot be read, is no JSON object, or an entry is larger
             than `MAX_ENTRY` or nested deeper than `MAX_DEPTH`.
     """
-    try:
-        # Places in it are read again, and opening a pipe would wait for its writer for ever.
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise DataError(f"{path}: this is a folder, pipe or device. Name a file.")
-        with open(path, "rb") as file:
-            yield from _Reader(file, str(path)).members()
-    except OSError as error:
-        raise cannot_read(path, error) from None
+    with _opened(path) as reader:
+        yield from reader.members()
+
+
+def stream_list(path: str | Path) -> Iterator[Member]:
+    """Yields the entries of the list in a JSON file; their key is "".
+
+    Raises:
+        DataError: see `stream_members`.
+    """
+    with _opened(path) as reader:
+        yield from reader.entries()
 
 
 def read_entry(file: BinaryIO, place: Place) -> Any:
@@ -86,6 +91,18 @@ def read_entry(file: BinaryIO, place: Place) -> Any:
         ) from None
 
 
+@contextlib.contextmanager
+def _opened(path: str | Path) -> Iterator["_Reader"]:
+    try:
+        # Places in it are read again, and opening a pipe would wait for its writer for ever.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise DataError(f"{path}: this is a folder, pipe or device. Name a file.")
+        with open(path, "rb") as file:
+            yield _Reader(file, str(path))
+    except OSError as error:
+        raise cannot_read(path, error) from None
+
+
 class _Reader:
     """A window of the file as text.
 
@@ -102,12 +119,17 @@ class _Reader:
         self._at = 0  # position in the text
         self._where = "the file"
 
+    def entries(self) -> Iterator[Member]:
+        self._begin()
+        if self._peek() != "[":
+            raise DataError(f"{self._path}: not COCO results: expected a list of detections. Check the file.")
+        for entry in self._list(""):
+            if entry.position is not None:
+                yield entry
+        self._end("list")
+
     def members(self) -> Iterator[Member]:
-        self._more()
-        if self._text.startswith("\xef\xbb\xbf"):
-            self._at = 3
-        if self._text.startswith(("\xff\xfe", "\xfe\xff")) or "\0" in self._text[:4]:
-            raise DataError(f"{self._path}: not a JSON text file: it is not UTF-8. Convert it to UTF-8.")
+        self._begin()
         if self._peek() != "{":
             raise DataError(f"{self._path}: not a COCO file: expected an object with `images`. Check the file.")
         self._at += 1
@@ -123,8 +145,19 @@ class _Reader:
             yield from self._list(key) if self._peek() == "[" else [Member(key, None, *self._value())]
             self._where = "the file"
             separator = self._expect(",", "}")
+        self._end("object")
+
+    def _begin(self) -> None:
+        self._more()
+        if self._text.startswith("\xef\xbb\xbf"):
+            self._at = 3
+        if self._text.startswith(("\xff\xfe", "\xfe\xff")) or "\0" in self._text[:4]:
+            raise DataError(f"{self._path}: not a JSON text file: it is not UTF-8. Convert it to UTF-8.")
+
+    def _end(self, what: str) -> None:
+        self._where = "the file"
         if self._peek():
-            self._refuse("there is more after the end of the object")
+            self._refuse(f"there is more after the end of the {what}")
 
     def _list(self, key: str) -> Iterator[Member]:
         offset = self._start + self._at

@@ -1,11 +1,16 @@
 """COCO results files: a list of detections."""
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from detection.atomic_files import write_text
-from detection.coco.columns import Rows
+import numpy as np
+
+from detection.atomic_files import new_file
+from detection.coco.columns import Entry, Rows
+
+BETWEEN = b",\n"  # of two lines
 
 
 def results_from_rows(rows: Rows) -> list[dict[str, Any]]:
@@ -27,5 +32,25 @@ def write_results(path: str | Path, rows: Rows) -> None:
         DataError: the file cannot be written.
         ValueError: NaN or infinity, which JSON does not have.
     """
-    lines = [json.dumps(result, allow_nan=False) for result in results_from_rows(rows)]
-    write_text(path, "[" + ",".join(f"\n{line}" for line in lines) + "\n]\n")
+    with new_file(path) as file:
+        write_list(file, result_lines(rows))
+
+
+def result_lines(detections: Rows | Sequence[Entry]) -> list[bytes]:
+    """Detections, rows or COCO results, as the lines of a results file, without what stands between them.
+
+    Raises:
+        ValueError: NaN or infinity, which JSON does not have.
+    """
+    results = results_from_rows(detections) if isinstance(detections, np.ndarray) else detections
+    encode = json.JSONEncoder(allow_nan=False).encode
+    return [encode(result).encode() for result in results]
+
+
+def write_list(file: BinaryIO, texts: Iterable[bytes]) -> None:
+    """Writes a results file of `result_lines`, or of several of them joined by `BETWEEN`."""
+    separator = b"[\n"
+    for text in texts:
+        file.write(separator + text)
+        separator = BETWEEN
+    file.write(b"[\n]\n" if separator == b"[\n" else b"\n]\n")

@@ -11,11 +11,21 @@ import pytest
 import tensorflow as tf
 from rich.console import Console
 
+from components.coco_evaluator import matching
+from components.coco_evaluator.verdict import Thresholds
+from detection.coco.analysis.options import AnalysisOptions
 from detection.coco.packing import pack_entries
 from detection.inference import EncodedImage, SavedModelDetector
 from pipelines.prediction import predict
 from schemas import features
-from schemas.artifacts import BLESSING_JSON, DATASET_JSON, DETECTIONS_JSON, METRICS_JSON
+from schemas.artifacts import (
+    ANALYSIS_JSON,
+    BLESSING_JSON,
+    DATASET_JSON,
+    DETECTIONS_JSON,
+    METRICS_JSON,
+    REPORT_HTML,
+)
 from schemas.errors import CocoflowError, ConfigError, find_user_error
 from tests.detection.coco.generated_cases import pycocotools_eval
 from tests.detection.fake_detector import CATEGORY_IDS, save_fake_detector, write_images
@@ -123,7 +133,13 @@ def evaluate(
     if baseline:
         inputs["baseline_model"] = [baseline]
     outputs = {"evaluation": [artifact("ModelEvaluation", out / "evaluation", 7)], "blessing": [blessing]}
-    defaults = {"split": "eval", "batch_size": 4, "thresholds_absolute": "{}", "thresholds_improvement": "{}"}
+    defaults = {
+        "split": "eval",
+        "batch_size": 4,
+        "images_per_state": 200_000,
+        "thresholds": "{}",
+        "analysis": json.dumps({"replicates": 20}),
+    }
     Executor().Do(inputs, outputs, defaults | properties)
     return out / "evaluation", blessing
 
@@ -154,11 +170,13 @@ def test_equals_pycocotools_and_can_be_read(
     _check_tfma(folder, content)
     _check_blessing(blessing, models[0])
     assert sorted(path.name for path in folder.iterdir()) == [
+        ANALYSIS_JSON,
         BLESSING_JSON,
         DETECTIONS_JSON,
         "eval_config.json",
         "metrics-00000-of-00001.tfrecord",
         METRICS_JSON,
+        REPORT_HTML,
     ]
 
 
@@ -210,7 +228,7 @@ def test_compared_with_the_last_blessed_model(tmp_path: Path, examples: Path, mo
     """The first model is the better one: objects lie where it finds them."""
     from tfx.dsl.input_resolution.strategies import latest_blessed_model_strategy
 
-    thresholds: dict[str, Any] = {"thresholds_improvement": json.dumps({"AP": 0.01})}
+    thresholds: dict[str, Any] = {"thresholds": json.dumps({"improvement": {"AP": 0.01}})}
     baseline = artifact("Model", models[1], 2)
     better, blessed = evaluate(tmp_path / "better", examples, models[0], baseline, model_id=3, **thresholds)
     assert read(better, BLESSING_JSON)["blessed"] is True
@@ -244,7 +262,7 @@ def test_a_baseline_may_know_categories_that_are_gone(tmp_path: Path, examples: 
 @pytest.mark.parametrize("by", ["uri", "id"])
 def test_never_compared_with_itself(tmp_path: Path, examples: Path, models: list[Path], by: str) -> None:
     itself = artifact("Model", models[0], 9) if by == "uri" else artifact("Model", models[1], 1)
-    thresholds: dict[str, Any] = {"thresholds_improvement": json.dumps({"AP": 0.5})}
+    thresholds: dict[str, Any] = {"thresholds": json.dumps({"improvement": {"AP": 0.5}})}
     folder, blessing = evaluate(tmp_path, examples, models[0], itself, **thresholds)
     assert read(folder, BLESSING_JSON) == {
         "blessed": True,
@@ -255,12 +273,14 @@ def test_never_compared_with_itself(tmp_path: Path, examples: Path, models: list
 
 
 def test_an_absolute_threshold_refuses(tmp_path: Path, examples: Path, models: list[Path]) -> None:
-    folder, blessing = evaluate(tmp_path, examples, models[1], thresholds_absolute='{"AP": 0.9}')
+    folder, blessing = evaluate(tmp_path, examples, models[1], thresholds='{"absolute": {"AP": 0.9}}')
     assert read(folder, BLESSING_JSON)["blessed"] is False
     assert blessing.get_int_custom_property("blessed") == 0
 
 
-def test_faults(tmp_path: Path, examples: Path, models: list[Path], truth: dict[str, Any]) -> None:
+def test_faults(
+    tmp_path: Path, examples: Path, models: list[Path], truth: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fault(name: str, examples: Path, model: Path = models[0], **properties: Any) -> str:
         with pytest.raises((CocoflowError, RuntimeError)) as caught:
             evaluate(tmp_path / "out" / name, examples, model, **properties)
@@ -275,10 +295,11 @@ def test_faults(tmp_path: Path, examples: Path, models: list[Path], truth: dict[
     assert "picture_00.png: the model cannot read the image (id 500)" in fault("broken", broken)
     twice = write_examples(tmp_path / "twice", {**truth, "images": truth["images"][:1] * 2}, shards=1)
     assert "ground truth of the examples: an id is there more than once: image 500" in fault("twice", twice)
-    apart = write_examples(tmp_path / "apart", {**truth, "images": truth["images"][:1] * 2})
-    assert "image 500 comes more than once" in fault("apart", apart, batch_size=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(matching, "_CHUNK", 1)
+        assert "image 500 comes more than once" in fault("apart", twice, batch_size=1)
     none = write_examples(tmp_path / "none", {**truth, "images": []})
-    assert "the split eval has no image" in fault("none", none)
+    assert "no record. Evaluate on a split that has images." in fault("none", none)
     assert "no SavedModel here" in fault("model", examples, tmp_path / "no model")
     foreign = write_examples(tmp_path / "foreign", {**truth, "images": []}, shards=1)
     for path in (foreign / "Split-eval").iterdir():
@@ -296,14 +317,15 @@ def test_the_component_checks_its_parameters() -> None:
 
     from components.coco_evaluator.component import CocoEvaluator
 
-    channels = {
+    channels: dict[str, Any] = {
         "examples": types.Channel(type=standard_artifacts.Examples),
         "model": types.Channel(type=standard_artifacts.Model),
     }
-    with pytest.raises(ConfigError, match="unknown metric mAP"):
-        CocoEvaluator(**channels, thresholds_improvement={"mAP": 0.1})
-    with pytest.raises(ConfigError, match="batch_size 0: give a number"):
-        CocoEvaluator(**channels, batch_size=0)
-    made = CocoEvaluator(**channels, thresholds_absolute={"AP": 0.5})
-    assert json.loads(made.exec_properties["thresholds_absolute"]) == {"AP": 0.5}
+    for name in ("batch_size", "images_per_state"):
+        with pytest.raises(ConfigError, match=f"{name} 0: give a number"):
+            CocoEvaluator(**channels | {name: 0})
+    with pytest.raises(ConfigError, match="significant needs intervals"):
+        CocoEvaluator(**channels, thresholds=Thresholds(significant=["AP"]), analysis=AnalysisOptions(replicates=0))
+    made = CocoEvaluator(**channels, thresholds=Thresholds(absolute={"AP": 0.5}))
+    assert Thresholds(**json.loads(made.exec_properties["thresholds"])).absolute == {"AP": 0.5}
     assert set(made.outputs) == {"evaluation", "blessing"}

@@ -72,6 +72,7 @@ def test_the_data_set_is_described_by_all_its_files(tmp_path: Path) -> None:
         "info": {},
         "licenses": [{"id": 1}],
         "categories": [*CATEGORIES, more],
+        "splits": {"train": {"images": 1, "annotations": 1}, "eval": {"images": 1, "annotations": 1}},
     }
 
 
@@ -83,6 +84,8 @@ def test_images_that_are_there_twice_are_told_or_dropped(tmp_path: Path, caplog:
     assert _quarantine(tmp_path / "a") == []
     assert _convert(root, tmp_path / "b", image_duplicate="drop") == {"train": [1, 2, 4], "eval": [5, 6], "test": [7]}
     assert _quarantine(tmp_path / "b") == [("image_duplicate", 3)]
+    counts = json.loads((tmp_path / "b/dataset.json").read_text())["splits"]
+    assert {name: count["images"] for name, count in counts.items()} == {"train": 3, "eval": 2, "test": 1}
     with pytest.raises(DataError, match=r"train4\.png \(image 4\): the same pixels as eval: val5\.png \(image 5\)"):
         _convert(root, tmp_path / "c", image_leak="fail")
     root = _data(tmp_path / "data", {"test": {7: 7, 8: 6}})

@@ -1,0 +1,127 @@
+"""Evaluates models on a split, without TFX: every file of an evaluation, and the verdict."""
+
+import logging
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from components.coco_evaluator.detection_files import read_detections, write_detections
+from components.coco_evaluator.eval_config import complete, settings_of
+from components.coco_evaluator.models_pass import MakePipeline, Measured, run_models
+from components.coco_evaluator.slice_figures import BASELINE, CANDIDATE
+from components.coco_evaluator.task import Task
+from components.coco_evaluator.tfma_output import write_slices
+from components.coco_evaluator.tfma_verdict import judge_by_config
+from components.coco_evaluator.transforms import detections_folder
+from components.coco_evaluator.verdict import Verdict, both, judge
+from detection.atomic_files import write_json
+from detection.coco.analysis.analyse import analyse
+from detection.coco.analysis.findings import Analysis
+from detection.coco.evaluation_report.page import write_evaluation_report
+from detection.coco.report import write_metrics
+from detection.coco.settings import Settings
+from schemas.artifacts import ANALYSIS_JSON, BLESSING_JSON, DETECTIONS_JSON, METRICS_JSON, REPORT_HTML
+from schemas.errors import DataError
+
+_WORK = ".work"  # inside the output, while it is written: storage that all workers see
+
+log = logging.getLogger("cocoflow.evaluator")
+
+
+def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) -> Verdict:
+    """Runs the models, and writes metrics, detections, analysis, report and verdict, and TFMA's files.
+
+    The verdict's file comes last: where it is, all others are whole.
+
+    Args:
+        task: what is asked for.
+        folder: seen by all workers.
+        make_pipeline: of the Beam pipelines.
+
+    Raises:
+        ConfigError: the `EvalConfig` asks for masks or keypoints.
+        DataError: a model or a record that cannot be used, or none; a file that cannot
+            be written.
+    """
+    config = complete(task.eval_config, has_baseline=BASELINE in task.models)
+    settings = settings_of(config)
+    work = folder / _WORK
+    work.mkdir(parents=True, exist_ok=True)
+    try:
+        measured = run_models(
+            task, settings=settings, slicing=config.slicing_specs, work=work, make_pipeline=make_pipeline
+        )
+        if not measured.overall:
+            raise DataError(f"{task.records}: no record. Evaluate on a split that has images.")
+        _tell(measured)
+        write_metrics(folder / METRICS_JSON, measured.overall[CANDIDATE].metrics)
+        analysis = _analyse(task, settings, measured, work, goal=folder / DETECTIONS_JSON)
+        write_json(folder / ANALYSIS_JSON, asdict(analysis))
+        verdict = _judge(task, config, measured, analysis, folder)
+        write_evaluation_report(
+            folder / REPORT_HTML,
+            analysis,
+            title=task.title,
+            facts=task.locations,
+            verdict=verdict,
+            pictures=measured.sample.picture,
+        )
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    before = measured.overall[BASELINE].metrics.figures if BASELINE in measured.overall else None
+    write_json(folder / BLESSING_JSON, {**verdict._asdict(), "baseline": before})
+    log.info("%s: %s", "blessed" if verdict.blessed else "not blessed", "; ".join(verdict.reasons))
+    return verdict
+
+
+def _tell(measured: Measured) -> None:
+    for part, result in measured.overall.items():
+        figures = result.metrics.figures
+        log.info(
+            "%s: %d images, %d detections, AP %.4f, AP50 %.4f",
+            part,
+            result.images,
+            result.detections,
+            figures["AP"],
+            figures["AP50"],
+        )
+
+
+def _analyse(task: Task, settings: Settings, measured: Measured, work: Path, *, goal: Path) -> Analysis:
+    """Writes the detections, and analyses those of the sample."""
+    sample = measured.sample
+    found = write_detections(detections_folder(work / CANDIDATE), goal, sample.image_ids)
+    before = None
+    if BASELINE in measured.overall:
+        before = read_detections(detections_folder(work / BASELINE), sample.image_ids)
+    analysis = analyse(
+        sample.ground_truth(list(task.categories)),
+        found,
+        settings=settings,
+        total_images=measured.overall[CANDIDATE].images,
+        baseline=before,
+        options=task.analysis,
+    )
+    # The sample's are near these, but these are what is judged.
+    figures = {part: result.metrics.figures for part, result in measured.overall.items()}
+    return replace(analysis, figures=figures[CANDIDATE], before=figures.get(BASELINE, {}))
+
+
+def _judge(task: Task, config: Any, measured: Measured, analysis: Analysis, folder: Path) -> Verdict:
+    """Judges by all thresholds, and writes TFMA's files, which tell of those of the `EvalConfig`."""
+    judged = judge_by_config(measured.slices, config)
+    models: Mapping[str, str] = {part: task.locations[part] for part in task.models}
+    write_slices(
+        folder,
+        measured.slices,
+        config=config,
+        validation=judged.validation,
+        models=models,
+        data=task.locations["data"],
+    )
+    verdict = judge(analysis.figures, analysis.before or None, analysis.differences, task.thresholds)
+    if judged.validation is None:
+        return verdict
+    return judged.verdict if not task.thresholds else both(verdict, judged.verdict)

@@ -1,0 +1,162 @@
+"""Ground truth and detections, of any size, divided into files of some images each.
+
+Both are read once, entry by entry, in bounded memory but for the ids of images and
+annotations.  What belongs to an image goes into one bucket, which is small enough to be
+read whole.
+"""
+
+import os
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, groupby, islice
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from detection.coco.columns import Entry, Ids, Naming, by_id, by_image, identifiers, refuse
+from detection.coco.json_files import cannot_read
+from detection.coco.json_stream import stream_list, stream_members
+from schemas.errors import DataError
+
+_BUCKET_BYTES = 16 << 20  # of JSON, about; ten times as much as Python objects
+_FEWEST, _MOST = 8, 512  # buckets
+_KEPT = 50_000  # entries held in memory before they are written
+_LISTS = ("images", "annotations", "categories")
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: neighbouring ids land far apart
+
+
+class Bucket(NamedTuple):
+    """Some whole images: COCO entries and COCO results, each list in the order of its file."""
+
+    images: list[Any]
+    annotations: list[Any]
+    detections: list[Any]
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """What `write_buckets` made of a data set.
+
+    folder: of the buckets' files.
+    count: of the buckets.
+    categories: COCO `categories`.
+    images: how many.
+    """
+
+    folder: str
+    count: int
+    categories: list[dict[str, Any]]
+    images: int
+
+    def read(self, number: int) -> Bucket:
+        """Reads one of the buckets, 0 <= number < count."""
+        return Bucket(*(list(_read(_path(self.folder, kind, number))) for kind in Bucket._fields))
+
+
+def write_buckets(ground_truth: str | Path, detections: str | Path, folder: str | Path) -> Buckets:
+    """Divides a COCO annotation file and a COCO results file by image.
+
+    Args:
+        ground_truth: COCO annotation file.
+        detections: COCO results file.
+        folder: existing and empty.
+
+    Raises:
+        DataError: a file that cannot be read or is no such file; an entry without the
+            ids that it needs; an id of an image or annotation that is there twice.
+    """
+    count = _count(ground_truth, detections)
+    where = str(ground_truth)
+    categories: list[Any] = []
+    ids: dict[str, list[Ids]] = {"images": [], "annotations": []}
+    found = set()
+    for key, entries in _lists(ground_truth):
+        if key in found:
+            raise DataError(f"{where}: the key {key} is there twice. Join the two, or remove one.")
+        found.add(key)
+        if key == "images":
+            ids[key] += _divide(entries, "id", by_id("image"), where, _Goal(folder, key, count))
+        elif key == "annotations":
+            ids[key] += _divide(entries, "image_id", by_id("annotation"), where, _Goal(folder, key, count))
+        elif key == "categories":
+            categories += entries
+    missing = [key for key in _LISTS if key not in found]
+    if missing:
+        raise DataError(
+            f"{where}: not a COCO annotation file: no list {', '.join(missing)}. "
+            "Give the file with images, annotations and categories as the ground truth."
+        )
+    for key, parts in ids.items():
+        _refuse_twice(parts, key.removesuffix("s"), where)
+    results = (member.value for member in stream_list(detections))
+    _divide(results, "image_id", by_image("detection"), str(detections), _Goal(folder, "detections", count))
+    return Buckets(str(folder), count, categories, sum(map(len, ids["images"])))
+
+
+def _lists(path: str | Path) -> Iterator[tuple[str, Iterator[Any]]]:
+    """The lists in a COCO file, with their entries."""
+    for key, members in groupby(stream_members(path), attrgetter("key")):
+        first = next(members)
+        if first.position is not None or first.value == []:
+            yield key, (member.value for member in chain([first], members) if member.position is not None)
+
+
+class _Goal(NamedTuple):
+    """Where the entries of a list go."""
+
+    folder: str | Path
+    kind: str
+    buckets: int
+
+
+def _count(*paths: str | Path) -> int:
+    size = 0
+    for path in paths:
+        try:
+            size += os.path.getsize(path)
+        except OSError as error:
+            raise cannot_read(path, error) from None
+    return min(max(size // _BUCKET_BYTES, _FEWEST), _MOST)
+
+
+def _divide(entries: Iterable[Entry], key: str, name: Naming, where: str, goal: _Goal) -> list[Ids]:
+    """Writes entries into the buckets of the image whose id is under `key`; their own ids, where they have any."""
+    own_ids = []
+    start = 0
+    iterator = iter(entries)
+    while kept := list(islice(iterator, _KEPT)):
+        named: Naming = lambda position, entry, start=start: name(start + position, entry)  # noqa: E731
+        image_ids = identifiers(kept, key, named, where=where)
+        if goal.kind != "detections":
+            own_ids.append(identifiers(kept, "id", named, where=where))
+        numbers = (image_ids.astype(np.uint64) * _MIX >> np.uint64(32)) % np.uint64(goal.buckets)
+        order = np.argsort(numbers, kind="stable").tolist()
+        for number, positions in groupby(order, numbers.__getitem__):
+            with open(_path(goal.folder, goal.kind, int(number)), "ab") as file:
+                pickle.dump([kept[position] for position in positions], file)
+        start += len(kept)
+    return own_ids
+
+
+def _refuse_twice(parts: list[Ids], what: str, where: str) -> None:
+    values, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *parts]), return_counts=True)
+    refuse(
+        [f"{what} {value}" for value in values[counts > 1]],
+        where=where,
+        what="an id is there more than once",
+        remedy="Give each entry an id of its own.",
+    )
+
+
+def _path(folder: str | Path, kind: str, number: int) -> Path:
+    return Path(folder, f"{kind}-{number:03d}")
+
+
+def _read(path: Path) -> Iterator[Any]:
+    if path.exists():
+        with path.open("rb") as file:
+            while file.peek(1):
+                yield from pickle.load(file)

@@ -3,30 +3,23 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from detection.coco.analysis.bootstrap import bootstrap
 from detection.coco.analysis.categories import category_rows, mean_curves
-from detection.coco.analysis.error_types import BACKGROUND_IOU, type_errors
-from detection.coco.analysis.evaluated import Evaluated, figures_of
+from detection.coco.analysis.error_types import error_counts
+from detection.coco.analysis.evaluated import Evaluated, evaluate_models
 from detection.coco.analysis.findings import (
-    ERROR_TYPES,
     Analysis,
     Bin,
     Calibration,
     Confusion,
-    ErrorType,
-    Interval,
     Sample,
 )
-from detection.coco.analysis.instances import objects_of_images, read_found, read_objects
-from detection.coco.analysis.intervals import difference_intervals, figure_intervals
 from detection.coco.analysis.options import AnalysisOptions
 from detection.coco.analysis.pictures import Gallery, label_errors
-from detection.coco.analysis.resampling import draw_images
-from detection.coco.analysis.sampling import sample_ids
 from detection.coco.analysis.sizes import size_buckets
 from detection.coco.columns import Entry, Rows
 from detection.coco.engine.batch import CalibrationBins
 from detection.coco.settings import RECALLS, Settings
-from schemas.errors import ConfigError
 
 _BINS = 10
 
@@ -65,37 +58,19 @@ def analyse(
         DataError: see `detection.coco.checks`.
     """
     options = options or AnalysisOptions()
-    _check(settings, options)
-    whole = read_objects(ground_truth, settings.iou_type, where="ground truth")
-    image_ids = [image["id"] for image in whole.images]
-    part = objects_of_images(whole, sample_ids(image_ids, options.images, options.seed), settings.iou_type)
-    everything = [
-        Evaluated(whole, read_found(those, whole, settings.iou_type, where=where), settings)
-        for those, where in ((detections, "detections"), (baseline, "the baseline's detections"))
-        if those is not None
-    ]
-    sampled = len(part.images) < len(whole.images)
-    of_all = [
-        dict(known) if known else figures_of(one.objects, one.found, settings) if sampled else one.figures
-        for one, known in zip(everything, (figures, before), strict=False)
-    ]
-    candidate, *others = [one.in_images_of(part) for one in everything]
+    models = [("detections", detections)]
+    if baseline is not None:
+        models.append(("the baseline's detections", baseline))
+    candidate, *others = evaluate_models(ground_truth, models, settings, options)
+    images = len(candidate.sampled.objects.images)
     return _analysis(
-        candidate,
-        others[0] if others else None,
-        sample=Sample(len(part.images), total_images or len(whole.images), options.seed),
-        figures=of_all[0],
-        before=of_all[1] if others else {},
+        candidate.sampled,
+        others[0].sampled if others else None,
+        sample=Sample(images, total_images or len(ground_truth["images"]), options.seed),
+        figures=dict(figures or candidate.figures),
+        before=dict(before or others[0].figures) if others else {},
         options=options,
     )
-
-
-def _check(settings: Settings, options: AnalysisOptions) -> None:
-    if not settings.use_cats:
-        raise ConfigError("use_cats: an analysis tells categories apart; evaluate without it only.")
-    if not any(abs(threshold - options.iou) < 1e-9 for threshold in settings.iou_thresholds):
-        known = ", ".join(f"{threshold:g}" for threshold in settings.iou_thresholds)
-        raise ConfigError(f"iou {options.iou}: the evaluation's IoU thresholds are {known}; choose one of them.")
 
 
 def _analysis(
@@ -108,18 +83,10 @@ def _analysis(
     options: AnalysisOptions,
 ) -> Analysis:
     objects, found, settings = candidate.objects, candidate.found, candidate.settings
-    diagnosis = candidate.evaluation.diagnose(iou=options.iou, score=options.score)
-    boxes = candidate.geometry.boxes
+    diagnosis = candidate.diagnosis(options)
     calibration = _calibrate(candidate, options.iou)
-    intervals, differences = _intervals(candidate, baseline, options)
-    gallery = Gallery(
-        objects,
-        found,
-        boxes=boxes,
-        diagnosis=diagnosis,
-        errors=type_errors(objects, found, diagnosis, candidate.geometry, iou=options.iou, score=options.score),
-        score=options.score,
-    )
+    intervals = bootstrap(candidate, baseline, options)
+    gallery = Gallery(candidate, diagnosis, options)
     keypoints = settings.iou_type == "keypoints"
     return Analysis(
         iou_type=settings.iou_type,
@@ -128,8 +95,8 @@ def _analysis(
         before=before,
         confidence=options.confidence,
         replicates=options.replicates,
-        intervals=intervals,
-        differences=differences,
+        intervals=intervals.figures,
+        differences=intervals.differences,
         iou=options.iou,
         score=options.score,
         categories=category_rows(
@@ -145,31 +112,13 @@ def _analysis(
         recall=[step / (RECALLS - 1) for step in range(RECALLS)],
         curves=mean_curves(candidate.arrays, settings),
         confusion=None if keypoints else _confusion(candidate, options),
-        errors=_errors(candidate, options.iou),
+        errors=error_counts(candidate, options),
         calibration=_calibration(calibration),
         sizes=size_buckets(objects, found, settings),
-        label_errors=[] if keypoints else label_errors(objects, found, boxes, diagnosis, options.label_errors),
+        label_errors=[] if keypoints else label_errors(candidate, diagnosis, options.label_errors),
         worst=gallery.worst(options.worst),
         examples=gallery.examples(options.examples),
     )
-
-
-def _intervals(
-    candidate: Evaluated, baseline: Evaluated | None, options: AnalysisOptions
-) -> tuple[dict[str, Interval], dict[str, Interval]]:
-    """Of the figures, and of the candidate's minus the baseline's."""
-    if not options.replicates or not candidate.objects.images:
-        return {}, {}
-    weights = draw_images(len(candidate.objects.images), options.replicates, options.seed)
-    replicates = candidate.resampled(weights).figures
-    intervals = figure_intervals(candidate.figures, replicates, options.confidence)
-    if baseline is None:
-        return intervals, {}
-    replicates_before = baseline.resampled(weights).figures
-    differences = difference_intervals(
-        candidate.figures, baseline.figures, replicates, replicates_before, options.confidence
-    )
-    return intervals, differences
 
 
 def _confusion(candidate: Evaluated, options: AnalysisOptions) -> Confusion:
@@ -179,11 +128,6 @@ def _confusion(candidate: Evaluated, options: AnalysisOptions) -> Confusion:
         iou=options.iou,
         score=options.score,
     )
-
-
-def _errors(candidate: Evaluated, iou: float) -> list[ErrorType]:
-    errors = candidate.evaluation.tide_errors(right_iou=iou, background_iou=BACKGROUND_IOU)
-    return [ErrorType(name, errors.counts[name], errors.gains[name]) for name in ERROR_TYPES]
 
 
 def _calibrate(candidate: Evaluated, iou: float) -> CalibrationBins | None:

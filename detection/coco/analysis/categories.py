@@ -9,20 +9,25 @@ from detection.coco.analysis.findings import Category, OperatingPoint
 from detection.coco.analysis.instances import Found, Objects
 from detection.coco.engine import Arrays
 from detection.coco.engine.batch import RIGHT, UNCOUNTED, Diagnosis
-from detection.coco.figures import FIGURES, UNDEFINED, FloatArray, figure_value
+from detection.coco.figures import UNDEFINED, Figure, FloatArray, figure_value, figures_of
 from detection.coco.settings import Settings
 
-_COLUMNS = {
-    "bbox": ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR100"),
-    "segm": ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR100"),
-    "keypoints": ("AP", "AP50", "AP75", "APm", "APl", "AR"),
-}
 _CURVES = {"0.50": 0.5, "0.75": 0.75}
+
+
+def category_columns(settings: Settings) -> list[Figure]:
+    """The figures of a category: every AP, and the AR of all sizes and IoU thresholds with most detections."""
+
+    def wanted(figure: Figure) -> bool:
+        counts_most = figure.max_dets in (-1, len(settings.max_dets) - 1)
+        return figure.array == "precision" or (figure.area == "all" and figure.iou is None and counts_most)
+
+    return [figure for figure in figures_of(settings) if figure.frequency is None and wanted(figure)]
 
 
 def category_figures(arrays: Arrays, settings: Settings) -> list[dict[str, float]]:
     """The figures of each category alone, by ascending id."""
-    figures = [figure for figure in FIGURES[settings.iou_type] if figure.name in _COLUMNS[settings.iou_type]]
+    figures = category_columns(settings)
     return [
         {
             figure.name: figure_value(

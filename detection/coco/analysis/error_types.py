@@ -1,4 +1,4 @@
-"""The type of each wrong detection, as TIDE defines them, for pictures.
+"""What kinds of errors there are, as TIDE defines them; the type of each wrong detection.
 
 Source: Bolya et al., "TIDE: A General Toolbox for Identifying Object Detection
 Errors", ECCV 2020, with the order of precedence of its code: Loc, Cls, Dupe, Bkg,
@@ -10,13 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from detection.coco.analysis.instances import Found, IntArray, Objects
+from detection.coco.analysis.evaluated import Evaluated
+from detection.coco.analysis.findings import ERROR_TYPES, ErrorType
+from detection.coco.analysis.instances import IntArray
 from detection.coco.analysis.matching import BoolArray, by_image
+from detection.coco.analysis.options import AnalysisOptions
 from detection.coco.engine.batch import FOUND, MISSED, WRONG, Diagnosis
-from detection.coco.engine.geometry import Geometry
 from detection.coco.figures import FloatArray
 
-BACKGROUND_IOU = 0.1  # t_b of the paper
+_BACKGROUND_IOU = 0.1  # t_b of the paper
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,29 +35,25 @@ class TypedErrors:
     found: BoolArray
 
 
-def type_errors(
-    objects: Objects, found: Found, diagnosis: Diagnosis, geometry: Geometry, *, iou: float, score: float
-) -> TypedErrors:
-    """Types the wrong detections.
+def error_counts(evaluated: Evaluated, options: AnalysisOptions) -> list[ErrorType]:
+    """All errors, whatever the score, by type."""
+    errors = evaluated.evaluation.tide_errors(right_iou=options.iou, background_iou=_BACKGROUND_IOU)
+    return [ErrorType(name, errors.counts[name], errors.gains[name]) for name in ERROR_TYPES]
 
-    Args:
-        objects: the ground truth.
-        found: the detections.
-        diagnosis: which of them are wrong at `iou`.
-        geometry: their shapes.
-        iou: from which on a detection is right.
-        score: detections below it are left out, as if they were not there.
-    """
-    kept = found.scores >= score
+
+def type_errors(evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisOptions) -> TypedErrors:
+    """Types the wrong detections; those below the score are left out, as if they were not there."""
+    objects, found = evaluated.objects, evaluated.found
+    kept = found.scores >= options.score
     wrong = np.flatnonzero(kept & (diagnosis.detections == WRONG))
     same, other = np.zeros(len(found.image)), np.zeros(len(found.image))
     same_object, other_object = np.zeros(len(found.image), np.int64), np.zeros(len(found.image), np.int64)
     for theirs, truth in by_image(objects, found, wrong):
         alike = found.category[theirs, None] == objects.category[truth]
-        overlap, across = geometry.overlaps_across(theirs, truth)
+        overlap, across = evaluated.geometry.overlaps_across(theirs, truth)
         _note_greatest(np.where(alike, overlap, 0.0), theirs, truth, same, same_object)
         _note_greatest(np.where(alike | objects.crowd[truth], 0.0, across), theirs, truth, other, other_object)
-    types = _types(same[wrong], other[wrong], iou)
+    types = _types(same[wrong], other[wrong], options.iou)
     by_type = {name: wrong[those] for name, those in types.items()}
     finders = diagnosis.finders
     by_kept = (diagnosis.annotations == FOUND) & (finders >= 0) & kept[finders]
@@ -82,10 +80,10 @@ def _types(same: FloatArray, other: FloatArray, iou: float) -> dict[str, BoolArr
         other: float64 [N].
         iou: from which on a detection is right.
     """
-    box = (same >= BACKGROUND_IOU) & (same <= iou)
+    box = (same >= _BACKGROUND_IOU) & (same <= iou)
     category = ~box & (other >= iou)
     twice = ~box & ~category & (same > iou)  # and wrong: another detection has the object
-    background = ~box & ~category & ~twice & (other <= BACKGROUND_IOU)
+    background = ~box & ~category & ~twice & (other <= _BACKGROUND_IOU)
     return {
         "Cls": category,
         "Loc": box,

@@ -1,15 +1,22 @@
-"""One model's detections on the images of an analysis, evaluated."""
+"""Models' detections on the images of an analysis, evaluated."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
 
-from detection.coco.analysis.instances import Found, Objects, found_in
+from detection.coco.analysis.instances import Found, Objects, found_in, objects_of_images, read_found, read_objects
 from detection.coco.analysis.matching import candidate_pairs, match
+from detection.coco.analysis.options import AnalysisOptions
 from detection.coco.analysis.resampling import Resampled, Weights, resample
+from detection.coco.analysis.sampling import sample_ids
+from detection.coco.columns import Entry, Rows
 from detection.coco.engine import Arrays, BatchEvaluation, MatchingEngine
+from detection.coco.engine.batch import Diagnosis
 from detection.coco.engine.geometry import Geometry
 from detection.coco.metrics import metrics_from_arrays
 from detection.coco.settings import Settings
+from schemas.errors import ConfigError
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +37,7 @@ class Evaluated:
         """The engine's."""
         objects = self.objects
         return BatchEvaluation(
-            objects.images, objects.annotations, objects.categories, self.found.entries, self.settings
+            objects.sound, objects.annotations, objects.categories, self.found.entries, self.settings
         )
 
     @cached_property
@@ -48,21 +55,72 @@ class Evaluated:
         """The figures by name."""
         return metrics_from_arrays(self.arrays, self.objects.categories, self.settings).figures
 
+    def diagnosis(self, options: AnalysisOptions) -> Diagnosis:
+        """What became of each detection and object."""
+        return self.evaluation.diagnose(iou=options.iou, score=options.score)
+
     def resampled(self, weights: Weights) -> Resampled:
         """The figures under weights [B, I] of the images."""
         pairs = candidate_pairs(self.objects, self.found, self.geometry.overlaps, self.settings)
         matches = match(self.objects, self.found, self.geometry.areas, pairs, self.settings)
         return resample(self.objects, self.found, matches, weights, self.settings)
 
-    def in_images_of(self, part: Objects) -> "Evaluated":
-        """The detections in the images of a part of the ground truth."""
-        if len(part.images) == len(self.objects.images):
-            return self
-        return Evaluated(part, found_in(self.found, self.objects, part), self.settings)
+
+class Model(NamedTuple):
+    """One model's detections.
+
+    figures: of all images.
+    sampled: those in the images that are analysed.
+    """
+
+    figures: dict[str, float]
+    sampled: Evaluated
 
 
-def figures_of(objects: Objects, found: Found, settings: Settings) -> dict[str, float]:
-    """The figures alone, in as little memory as they take."""
+def evaluate_models(
+    ground_truth: Mapping[str, Any],
+    detections: Sequence[tuple[str, Sequence[Entry] | Rows]],
+    settings: Settings,
+    options: AnalysisOptions,
+) -> list[Model]:
+    """Reads what is given, checks it, and takes the same sample of the images for all models.
+
+    Args:
+        ground_truth: COCO tree.
+        detections: of each model how errors name it, and its COCO results or rows.
+        settings: of the evaluation.
+        options: of the analysis.
+
+    Raises:
+        ConfigError: settings or options that do not fit.
+        DataError: see `detection.coco.checks`.
+    """
+    _check(settings, options)
+    whole = read_objects(ground_truth, settings, where="ground truth")
+    ids = [image["id"] for image in whole.images]
+    part = objects_of_images(whole, sample_ids(ids, options.images, options.seed), settings)
+    models = []
+    for where, entries in detections:
+        found = read_found(entries, whole, settings, where=where)
+        if len(part.images) == len(whole.images):
+            evaluated = Evaluated(whole, found, settings)
+            models.append(Model(evaluated.figures, evaluated))
+        else:
+            sampled = Evaluated(part, found_in(found, whole, part), settings)
+            models.append(Model(_figures(whole, found, settings), sampled))
+    return models
+
+
+def _check(settings: Settings, options: AnalysisOptions) -> None:
+    if not settings.use_cats:
+        raise ConfigError("use_cats: an analysis tells categories apart; evaluate without it only.")
+    if not any(abs(threshold - options.iou) < 1e-9 for threshold in settings.iou_thresholds):
+        known = ", ".join(f"{threshold:g}" for threshold in settings.iou_thresholds)
+        raise ConfigError(f"iou {options.iou}: the evaluation's IoU thresholds are {known}; choose one of them.")
+
+
+def _figures(objects: Objects, found: Found, settings: Settings) -> dict[str, float]:
+    """Of all images, which may be too many to keep what an `Evaluated` keeps of them."""
     engine = MatchingEngine(objects.categories, settings)
-    engine.add(objects.images, objects.annotations, found.entries, where="ground truth")
+    engine.add(objects.sound, objects.annotations, found.entries, where="ground truth")
     return metrics_from_arrays(engine.arrays(), objects.categories, settings).figures

@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from detection.coco.analysis.instances import Found, IntArray, Objects
+from detection.coco.analysis.instances import BoolArray, Found, IntArray, Objects, cells_of
 from detection.coco.figures import FloatArray
 from detection.coco.settings import Settings
 
-BoolArray = npt.NDArray[np.bool_]
 Overlaps = Callable[[IntArray, IntArray], FloatArray]  # positions [D] and [G] in one image -> [D, G]
 
 
@@ -39,7 +37,8 @@ class Matches:
     right: bool [C, T, A] by IoU threshold and area range: an object that counts was found.
     ignored: bool [C, T, A]: neither right nor wrong.
     ranks: int64 [N] of all detections by score among those of their category in the image, from 0.
-    outside: bool [N, A]: the detection's area is outside the range, so it is no error there.
+    harmless: bool [N, A]: the detection is no error where it finds nothing: its area is outside the range, or
+        LVIS does not know whether all objects of its category were annotated.
     uncounted: bool [G, A]: objects that need not be found in the range.
     """
 
@@ -47,7 +46,7 @@ class Matches:
     right: BoolArray
     ignored: BoolArray
     ranks: IntArray
-    outside: BoolArray
+    harmless: BoolArray
     uncounted: BoolArray
 
 
@@ -116,13 +115,13 @@ def match(objects: Objects, found: Found, areas: FloatArray, pairs: Pairs, setti
         taken[chosen[row, threshold, area], threshold, area] = True
         matched[turn] = hit
         ignored[turn] = hit & uncounted[chosen, np.arange(len(limits))]
-    outside = _outside(areas, limits)
+    harmless = _outside(areas, limits) | _unsure(objects, found)[:, None]
     return Matches(
         detection=detections,
         right=matched & ~ignored,
-        ignored=ignored | (~matched & outside[detections][:, None]),
+        ignored=ignored | (~matched & harmless[detections][:, None]),
         ranks=ranks,
-        outside=outside,
+        harmless=harmless,
         uncounted=uncounted,
     )
 
@@ -173,6 +172,12 @@ def _ordinals(groups: IntArray) -> IntArray:
     starts = np.flatnonzero(np.diff(groups, prepend=-1))
     lengths = np.diff(starts, append=len(groups))
     return np.arange(len(groups)) - np.repeat(starts, lengths)
+
+
+def _unsure(objects: Objects, found: Found) -> BoolArray:
+    """Whether detections are of a category that was not exhaustively annotated in the image, bool [N]; LVIS only."""
+    cells = found.image * len(objects.categories) + found.category
+    return np.isin(cells, cells_of(objects, "not_exhaustive_category_ids"))
 
 
 def _outside(areas: FloatArray, limits: FloatArray) -> BoolArray:

@@ -2,32 +2,28 @@
 
 import numpy as np
 
-from detection.coco.analysis.error_types import TypedErrors
+from detection.coco.analysis.error_types import type_errors
+from detection.coco.analysis.evaluated import Evaluated
 from detection.coco.analysis.findings import ERROR_TYPES, Box, ImageFindings, LabelError
-from detection.coco.analysis.instances import Found, IntArray, Objects
+from detection.coco.analysis.instances import IntArray
+from detection.coco.analysis.options import AnalysisOptions
 from detection.coco.engine.batch import RIGHT, UNCOUNTED, WRONG, Diagnosis
-from detection.coco.figures import FloatArray
 
 
 class Gallery:
-    """Images with the status of every box on them; detections below a score are left out."""
+    """Images with the status of every box on them; detections below the score are left out.
 
-    def __init__(
-        self,
-        objects: Objects,
-        found: Found,
-        *,
-        boxes: FloatArray,
-        diagnosis: Diagnosis,
-        errors: TypedErrors,
-        score: float,
-    ) -> None:
-        """Arguments: as those of `type_errors`, and its result; `boxes` [N, 4] of the detections."""
+    right, wrong, missed: int64 [I], by image, of detections and of objects.
+    """
+
+    def __init__(self, evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisOptions) -> None:
+        objects, found = evaluated.objects, evaluated.found
+        errors = type_errors(evaluated, diagnosis, options)
         self._objects = objects
         self._found = found
-        self._boxes = boxes
+        self._boxes = evaluated.geometry.boxes
         self._errors = errors
-        self._kept = found.scores >= score
+        self._kept = found.scores >= options.score
         self._statuses = np.select(
             [diagnosis.detections == RIGHT, diagnosis.detections == UNCOUNTED], ["right", "ignored"], ""
         ).astype("U8")
@@ -35,36 +31,28 @@ class Gallery:
             self._statuses[positions] = name
         counted = diagnosis.annotations != UNCOUNTED
         images = len(objects.images)
-        self._right = np.bincount(found.image[self._kept & (diagnosis.detections == RIGHT)], minlength=images)
-        self._wrong = np.bincount(found.image[self._kept & (diagnosis.detections == WRONG)], minlength=images)
-        self._missed = np.bincount(objects.image[counted & ~errors.found], minlength=images)
+        self.right = np.bincount(found.image[self._kept & (diagnosis.detections == RIGHT)], minlength=images)
+        self.wrong = np.bincount(found.image[self._kept & (diagnosis.detections == WRONG)], minlength=images)
+        self.missed = np.bincount(objects.image[counted & ~errors.found], minlength=images)
         self._object_statuses = np.select([~counted, errors.found], ["crowd", "found"], "Miss")
 
     def worst(self, count: int) -> list[ImageFindings]:
         """The images with most wrong detections and missed objects, first the worst."""
-        errors = self._wrong + self._missed
+        errors = self.wrong + self.missed
         order = np.argsort(-errors, kind="stable")
-        return [self._findings(image) for image in order[:count].tolist() if errors[image]]
+        return [self.findings(image) for image in order[:count].tolist() if errors[image]]
 
     def examples(self, count: int) -> dict[str, list[ImageFindings]]:
         """For each type of error the images where detections are most confident of it; of missed objects, most."""
         return {
-            name: [self._findings(image) for image in self._with_missed(count)]
+            name: [self.findings(image) for image in self._with_missed(count)]
             if name == "Miss"
-            else [self._findings(image) for image in self._most_confident(self._errors.types[name], count)]
+            else [self.findings(image) for image in self._most_confident(self._errors.types[name], count)]
             for name in ERROR_TYPES
         }
 
-    def _most_confident(self, detections: IntArray, count: int) -> list[int]:
-        order = detections[np.argsort(-self._found.scores[detections], kind="stable")]
-        return list(dict.fromkeys(self._found.image[order].tolist()))[:count]
-
-    def _with_missed(self, count: int) -> list[int]:
-        images, numbers = np.unique(self._objects.image[self._errors.missed], return_counts=True)
-        most: list[int] = images[np.argsort(-numbers, kind="stable")][:count].tolist()
-        return most
-
-    def _findings(self, image: int) -> ImageFindings:
+    def findings(self, image: int) -> ImageFindings:
+        """An image by its position, with all its objects, and its detections by falling score."""
         entry = self._objects.images[image]
         detections = np.flatnonzero((self._found.image == image) & self._kept)
         detections = detections[np.argsort(-self._found.scores[detections], kind="stable")]
@@ -74,9 +62,9 @@ class Gallery:
             file_name=str(entry.get("file_name", "")),
             width=int(entry.get("width", 0)),
             height=int(entry.get("height", 0)),
-            right=int(self._right[image]),
-            wrong=int(self._wrong[image]),
-            missed=int(self._missed[image]),
+            right=int(self.right[image]),
+            wrong=int(self.wrong[image]),
+            missed=int(self.missed[image]),
             objects=[
                 Box(
                     category_id=ids[self._objects.category[position]],
@@ -97,11 +85,19 @@ class Gallery:
             ],
         )
 
+    def _most_confident(self, detections: IntArray, count: int) -> list[int]:
+        order = detections[np.argsort(-self._found.scores[detections], kind="stable")]
+        return list(dict.fromkeys(self._found.image[order].tolist()))[:count]
 
-def label_errors(
-    objects: Objects, found: Found, boxes: FloatArray, diagnosis: Diagnosis, count: int
-) -> list[LabelError]:
+    def _with_missed(self, count: int) -> list[int]:
+        images, numbers = np.unique(self._objects.image[self._errors.missed], return_counts=True)
+        most: list[int] = images[np.argsort(-numbers, kind="stable")][:count].tolist()
+        return most
+
+
+def label_errors(evaluated: Evaluated, diagnosis: Diagnosis, count: int) -> list[LabelError]:
     """The most confident of the detections that suggest a fault of the ground truth."""
+    objects, found, boxes = evaluated.objects, evaluated.found, evaluated.geometry.boxes
     listed = []
     for suspicion in diagnosis.suspicions[:count]:
         image = objects.images[found.image[suspicion.detection]]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from detection.coco.analysis.instances import Found, IntArray, Objects
 from detection.coco.analysis.matching import Matches
-from detection.coco.figures import FIGURES, Figure, FloatArray
+from detection.coco.figures import Figure, FloatArray, figures_of
 from detection.coco.settings import RECALLS, Settings
 
 Weights = npt.NDArray[np.uint8]
@@ -61,7 +61,10 @@ def resample(objects: Objects, found: Found, matches: Matches, weights: Weights,
     for category in range(len(objects.categories)):
         for block in sums.blocks(category, len(weights)):
             precision[block, :, category], recall[block, :, category] = sums.of_category(category, weights[block])
-    figures = {figure.name: _figure(figure, precision, recall, settings) for figure in FIGURES[settings.iou_type]}
+    frequencies = np.array([category.get("frequency", "") for category in objects.categories])
+    figures = {
+        figure.name: _figure(figure, precision, recall, settings, frequencies) for figure in figures_of(settings)
+    }
     everywhere = list(settings.area_ranges).index("all")
     return Resampled(figures, precision[..., everywhere].mean(axis=1).T)
 
@@ -105,7 +108,7 @@ class _Sums:
             if not wanted.any():
                 continue
             total = weights[:, self._objects.image[wanted]].sum(axis=1)
-            wrong = _running(far_weights * ~self._matches.outside[far, area])
+            wrong = _running(far_weights * ~self._matches.harmless[far, area])
             for threshold in range(thresholds):
                 hits = np.flatnonzero(right[:, threshold, area])
                 counted = np.flatnonzero(~ignored[:, threshold, area])
@@ -144,14 +147,30 @@ def _running(weights: Weights) -> Sums:
     return sums
 
 
-def _figure(figure: Figure, precision: FloatArray, recall: FloatArray, settings: Settings) -> FloatArray:
-    """[B], the mean over thresholds and categories, NaN where no category is defined."""
+def _figure(
+    figure: Figure,
+    precision: FloatArray,
+    recall: FloatArray,
+    settings: Settings,
+    frequencies: npt.NDArray[np.str_],
+) -> FloatArray:
+    """The mean over thresholds and categories [B], NaN where no category is defined.
+
+    Args:
+        figure: which one.
+        precision: AP, float64 [B, T, K, A], NaN where undefined.
+        recall: float64 [B, T, K, A, M], likewise.
+        settings: of the evaluation.
+        frequencies: of the categories, [K].
+    """
     if figure.area not in settings.area_ranges:
         return np.full(len(precision), np.nan)
     area = list(settings.area_ranges).index(figure.area)
     values = precision[..., area] if figure.array == "precision" else recall[..., area, figure.max_dets]
     if figure.iou is not None:
         values = values[:, np.isclose(settings.iou_thresholds, figure.iou, rtol=0.0, atol=1e-9)]
+    if figure.frequency is not None:
+        values = values[:, :, frequencies == figure.frequency]
     values = values.reshape(len(values), -1)
     defined = ~np.isnan(values)
     with np.errstate(invalid="ignore"):

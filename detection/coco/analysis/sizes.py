@@ -5,14 +5,14 @@ from itertools import pairwise
 
 import numpy as np
 
+from detection.coco.analysis.categories import category_columns
 from detection.coco.analysis.findings import SizeBucket
 from detection.coco.analysis.instances import Found, Objects
 from detection.coco.engine import MatchingEngine
-from detection.coco.figures import FIGURES, figure_value
+from detection.coco.figures import figure_value
 from detection.coco.settings import Settings
 
 _ROOTS = (0.0, 16.0, 32.0, 64.0, 96.0, 128.0, 256.0, 512.0)  # pixels
-_NAMES = ("AP", "AP50", "AR100", "AR")
 
 
 def size_buckets(objects: Objects, found: Found, settings: Settings) -> list[SizeBucket]:
@@ -20,11 +20,11 @@ def size_buckets(objects: Objects, found: Found, settings: Settings) -> list[Siz
     bounds = list(pairwise([root**2 for root in _ROOTS] + [np.inf]))
     # The ends of COCO's ranges belong to them; the upper one of a bucket does not.
     ranges = {f"{low:g}": (low, float(np.nextafter(high, 0.0))) for low, high in bounds}
+    figures = [figure for figure in category_columns(settings) if figure.area == "all" and figure.iou in (None, 0.5)]
     settings = replace(settings, area_ranges=ranges, max_dets=settings.max_dets[-1:])
     engine = MatchingEngine(objects.categories, settings)
-    engine.add(objects.images, objects.annotations, found.entries, where="ground truth")
+    engine.add(objects.sound, objects.annotations, found.entries, where="ground truth")
     arrays = engine.arrays()
-    figures = [figure for figure in FIGURES[settings.iou_type] if figure.name in _NAMES]
     areas = objects.areas[~objects.ignored]
     return [
         SizeBucket(
@@ -33,7 +33,7 @@ def size_buckets(objects: Objects, found: Found, settings: Settings) -> list[Siz
             objects=int(((areas >= low) & (areas < high)).sum()),
             figures={
                 figure.name: figure_value(
-                    replace(figure, area=name),
+                    replace(figure, area=name, max_dets=-1),
                     arrays.precision,
                     arrays.recall,
                     iou_thresholds=settings.iou_thresholds,

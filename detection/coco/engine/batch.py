@@ -97,7 +97,7 @@ class BatchEvaluation:
         try:
             # Ids 1, 2, ... in the order given.
             self._found = self._truth.load_res(found if self._count else np.zeros((0, 7)))
-            self._evaluation = hotcoco.COCOeval(self._truth, self._found, settings.iou_type)
+            self._evaluation = hotcoco.COCOeval(self._truth, self._found, settings.iou_type, settings.lvis)
             self._evaluation.params = engine_parameters(settings)
             self._evaluation.evaluate()
         except (KeyError, TypeError, ValueError) as error:

@@ -1,0 +1,138 @@
+"""Equality with pycocotools, arrays included, on generated awkward cases and on real data."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pycocotools import mask as masks
+
+from detection.coco import CocoMetrics, MetricsAccumulator, evaluate
+from detection.coco.figures import FIGURES
+from detection.coco.parts import metrics_of_parts, parts_of
+from detection.coco.settings import Settings, make_settings
+from tests.detection.coco.awkward_cases import Case, awkward_case, reference, stats_are_comparable
+
+_ARRAYS = ("precision", "recall", "scores")
+_AT_ONCE = 15  # cases of a test
+_TESTS = 20  # by IoU type: 300 cases
+
+
+@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("first", range(0, _AT_ONCE * _TESTS, _AT_ONCE))
+def test_generated_cases(first: int, iou_type: str) -> None:
+    for seed in range(first, first + _AT_ONCE):
+        case = awkward_case(seed, iou_type)
+        expected = reference(case, iou_type)
+        metrics = evaluate(case.truth, case.detections, iou_type, **case.settings)
+        _assert_equal(metrics, expected, f"{iou_type} {seed}", stats=stats_are_comparable(case, iou_type))
+        settings = make_settings(iou_type, **case.settings)
+        _assert_same(_in_shards(case, settings, np.random.default_rng(seed)), metrics)
+        if seed % 5 == 0:
+            _assert_same(_in_parts(case, settings), metrics)
+
+
+def test_the_cases_are_awkward() -> None:
+    """What a case may hold is there many times among the generated ones."""
+    counts = dict.fromkeys(["crowd", "ignore", "flat", "tie", "nothing", "polygons", "list", "text", "no box"], 0)
+    for seed in range(_AT_ONCE * _TESTS):
+        truth, detections, _ = awkward_case(seed, "segm")
+        objects = truth["annotations"]
+        every = [*objects, *detections]
+        scores = [(d["image_id"], d["category_id"], d["score"]) for d in detections]
+        shapes = [entry["segmentation"] for entry in every]
+        counts["crowd"] += any(entry["iscrowd"] for entry in objects)
+        counts["ignore"] += any(entry["ignore"] for entry in objects)
+        counts["flat"] += any(0 in entry["bbox"][2:] for entry in every if "bbox" in entry)
+        counts["tie"] += len(set(scores)) < len(scores)
+        counts["nothing"] += not objects or not detections
+        counts["polygons"] += any(isinstance(shape, list) for shape in shapes)
+        counts["list"] += any(isinstance(shape, dict) and isinstance(shape["counts"], list) for shape in shapes)
+        counts["text"] += any(isinstance(shape, dict) and isinstance(shape["counts"], str) for shape in shapes)
+        counts["no box"] += any("bbox" not in entry for entry in detections)
+    assert min(counts.values()) >= 20, counts
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+@pytest.mark.parametrize("iou_type", FIGURES)
+def test_real_annotations(shared_data: Path, iou_type: str, split: str) -> None:
+    kind = "person_keypoints" if iou_type == "keypoints" else "instances"
+    path = shared_data / "coco2017_ccby" / f"{kind}_{split}.json"
+    truth = json.loads(path.read_text())
+    detections = _found_near(truth, np.random.default_rng(0))
+    case = Case(truth, detections, {})
+    metrics = evaluate(path, detections, iou_type)
+    assert 0.05 < metrics.figures["AP"] < 0.95
+    _assert_equal(metrics, reference(case, iou_type), split, stats=True)
+    _assert_same(_in_shards(case, make_settings(iou_type), np.random.default_rng(1)), metrics)
+
+
+def _assert_equal(metrics: CocoMetrics, expected: Any, what: str, *, stats: bool) -> None:
+    for name in _ARRAYS:
+        np.testing.assert_allclose(getattr(metrics, name), expected.eval[name], rtol=0, atol=1e-12, err_msg=what)
+    if stats:
+        np.testing.assert_allclose(metrics.stats, expected.stats, rtol=0, atol=1e-12, err_msg=what)
+
+
+def _assert_same(metrics: CocoMetrics, whole: CocoMetrics) -> None:
+    """To the last bit."""
+    for name in _ARRAYS:
+        np.testing.assert_array_equal(getattr(metrics, name), getattr(whole, name))
+    assert metrics.figures == whole.figures
+    assert metrics.per_category == whole.per_category
+
+
+def _in_shards(case: Case, settings: Settings, rng: np.random.Generator) -> CocoMetrics:
+    """Images in another order, over several accumulators that travel as bytes."""
+    categories = case.truth["categories"]
+    shards = [MetricsAccumulator(categories, settings) for _ in range(3)]
+    images = [case.truth["images"][position] for position in rng.permutation(len(case.truth["images"]))]
+    while images:
+        some = [images.pop() for _ in range(min(len(images), int(rng.integers(1, 5))))]
+        ids = {image["id"] for image in some}
+        shards[rng.integers(3)].add(
+            some,
+            [entry for entry in case.truth["annotations"] if entry["image_id"] in ids],
+            [entry for entry in case.detections if entry["image_id"] in ids],
+        )
+    merged = MetricsAccumulator(categories, settings)
+    for shard in shards:
+        merged.merge(MetricsAccumulator.from_bytes(shard.to_bytes(), categories, settings))
+    return merged.result()
+
+
+def _in_parts(case: Case, settings: Settings) -> CocoMetrics:
+    arrays = {}
+    for part in parts_of(case.truth["categories"], settings):
+        accumulator = MetricsAccumulator(case.truth["categories"], settings, part=part)
+        accumulator.add(case.truth["images"], case.truth["annotations"], case.detections)
+        arrays[part] = accumulator.arrays()
+    return metrics_of_parts(arrays, case.truth["categories"], settings)
+
+
+def _found_near(truth: dict[str, Any], rng: np.random.Generator) -> list[dict[str, Any]]:
+    """Detections near most of the real objects, some twice, some of another class; their masks are the boxes."""
+    sizes = {image["id"]: image for image in truth["images"]}
+    classes = [category["id"] for category in truth["categories"]]
+    found = []
+    for annotation in [*truth["annotations"], *truth["annotations"][::3]]:
+        if rng.random() < 0.2:
+            continue
+        x, y, width, height = (value + float(rng.normal(0, 2)) for value in annotation["bbox"])
+        width, height = max(width, 1.0), max(height, 1.0)
+        size = sizes[annotation["image_id"]]
+        corners = [x, y, x + width, y, x + width, y + height, x, y + height]
+        mask = masks.merge(masks.frPyObjects([corners], size["height"], size["width"]))
+        keypoints = np.array(annotation.get("keypoints", [0] * 51)) + rng.normal(0, 2, 51)
+        found.append(
+            {
+                "image_id": annotation["image_id"],
+                "category_id": annotation["category_id"] if rng.random() < 0.8 else int(rng.choice(classes)),
+                "bbox": [x, y, width, height],
+                "score": float(rng.choice([0.2, 0.5, 0.7])),
+                "segmentation": {"size": mask["size"], "counts": mask["counts"].decode()},
+                "keypoints": keypoints.tolist(),
+            }
+        )
+    return found

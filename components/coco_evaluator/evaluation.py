@@ -11,6 +11,7 @@ from components.coco_evaluator.detection_files import read_detections, write_det
 from components.coco_evaluator.eval_config import complete, settings_of
 from components.coco_evaluator.models_pass import MakePipeline, Measured, run_models
 from components.coco_evaluator.slice_figures import BASELINE, CANDIDATE
+from components.coco_evaluator.slicing import empty_slicings
 from components.coco_evaluator.task import Task
 from components.coco_evaluator.tfma_output import write_slices
 from components.coco_evaluator.tfma_verdict import judge_by_config
@@ -56,6 +57,8 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
         if not measured.overall:
             raise DataError(f"{task.records}: no record. Evaluate on a split that has images.")
         _tell(measured)
+        for sentence in empty_slicings(config.slicing_specs, measured.slices):
+            log.warning(sentence)
         write_metrics(folder / METRICS_JSON, measured.overall[CANDIDATE].metrics)
         analysis = _analyse(task, settings, measured, work, goal=folder / DETECTIONS_JSON)
         write_json(folder / ANALYSIS_JSON, asdict(analysis))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from components.coco_evaluator.slice_figures import BASELINE, CANDIDATE, SliceFigures
-from components.coco_evaluator.slicing import SliceKey, describe
+from components.coco_evaluator.slicing import SliceKey, describe, describe_spec
 from components.coco_evaluator.tfma_keys import model_names, slice_metrics
 from components.coco_evaluator.threshold_words import asked, compared
 from components.coco_evaluator.verdict import Verdict
@@ -86,9 +86,7 @@ class _Words:
             return
         matching = self._matching(spec)
         if not matching:
-            place = ", ".join(
-                [*spec.feature_keys, *(f"{name} = {value}" for name, value in spec.feature_values.items())]
-            )
+            place = describe_spec(spec)
             unmet.append(f"{figure}: no image is in a slice by {place}, where it should be {asked(threshold)}")
         passed: list[str] = []
         for slice_key in matching:

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from components.coco_evaluator.slicing import OVERALL, Slicer, describe, feature_values
+from components.coco_evaluator import slicing
+from components.coco_evaluator.slicing import OVERALL, Slicer, describe, empty_slicings, feature_values
+from schemas.errors import DataError
 from tests.components.coco_evaluator.test_derived_features import bytes_feature, record
 
 pytestmark = pytest.mark.slow  # importing TFMA takes most of it
@@ -68,7 +70,38 @@ def test_a_feature_of_the_record_comes_first(example: tf.train.Example) -> None:
     example.features.feature["brightness"].CopyFrom(bytes_feature(b"by hand"))
     values = feature_values(example, "brightness")
     assert values is not None
-    assert values.tolist() == [b"by hand"]
+    assert values.tolist() == ["by hand"]
+
+
+def test_what_is_no_text_makes_no_slices(example: tf.train.Example) -> None:
+    with pytest.raises(DataError, match=r"EvalConfig: image/encoded holds \d+ bytes that are no text\. Slice by"):
+        slices(example, {"feature_keys": ["image/encoded"]})
+
+
+def test_too_many_slices_are_refused(example: tf.train.Example, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slicing, "_MOST", 2)
+    assert len(slices(example, {"feature_keys": ["image/object/class/text"]})) == 3
+    with pytest.raises(DataError, match=r"slicing by image/height, image/object/class/text makes more than 2 slices"):
+        slices(
+            example,
+            {"feature_keys": ["image/object/class/text"]},
+            {"feature_keys": ["image/height"]},
+        )
+
+
+def test_slicings_without_images_are_told() -> None:
+    import tensorflow_model_analysis as tfma
+
+    specs = [
+        tfma.SlicingSpec(),
+        tfma.SlicingSpec(feature_keys=["brightness"]),
+        tfma.SlicingSpec(feature_keys=["brightnes"], feature_values={"license": "3"}),
+    ]
+    assert empty_slicings(specs, [OVERALL, (("brightness", "dark"),)]) == [
+        "EvalConfig: no image is in a slice by brightnes, license = 3. Features are those of the records, "
+        "brightness, num_objects, object_size, image_size, aspect_ratio, "
+        "and coco/image/<key of the image's COCO entry>."
+    ]
 
 
 def test_words() -> None:

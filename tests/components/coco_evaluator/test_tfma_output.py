@@ -1,5 +1,6 @@
 """Files for TFMA, and thresholds judged by TFMA, over figures that are made up."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -88,25 +89,25 @@ def test_both_models_and_their_difference(tmp_path: Path) -> None:
     ]
 
 
-def test_the_viewer_finds_its_data(tmp_path: Path) -> None:
-    """What `tfma.view.render_slicing_metrics` hands to the notebook's widget."""
+def test_the_viewer_shows_it(tmp_path: Path) -> None:
+    """What the notebook's widgets are given; they need no front end for that."""
     import tensorflow_model_analysis as tfma
-    from tensorflow_model_analysis.view import util
 
     write_slices(tmp_path, alone(), config=complete(None), validation=None, models={CANDIDATE: "m"}, data="d")
     result = tfma.load_eval_result(str(tmp_path))
-    spec = tfma.slicer.SingleSliceSpec(columns=["brightness", "coco/image/license"])
-    shown = util.get_slicing_metrics(result.slicing_metrics, slicing_spec=spec)
-    assert [row["slice"] for row in shown] == [
+    spec = tfma.SlicingSpec(feature_keys=["brightness", "coco/image/license"])
+    assert [row["slice"] for row in tfma.view.render_slicing_metrics(result, slicing_spec=spec).data] == [
         "brightness_X_coco/image/license:dark_X_3",
         "brightness_X_coco/image/license:bright_X_4",
     ]
-    overall = util.get_slicing_metrics(result.slicing_metrics)[0]["metrics"]
-    assert set(overall[""]) == {"", "classId:7", "classId:90"}
-    column = util.get_slicing_config(result.config)["weightedExamplesColumn"]
-    assert overall[""][""][column] == {"doubleValue": 9.0}
-    results = tfma.make_eval_results([result, result], tfma.MODEL_CENTRIC_MODE)
-    assert len(util.get_time_series(results, tfma.slicer.SingleSliceSpec(), display_full_path=False)) == 2
+    shown = tfma.view.render_slicing_metrics(result)
+    overall = shown.data[0]["metrics"][""]
+    assert set(overall) == {"", "classId:7", "classId:90"}
+    assert overall[""]["AP"] == {"doubleValue": 0.5}
+    assert overall[""][shown.config["weightedExamplesColumn"]] == {"doubleValue": 9.0}
+    json.dumps(shown.data, allow_nan=False)
+    over_time = tfma.view.render_time_series(tfma.make_eval_results([result, result], tfma.MODEL_CENTRIC_MODE))
+    assert len(over_time.data) == 2
 
 
 @pytest.mark.parametrize(

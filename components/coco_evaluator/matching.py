@@ -20,11 +20,12 @@ import numpy as np
 from apache_beam.transforms.window import GlobalWindows
 
 from components.coco_evaluator.batches import DetectedBatch, by_slice, joined
-from components.coco_evaluator.shares import shares_of_categories
 from components.coco_evaluator.slicing import SliceKey
 from detection.atomic_files import write_bytes
 from detection.coco import MetricsAccumulator
 from detection.coco.accumulator import require_once
+from detection.coco.checked import by_category, check_whole_images
+from detection.coco.checks import check_categories
 from detection.coco.columns import Ids
 from detection.coco.engine import Arrays
 from detection.coco.metrics import CocoMetrics
@@ -197,20 +198,23 @@ class _Match(beam.DoFn):
 
 def _states(batch: DetectedBatch, measure: Measure) -> Iterator[tuple[Part | None, bytes]]:
     """The states of some images, those of parts that have nothing left out; and the images' ids."""
-    where: dict[str, Any] = {"where": measure.where, "where_detections": measure.where_detections}
-    if measure.parts == [WHOLE]:
-        whole = MetricsAccumulator(measure.categories, measure.settings, where=measure.where)
-        whole.add(batch.images, batch.annotations, batch.detections, **where)
-        yield WHOLE, whole.to_bytes()
-    else:
-        shares = shares_of_categories(batch, measure.categories, measure.settings.iou_type, **where)
-        for part in measure.parts:
-            if part.category_id in shares:
-                share = shares[part.category_id]
-                accumulator = MetricsAccumulator(measure.categories_of(part), measure.settings, part=part)
-                accumulator.add(share.images, share.annotations, share.detections, **where)
-                yield part, accumulator.to_bytes()
-    yield None, np.array([image["id"] for image in batch.images], np.int64).tobytes()
+    checked = check_whole_images(
+        batch.images,
+        batch.annotations,
+        batch.detections,
+        category_ids=check_categories(measure.categories, where=measure.where, lvis=measure.settings.lvis),
+        settings=measure.settings,
+        where=measure.where,
+        where_detections=measure.where_detections,
+    )
+    shares = {} if measure.parts == [WHOLE] else by_category(checked)
+    for part in measure.parts:
+        share = checked if part.category_id is None else shares.get(part.category_id)
+        if share is not None:
+            accumulator = MetricsAccumulator(measure.categories_of(part), measure.settings, part=part)
+            accumulator.add_checked(share, where=measure.where)
+            yield part, accumulator.to_bytes()
+    yield None, checked.image_ids.tobytes()
 
 
 def _merge(key: str, states: Iterable[_State], measure: Measure, folder: str) -> _Merged | _Counted:

@@ -1,17 +1,17 @@
 """Exact COCO metrics over images that come in any order and in several places."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
 from detection.coco.bad_records import BadRecord
-from detection.coco.checks import check_annotations, check_categories, check_detections, sound_images
+from detection.coco.checked import Checked, by_category, check_whole_images
+from detection.coco.checks import check_categories
 from detection.coco.columns import Entry, Ids, Rows
 from detection.coco.engine import Arrays, MatchingEngine
-from detection.coco.federated import best_of_images, lvis_annotations
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
-from detection.coco.parts import WHOLE, Part, of_category, part_settings
+from detection.coco.parts import WHOLE, Part, part_settings
 from detection.coco.settings import Settings, make_settings
 from schemas.errors import ConfigError, DataError
 
@@ -83,28 +83,30 @@ class MetricsAccumulator:
         Raises:
             DataError: see `detection.coco.checks`; an image was added before.
         """
-        settings = self._settings
         skipped: list[BadRecord] = []
-        sieve = skipped if skip_invalid else None
-        images = sound_images(images, iou_type=settings.iou_type, where=where, lvis=settings.lvis, skipped=sieve)
-        sized = settings.iou_type == "segm"
-        known: dict[str, Any] = {
-            "image_ids": np.array([image["id"] for image in images], np.int64),
-            "category_ids": self._category_ids,
-            "iou_type": settings.iou_type,
-            "sizes": np.array([(image["height"], image["width"]) for image in images], np.int64) if sized else None,
-            "keypoints": len(settings.oks_sigmas),
-            "skipped": sieve,
-        }
-        objects = check_annotations(annotations, **known, where=where)
-        found = check_detections(detections, **known, where=where_detections)
-        if settings.lvis:
-            objects, found = lvis_annotations(objects), best_of_images(found, settings.max_dets[-1])
+        checked = check_whole_images(
+            images,
+            annotations,
+            detections,
+            category_ids=self._category_ids,
+            settings=self._settings,
+            where=where,
+            where_detections=where_detections,
+            skipped=skipped if skip_invalid else None,
+        )
         if self._part.category_id is not None:
-            images, objects, found = of_category(self._part.category_id, images, objects, found)
-        self._take_images(np.array([image["id"] for image in images], np.int64), where)
-        self._engine.add(images, objects, found, where=where)
+            checked = by_category(checked).get(self._part.category_id, Checked([], [], []))
+        self.add_checked(checked, where=where)
         return skipped
+
+    def add_checked(self, checked: Checked, *, where: str = "ground truth") -> None:
+        """Matches whole images that `check_whole_images` has passed; for a part, what belongs to its category.
+
+        Raises:
+            DataError: an image was added before.
+        """
+        self._take_images(checked.image_ids, where)
+        self._engine.add(*checked, where=where)
 
     def merge(self, other: "MetricsAccumulator") -> None:
         """Takes over the images of another accumulator of the same categories, settings and part.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from detection.coco.columns import Entry, Rows
+from detection.coco.columns import Entry
 from detection.coco.engine import Arrays
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.settings import RECALLS, Settings
@@ -86,23 +86,6 @@ def metrics_of_parts(arrays: Mapping[Part, Arrays], categories: Sequence[Entry],
             "Give each part of the evaluation exactly once; one without any image, too."
         )
     return metrics_from_arrays(whole, categories, settings)
-
-
-def of_category(
-    category_id: int, images: Sequence[Entry], annotations: Sequence[Entry], detections: Sequence[Entry] | Rows
-) -> tuple[list[Entry], list[Entry], list[Entry] | Rows]:
-    """What belongs to one category, and the images that have any of it."""
-    objects = [annotation for annotation in annotations if annotation["category_id"] == category_id]
-    ids = {annotation["image_id"] for annotation in objects}
-    found: list[Entry] | Rows
-    if isinstance(detections, np.ndarray):
-        rows: Rows = detections[detections[:, 6] == category_id]
-        ids.update(rows[:, 0].astype(np.int64).tolist())
-        found = rows
-    else:
-        found = [detection for detection in detections if detection["category_id"] == category_id]
-        ids.update(detection["image_id"] for detection in found)
-    return [image for image in images if image["id"] in ids], objects, found
 
 
 def _span(position: int) -> tuple[int, int]:

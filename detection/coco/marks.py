@@ -6,13 +6,13 @@ from typing import NamedTuple
 from detection.coco.analysis.findings import ERROR_TYPES, Box, ImageFindings
 from detection.drawing import LineStyle
 
-_RED, _GREY = (255, 59, 48), (176, 176, 176)
+_GREY = (176, 176, 176)
 
 
 class Status(NamedTuple):
     """What became of an object or a detection, in words, and how its box is drawn.
 
-    Colour and line differ both, so that either alone tells boxes of a panel apart.
+    Colours and lines differ both, so that either alone tells boxes apart.
     """
 
     words: str
@@ -22,14 +22,14 @@ class Status(NamedTuple):
 # By `Box.status`; those of objects first.
 STATUSES: Mapping[str, Status] = {
     "found": Status("found", LineStyle((0, 163, 108))),
-    "Miss": Status(ERROR_TYPES["Miss"], LineStyle(_RED, (6, 3))),
+    "Miss": Status(ERROR_TYPES["Miss"], LineStyle((255, 59, 48), (6, 3))),
     "crowd": Status("crowd, not counted", LineStyle(_GREY, (1, 2))),
     "right": Status("right", LineStyle((0, 163, 108))),
     "Cls": Status(ERROR_TYPES["Cls"], LineStyle((192, 76, 255), (8, 3))),
     "Loc": Status(ERROR_TYPES["Loc"], LineStyle((255, 159, 10), (4, 3))),
     "Both": Status(ERROR_TYPES["Both"], LineStyle((255, 94, 168), (8, 3, 2, 3))),
     "Dupe": Status(ERROR_TYPES["Dupe"], LineStyle((50, 173, 230), (2, 2))),
-    "Bkg": Status(ERROR_TYPES["Bkg"], LineStyle(_RED, (6, 3))),
+    "Bkg": Status(ERROR_TYPES["Bkg"], LineStyle((255, 221, 51), (6, 2))),
     "ignored": Status("not counted", LineStyle(_GREY, (1, 2))),
 }
 OBJECT_STATUSES = ("found", "Miss", "crowd")

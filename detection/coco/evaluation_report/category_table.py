@@ -1,8 +1,8 @@
 """The table of categories: figures, numbers of objects and the operating point of each."""
 
 from detection.coco.analysis.findings import Analysis, Category, OperatingPoint
-from detection.coco.evaluation_report.figure_table import FIRST
 from detection.coco.evaluation_report.numbers import change_cell, difference, figure_cell
+from detection.coco.evaluation_report.sentences import FIRST
 from detection.pages.render import shown_name
 from detection.pages.table import Cell, Number, Table
 

@@ -1,13 +1,9 @@
-"""The page itself: everything put into the template, and written."""
+"""The evaluation report: everything put into the template, and written."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from markupsafe import Markup
-
-from detection.atomic_files import write_text
 from detection.coco.analysis.findings import ERROR_TYPES, Analysis
 from detection.coco.evaluation_report import charts
 from detection.coco.evaluation_report.category_table import category_table
@@ -21,19 +17,12 @@ from detection.coco.evaluation_report.error_tables import (
     loss_table,
     size_table,
 )
-from detection.coco.evaluation_report.figure_table import figure_table, headline
-from detection.coco.evaluation_report.panels import Figure, Region, label_crop, side_by_side
-from detection.coco.evaluation_report.pictures import Encoded, PictureSource, Wanted, encode_pictures
-from detection.coco.marks import OBJECT_STATUSES, STATUSES
-from detection.drawing import text_color
-from detection.pages.render import render_page
-from detection.tag_places import Rectangle
+from detection.coco.evaluation_report.figure_table import figure_table
+from detection.coco.evaluation_report.illustrated import Galleries, Shown, write_illustrated_page
+from detection.coco.evaluation_report.panels import label_crop, side_by_side
+from detection.coco.evaluation_report.pictures import PictureSource, measured
+from detection.coco.evaluation_report.sentences import headline, method, sample_note
 
-MOST_BYTES = 5_000_000
-
-_TEMPLATE = "report.html.j2"
-_SCRIPTS = ("tables.js", "curves.js")
-_SLACK = 20_000  # bytes
 _WORST, _LABELS = "worst", "labels"  # names of galleries; the others' are error types
 
 
@@ -57,13 +46,6 @@ class _Banner(NamedTuple):
     reasons: Sequence[str]
 
 
-class _Stored(NamedTuple):
-    """A picture and its place, pixels of the image."""
-
-    webp: bytes
-    region: Region
-
-
 def write_evaluation_report(
     path: str | Path,
     analysis: Analysis,
@@ -75,8 +57,7 @@ def write_evaluation_report(
 ) -> None:
     """Writes the report: one HTML file that needs nothing else, whole or not at all.
 
-    Pictures, the most interesting first, are left out where the file would be greater
-    than MOST_BYTES; the page says how many.
+    It is no larger than 5 MB: pictures that are too many are left out, and the page says how many.
 
     Args:
         path: of the file.
@@ -90,17 +71,25 @@ def write_evaluation_report(
         DataError: the file cannot be written.
     """
     names = {category.id: category.name for category in analysis.categories}
-    content = _content(analysis, names) | {"title": title, "facts": facts or {}, "verdict": _banner(verdict)}
-    galleries = _galleries(analysis, names)
-    # Without pictures first: what the rest takes is what they cannot have.
-    page = _render(analysis, content, {name: [] for name in galleries}, {}, _pictures_note(None))
-    if pictures:
-        wanted = list(_by_interest(galleries.values()))
-        encoded = _encode(wanted, pictures, MOST_BYTES - _SLACK - len(page.encode()))
-        shown = {id(wanted[position]) for position in encoded.shown}
-        kept = {name: [figure for figure in figures if id(figure) in shown] for name, figures in galleries.items()}
-        page = _render(analysis, content, kept, _stored(wanted, encoded), _pictures_note(encoded))
-    write_text(path, page)
+    told = _content(analysis, names) | {"title": title, "facts": facts or {}, "verdict": _banner(verdict)}
+
+    def content(shown: Shown) -> dict[str, Any]:
+        examples = {
+            words.capitalize(): shown.galleries[name]
+            for name, words in ERROR_TYPES.items()
+            if shown.galleries.get(name)
+        }
+        sections = _sections(analysis, curves=bool(told["mean_curves"]), examples=bool(examples))
+        return told | {"examples": examples, "sections": sections}
+
+    write_illustrated_page(
+        path,
+        "report.html.j2",
+        scripts=("tables.js", "curves.js"),
+        galleries=_galleries(analysis, names, pictures),
+        source=pictures,
+        content=content,
+    )
 
 
 def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
@@ -110,7 +99,7 @@ def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
     return {
         "analysis": analysis,
         "headline": headline(analysis),
-        "sample_note": _sample_note(analysis),
+        "sample_note": sample_note(analysis.sample),
         "figures": figure_table(analysis),
         "errors": error_table(analysis),
         "sizes": size_table(analysis),
@@ -127,37 +116,13 @@ def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
         "images": image_table(analysis),
         "label_errors": label_error_table(analysis, names),
         "losses": loss_table(analysis),
-        "method": _method(analysis),
+        "method": method(analysis),
         "plot_width": charts.WIDTH,
         "plot_height": charts.HEIGHT,
-        "statuses": STATUSES,
-        "object_statuses": OBJECT_STATUSES,
     }
 
 
-def _render(
-    analysis: Analysis,
-    content: Mapping[str, Any],
-    galleries: Mapping[str, Sequence[Figure]],
-    pictures: Mapping[str, _Stored],
-    note: str,
-) -> str:
-    examples = {words.capitalize(): galleries[name] for name, words in ERROR_TYPES.items() if galleries.get(name)}
-    return render_page(
-        __package__,
-        _TEMPLATE,
-        scripts=_SCRIPTS,
-        filters={"pixels": _pixels, "rectangle": _rectangle, "text_color": text_color, "dashes": _dashes},
-        sections=_sections(analysis, bool(content["mean_curves"]), bool(examples)),
-        galleries=galleries,
-        examples=examples,
-        pictures=pictures,
-        pictures_note=note,
-        **content,
-    )
-
-
-def _sections(analysis: Analysis, curves: bool, examples: bool) -> dict[str, str]:
+def _sections(analysis: Analysis, *, curves: bool, examples: bool) -> dict[str, str]:
     """Id -> heading of those that have something to tell, in their order."""
     told = {
         "figures": ("Figures", bool(analysis.figures)),
@@ -180,85 +145,13 @@ def _banner(verdict: Judged | None) -> _Banner:
     if verdict is None:
         return _Banner("plain", "Evaluated; no blessing was asked for.", ())
     if verdict.blessed:
-        return _Banner("good", "Blessed: all thresholds are met.", verdict.reasons)
+        return _Banner("good", "Blessed.", verdict.reasons)
     return _Banner("bad", "Not blessed.", verdict.reasons)
 
 
-def _sample_note(analysis: Analysis) -> str:
-    sample = analysis.sample
-    if sample.images >= sample.of:
-        return ""
-    return (
-        f"The figures are of all {sample.of:,} images. Intervals and everything below the figures are of a random "
-        f"sample of {sample.images:,} images (seed {sample.seed})."
-    )
-
-
-def _method(analysis: Analysis) -> list[str]:
-    what = {"bbox": "boxes", "segm": "masks", "keypoints": "keypoints"}.get(analysis.iou_type, analysis.iou_type)
-    lines = [f"COCO's metrics for {what}, as pycocotools computes them, on {analysis.sample.of:,} images."]
-    lines.append(
-        "AP is average precision, AR average recall, over the IoU thresholds or at that which the name ends in, "
-        "such as AP50; s, m and l stand for small, medium and large objects, the number behind AR for the "
-        "detections counted an image."
-    )
-    if analysis.intervals:
-        lines.append(
-            f"Intervals hold {100 * analysis.confidence:g} % of {analysis.replicates:,} bootstrap replicates, "
-            "each of as many images drawn with replacement. Both models see the same images in each."
-        )
-    if analysis.errors:
-        lines.append("Types of errors are TIDE's (Bolya et al., ECCV 2020).")
-    return lines
-
-
-def _galleries(analysis: Analysis, names: Mapping[int, str]) -> dict[str, list[Figure]]:
+def _galleries(analysis: Analysis, names: Mapping[int, str], source: PictureSource | None) -> Galleries:
     found = {_WORST: analysis.worst, **analysis.examples}
-    figures = {name: [side_by_side(image, names) for image in images] for name, images in found.items()}
-    return figures | {_LABELS: [label_crop(error, at, names) for at, error in enumerate(analysis.label_errors)]}
-
-
-def _by_interest(galleries: Iterable[Sequence[Figure]]) -> Iterable[Figure]:
-    """The first of each gallery, then the second of each, and so on."""
-    return (figure for rank in zip_longest(*galleries) for figure in rank if figure is not None)
-
-
-def _encode(figures: Sequence[Figure], source: PictureSource, budget: int) -> Encoded:
-    wanted = [Wanted(figure.key, figure.image_id, figure.region, figure.markup) for figure in figures]
-    return encode_pictures(wanted, source, budget=budget)
-
-
-def _stored(figures: Iterable[Figure], encoded: Encoded) -> dict[str, _Stored]:
-    """Whole images fill what their figures see; parts lie where they were cut out."""
-    pictures = encoded.pictures
-    return {
-        figure.key: _Stored(pictures[figure.key].webp, pictures[figure.key].region if figure.region else figure.view)
-        for figure in figures
-        if figure.key in pictures
+    figures = {
+        name: [side_by_side(measured(image, source), names) for image in images] for name, images in found.items()
     }
-
-
-def _pictures_note(encoded: Encoded | None) -> str:
-    if encoded is None:
-        return "This report has no pictures: the evaluation was given no image files."
-    notes = []
-    if encoded.unreadable:
-        notes.append(f"{encoded.unreadable:,} pictures are not shown: their images could not be read.")
-    if encoded.left_out:
-        notes.append(f"{encoded.left_out:,} pictures, the least interesting, were left out to keep this file small.")
-    return " ".join(notes)
-
-
-def _pixels(value: float) -> str:
-    return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
-
-
-def _rectangle(rectangle: Rectangle) -> Markup:
-    left, top, right, bottom = rectangle
-    values = {"x": left, "y": top, "width": right - left, "height": bottom - top}
-    return Markup(" ".join(f'{name}="{_pixels(value)}"' for name, value in values.items()))
-
-
-def _dashes(dash: Sequence[float]) -> str:
-    """In pixels: lines are two wide."""
-    return " ".join(f"{2 * length:g}" for length in dash)
+    return figures | {_LABELS: [label_crop(error, at, names) for at, error in enumerate(analysis.label_errors)]}

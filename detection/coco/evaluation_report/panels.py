@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from markupsafe import escape
 
+from detection.coco.analysis.changes import ImageChange
 from detection.coco.analysis.findings import ERROR_TYPES, ImageFindings, LabelError
 from detection.coco.evaluation_report.error_tables import label_error_text
 from detection.coco.marks import STATUSES, Mark, detection_marks, object_marks
@@ -93,19 +94,38 @@ class Figure(NamedTuple):
 
 def side_by_side(found: ImageFindings, names: Mapping[int, str]) -> Figure:
     """Ground truth on the left, detections on the right."""
+    marks = {"Ground truth": object_marks(found, names), "Detections": detection_marks(found, names)}
+    return _whole_image(found, marks, f"{_counts(found)}, {found.right:,} right")
+
+
+def compared(change: ImageChange, names: Mapping[int, str]) -> Figure:
+    """What models A and B detected and missed."""
+    marks = {
+        model: [mark for mark in object_marks(found, names) if mark.status == "Miss"] + detection_marks(found, names)
+        for model, found in (("A", change.a), ("B", change.b))
+    }
+    number = abs(change.errors)
+    errors = f"{number:,} {'fewer' if change.errors < 0 else 'more'} error{'s' * (number != 1)}"
+    return _whole_image(change.b, marks, f"{errors} (A: {_counts(change.a)}; B: {_counts(change.b)})")
+
+
+def _whole_image(found: ImageFindings, panels: Mapping[str, Sequence[Mark]], caption: str) -> Figure:
     view = Region(0, 0, max(1, found.width), max(1, found.height))
     font = _font_size(view)
-    panels = [
-        Panel(heading, _alt(heading, marks), _shapes(marks, view, font))
-        for heading, marks in (
-            ("Ground truth", object_marks(found, names)),
-            ("Detections", detection_marks(found, names)),
-        )
-    ]
-    caption = f"{found.wrong:,} wrong, {found.missed:,} missed, {found.right:,} right"
     return Figure(
-        f"image-{found.image_id}", found.image_id, None, view, font, panels, shown_name(found.file_name), caption
+        key=f"image-{found.image_id}",
+        image_id=found.image_id,
+        region=None,
+        view=view,
+        font=font,
+        panels=[Panel(name, _alt(name, marks), _shapes(marks, view, font)) for name, marks in panels.items()],
+        file_name=shown_name(found.file_name),
+        caption=caption,
     )
+
+
+def _counts(found: ImageFindings) -> str:
+    return f"{found.wrong:,} wrong, {found.missed:,} missed"
 
 
 def label_crop(error: LabelError, number: int, names: Mapping[int, str]) -> Figure:

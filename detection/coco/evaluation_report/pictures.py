@@ -2,10 +2,12 @@
 
 import io
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from PIL import Image
 
+from detection.coco.analysis.findings import ImageFindings
 from detection.coco.evaluation_report.panels import Region
 from detection.drawing import eight_bit_rgb
 
@@ -80,6 +82,14 @@ def encode_pictures(wanted: Sequence[Wanted], source: PictureSource, *, budget: 
         done += 1
     readable = {key: picture for key, picture in pictures.items() if picture is not None}
     return Encoded(readable, frozenset(shown), done - len(shown), len(wanted) - done)
+
+
+def measured(found: ImageFindings, source: PictureSource | None) -> ImageFindings:
+    """The findings with the image's own size where the ground truth does not tell it."""
+    if not source or (found.width > 0 and found.height > 0):
+        return found
+    image = source(found.image_id)
+    return replace(found, width=image.width, height=image.height) if image else found
 
 
 def _encoded(image: Image.Image | None, wanted: Region | None) -> Picture | None:

@@ -5,7 +5,6 @@ import math
 import pytest
 
 from detection.coco.analysis.findings import Interval
-from detection.coco.evaluation_report.figure_table import judgement
 from detection.coco.evaluation_report.numbers import (
     change_text,
     difference,
@@ -14,6 +13,7 @@ from detection.coco.evaluation_report.numbers import (
     interval_text,
     share_cell,
 )
+from detection.coco.evaluation_report.sentences import judgement
 from detection.pages.table import DASH
 
 

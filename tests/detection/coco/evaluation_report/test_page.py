@@ -12,7 +12,8 @@ from PIL import Image
 
 from detection.coco.analysis.findings import ERROR_TYPES, Box, Confusion, Interval, Sample
 from detection.coco.evaluation_report.confusion import MOST_CATEGORIES
-from detection.coco.evaluation_report.page import MOST_BYTES, write_evaluation_report
+from detection.coco.evaluation_report.illustrated import MOST_BYTES
+from detection.coco.evaluation_report.page import write_evaluation_report
 from detection.pages.table import DASH
 from schemas.errors import DataError
 from tests.detection.coco.evaluation_report.builders import (
@@ -291,7 +292,7 @@ def test_a_picture_is_in_the_page_once(page: HtmlPage) -> None:
 
 def test_without_image_files_it_says_so_and_lists_what_it_would_show(tmp_path: Path) -> None:
     _, page = report(tmp_path, pictures=None)
-    assert "no pictures: the evaluation was given no image files" in page.texts["worst"]
+    assert "no pictures: there were no image files" in page.texts["worst"]
     assert panels(page) == []
     assert page.table("worst")["000000000002.jpg"] == ["2", "5", "2", "4"]
     assert page.table("label-errors")["label1.jpg"] == ["501", "dog", "Bear", "0.980", "21, 30, 60, 40"]

@@ -30,9 +30,7 @@ def analyse(
     *,
     settings: Settings,
     total_images: int | None = None,
-    figures: Mapping[str, float] | None = None,
     baseline: Sequence[Entry] | Rows | None = None,
-    before: Mapping[str, float] | None = None,
     options: AnalysisOptions | None = None,
 ) -> Analysis:
     """Analyses an evaluation.
@@ -46,11 +44,9 @@ def analyse(
         detections: COCO results, or for boxes rows [N, 7]: image_id, x, y, width,
             height, score, category_id.
         settings: of the evaluation, with categories told apart.
-        total_images: how many images were evaluated, where `ground_truth` has only a
-            sample of them (see `sample_rank`); its `figures` and `before` are then those of all.
-        figures: of all images; default: of those given.
+        total_images: how many images were evaluated, where `ground_truth` holds only a
+            sample of them (see `sample_rank`); the figures are then the sample's.
         baseline: another model's detections on the same images.
-        before: the baseline's figures of all images; default: of those given.
         options: sizes and thresholds.
 
     Raises:
@@ -67,8 +63,8 @@ def analyse(
         candidate.sampled,
         others[0].sampled if others else None,
         sample=Sample(images, total_images or len(ground_truth["images"]), options.seed),
-        figures=dict(figures or candidate.figures),
-        before=dict(before or others[0].figures) if others else {},
+        figures=candidate.figures,
+        before=others[0].figures if others else {},
         options=options,
     )
 

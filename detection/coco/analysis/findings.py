@@ -33,7 +33,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """The score threshold at which F1 is greatest, at IoU 0.5, and what is reached there."""
+    """The score threshold at which F1 is greatest, at the analysis' IoU, and what is reached there."""
 
     score: float
     precision: float
@@ -45,13 +45,15 @@ class OperatingPoint:
 class Category:
     """One row of the per-category table.
 
-    figures: name (AP, AP50, AP75, APs, APm, APl, AR100 or what the IoU type has) -> value, -1 undefined.
+    figures: name (AP, AP50, AP75, APs, APm, APl, AR100 or what the settings have) -> value, -1 undefined.
     before: the baseline's figures; empty without one.
     objects: ground truth without crowds and ignored ones.
+    images: that have such objects.
     detections: of this category, all scores.
     best: None where nothing was found, or there is nothing to find.
-    precision: at IoU 0.5 and recall 0, 0.01, ... 1; empty where there is no object.
-    calibration_error: expected calibration error; None without detections.
+    precision: at the analysis' IoU and recall 0, 0.01, ... 1; empty where there is no object.
+    calibration_error: expected calibration error; None without detections, and where
+        scores are no probabilities.
     """
 
     id: int
@@ -70,6 +72,9 @@ class Category:
 class Confusion:
     """Objects against detections whatever their class, at one IoU and one score threshold.
 
+    Each of the best `max_dets` detections of an image takes, by falling score, the free
+    object it overlaps most; crowds are left out.
+
     matrix: [K + 1][K + 1] counts; rows are the object's category, columns the
         detection's, the last row detections without an object, the last column
         objects without a detection.
@@ -85,7 +90,9 @@ class Confusion:
 class ErrorType:
     """One of `ERROR_TYPES`: its share of the errors.
 
-    count: detections (for `Miss`: objects) of this type.
+    For keypoints the overlap with objects of the same category is their similarity.
+
+    count: detections, of any score, (for `Miss`: objects) of this type.
     ap_gain: AP50 that would be won if this type alone were mended (TIDE's dAP).
     """
 
@@ -96,7 +103,7 @@ class ErrorType:
 
 @dataclass(frozen=True)
 class Bin:
-    """Detections with scores in [low, high): how many, their mean score, the share that is right."""
+    """Detections with scores in [low, high), 1 in the last: how many, their mean score, the share that is right."""
 
     low: float
     high: float
@@ -107,7 +114,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Scores against the share of right detections at IoU 0.5.
+    """Scores against the share of right detections at the analysis' IoU.
 
     expected_error: mean gap between the two, weighted by the bins' counts (ECE).
     greatest_error: of any bin (MCE).
@@ -122,7 +129,7 @@ class Calibration:
 class SizeBucket:
     """Objects by the root of their area: [low, high) pixels, high 0: open.
 
-    figures: AP, AP50, AR100 for objects of this size; -1 without any.
+    figures: AP, AP50, AR100 (or what the settings have for it) for objects of this size; -1 without any.
     """
 
     low: float
@@ -133,9 +140,11 @@ class SizeBucket:
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure, or a difference of two, with the bounds of its bootstrap interval.
+    """A figure, or a difference of two, with the bounds of its bootstrap interval; low <= value <= high.
 
-    probability: share of the bootstrap replicates above 0.
+    See `intervals.interval`.
+
+    probability: share of the bootstrap replicates, moved as the interval is, above 0.
     """
 
     value: float
@@ -149,8 +158,9 @@ class Box:
     """An object or a detection in a picture.
 
     score: None for an object.
-    status: object: `found`, `Miss`, `crowd`; detection: `right`, one of `ERROR_TYPES`,
-        or `ignored` (it matches a crowd or an ignored object).
+    status: object: `found`, `Miss`, `crowd` (and others that need not be found);
+        detection: `right`, one of `ERROR_TYPES`, or `ignored` (it matches an object that
+        need not be found, or is not among the best `max_dets`).
     """
 
     category_id: int
@@ -161,7 +171,14 @@ class Box:
 
 @dataclass(frozen=True)
 class ImageFindings:
-    """An image worth a look: its objects, and its detections of at least the analysis' score threshold."""
+    """An image worth a look: its objects, and its detections of at least the analysis' score threshold.
+
+    width, height: pixels, 0 where the ground truth does not tell.
+    right, wrong: numbers of detections.
+    missed: number of objects that no detection of that score found.
+    objects: in the order of the ground truth.
+    detections: by falling score.
+    """
 
     image_id: int
     file_name: str
@@ -197,15 +214,19 @@ class Analysis:
     """Everything beyond the figures; see the parts.
 
     figures, before: of the whole evaluation and of the baseline's (empty without one).
-    intervals: figure -> its value on the sample and its interval at `confidence`.
-    differences: figure -> candidate minus baseline; empty without one.
+    intervals: figure -> its value on the sample and its interval at `confidence`;
+        undefined figures are left out, and all without replicates.
+    differences: figure -> candidate minus baseline, likewise; empty without one.
     iou: at which right and wrong are told apart.
     score: detections below it are left out of confusion, pictures and label errors.
     recall: the grid of the curves.
     curves: name of the IoU thresholds ("0.50", "0.75", "0.50:0.95") -> mean precision
         over categories at `recall`.
+    confusion: None for keypoints, of which categories have no common measure.
+    calibration: None without detections, and where scores are no probabilities.
+    label_errors: most confident first; none for keypoints.
     worst: images with most errors, first the worst.
-    examples: name of the error type -> images that show it.
+    examples: name of the error type -> images that show it, first the most confident.
     losses: mean loss terms on the split, where they were computed.
     """
 

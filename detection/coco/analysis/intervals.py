@@ -31,8 +31,8 @@ def interval(value: float, replicates: FloatArray, confidence: float, *, least: 
     if not defined.size:
         return None
     outside = (1.0 - confidence) / 2.0
-    moved = np.clip(defined - np.median(defined) + value, least, 1.0)
-    low, high = np.quantile(moved, [outside, 1.0 - outside])
+    moved = defined - np.median(defined) + value
+    low, high = np.clip(np.quantile(moved, [outside, 1.0 - outside]), least, 1.0)
     return Interval(value, float(low), float(high), float((moved > 0.0).mean()))
 
 

@@ -60,8 +60,8 @@ class Gallery:
         return ImageFindings(
             image_id=entry["id"],
             file_name=str(entry.get("file_name", "")),
-            width=int(entry.get("width", 0)),
-            height=int(entry.get("height", 0)),
+            width=int(entry.get("width") or 0),
+            height=int(entry.get("height") or 0),
             right=int(self.right[image]),
             wrong=int(self.wrong[image]),
             missed=int(self.missed[image]),

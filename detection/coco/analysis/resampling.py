@@ -1,8 +1,9 @@
 """COCO's figures of images drawn again and again, with replacement.
 
 An image drawn twice counts twice, as if there were two of it: with integer weights in
-the sums behind precision and recall this is exact.  The engine's own `compare` leaves
-repeated images out, so its intervals are about a quarter too narrow.
+the sums behind precision and recall this is exact, but for the order of detections of
+equal score in one image.  The engine's own `compare` leaves repeated images out, so its
+intervals are about a quarter too narrow.
 """
 
 from collections.abc import Iterator

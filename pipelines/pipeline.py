@@ -65,8 +65,8 @@ def _nodes(config: Config, layout: RunLayout) -> list[BaseNode]:
         version=data.version,
     )
     examples = example_gen.outputs["examples"]
-    statistics_gen = StatisticsGen(examples=examples)
     schema_gen = ImportSchemaGen(schema_file=_SCHEMA_FILE)
+    statistics_gen = StatisticsGen(examples=examples, schema=schema_gen.outputs["schema"])
     example_validator = ExampleValidator(
         statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"]
     )
@@ -89,5 +89,5 @@ def _nodes(config: Config, layout: RunLayout) -> list[BaseNode]:
     pusher = SavedModelPusher(
         model=model, model_blessing=evaluator.outputs["blessing"], push_directory=str(layout.push_directory)
     )
-    checks = [statistics_gen, schema_gen, example_validator]
+    checks = [schema_gen, statistics_gen, example_validator]
     return [example_gen, *checks, *window, trainer, baseline, evaluator, pusher]

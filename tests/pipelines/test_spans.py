@@ -206,6 +206,16 @@ def test_a_pattern_without_any_span_is_refused_before_anything_runs(tmp_path: Pa
 
 
 @pytest.mark.slow
+def test_statistics_are_made_with_the_schema(tmp_path: Path) -> None:
+    from pipelines.pipeline import create_pipeline
+
+    write_data_set(tmp_path / "data")
+    config = load_config(None, [f"data.root={tmp_path}/data", f"run.root={tmp_path}/run"])
+    [statistics_gen] = [node for node in create_pipeline(config).components if node.id == "StatisticsGen"]
+    assert statistics_gen.inputs["schema"].producer_component_id == "ImportSchemaGen"
+
+
+@pytest.mark.slow
 def test_the_pipeline_takes_window_and_beam_options(tmp_path: Path) -> None:
     from pipelines.pipeline import create_pipeline
 

@@ -28,12 +28,14 @@ def _run(root: Path, data: Path, *, runner: str = "local", checked: bool = False
     example_gen = CocoExampleGen(data_root=str(data), **arguments)
     nodes: list[Any] = [example_gen]
     if checked:
-        statistics = tfx.components.StatisticsGen(examples=example_gen.outputs["examples"])
         schema = tfx.components.ImportSchemaGen(schema_file=str(SCHEMA))
+        statistics = tfx.components.StatisticsGen(
+            examples=example_gen.outputs["examples"], schema=schema.outputs["schema"]
+        )
         validator = tfx.components.ExampleValidator(
             statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"]
         )
-        nodes += [statistics, schema, validator]
+        nodes += [schema, statistics, validator]
     root.mkdir(exist_ok=True)
     pipeline = tfx.dsl.Pipeline(
         pipeline_name="test",

@@ -8,19 +8,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from detection.coco.packing import pack_entries
+from detection.data.image_files import inspect_image
+from detection.data.records import encode_example
 from detection.inference import EncodedImage, Rows, SavedModelDetector
 from tests.detection.fake_detector import CATEGORY_IDS, write_images
 
-CATEGORIES = [{"id": id_, "name": f"category {id_}"} for id_ in (*CATEGORY_IDS, 31)]  # 31 is never used
-FEATURES = {
-    "image/encoded": "bytes_list",
-    "image/filename": "bytes_list",
-    "image/height": "int64_list",
-    "image/width": "int64_list",
-    "image/object/class/label": "int64_list",
-    "coco/annotations": "bytes_list",
-}
+NAMES = {id_: f"category {id_}" for id_ in (*CATEGORY_IDS, 31)}  # 31 is never used
+CATEGORIES = [{"id": id_, "name": name} for id_, name in NAMES.items()]
 
 
 def generate_truth(folder: Path, models: Sequence[Path], *, seed: int, count: int = 13) -> dict[str, Any]:
@@ -55,25 +49,13 @@ def annotations_of(truth: dict[str, Any], image_id: int) -> list[dict[str, Any]]
 def write_records(root: Path, truth: dict[str, Any], images: Path, *, shards: int = 2) -> Path:
     """An `Examples` artifact with the split `eval`; the images lie over the shards."""
     (root / "Split-eval").mkdir(parents=True)
-    records = [_record(entry, annotations_of(truth, entry["id"]), images) for entry in truth["images"]]
+    records = []
+    for entry in truth["images"]:
+        file = inspect_image((images / entry["file_name"]).read_bytes(), max_pixels=10_000)
+        records.append(encode_example(file, entry, annotations_of(truth, entry["id"]), category_names=NAMES))
     for shard in range(shards):
         with tf.io.TFRecordWriter(str(root / "Split-eval" / f"{shard}.gz"), "GZIP") as writer:
             for record in records[shard::shards]:
                 writer.write(record.SerializeToString())
     (root / "dataset.json").write_text(json.dumps({"info": {}, "licenses": [], "categories": truth["categories"]}))
     return root
-
-
-def _record(entry: dict[str, Any], annotations: list[dict[str, Any]], images: Path) -> tf.train.Example:
-    values = {
-        "image/encoded": [(images / entry["file_name"]).read_bytes()],
-        "image/filename": [entry["file_name"].encode()],
-        "image/height": [entry["height"]],
-        "image/width": [entry["width"]],
-        "image/object/class/label": [annotation["category_id"] for annotation in annotations],
-        "coco/annotations": [pack_entries(entry, annotations)],
-    }
-    example = tf.train.Example()
-    for key, value in values.items():
-        getattr(example.features.feature[key], FEATURES[key]).value.extend(value)
-    return example

@@ -3,14 +3,20 @@
 import json
 import math
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import schemas
+from components.coco_evaluator.eval_config import eval_config_to_json, parse_eval_config
+from components.coco_evaluator.evaluation import evaluate_models
 from components.coco_evaluator.slicing import OVERALL, Slicer
+from components.coco_evaluator.task import Task
 from detection.coco import evaluate
+from detection.coco.analysis.options import AnalysisOptions
 from detection.coco.figures import FIGURES
 from detection.coco.packing import pack_entries
 from detection.coco.results import results_from_rows
@@ -28,9 +34,10 @@ from tests.detection.fake_detector import save_fake_detector
 
 pytestmark = pytest.mark.slow  # importing TFX takes most of it
 
+SCHEMA = Path(schemas.__file__).parent / "records.pbtxt"
 NAMES = [figure.name for figure in FIGURES["bbox"]]
 MODULE = "components.coco_evaluator.stock_evaluator"
-SLICING = [("brightness",), ("image/object/class/label",), ("coco/image/license", "num_objects")]
+SLICING = [("brightness",), ("image/object/class/text",), ("coco/image/license", "num_objects")]
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +53,10 @@ def served(models: list[Path]) -> list[Path]:
     return [model / "Format-Serving" for model in models]
 
 
-def stock(out: Path, config: Any, examples: Path, model: Path, baseline: Path | None = None) -> tuple[str, Any]:
-    """Runs TFX's Evaluator; returns the evaluation's folder and the blessing."""
+def stock(
+    out: Path, config: Any, examples: Path, model: Path, baseline: Path | None = None, *, schema: bool = False
+) -> tuple[str, Any]:
+    """Runs TFX's Evaluator, maybe with the records' schema; returns the evaluation's folder and the blessing."""
     from google.protobuf import json_format
     from tfx.components.evaluator.executor import Executor
     from tfx.types import standard_artifacts as artifacts
@@ -64,6 +73,10 @@ def stock(out: Path, config: Any, examples: Path, model: Path, baseline: Path | 
     inputs = {"examples": [split], "model": [artifact(artifacts.Model, model, 1)]}
     if baseline:
         inputs["baseline_model"] = [artifact(artifacts.Model, baseline, 2)]
+    if schema:
+        (out / "schema").mkdir()
+        shutil.copy(SCHEMA, out / "schema" / "schema.pbtxt")
+        inputs["schema"] = [artifact(artifacts.Schema, out / "schema", 6)]
     blessing = artifact(artifacts.ModelBlessing, out / "blessing", 8)
     outputs = {"evaluation": [artifact(artifacts.ModelEvaluation, out / "evaluation", 7)], "blessing": [blessing]}
     given = {"eval_config": json_format.MessageToJson(config), "module_path": MODULE, "example_splits": '["eval"]'}
@@ -117,7 +130,7 @@ def test_equals_pycocotools_overall_per_class_and_per_slice(tmp_path: Path, mode
     assert any(annotation["iscrowd"] for annotation in truth["annotations"])
     examples = write_records(tmp_path / "examples", truth, tmp_path / "images", shards=1 + seed)
     config = config_of(slicing=SLICING, batch_size=4, absolute={"AP50": 0.1}, improvement={"AP": 0.01})
-    folder, blessing = stock(tmp_path / "out", config, examples, models[0], models[1])
+    folder, blessing = stock(tmp_path / "out", config, examples, models[0], models[1], schema=seed == 0)
     assert is_model_blessed(blessing)
     assert tfma.load_validation_result(folder).validation_ok
     members: dict[Any, set[int]] = {}
@@ -179,6 +192,46 @@ def test_not_blessed_by_change_and_by_category(tmp_path: Path, examples: Path, m
     assert loaded["AP_diff"]["doubleValue"] == loaded["AP"]["doubleValue"] - better
 
 
+def test_our_evaluator_writes_the_same(tmp_path: Path, examples: Path, models: list[Path]) -> None:
+    """The same `EvalConfig`: equal to the last bit in all slices, both models and their differences."""
+    import apache_beam as beam
+    import tensorflow_model_analysis as tfma
+
+    config = config_of(slicing=[*SLICING, ("nowhere",)], absolute={"AP": 0.01}, improvement={"AP": 0.01})
+    of_slices = config.metrics_specs[0].per_slice_thresholds["AP50"].thresholds.add()
+    of_slices.slicing_specs.add(feature_keys=["brightness"])
+    of_slices.threshold.value_threshold.lower_bound.value = 0.99
+    folder, blessing = stock(tmp_path / "stock", config, examples, models[0], models[1])
+    parts = dict(zip(("candidate", "baseline"), map(str, served(models)), strict=True))
+    task = Task(
+        records=str(examples / "Split-eval" / "*"),
+        images=13,
+        categories=CATEGORIES,
+        models=parts,
+        locations={**parts, "data": str(examples)},
+        title="",
+        eval_config=parse_eval_config(eval_config_to_json(config)),
+        analysis=AnalysisOptions(replicates=0),
+    )
+    ours = tmp_path / "ours"
+    verdict = evaluate_models(task, ours, make_pipeline=beam.Pipeline)
+    for part in parts:
+        expected = tfma.load_eval_result(folder, model_name=part)
+        found = tfma.load_eval_result(str(ours), model_name=part)
+        assert dict(found.slicing_metrics) == dict(expected.slicing_metrics)
+        assert found.config == expected.config
+    assert not verdict.blessed
+    assert blessing.get_int_custom_property("blessed") == 0
+    assert len(verdict.reasons) > 3
+    assert any(reason.startswith("brightness = ") for reason in verdict.reasons)
+    loaded = tfma.load_validation_result(str(ours)), tfma.load_validation_result(folder)
+    assert [sorted(map(str, result.metric_validations_per_slice)) for result in loaded[:1]] == [
+        sorted(map(str, result.metric_validations_per_slice)) for result in loaded[1:]
+    ]
+    details = [sorted(map(str, result.validation_details.slicing_details)) for result in loaded]
+    assert details[0] == details[1]
+
+
 def test_confidence_intervals_by_jackknife(
     tmp_path: Path, examples: Path, models: list[Path], truth: dict[str, Any]
 ) -> None:
@@ -203,14 +256,18 @@ def test_a_baseline_may_know_categories_that_are_gone(tmp_path: Path, examples: 
 
 
 def test_a_broken_image_is_named(tmp_path: Path, truth: dict[str, Any], models: list[Path]) -> None:
-    images = tmp_path / "images"
-    images.mkdir()
-    for entry in truth["images"]:
-        (images / entry["file_name"]).write_bytes(b"no image")
-    examples = write_records(tmp_path / "examples", truth, images)
+    import tensorflow as tf
+
+    examples = write_records(tmp_path / "examples", {**truth, "images": truth["images"][:1]}, truth["folder"], shards=1)
+    path = str(examples / "Split-eval" / "0.gz")
+    record = next(iter(tf.data.TFRecordDataset(path, "GZIP").as_numpy_iterator()))
+    example = tf.train.Example.FromString(record)
+    example.features.feature["image/encoded"].bytes_list.value[:] = [b"no image"]
+    with tf.io.TFRecordWriter(path, "GZIP") as writer:
+        writer.write(example.SerializeToString())
     with pytest.raises((CocoflowError, RuntimeError)) as caught:
         stock(tmp_path / "out", config_of(), examples, models[0])
-    assert "the model cannot read the image" in str(find_user_error(caught.value))
+    assert "picture_00.png: the model cannot read the image" in str(find_user_error(caught.value))
 
 
 def elements(truth: dict[str, Any], seed: int) -> tuple[list[Any], list[Any]]:

@@ -12,7 +12,8 @@ from detection.atomic_files import write_json
 from detection.coco.columns import by_id, identifiers, refuse_unless
 from detection.coco.json_files import read_json
 from detection.coco.results import write_results
-from detection.data.image_files import ImageFileError, inspect_image, read_file
+from detection.data.folder_files import ImageFileError, read_file
+from detection.data.image_files import inspect_image
 from detection.inference import EncodedImage, Rows, SavedModelDetector
 from pipelines.picture import MAX_PICTURES, Found, check_picture_name, write_sheet
 from schemas.errors import ConfigError, DataError

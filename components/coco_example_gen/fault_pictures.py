@@ -11,7 +11,7 @@ from detection.coco.data_report.page import PICTURES_OF_A_KIND
 from detection.coco.data_report.pictures import FaultPicture, picture_of
 from detection.coco.faults import Fault
 from detection.coco.layouts import SplitFiles
-from detection.data.image_files import ImageFileError, read_file
+from detection.data.folder_files import ImageFileError, read_file
 
 
 def pictures_of(found: Examination, splits: Mapping[str, SplitFiles], *, max_pixels: int) -> list[FaultPicture]:

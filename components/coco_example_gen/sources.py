@@ -19,8 +19,8 @@ from detection.coco.annotations import AnnotationFile, Entry, ImagePlaces, open_
 from detection.coco.faults import Fault
 from detection.coco.json_stream import Place
 from detection.coco.layouts import SplitFiles, id_fraction
+from detection.data.folder_files import read_file
 from detection.data.foreign.images import ForeignImage, read_images
-from detection.data.image_files import read_file
 from schemas.errors import DataError
 from schemas.faults import FaultPolicies
 

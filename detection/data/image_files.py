@@ -6,10 +6,7 @@ applied.  TensorFlow's decoder, which training uses, has the last word.
 
 import hashlib
 import io
-import os
 import re
-import stat
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +14,7 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 from detection.data.decode_image import decode_rgb_eagerly
+from detection.data.folder_files import ImageFileError
 
 # Pillow's name -> ours, of what TensorFlow decodes.  MPO: several JPEGs in one
 # file, as phones write under .jpg; decoders take the first.
@@ -24,8 +22,6 @@ _FORMATS = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "GIF": "gif", "BMP": "b
 _ORIENTATION = 0x0112  # EXIF tag
 _ROTATED = (5, 6, 7, 8)  # its values that swap width and height
 _NODE = re.compile(r"\{\{.*?\}\}|\[Op:.*")  # TensorFlow's names of the op, before and after its reason
-_MAX_BYTES_PER_PIXEL = 16  # 16-bit RGBA twice over: no sound file is larger
-_HEADROOM = 1 << 20  # bytes a file may have besides its pixels
 # Of the sums in a digest; odd, so that no change of a single word is lost.
 _BLOCK = 4096
 _WEIGHTS = np.random.default_rng(2**31 - 1).integers(0, 2**63, _BLOCK, np.uint64) * np.uint64(2) + np.uint64(1)
@@ -58,52 +54,6 @@ class ImageFile(NamedTuple):
     def turned(self) -> bool:
         """Whether an EXIF tag asks viewers to swap height and width."""
         return self.orientation in _ROTATED
-
-
-class ImageFileError(Exception):
-    """Why an image cannot be used.
-
-    kind: a kind of fault, see `schemas.faults`.
-    """
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-
-
-def read_file(root: str, file_name: str, *, max_pixels: int) -> bytes:
-    """Reads an image file below a folder, and nothing else.
-
-    Args:
-        root: the folder, with symbolic links resolved.
-        file_name: relative to it.
-        max_pixels: bounds the size of the file.
-
-    Raises:
-        ImageFileError: the name leads out of the folder, also by a symbolic link;
-            there is no such file; it is empty or far too large.
-    """
-    try:
-        path = os.path.realpath(os.path.join(root, file_name))
-        if os.path.isabs(file_name) or os.path.commonpath([root, path]) != root:
-            raise ImageFileError("image_unsafe", "file_name leads out of the image folder. Put the file below it.")
-        # Not of `path`: resolving forgets that "1.png/" and "1.png/../2.png" name no file.
-        state = os.stat(os.path.join(root, file_name))
-        if not stat.S_ISREG(state.st_mode):
-            raise ImageFileError("image_missing", "this is no file. Correct file_name.")
-        if state.st_size > max_pixels * _MAX_BYTES_PER_PIXEL + _HEADROOM:
-            raise ImageFileError(
-                "image_huge",
-                f"the file has {state.st_size} bytes, more than {max_pixels} pixels take. "
-                "Raise data.max_pixels, or scale the image down.",
-            )
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise ImageFileError(
-            "image_missing", f"cannot read the image file: {error.strerror}. Put it there or correct file_name."
-        ) from None
-    except ValueError as error:  # a NUL character
-        raise ImageFileError("image_unsafe", f"file_name is none: {error}. Correct it.") from None
 
 
 def inspect_image(data: bytes, *, max_pixels: int) -> ImageFile:

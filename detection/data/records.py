@@ -14,7 +14,8 @@ from detection.coco.faults import Fault
 from detection.coco.packing import pack_entries
 from detection.data.annotation_checks import MARGIN, Context, sound_annotations, without_nan
 from detection.data.findings import Findings, printable
-from detection.data.image_files import ImageFile, ImageFileError, converted, inspect_image, turned
+from detection.data.folder_files import ImageFileError
+from detection.data.image_files import ImageFile, converted, inspect_image, turned
 from schemas import features
 from schemas.faults import FaultPolicies
 

@@ -9,7 +9,7 @@ from typing import Any
 from PIL import Image
 
 from detection.coco.evaluation_report.pictures import PictureSource
-from detection.data.image_files import ImageFileError, read_file
+from detection.data.folder_files import ImageFileError, read_file
 from schemas.errors import DataError
 from schemas.faults import MAX_PIXELS
 

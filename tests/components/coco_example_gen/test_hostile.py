@@ -23,7 +23,7 @@ from detection.coco.faults import Fault
 from detection.coco.layouts import SplitFiles, find_splits
 from detection.coco.packing import unpack_entries
 from detection.data import image_files
-from detection.data.image_files import ImageFileError, read_file
+from detection.data.folder_files import ImageFileError, read_file
 from detection.data.record_decoder import decode_record
 from detection.data.records import Record, Rules, make_record
 from schemas import features

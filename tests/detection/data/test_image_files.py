@@ -10,7 +10,8 @@ from PIL import Image, ImageOps
 
 from detection.data import image_files
 from detection.data.decode_image import decode_rgb
-from detection.data.image_files import ImageFile, ImageFileError, converted, inspect_image, read_file, turned
+from detection.data.folder_files import ImageFileError, read_file
+from detection.data.image_files import ImageFile, converted, inspect_image, turned
 
 LIMIT = 89_478_485
 

@@ -13,7 +13,8 @@ from PIL import Image
 from detection.coco.annotations import index_annotations
 from detection.coco.packing import unpack_entries
 from detection.data.decode_image import decode_rgb
-from detection.data.image_files import ImageFile, read_file
+from detection.data.folder_files import read_file
+from detection.data.image_files import ImageFile
 from detection.data.record_decoder import decode_record
 from detection.data.records import Record, Rules, encode_example, make_record
 from schemas.faults import MAX_PIXELS, FaultPolicies

@@ -3,7 +3,7 @@
 import logging
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from components.coco_evaluator.transforms import detections_folder
 from components.coco_evaluator.verdict import Verdict, both, judge
 from detection.atomic_files import write_json
 from detection.coco.analysis.analyse import analyse
+from detection.coco.analysis.analysis_file import write_analysis
 from detection.coco.analysis.findings import Analysis
 from detection.coco.evaluation_report.page import write_evaluation_report
 from detection.coco.report import write_metrics
@@ -58,10 +59,10 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
             raise DataError(f"{task.records}: no record. Evaluate on a split that has images.")
         _tell(measured)
         for sentence in empty_slicings(config.slicing_specs, measured.slices):
-            log.warning(sentence)
+            log.warning("%s", sentence)
         write_metrics(folder / METRICS_JSON, measured.overall[CANDIDATE].metrics)
         analysis = _analyse(task, settings, measured, work, goal=folder / DETECTIONS_JSON)
-        write_json(folder / ANALYSIS_JSON, asdict(analysis))
+        write_analysis(folder / ANALYSIS_JSON, analysis)
         verdict = _judge(task, config, measured, analysis, folder)
         write_evaluation_report(
             folder / REPORT_HTML,

@@ -3,6 +3,10 @@
 import json
 import logging
 import random
+import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,9 @@ from rich.console import Console
 
 from components.coco_evaluator import matching
 from components.coco_evaluator.verdict import Thresholds
+from detection.atomic_files import write_json
 from detection.coco.analysis.options import AnalysisOptions
+from detection.coco.analysis.sampling import sample_ids
 from detection.coco.packing import pack_entries
 from detection.inference import EncodedImage, SavedModelDetector
 from pipelines.prediction import predict
@@ -270,6 +276,121 @@ def test_never_compared_with_itself(tmp_path: Path, examples: Path, models: list
         "baseline": None,
     }
     assert not blessing.has_custom_property("baseline_model")
+
+
+def test_only_more_than_chance_is_a_gain(tmp_path: Path, examples: Path, models: list[Path]) -> None:
+    thresholds: dict[str, Any] = {"thresholds": json.dumps({"significant": ["AP"]})}
+    folder, _ = evaluate(tmp_path / "better", examples, models[0], artifact("Model", models[1], 2), **thresholds)
+    verdict, analysis = read(folder, BLESSING_JSON), read(folder, ANALYSIS_JSON)
+    gain = analysis["differences"]["AP"]
+    assert gain["low"] > 0.01
+    assert verdict["blessed"] is True
+    [reason] = verdict["reasons"]
+    assert reason.startswith(
+        f"AP: a change of {gain['value']:+.4f} ({gain['low']:+.4f} to {gain['high']:+.4f}) against"
+    )
+    same = shutil.copytree(models[0], tmp_path / "same")
+    folder, _ = evaluate(tmp_path / "equal", examples, models[0], artifact("Model", same, 2), **thresholds)
+    verdict = read(folder, BLESSING_JSON)
+    assert verdict["blessed"] is False
+    assert verdict["reasons"] == [
+        "AP: a change of +0.0000 (+0.0000 to +0.0000) against the last blessed model: no significant gain"
+    ]
+
+
+def test_neither_division_nor_counting_matters(tmp_path: Path, models: list[Path], truth: dict[str, Any]) -> None:
+    """The number of images told or counted, one state or many: the same files."""
+    baseline = artifact("Model", models[1], 2)
+    folders = []
+    for number, (counts, images_per_state) in enumerate([(None, 100), (None, 12), (IMAGES, 13), (IMAGES, 12)]):
+        examples = write_examples(tmp_path / f"examples-{number}", truth)
+        if counts:
+            dataset = json.loads((examples / DATASET_JSON).read_text())
+            write_json(examples / DATASET_JSON, dataset | {"splits": {"eval": {"images": counts}}})
+        out = tmp_path / f"{number}"
+        folders.append(evaluate(out, examples, models[0], baseline, images_per_state=images_per_state)[0])
+    for folder in folders[1:]:
+        for name in (METRICS_JSON, DETECTIONS_JSON, ANALYSIS_JSON, BLESSING_JSON):
+            assert (folder / name).read_bytes() == (folders[0] / name).read_bytes()
+
+
+def test_of_many_images_a_sample_is_analysed(tmp_path: Path, examples: Path, models: list[Path]) -> None:
+    """The same that one process would take, and only of what lies beyond the figures."""
+    options: dict[str, Any] = {"analysis": json.dumps({"images": 5, "replicates": 20, "score": 0.0, "seed": 3})}
+    baseline = artifact("Model", models[1], 2)
+    folder, _ = evaluate(tmp_path, examples, models[0], baseline, **options)
+    analysis, verdict = read(folder, ANALYSIS_JSON), read(folder, BLESSING_JSON)
+    assert analysis["sample"] == {"images": 5, "of": IMAGES, "seed": 3}
+    assert analysis["figures"] == read(folder, METRICS_JSON)["metrics"]
+    assert analysis["before"] == verdict["baseline"]
+    assert analysis["intervals"]["AP"]["value"] != analysis["figures"]["AP"]
+    chosen = sample_ids([500 - 7 * number for number in range(IMAGES)], 5, 3)
+    shown = {image["image_id"] for image in analysis["worst"]}
+    assert shown
+    assert shown <= set(chosen)
+    detections = [found for found in read(folder, DETECTIONS_JSON) if found["image_id"] in chosen]
+    assert sum(category["detections"] for category in analysis["categories"]) == len(detections)
+    page = (folder / REPORT_HTML).read_text()
+    assert "random sample of 5 images (seed 3)" in page
+    assert page.count("data:image/webp;base64") >= len(shown)
+
+
+def test_an_eval_config_slices_and_judges(tmp_path: Path, examples: Path, models: list[Path]) -> None:
+    """Blessed where both our thresholds and those of the EvalConfig are met."""
+    import tensorflow_model_analysis as tfma
+
+    config = """
+        slicing_specs {} slicing_specs { feature_keys: "num_objects" }
+        metrics_specs {
+          metrics { class_name: "CocoMetrics" module: "components.coco_evaluator.tfma_metrics" }
+          per_slice_thresholds { key: "AR100" value { thresholds {
+            slicing_specs {} threshold { value_threshold { lower_bound { value: %s } } } } } }
+        }"""
+    thresholds = {"absolute": {"AP": 0.1}}
+    for least, asked, blessed in [(0.0, 0.1, True), (0.99, 0.1, False), (0.0, 0.99, False)]:
+        thresholds["absolute"]["AP"] = asked
+        folder, blessing = evaluate(
+            tmp_path / f"{least}-{asked}",
+            examples,
+            models[0],
+            eval_config=config % least,
+            thresholds=json.dumps(thresholds),
+        )
+        verdict = read(folder, BLESSING_JSON)
+        assert verdict["blessed"] is blessed
+        assert any(reason.startswith("AP 0.") for reason in verdict["reasons"])
+        assert any("AR100 is" in reason for reason in verdict["reasons"])
+        assert blessing.get_int_custom_property("blessed") == blessed
+        assert tfma.load_validation_result(str(folder)).validation_ok is (least == 0)
+    slices = dict(tfma.load_eval_result(str(folder)).slicing_metrics)
+    assert len(slices) > 2
+    assert slices[()][""][""]["AP"]["doubleValue"] == read(folder, METRICS_JSON)["metrics"]["AP"]
+
+
+def test_a_killed_evaluator_blesses_nothing(tmp_path: Path, examples: Path, models: list[Path]) -> None:
+    """Killed when all is evaluated and before the verdict is written."""
+    script = f"""
+import sys, time
+from pathlib import Path
+from components.coco_evaluator import evaluation
+from tests.components.coco_evaluator.test_executor import evaluate
+
+def wait(*arguments, **options):
+    print("middle", flush=True)
+    time.sleep(600)
+
+evaluation.write_evaluation_report = wait
+evaluate(Path({str(tmp_path)!r}), Path({str(examples)!r}), Path({str(models[0])!r}))
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert any(line == "middle\n" for line in process.stdout)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert (tmp_path / "evaluation" / METRICS_JSON).exists()
+    assert not (tmp_path / "evaluation" / BLESSING_JSON).exists()
+    assert list((tmp_path / "blessing").iterdir()) == []
 
 
 def test_an_absolute_threshold_refuses(tmp_path: Path, examples: Path, models: list[Path]) -> None:

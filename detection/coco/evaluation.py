@@ -89,17 +89,39 @@ def evaluate(
     return replace(accumulator.result(), skipped=tuple(skipped))
 
 
-def _ground_truth(source: str | Path | Mapping[str, Any], iou_type: str) -> tuple[Mapping[str, Any], str]:
-    tree: Any = source
-    where = "ground truth"
-    if isinstance(source, str | Path):
-        tree, where = read_ground_truth(source, iou_type), str(source)
+def require_truth(tree: Any, *, where: str) -> None:
+    """Refuses what has not the lists of an annotation file.
+
+    Raises:
+        DataError: it has not.
+    """
     missing = [key for key in _LISTS if not (isinstance(tree, Mapping) and isinstance(tree.get(key), list))]
     if missing:
         raise DataError(
             f"{where}: not a COCO annotation file: no list {', '.join(missing)}. "
             "Give the file with images, annotations and categories as the ground truth."
         )
+
+
+def require_results(tree: Any, *, where: str) -> None:
+    """Refuses what is no list of detections.
+
+    Raises:
+        DataError: it is none.
+    """
+    if not isinstance(tree, np.ndarray) and (isinstance(tree, str) or not isinstance(tree, Sequence)):
+        raise DataError(
+            f"{where}: not COCO results: expected a list of detections, not a {type(tree).__name__}. "
+            "Each detection is an object with image_id, category_id, bbox and score."
+        )
+
+
+def _ground_truth(source: str | Path | Mapping[str, Any], iou_type: str) -> tuple[Mapping[str, Any], str]:
+    tree: Any = source
+    where = "ground truth"
+    if isinstance(source, str | Path):
+        tree, where = read_ground_truth(source, iou_type), str(source)
+    require_truth(tree, where=where)
     return tree, where
 
 
@@ -107,9 +129,5 @@ def _detections(source: Any, iou_type: str) -> tuple[Any, str]:
     tree, where = source, "detections"
     if isinstance(source, str | Path):
         tree, where = read_detections(source, iou_type), str(source)
-    if isinstance(tree, Mapping) or (tree is not source and not isinstance(tree, list | np.ndarray)):
-        raise DataError(
-            f"{where}: not COCO results: expected a list of detections, not a {type(tree).__name__}. "
-            "Each detection is an object with image_id, category_id, bbox and score."
-        )
+    require_results(tree, where=where)
     return tree, where

@@ -5,7 +5,6 @@ are looked at one by one, to name the faulty ones or to leave them out.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -24,6 +23,12 @@ from detection.coco.soundness import annotations_are_sound, detections_are_sound
 from schemas.errors import DataError
 
 _IMAGE_KEYS = ("id", "height", "width", "neg_category_ids", "not_exhaustive_category_ids")
+_BOX_KEYS = ("id", "image_id", "category_id", "bbox", "area", "ignore")
+_ANNOTATION_KEYS = {
+    "bbox": _BOX_KEYS,
+    "segm": (*_BOX_KEYS, "segmentation"),
+    "keypoints": (*_BOX_KEYS, "keypoints", "num_keypoints"),
+}
 _DETECTION_KEYS = ("image_id", "category_id", "bbox", "segmentation", "keypoints", "score")
 _KEYPOINTS = 17  # COCO's person
 
@@ -77,7 +82,7 @@ def check_annotations(
     keypoints: int = _KEYPOINTS,
     skipped: Skipped = None,
 ) -> list[Entry]:
-    """Returns the `annotations` entries with what is missing filled in.
+    """Returns of the `annotations` entries what the engine takes, with what is missing filled in.
 
     `iscrowd` may be written `is_crowd` or left out (0), `area` left out (that of the
     box, but not for masks); for keypoints, an object without any is ignored.
@@ -103,13 +108,7 @@ def check_annotations(
         bad = find_bad(annotations, annotation_rules(known), by_id("annotation"), where=where)
         refuse_or_skip(bad, skipped)
         annotations = _without(annotations, bad)
-    if iou_type == "keypoints":
-        blank = {"keypoints": [0] * (3 * keypoints)}
-        return [
-            {"num_keypoints": sum(value > 0 for value in entry.get("keypoints", [])[2::3]), **blank, **_filled(entry)}
-            for entry in annotations
-        ]
-    return [_filled(entry) for entry in annotations]
+    return [_filled(entry, known) for entry in annotations]
 
 
 def check_detections(
@@ -166,26 +165,39 @@ def _check_rows(rows: Rows, known: Known, where: str, skipped: Skipped) -> Rows:
             "COCO results."
         )
     rows = rows.astype(np.float64)
-    foreign = "The ground truth has no such {}; do both belong to one data set?"
-    faults = (
-        ("unknown image_id", ~np.isin(rows[:, 0], known.image_ids), foreign.format("image")),
-        ("unknown category_id", ~np.isin(rows[:, 6], known.category_ids), foreign.format("category")),
-        ("box or score is not finite", ~np.isfinite(rows).all(axis=1), "Correct or remove them."),
-        ("negative width or height", (rows[:, 3:5] < 0).any(axis=1), "COCO boxes are x, y, width, height."),
+    sound = (
+        np.isin(rows[:, 0], known.image_ids)
+        & np.isin(rows[:, 6], known.category_ids)
+        & np.isfinite(rows[:, 1:6]).all(axis=1)
+        & (rows[:, 3:5] >= 0).all(axis=1)
     )
-    bad: dict[int, BadRecord] = {}
-    for what, faulty, remedy in faults:
-        for row in np.flatnonzero(faulty).tolist():
-            name = f"detection {row} (image {rows[row, 0]:.0f}, category {rows[row, 6]:.0f})"
-            bad.setdefault(row, BadRecord(where, row, name, what, "", remedy))
-    refuse_or_skip([bad[row] for row in sorted(bad)], skipped)
-    return np.delete(rows, list(bad), axis=0) if bad else rows
+    if sound.all():
+        return rows
+    faulty = np.flatnonzero(~sound).tolist()
+    entries = [_entry_of(rows[row].tolist()) for row in faulty]
+    bad = find_bad(entries, detection_rules(known, boxed=True), by_image("detection", faulty), where=where)
+    refuse_or_skip([record._replace(position=faulty[record.position]) for record in bad], skipped)
+    return rows[sound]
 
 
-def _filled(annotation: Entry) -> dict[str, Any]:
-    filled = {**annotation, "iscrowd": int(is_crowd(annotation))}
+def _entry_of(row: Sequence[float]) -> Entry:
+    image_id, *box, score, category_id = row
+    ids = {"image_id": image_id, "category_id": category_id}
+    return {
+        **{key: int(value) if value.is_integer() else value for key, value in ids.items()},
+        "bbox": box,
+        "score": score,
+    }
+
+
+def _filled(annotation: Entry, known: Known) -> Entry:
+    filled = {key: annotation[key] for key in _ANNOTATION_KEYS[known.iou_type] if key in annotation}
+    filled["iscrowd"] = int(is_crowd(annotation))
     if "area" not in filled:
         filled["area"] = filled["bbox"][2] * filled["bbox"][3]
+    if known.iou_type == "keypoints":
+        points = filled.setdefault("keypoints", [0] * (3 * known.keypoints))
+        filled.setdefault("num_keypoints", sum(flag > 0 for flag in points[2::3]))
     return filled
 
 

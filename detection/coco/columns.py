@@ -28,12 +28,18 @@ def by_id(what: str) -> Naming:
     return name
 
 
-def by_image(what: str) -> Naming:
-    """Names entries by position and image, as detections have no id: "detection 3 (image 42)"."""
+def by_image(what: str, positions: Sequence[int] | None = None) -> Naming:
+    """Names entries by position and image, as detections have no id: "detection 3 (image 42)".
+
+    Args:
+        what: the kind of entry.
+        positions: in their list, where the entries are some of it.
+    """
 
     def name(position: int, entry: Entry) -> str:
         known = isinstance(entry, Mapping) and "image_id" in entry
-        return f"{what} {position}" + (f" (image {entry['image_id']!r})" if known else "")
+        place = positions[position] if positions else position
+        return f"{what} {place}" + (f" (image {entry['image_id']!r})" if known else "")
 
     return name
 

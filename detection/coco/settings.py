@@ -116,12 +116,16 @@ def _area_ranges(area_ranges: AreaRanges | None, iou_type: str) -> AreaRanges:
         return dict(_KEYPOINT_AREA_RANGES if iou_type == "keypoints" else AREA_RANGES)
     if "all" not in area_ranges:
         raise ConfigError(f"area_ranges {sorted(area_ranges)}: a range named 'all' is needed, such as (0, 1e10).")
+    area_ranges = {name: (low, high) for name, (low, high) in area_ranges.items()}
     for name, (low, high) in area_ranges.items():
         if not (0 <= low <= high < math.inf):
             raise ConfigError(
                 f"area_ranges: {name} is from {low} to {high}; give 0 <= least <= greatest, square pixels."
             )
-    return dict(area_ranges)
+    if len(set(area_ranges.values())) < len(area_ranges):
+        # The engine keeps a range by its limits, and would give figures of neither.
+        raise ConfigError(f"area_ranges {area_ranges}: two have the same limits. Leave one of them out.")
+    return area_ranges
 
 
 def _oks_sigmas(oks_sigmas: Sequence[float] | None, iou_type: str) -> tuple[float, ...]:

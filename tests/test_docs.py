@@ -96,7 +96,7 @@ def test_the_keys_of_the_records() -> None:
     assert {row[0]: row[1] for row in rows} == {key: TYPES[kind] for key, kind in types.items()}
 
 
-@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "docs/data.md"])
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "docs/data.md", "docs/tfma.md"])
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     headings = {

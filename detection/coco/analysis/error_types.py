@@ -55,8 +55,8 @@ def type_errors(evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisOpt
         _note_greatest(np.where(alike | objects.crowd[truth], 0.0, across), theirs, truth, other, other_object)
     types = _types(same[wrong], other[wrong], options.iou)
     by_type = {name: wrong[those] for name, those in types.items()}
-    finders = diagnosis.finders
-    by_kept = (diagnosis.annotations == FOUND) & (finders >= 0) & kept[finders]
+    by_kept = diagnosis.annotations == FOUND
+    by_kept[by_kept] = kept[diagnosis.finders[by_kept]]
     missed = (diagnosis.annotations == MISSED) | ((diagnosis.annotations == FOUND) & ~by_kept)
     missed[same_object[by_type["Loc"]]] = False
     missed[other_object[by_type["Cls"]]] = False

@@ -13,6 +13,8 @@ from detection.coco.evaluation_report.numbers import (
 
 FIRST = "AP"  # the figure that is told first
 
+UNCLEAR = "unclear"  # whether better or worse
+
 _UNDEFINED = f"{FIRST} is undefined: there is no object to measure it on."
 
 
@@ -21,19 +23,16 @@ def headline(analysis: Analysis) -> str:
     value = analysis.figures.get(FIRST)
     if not is_defined(value):
         return _UNDEFINED
-    percent = f"{100 * analysis.confidence:g} %"
-    interval = analysis.intervals.get(FIRST)
     text = f"{FIRST} {figure_text(value)}"
+    interval = analysis.intervals.get(FIRST)
     if interval:
-        text += f" ({percent} interval {interval_text(interval)})"
-    change = difference(value, analysis.before.get(FIRST))
+        text += f" ({_percent(analysis.confidence)} interval {interval_text(interval)})"
+    before = analysis.before.get(FIRST)
+    change = difference(value, before)
     if change is None:
         return f"{text}."
-    text += f", {change_text(change)} against the baseline's {figure_text(analysis.before[FIRST])}"
-    of_change = analysis.differences.get(FIRST)
-    if of_change:
-        text += f" ({percent} interval {interval_text(of_change, signed=True)}): {judgement(of_change)}"
-    return f"{text}."
+    told = _change(change, before, analysis.differences.get(FIRST), analysis.confidence)
+    return f"{text}, {told.format(other='the baseline')}."
 
 
 def change_headline(comparison: Comparison) -> str:
@@ -41,22 +40,31 @@ def change_headline(comparison: Comparison) -> str:
     change = comparison.figures.get(FIRST)
     if change is None or change.difference is None:
         return _UNDEFINED
-    text = (
-        f"B has {FIRST} {figure_text(change.b)}, {change_text(change.difference)} against A's {figure_text(change.a)}"
-    )
-    if change.interval:
-        percent = f"{100 * comparison.confidence:g} % interval"
-        text += f" ({percent} {interval_text(change.interval, signed=True)}): {judgement(change.interval)}"
-    return f"{text}."
+    told = _change(change.difference, change.a, change.interval, comparison.confidence)
+    return f"B has {FIRST} {figure_text(change.b)}, {told.format(other='A')}."
 
 
 def judgement(change: Interval | None) -> str:
-    """What a difference's interval says: "better", "worse", or that it does not tell."""
+    """What a difference's interval says: "better", "worse" or UNCLEAR; "" without one."""
     if change is None:
         return ""
     if not is_significant(change):
-        return "no clear difference"
+        return UNCLEAR
     return "better" if change.low > 0 else "worse"
+
+
+def _change(change: float, before: float | None, interval: Interval | None, confidence: float) -> str:
+    """Such as "+0.020 against {other}'s 0.380"; with an interval, whether it is more than chance."""
+    text = f"{change_text(change)} against {{other}}'s {figure_text(before)}"
+    if interval is None:
+        return text
+    verdict = {"better": "a significant gain", "worse": "a significant loss", UNCLEAR: "no clear difference"}
+    told = interval_text(interval, signed=True)
+    return f"{text} ({_percent(confidence)} interval {told}): {verdict[judgement(interval)]}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g} %"
 
 
 def sample_note(sample: Sample) -> str:

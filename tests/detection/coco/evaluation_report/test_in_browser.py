@@ -9,10 +9,12 @@ import pytest
 
 from detection.coco.data_report.page import write_report
 from detection.coco.data_summary import SplitSummary
+from detection.coco.evaluation_report.comparison_page import write_comparison_page
 from detection.coco.evaluation_report.page import write_evaluation_report
 from detection.pages.table import DASH
 from tests.browser import Browser, Page
 from tests.detection.coco.evaluation_report.builders import analysis, category, smooth_pictures
+from tests.detection.coco.evaluation_report.test_comparison_page import comparison
 from tests.detection.coco.evaluation_report.test_page import hostile_report
 
 Opener = Callable[..., Page]
@@ -33,7 +35,16 @@ def data_report(path: Path) -> None:
     write_report(path, title="set", splits={"train": summary}, categories=categories, faults=[])
 
 
-WRITERS = {"evaluation": evaluation_report, "data": data_report, "hostile": hostile_report}
+def comparison_page(path: Path) -> None:
+    write_comparison_page(path, comparison(), title="new against old", pictures=smooth_pictures())
+
+
+WRITERS = {
+    "evaluation": evaluation_report,
+    "comparison": comparison_page,
+    "data": data_report,
+    "hostile": hostile_report,
+}
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ def test_the_first_lines_say_how_good_and_whether_better(tmp_path: Path) -> None
     assert lines[start + 1 : start + 3] == verdict.reasons
     assert lines[start + 3] == (
         "AP 0.400 (95 % interval 0.389 to 0.412), +0.020 against the baseline's 0.380 "
-        "(95 % interval +0.011 to +0.029): better."
+        "(95 % interval +0.011 to +0.029): a significant gain."
     )
     assert lines[start + 4 : start + 6] == ["Model/models/7", "Commandevaluate --x"]
 
@@ -81,7 +81,7 @@ def test_figures_stand_beside_the_baselines(page: HtmlPage) -> None:
     assert list(table) == ["AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl"]
     assert table["AP"] == ["0.400", "0.389 to 0.412", "0.380", "+0.020", "+0.011 to +0.029", "better"]
     assert table["AP50"] == ["0.410", "0.400 to 0.420", "0.500", "\u22120.090", "\u22120.100 to \u22120.080", "worse"]
-    assert table["AP75"][2:] == ["0.400", "+0.020", "\u22120.004 to +0.044", "no clear difference"]
+    assert table["AP75"][2:] == ["0.400", "+0.020", "\u22120.004 to +0.044", "unclear"]
     assert table["APs"] == [DASH, DASH, "0.410", DASH, DASH, ""]
     assert table["ARs"] == ["0.490", DASH, DASH, DASH, DASH, ""]
 

@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from detection.coco.analysis.analysis_file import read_analysis
 from detection.coco.analysis.changes import CategoryChange, Comparison, ErrorChange
 from detection.coco.analysis.comparison import changes, compare_detections
 from detection.coco.analysis.findings import Analysis
 from detection.coco.analysis.options import AnalysisOptions
+from detection.coco.evaluation_files import read_detections
 from detection.coco.json_files import read_json
 from detection.coco.settings import Settings, make_settings
 from schemas.artifacts import ANALYSIS_JSON, DETECTIONS_JSON, METRICS_JSON
@@ -63,8 +66,8 @@ def compare_evaluations(
         return _compare_figures(first, second, options)
     return compare_detections(
         ground_truth,
-        read_json(first.folder / DETECTIONS_JSON),
-        read_json(second.folder / DETECTIONS_JSON),
+        _read_detections(first.folder, kind),
+        _read_detections(second.folder, kind),
         settings=settings or make_settings(kind),
         names=(str(a), str(b)),
         options=options,
@@ -78,6 +81,14 @@ def _read(folder: Path) -> _Evaluation:
         raise DataError(f"{path}: not a metrics file. Give the folder of an evaluation.")
     analysis = folder / ANALYSIS_JSON
     return _Evaluation(folder, metrics, read_analysis(analysis) if analysis.is_file() else None)
+
+
+def _read_detections(folder: Path, iou_type: str) -> Any:
+    path = folder / DETECTIONS_JSON
+    detections = read_detections(path, iou_type)
+    if not isinstance(detections, list | np.ndarray):
+        raise DataError(f"{path}: not COCO results: a {type(detections).__name__}, not a list. Evaluate again.")
+    return detections
 
 
 def _compare_figures(a: _Evaluation, b: _Evaluation, options: AnalysisOptions) -> Comparison:

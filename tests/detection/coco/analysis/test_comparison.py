@@ -189,6 +189,9 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
         compare_evaluations(a, b)
     with pytest.raises(DataError, match=r"metrics\.json: cannot read the file"):
         compare_evaluations(a, tmp_path / "c")
+    (a / DETECTIONS_JSON).write_text("{}")
+    with pytest.raises(DataError, match=r"detections\.json: not COCO results: a dict, not a list. Evaluate again."):
+        compare_evaluations(a, a, ground_truth=truth)
     (a / DETECTIONS_JSON).unlink()
     with pytest.raises(DataError, match=r"detections\.json: cannot read the file"):
         compare_evaluations(a, a, ground_truth=truth)

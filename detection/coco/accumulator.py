@@ -129,15 +129,15 @@ class MetricsAccumulator:
         """
         return self._engine.arrays()
 
-    def result(self) -> CocoMetrics:
-        """The figures over what was added so far; more may be added afterwards.
+    def result(self, *, last: bool = False) -> CocoMetrics:
+        """The figures over what was added so far; more may be added afterwards unless `last`, which saves a copy.
 
         Raises:
             ConfigError: only a part is held here.
         """
         if self._part != WHOLE:
             raise ConfigError(f"{self._part} has no figures of the whole. Use `arrays` and `metrics_of_parts`.")
-        return metrics_from_arrays(self.arrays(), self._categories, self._settings)
+        return metrics_from_arrays(self._engine.arrays(last=last), self._categories, self._settings)
 
     def to_bytes(self) -> bytes:
         """The state, for another process.

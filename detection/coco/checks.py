@@ -23,11 +23,11 @@ from detection.coco.soundness import annotations_are_sound, detections_are_sound
 from schemas.errors import DataError
 
 _IMAGE_KEYS = ("id", "height", "width", "neg_category_ids", "not_exhaustive_category_ids")
-_BOX_KEYS = ("id", "image_id", "category_id", "bbox", "area", "ignore")
+_BOX_KEYS = frozenset({"id", "image_id", "category_id", "bbox", "area", "iscrowd", "ignore"})
 _ANNOTATION_KEYS = {
     "bbox": _BOX_KEYS,
-    "segm": (*_BOX_KEYS, "segmentation"),
-    "keypoints": (*_BOX_KEYS, "keypoints", "num_keypoints"),
+    "segm": _BOX_KEYS | {"segmentation"},
+    "keypoints": _BOX_KEYS | {"keypoints", "num_keypoints"},
 }
 _DETECTION_KEYS = ("image_id", "category_id", "bbox", "segmentation", "keypoints", "score")
 _KEYPOINTS = 17  # COCO's person
@@ -191,8 +191,12 @@ def _entry_of(row: Sequence[float]) -> Entry:
 
 
 def _filled(annotation: Entry, known: Known) -> Entry:
-    filled = {key: annotation[key] for key in _ANNOTATION_KEYS[known.iou_type] if key in annotation}
-    filled["iscrowd"] = int(is_crowd(annotation))
+    wanted = _ANNOTATION_KEYS[known.iou_type]
+    filled = (
+        {**annotation} if annotation.keys() <= wanted else {key: annotation[key] for key in annotation.keys() & wanted}
+    )
+    if type(filled.get("iscrowd")) is not int:
+        filled["iscrowd"] = int(is_crowd(annotation))
     if "area" not in filled:
         filled["area"] = filled["bbox"][2] * filled["bbox"][3]
     if known.iou_type == "keypoints":

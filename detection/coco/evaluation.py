@@ -86,7 +86,7 @@ def evaluate(
         where_detections=where_detections,
         skip_invalid=skip_invalid,
     )
-    return replace(accumulator.result(), skipped=tuple(skipped))
+    return replace(accumulator.result(last=True), skipped=tuple(skipped))
 
 
 def require_truth(tree: Any, *, where: str) -> None:

@@ -1,0 +1,282 @@
+"""Time and memory from COCO files to figures: ours against pycocotools, faster-coco-eval and the bare engine.
+
+    python -m benchmarks.evaluation [--images 5000] [--rounds 5] [--ways WAY ...] [--folder DIR]
+
+Makes the files once: 80 categories, some 7 objects with polygons and 94 boxes found an
+image, with all the digits that detectors write (5,000 images: 20 and 73 MB).  Then, in
+turn and each time in a process of its own, imports not counted:
+
+pycocotools: `COCO`, `loadRes`, `COCOeval`.
+faster-coco-eval: its `COCO`, `loadRes`, `COCOeval_faster`.
+engine: hotcoco called directly, which checks next to nothing.
+ours: `detection.coco.evaluate` with all its checks.
+
+Prints seconds of the clock and of the processors, peak memory, the ratios to the engine
+and to ours with their spread over the rounds, and the load of the machine.  All results
+must be equal: precision, recall and scores, every value to 1e-12.
+"""
+
+import argparse
+import contextlib
+import io
+import itertools
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+_CATEGORIES = 80
+_SIZE = (640, 480)
+_BLOCK = 500  # images made at once
+_EQUAL = 1e-12
+_ARRAYS = ("precision", "recall", "scores")
+
+Arrays = tuple[npt.NDArray[np.float64], ...]
+
+
+class Run(NamedTuple):
+    """One process: seconds of the clock, seconds of the processors, peak memory in MB."""
+
+    clock: float
+    processors: float
+    memory: float
+
+
+def make_files(folder: Path, images: int) -> tuple[Path, Path]:
+    """Writes ground truth and detections, unless they are there."""
+    truth, found = folder / f"truth-{images}.json", folder / f"found-{images}.json"
+    if not found.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        starts = range(0, images, _BLOCK)
+        _write_truth(truth, images, starts)
+        _write_list(found, itertools.chain.from_iterable(_detections(start, images) for start in starts))
+    return truth, found
+
+
+def _write_truth(path: Path, images: int, starts: Iterable[int]) -> None:
+    categories = [{"id": number + 1, "name": f"c{number}"} for number in range(_CATEGORIES)]
+    with path.open("w") as file:
+        file.write(f'{{"categories": {json.dumps(categories)}, "images": [')
+        file.write(", ".join(json.dumps(_image(number)) for number in range(images)))
+        file.write('], "annotations": [')
+        entries = itertools.chain.from_iterable(_annotations(start, images) for start in starts)
+        file.write(", ".join(json.dumps({**entry, "id": number}) for number, entry in enumerate(entries, 1)))
+        file.write("]}")
+
+
+def _write_list(path: Path, entries: Iterable[dict[str, Any]]) -> None:
+    beside = path.with_suffix(".part")
+    with beside.open("w") as file:
+        separator = "["
+        for entry in entries:
+            file.write(separator + json.dumps(entry))
+            separator = ", "
+        file.write("]")
+    beside.replace(path)
+
+
+def _image(number: int) -> dict[str, Any]:
+    name = f"{number:012d}.jpg"
+    width, height = _SIZE
+    return {"id": 3 * number + 139, "width": width, "height": height, "file_name": name, "license": 3}
+
+
+class _Objects(NamedTuple):
+    """Objects of a block of images: image numbers [N], categories [N], boxes [N, 4]."""
+
+    images: Any
+    categories: Any
+    boxes: Any
+
+
+def _objects(start: int, images: int) -> tuple[_Objects, np.random.Generator]:
+    rng = np.random.default_rng(start)
+    count = min(_BLOCK, images - start)
+    numbers = np.repeat(np.arange(start, start + count), rng.poisson(7.3, count))
+    sides = np.exp(rng.normal(4.2, 1.0, (len(numbers), 2))).clip(4, 400)
+    corners = rng.random((len(numbers), 2)) * (np.array(_SIZE) - sides).clip(1)
+    categories = rng.integers(1, _CATEGORIES + 1, len(numbers))
+    return _Objects(numbers, categories, np.round(np.hstack([corners, sides]), 2)), rng
+
+
+def _annotations(start: int, images: int) -> Iterable[dict[str, Any]]:
+    objects, rng = _objects(start, images)
+    for number, category, (x, y, width, height) in zip(*(column.tolist() for column in objects), strict=True):
+        angles = np.linspace(0, 2 * np.pi, rng.integers(8, 40))
+        outline = np.stack([x + width / 2 * (1 + np.cos(angles)), y + height / 2 * (1 + np.sin(angles))], axis=1)
+        yield {
+            "segmentation": [np.round(outline, 2).ravel().tolist()],
+            "area": round(width * height * 0.785, 4),
+            "iscrowd": int(rng.random() < 0.012),
+            "image_id": 3 * number + 139,
+            "bbox": [x, y, width, height],
+            "category_id": category,
+        }
+
+
+def _detections(start: int, images: int) -> Iterable[dict[str, Any]]:
+    """Several near each object, some of another category, and as many anywhere; by image, best first."""
+    objects, rng = _objects(start, images)
+    near = np.repeat(np.arange(len(objects.images)), rng.poisson(6, len(objects.images)))
+    sides = np.tile(objects.boxes[near, 2:], 2)
+    count = min(_BLOCK, images - start)
+    anywhere = np.repeat(np.arange(start, start + count), rng.poisson(50.3, count))
+    random_categories = rng.integers(1, _CATEGORIES + 1, len(near) + len(anywhere))
+    boxes = np.vstack(
+        [
+            objects.boxes[near] + sides * rng.normal(0, 0.15, (len(near), 4)),
+            np.hstack([rng.uniform(0, 400, (len(anywhere), 2)), np.exp(rng.normal(4, 1, (len(anywhere), 2)))]),
+        ]
+    )
+    boxes[:, 2:] = boxes[:, 2:].clip(1)
+    numbers = np.concatenate([objects.images[near], anywhere])
+    right = np.concatenate([rng.random(len(near)) < 0.8, np.zeros(len(anywhere), bool)])
+    categories = np.where(
+        right, np.concatenate([objects.categories[near], random_categories[len(near) :]]), random_categories
+    )
+    scores = np.concatenate([rng.beta(2, 2, len(near)), rng.beta(1, 6, len(anywhere))])
+    order = np.lexsort((-scores, numbers))
+    columns = (numbers, categories, boxes.astype(np.float32), scores.astype(np.float32))
+    for number, category, box, score in zip(*(column[order].tolist() for column in columns), strict=True):
+        yield {"image_id": 3 * number + 139, "category_id": category, "bbox": box, "score": score}
+
+
+def _pycocotools(truth: str, found: str) -> Arrays:
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    ground_truth = COCO(truth)
+    return _evaluated(COCOeval(ground_truth, ground_truth.loadRes(found), "bbox"))
+
+
+def _faster_coco_eval(truth: str, found: str) -> Arrays:
+    from faster_coco_eval import COCO, COCOeval_faster
+
+    ground_truth = COCO(truth)
+    return _evaluated(COCOeval_faster(ground_truth, ground_truth.loadRes(found), "bbox"))
+
+
+def _engine(truth: str, found: str) -> Arrays:
+    import hotcoco
+
+    ground_truth = hotcoco.COCO(truth)
+    return _evaluated(hotcoco.COCOeval(ground_truth, ground_truth.load_res(found), "bbox"))
+
+
+def _evaluated(evaluation: Any) -> Arrays:
+    evaluation.evaluate()
+    evaluation.accumulate()
+    evaluation.summarize()
+    return tuple(evaluation.eval[name] for name in _ARRAYS)
+
+
+def _ours(truth: str, found: str) -> Arrays:
+    from detection.coco import evaluate
+
+    metrics = evaluate(truth, found)
+    return metrics.precision, metrics.recall, metrics.scores
+
+
+# Name -> (what is imported before the clock starts, the way from files to arrays).
+WAYS: dict[str, tuple[str, Callable[[str, str], Arrays]]] = {
+    "pycocotools": ("pycocotools.cocoeval", _pycocotools),
+    "faster-coco-eval": ("faster_coco_eval", _faster_coco_eval),
+    "engine": ("hotcoco", _engine),
+    "ours": ("detection.coco", _ours),
+}
+
+
+def _measure(way: str, truth: str, found: str, arrays_path: str) -> None:
+    module, function = WAYS[way]
+    __import__(module)
+    clock, processors = time.perf_counter(), time.process_time()
+    with contextlib.redirect_stdout(io.StringIO()):
+        arrays = function(truth, found)
+    clock, processors = time.perf_counter() - clock, time.process_time() - processors
+    print(clock, processors, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    np.savez(arrays_path, **{name: np.asarray(array) for name, array in zip(_ARRAYS, arrays, strict=True)})
+
+
+def _run(way: str, truth: Path, found: Path) -> tuple[Run, dict[str, Any]]:
+    arrays_path = truth.parent / f"arrays-{way}.npz"
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.evaluation",
+        "--measure",
+        way,
+        str(truth),
+        str(found),
+        str(arrays_path),
+    ]
+    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    with np.load(arrays_path) as arrays:
+        return Run(*map(float, lines[-1].split())), dict(arrays)
+
+
+def _require_equal(results: dict[str, dict[str, Any]]) -> float:
+    """Greatest difference of any value of any two ways; ends the program where it is too great."""
+    first, *others = results
+    greatest = 0.0
+    for other, name in itertools.product(others, _ARRAYS):
+        expected, found = results[first][name], results[other][name]
+        # faster-coco-eval leaves another dtype, not another layout.
+        difference = float(np.abs(expected - found).max())
+        if expected.shape != found.shape or difference > _EQUAL:
+            sys.exit(f"{name} of {other} differs from that of {first} by {difference}")
+        greatest = max(greatest, difference)
+    return greatest
+
+
+def _spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def _report(runs: dict[str, list[Run]]) -> None:
+    for way, found in runs.items():
+        clock, processors, memory = (list(column) for column in zip(*found, strict=True))
+        line = f"{way}: {_spread(clock)} s, processors {_spread(processors)} s, peak {max(memory):.0f} MB"
+        for base in ("engine", "ours"):
+            if base in runs and base != way:
+                ratios = [run.clock / other.clock for run, other in zip(found, runs[base], strict=True)]
+                line += f", {_spread(ratios)} x {base}"
+        print(line)
+
+
+def main() -> None:
+    """Runs the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=5000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--folder", type=Path, default=Path("runs/benchmark-evaluation"))
+    parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        _measure(*args.measure)
+        return
+    truth, found = make_files(args.folder, args.images)
+    print(f"{args.images} images, {truth.stat().st_size / 1e6:.0f} and {found.stat().st_size / 1e6:.0f} MB")
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before", flush=True)
+    runs: dict[str, list[Run]] = {way: [] for way in args.ways}
+    results = {}
+    for _ in range(args.rounds):
+        for way in args.ways:
+            run, results[way] = _run(way, truth, found)
+            runs[way].append(run)
+        greatest = _require_equal(results)
+    _report(runs)
+    print(f"greatest difference of any value: {greatest:.1e}; load {os.getloadavg()[0]:.1f} after")
+
+
+if __name__ == "__main__":
+    main()

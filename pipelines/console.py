@@ -130,7 +130,7 @@ def quiet_run(log_file: Path | None, *, verbose: bool) -> Iterator[Console]:
         yield Console(stderr=True)
         return
     with _open_log(log_file) as log, _descriptors_to(log.fileno()) as terminal:
-        display = RunDisplay(Console(file=terminal))
+        display = RunDisplay(Console(file=terminal, emoji=False))
         written = logging.StreamHandler(log)
         written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         # Notebooks and test runners put objects of their own in place of the descriptors.

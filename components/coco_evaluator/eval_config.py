@@ -80,13 +80,6 @@ def complete(config: Any | None, *, has_baseline: bool = False) -> Any:
     return config_util.update_eval_config_with_defaults(completed, has_baseline=has_baseline, rubber_stamp=True)
 
 
-def has_thresholds(config: Any) -> bool:
-    """Whether a completed config asks anything of a model."""
-    from tensorflow_model_analysis.metrics import metric_specs
-
-    return bool(metric_specs.metric_thresholds_from_metrics_specs(config.metrics_specs, eval_config=config))
-
-
 def settings_of(config: Any) -> Settings:
     """The evaluation's parameters that a checked config asks for; COCO's own where it says nothing."""
     return check_our_metrics(config, "EvalConfig").settings()

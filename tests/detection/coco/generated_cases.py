@@ -61,6 +61,33 @@ def pycocotools_eval(
     return evaluation
 
 
+def found_near(truth: dict[str, Any], rng: np.random.Generator) -> list[dict[str, Any]]:
+    """Detections near most of the real objects, some twice, some of another class; their masks are the boxes."""
+    sizes = {image["id"]: image for image in truth["images"]}
+    classes = [category["id"] for category in truth["categories"]]
+    found = []
+    for annotation in [*truth["annotations"], *truth["annotations"][::3]]:
+        if rng.random() < 0.2:
+            continue
+        x, y, width, height = (value + float(rng.normal(0, 2)) for value in annotation["bbox"])
+        width, height = max(width, 1.0), max(height, 1.0)
+        size = sizes[annotation["image_id"]]
+        corners = [x, y, x + width, y, x + width, y + height, x, y + height]
+        mask = masks.merge(masks.frPyObjects([corners], size["height"], size["width"]))
+        keypoints = np.array(annotation.get("keypoints", [0] * 51)) + rng.normal(0, 2, 51)
+        found.append(
+            {
+                "image_id": annotation["image_id"],
+                "category_id": annotation["category_id"] if rng.random() < 0.8 else int(rng.choice(classes)),
+                "bbox": [x, y, width, height],
+                "score": float(rng.choice([0.2, 0.5, 0.7])),
+                "segmentation": {"size": mask["size"], "counts": mask["counts"].decode()},
+                "keypoints": keypoints.tolist(),
+            }
+        )
+    return found
+
+
 def _annotation(rng: np.random.Generator, image_id: int, annotation_id: int) -> dict[str, Any]:
     box = _box(rng)
     crowd = int(rng.random() < 0.2)

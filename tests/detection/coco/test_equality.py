@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pycocotools import mask as masks
 
 from detection.coco import CocoMetrics, MetricsAccumulator, evaluate
 from detection.coco.figures import FIGURES
 from detection.coco.parts import metrics_of_parts, parts_of
 from detection.coco.settings import Settings, make_settings
 from tests.detection.coco.awkward_cases import Case, awkward_case, reference, stats_are_comparable
+from tests.detection.coco.generated_cases import found_near
 
 _ARRAYS = ("precision", "recall", "scores")
 _AT_ONCE = 15  # cases of a test
@@ -60,7 +60,7 @@ def test_real_annotations(shared_data: Path, iou_type: str, split: str) -> None:
     kind = "person_keypoints" if iou_type == "keypoints" else "instances"
     path = shared_data / "coco2017_ccby" / f"{kind}_{split}.json"
     truth = json.loads(path.read_text())
-    detections = _found_near(truth, np.random.default_rng(0))
+    detections = found_near(truth, np.random.default_rng(0))
     case = Case(truth, detections, {})
     metrics = evaluate(path, detections, iou_type)
     assert 0.05 < metrics.figures["AP"] < 0.95
@@ -109,30 +109,3 @@ def _in_parts(case: Case, settings: Settings) -> CocoMetrics:
         accumulator.add(case.truth["images"], case.truth["annotations"], case.detections)
         arrays[part] = accumulator.arrays()
     return metrics_of_parts(arrays, case.truth["categories"], settings)
-
-
-def _found_near(truth: dict[str, Any], rng: np.random.Generator) -> list[dict[str, Any]]:
-    """Detections near most of the real objects, some twice, some of another class; their masks are the boxes."""
-    sizes = {image["id"]: image for image in truth["images"]}
-    classes = [category["id"] for category in truth["categories"]]
-    found = []
-    for annotation in [*truth["annotations"], *truth["annotations"][::3]]:
-        if rng.random() < 0.2:
-            continue
-        x, y, width, height = (value + float(rng.normal(0, 2)) for value in annotation["bbox"])
-        width, height = max(width, 1.0), max(height, 1.0)
-        size = sizes[annotation["image_id"]]
-        corners = [x, y, x + width, y, x + width, y + height, x, y + height]
-        mask = masks.merge(masks.frPyObjects([corners], size["height"], size["width"]))
-        keypoints = np.array(annotation.get("keypoints", [0] * 51)) + rng.normal(0, 2, 51)
-        found.append(
-            {
-                "image_id": annotation["image_id"],
-                "category_id": annotation["category_id"] if rng.random() < 0.8 else int(rng.choice(classes)),
-                "bbox": [x, y, width, height],
-                "score": float(rng.choice([0.2, 0.5, 0.7])),
-                "segmentation": {"size": mask["size"], "counts": mask["counts"].decode()},
-                "keypoints": keypoints.tolist(),
-            }
-        )
-    return found

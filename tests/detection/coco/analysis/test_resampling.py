@@ -1,5 +1,8 @@
 """Resampled figures are those of pycocotools for a data set in which images are there several times."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -8,7 +11,7 @@ from detection.coco.evaluation import evaluate
 from detection.coco.figures import FIGURES, UNDEFINED, FloatArray, figures_of
 from detection.coco.settings import make_settings
 from tests.detection.coco.analysis.cases import evaluated, lvis_case, ranked, repeated
-from tests.detection.coco.generated_cases import generate, pycocotools_eval
+from tests.detection.coco.generated_cases import found_near, generate, pycocotools_eval
 
 
 def assert_equal(values: FloatArray, expected: FloatArray | list[float]) -> None:
@@ -45,6 +48,21 @@ def test_images_drawn_several_times_count_several_times(seed: int, iou_type: str
         precision = reference.eval["precision"][:, :, :, 0, -1].mean(axis=(0, 1))
         categories = np.nan_to_num(found.categories[:, replicate], nan=UNDEFINED)
         assert_equal(categories, precision)
+
+
+@pytest.mark.parametrize(
+    ("iou_type", "file"),
+    [("bbox", "instances_val.json"), ("segm", "instances_val.json"), ("keypoints", "person_keypoints_val.json")],
+)
+def test_real_annotations(shared_data: Path, iou_type: str, file: str) -> None:
+    truth = json.loads((shared_data / "coco2017_ccby" / file).read_text())
+    detections = ranked(found_near(truth, np.random.default_rng(0)))
+    ids = sorted(image["id"] for image in truth["images"])
+    draws = draw_images(len(ids), 2, 0)
+    found = evaluated(truth, detections, make_settings(iou_type)).resampled(draws).figures
+    for replicate, draw in enumerate(draws.tolist()):
+        again = repeated(truth, detections, dict(zip(ids, draw, strict=True)))
+        assert_equal(as_stats(found, replicate), pycocotools_eval(*again, iou_type).stats)
 
 
 @pytest.mark.parametrize("seed", range(200, 206))

@@ -11,6 +11,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -192,10 +193,19 @@ def running_browser(program: str) -> Iterator[Browser]:
             yield browser
             browser.send("Browser.close")
         finally:
-            # A browser whose pipe is closed ends itself.
+            # A browser whose pipe is closed ends itself, unless it hangs.
             os.close(to_write)
             os.close(from_read)
-            os.waitpid(process, 0)
+            _end(process)
+
+
+def _end(process: int) -> None:
+    for _ in range(100):
+        if os.waitpid(process, os.WNOHANG)[0]:
+            return
+        time.sleep(0.1)
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
 
 
 def _high_pipe() -> tuple[int, int]:

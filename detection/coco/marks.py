@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from detection.coco.analysis.findings import ERROR_TYPES, Box, ImageFindings
 from detection.drawing import LineStyle
+from detection.pages.names import shown_name
 
 _GREY = (176, 176, 176)
 
@@ -56,8 +57,8 @@ def detection_marks(findings: ImageFindings, names: Mapping[int, str]) -> list[M
 
 
 def category_name(category_id: int, names: Mapping[int, str]) -> str:
-    """A category's name, or where it has none, its id."""
-    return names.get(category_id) or f"category {category_id}"
+    """A category's name, short and clean enough to be shown, or where it has none, its id."""
+    return shown_name(names.get(category_id) or f"category {category_id}")
 
 
 def _detection_text(box: Box, names: Mapping[int, str]) -> str:

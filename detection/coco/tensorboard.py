@@ -15,7 +15,7 @@ from detection.coco.figures import FIGURES, UNDEFINED, Figure
 from detection.coco.marks import STATUSES, Mark, detection_marks, object_marks
 from detection.coco.settings import MAX_DETS
 from detection.drawing import Picture, contact_sheet, draw_detections
-from detection.pages.render import shown_name
+from detection.pages.names import shown_name
 
 _PREFIXES = {"bbox": "DetectionBoxes_", "segm": "DetectionMasks_", "keypoints": "Keypoints_"}
 _LONGEST_SIDE = 640  # pixels of a panel
@@ -88,7 +88,7 @@ def _panel(image: Picture, marks: Sequence[Mark], to_image: float, scale: float)
     return draw_detections(
         image,
         [[value * to_image for value in mark.bbox] for mark in ordered],
-        [shown_name(mark.text) for mark in ordered],
+        [mark.text for mark in ordered],
         styles=[STATUSES[mark.status].style for mark in ordered],
         scale=scale,
     )

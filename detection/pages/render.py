@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
@@ -13,7 +12,6 @@ from markupsafe import Markup
 from detection.pages.table import cell_attributes, cell_text
 
 _HERE = "detection.pages"
-LONGEST_NAME = 100  # characters
 
 
 def render_page(
@@ -42,9 +40,7 @@ def render_page(
     environment = Environment(
         loader=PrefixLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(
-        data_uri=data_uri, cell=cell_text, cell_attributes=cell_attributes, name=shown_name, **(filters or {})
-    )
+    environment.filters.update(data_uri=data_uri, cell=cell_text, cell_attributes=cell_attributes, **(filters or {}))
     script = "\n".join(_script(package, name) for name in scripts)
     page = environment.get_template(f"own/{template}").render(
         script=Markup(script), script_hash=_policy_hash(script), **content
@@ -55,13 +51,6 @@ def render_page(
 def data_uri(content: bytes, media_type: str) -> str:
     """A file's content as an address that needs no network."""
     return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
-
-
-def shown_name(name: str) -> str:
-    """A name from the data as pages show it: no control characters, and not endless."""
-    # Joiners and marks of direction stay: emoji and right-to-left scripts need them.
-    clean = "".join("\ufffd" if unicodedata.category(letter) in {"Cc", "Cs"} else letter for letter in name)
-    return clean if len(clean) <= LONGEST_NAME else f"{clean[: LONGEST_NAME - 1]}…"
 
 
 def _script(package: str, name: str) -> str:

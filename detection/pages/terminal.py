@@ -3,7 +3,7 @@
 import rich.table
 from rich.text import Text
 
-from detection.pages.render import shown_name
+from detection.pages.names import shown_name
 from detection.pages.table import Table, cell_text
 
 

@@ -3,7 +3,7 @@
 from detection.coco.analysis.findings import Analysis, Category, OperatingPoint
 from detection.coco.evaluation_report.numbers import change_cell, difference, figure_cell
 from detection.coco.evaluation_report.sentences import FIRST
-from detection.pages.render import shown_name
+from detection.pages.names import shown_name
 from detection.pages.table import Cell, Number, Table
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from detection.coco.analysis.findings import Analysis, Calibration, Category
 from detection.coco.evaluation_report.category_table import ordered_categories
 from detection.coco.evaluation_report.numbers import is_defined
-from detection.pages.render import shown_name
+from detection.pages.names import shown_name
 
 # Of the unit square, in the SVG's units.
 WIDTH, HEIGHT = 440, 320

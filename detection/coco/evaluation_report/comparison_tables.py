@@ -11,7 +11,7 @@ from detection.coco.evaluation_report.numbers import (
     is_significant,
 )
 from detection.coco.evaluation_report.sentences import FIRST, judgement
-from detection.pages.render import shown_name
+from detection.pages.names import shown_name
 from detection.pages.table import Cell, Number, Table
 
 

@@ -9,7 +9,6 @@ import numpy.typing as npt
 from detection.coco.analysis.findings import Confusion
 from detection.coco.evaluation_report.numbers import share_cell
 from detection.coco.marks import category_name
-from detection.pages.render import shown_name
 from detection.pages.table import Cell, Table
 
 MOST_CATEGORIES = 20  # of the heat map
@@ -53,11 +52,12 @@ def heat_map(confusion: Confusion, names: Mapping[int, str]) -> HeatMap:
 
 
 def pair_table(confusion: Confusion, names: Mapping[int, str]) -> Table:
-    """Pairs of categories by how often the first is detected as the second."""
+    """Pairs of categories by how often the first is detected as the second, then by the share."""
     matrix = np.asarray(confusion.matrix, np.int64)
     categories = len(confusion.category_ids)
     between = _off_diagonal(matrix, categories)
-    order = np.argsort(-between, axis=None, kind="stable")[:MOST_PAIRS]
+    shares = between / np.maximum(matrix[:categories].sum(axis=1, keepdims=True), 1)
+    order = np.lexsort((-shares.ravel(), -between.ravel()))[:MOST_PAIRS]
     pairs = [divmod(int(index), categories) for index in order if between.flat[index]]
     rows: list[list[Cell]] = [
         [
@@ -91,4 +91,4 @@ def _cell(matrix: npt.NDArray[np.int64], row: int, column: int, categories: int)
 
 
 def _label(confusion: Confusion, index: int, names: Mapping[int, str]) -> str:
-    return shown_name(category_name(confusion.category_ids[index], names))
+    return category_name(confusion.category_ids[index], names)

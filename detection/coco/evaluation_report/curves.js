@@ -11,11 +11,13 @@
   const select = document.getElementById("category-choice");
   curves.forEach(([name], index) => select.append(new Option(name, index)));
   const line = chart.querySelector(".chosen");
+  const legend = document.getElementById("chosen-category");
   select.addEventListener("change", () => {
     const precision = select.value === "" ? [] : curves[Number(select.value)][1];
     const points = precision.map((value, index) => `${width * recall[index]},${height * (1 - value / 1000)}`);
     line.setAttribute("points", points.join(" "));
-    document.getElementById("chosen-name").textContent = select.value === "" ? "" : select.selectedOptions[0].text;
+    legend.hidden = select.value === "";
+    legend.querySelector("bdi").textContent = select.selectedOptions[0].text;
   });
   select.closest(".filter").hidden = false;
 })();

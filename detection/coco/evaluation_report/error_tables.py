@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from detection.coco.analysis.findings import ERROR_TYPES, Analysis, Calibration, LabelError, SizeBucket
 from detection.coco.evaluation_report.numbers import change_text, figure_cell, figure_text
 from detection.coco.marks import category_name
-from detection.pages.render import shown_name
+from detection.pages.names import shown_name
 from detection.pages.table import Cell, Number, Table
 
 # As Bolya et al. (ECCV 2020, section 2.2) define them; {iou} is the threshold.
@@ -80,7 +80,7 @@ def label_error_table(analysis: Analysis, names: Mapping[int, str]) -> Table:
             shown_name(error.file_name),
             str(error.image_id),
             _labelled(error, names),
-            shown_name(category_name(error.category_id, names)),
+            category_name(error.category_id, names),
             figure_cell(error.score),
             ", ".join(f"{value:.0f}" for value in error.bbox),
         ]
@@ -91,7 +91,7 @@ def label_error_table(analysis: Analysis, names: Mapping[int, str]) -> Table:
 
 def label_error_text(error: LabelError, names: Mapping[int, str]) -> str:
     """In a line, what a person should look at."""
-    detected = f"{shown_name(category_name(error.category_id, names))} {error.score:.2f}"
+    detected = f"{category_name(error.category_id, names)} {error.score:.2f}"
     return f"{_labelled(error, names)}, detected: {detected}"
 
 
@@ -117,4 +117,4 @@ def _size_text(bucket: SizeBucket) -> str:
 def _labelled(error: LabelError, names: Mapping[int, str]) -> str:
     if error.object_category_id is None:
         return "no label"
-    return shown_name(category_name(error.object_category_id, names))
+    return category_name(error.object_category_id, names)

@@ -12,15 +12,16 @@ from detection.coco.analysis.changes import ImageChange
 from detection.coco.analysis.findings import ERROR_TYPES, ImageFindings, LabelError
 from detection.coco.evaluation_report.error_tables import label_error_text
 from detection.coco.marks import STATUSES, Mark, detection_marks, object_marks
-from detection.pages.render import shown_name
+from detection.pages.names import shown_name
 from detection.tag_places import Rectangle, frame_of, place_tags
 
 # CSS pixels that an image is shown at on a wide screen; texts are chosen to be readable there.
 _SHOWN_WIDTH, _SHOWN_HEIGHT = 470, 420
-_FONT = 12  # CSS pixels
+_FONT = 11  # CSS pixels
 _LINE = 1.35  # heights of the font
 _LETTER, _WIDE_LETTER, _TAG_EDGE = 0.58, 1.0, 0.6  # heights of the font
 _LONGEST_TAG = 28  # characters
+_CROWD = 12  # boxes; of more, those that are right have no tags
 _NAMED = 3  # boxes of a status that an alternative text names
 
 LOOK = "look"  # status of a box that is to be judged
@@ -153,17 +154,17 @@ def _font_size(view: Region) -> float:
 
 def _shapes(marks: Sequence[Mark], view: Region, font: float) -> list[Shape]:
     frames = [frame_of(mark.bbox, view.width, view.height) for mark in marks]
-    texts = [_tag_text(mark.text) for mark in marks]
-    widths = [_text_width(text) * font for text in texts]
+    crowded = len(marks) > _CROWD
+    texts = ["" if crowded and mark.status not in ERROR_TYPES else _tag_text(mark.text) for mark in marks]
+    widths = [_text_width(text) * font if text else 0.0 for text in texts]
     places = place_tags(frames, widths, _LINE * font, (view.width, view.height))
     return [
-        Shape(frame, mark.status, f"{shown_name(mark.text)}: {STATUSES[mark.status].words}", place, text)
+        Shape(frame, mark.status, f"{mark.text}: {STATUSES[mark.status].words}", place, text)
         for frame, mark, place, text in zip(frames, marks, places, texts, strict=True)
     ]
 
 
 def _tag_text(text: str) -> str:
-    text = shown_name(text)
     # The end of a detection's tag is its score.
     return text if len(text) <= _LONGEST_TAG else f"{text[: _LONGEST_TAG - 6]}…{text[-5:]}"
 
@@ -179,7 +180,7 @@ def _alt(heading: str, marks: Sequence[Mark]) -> str:
     counts = Counter(mark.status for mark in marks)
     parts = []
     for status, count in sorted(counts.items(), key=lambda item: list(STATUSES).index(item[0])):
-        which = [shown_name(mark.text) for mark in marks if mark.status == status][:_NAMED]
+        which = [mark.text for mark in marks if mark.status == status][:_NAMED]
         named = f" ({', '.join(which)}{', …' if count > len(which) else ''})" if status in ERROR_TYPES else ""
         parts.append(f"{count:,} {STATUSES[status].words}{named}")
     return f"{heading}: {', '.join(parts) or 'nothing'}."

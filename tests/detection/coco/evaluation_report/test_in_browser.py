@@ -198,7 +198,7 @@ def test_a_category_chosen_has_its_curve(open_page: Opener) -> None:
     assert options == ["none", *(f"{one.name} ({one.objects} objects)" for one in analysis().categories)]
     page.evaluate("document.querySelector('#category-choice').focus()")
     page.type("cat")
-    assert texts(page, "#chosen-name") == ["cat (30 objects)"]
+    assert texts(page, "#chosen-category") == ["cat (30 objects)"]
     drawn = [[float(value) for value in pair.split(",")] for pair in page.evaluate(points).split()]
     width, height = (
         float(page.evaluate(f"document.querySelector('#curves svg.plot').dataset.{side}"))
@@ -210,6 +210,7 @@ def test_a_category_chosen_has_its_curve(open_page: Opener) -> None:
     page.evaluate("document.querySelector('#category-choice').focus()")
     page.press("Home", code=36)
     assert page.evaluate(points) == ""
+    assert page.evaluate("document.querySelector('#chosen-category').checkVisibility()") is False
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -255,6 +256,16 @@ def test_everything_is_there_without_scripts(open_page: Opener) -> None:
     assert column(without, "category")[0] == "apple"
     hidden = without.evaluate("document.querySelector('#category-choice').checkVisibility()")
     assert hidden is False, "a choice that does nothing is not offered"
+
+
+def test_no_script_but_the_pages_own_runs(browser: Browser, files: dict[str, Path], tmp_path: Path) -> None:
+    path = tmp_path / "changed.html"
+    foreign = "<script>document.title = 'hurt'</script><img src='data:,' onerror='document.title = 1'></body>"
+    path.write_text(files["evaluation"].read_text(encoding="utf-8").replace("</body>", foreign), encoding="utf-8")
+    page = Page(browser, path)
+    assert page.evaluate("document.title") == "raccoons"
+    assert json.dumps(page.complaints()).count("Content Security Policy") >= 2
+    page.close()
 
 
 def test_names_from_outside_do_nothing(open_page: Opener) -> None:

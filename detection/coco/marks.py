@@ -34,6 +34,7 @@ STATUSES: Mapping[str, Status] = {
     "ignored": Status("not counted", LineStyle(_GREY, (1, 2))),
 }
 OBJECT_STATUSES = ("found", "Miss", "crowd")
+DETECTION_STATUSES = tuple(status for status in STATUSES if status not in OBJECT_STATUSES)
 
 
 class Mark(NamedTuple):

@@ -17,6 +17,7 @@ from detection.coco.evaluation_report.numbers import is_significant
 from detection.coco.evaluation_report.panels import compared
 from detection.coco.evaluation_report.pictures import PictureSource, measured
 from detection.coco.evaluation_report.sentences import FIRST, change_headline, sample_note
+from detection.coco.marks import DETECTION_STATUSES
 
 _BETTER, _WORSE = "better", "worse"  # ids of the sections
 
@@ -54,6 +55,7 @@ def write_comparison_page(
         "intervals": has_intervals(comparison),
         "errors": error_change_table(comparison),
         "categories": category_change_table(comparison),
+        "legend_groups": {"Ground truth": ("Miss",), "Detections": DETECTION_STATUSES},
         "images": {name: image_change_table(changes) for name, changes in images.items()},
     }
     write_illustrated_page(

@@ -6,6 +6,7 @@ from detection.coco.analysis.changes import CategoryChange, Change, Comparison, 
 from detection.coco.analysis.findings import ERROR_TYPES
 from detection.coco.evaluation_report.numbers import (
     change_cell,
+    count_change_cell,
     figure_cell,
     interval_cell,
     is_significant,
@@ -37,7 +38,7 @@ def error_change_table(comparison: Comparison) -> Table:
             ERROR_TYPES.get(change.a.name, change.a.name),
             change.a.count,
             change.b.count,
-            Number(f"{change.b.count - change.a.count:+,}", change.b.count - change.a.count),
+            count_change_cell(change.b.count - change.a.count),
             figure_cell(change.a.ap_gain),
             figure_cell(change.b.ap_gain),
         ]
@@ -63,7 +64,7 @@ def image_change_table(changes: Sequence[ImageChange]) -> Table:
         [
             shown_name(change.b.file_name),
             str(change.b.image_id),
-            Number(f"{change.errors:+,}", change.errors),
+            count_change_cell(change.errors),
             *(count for found in (change.a, change.b) for count in (found.wrong, found.missed, found.right)),
         ]
         for change in changes

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from detection.atomic_files import write_text
 from detection.coco.evaluation_report.panels import Figure, Region
 from detection.coco.evaluation_report.pictures import Encoded, PictureSource, Wanted, encode_pictures
-from detection.coco.marks import OBJECT_STATUSES, STATUSES
+from detection.coco.marks import STATUSES
 from detection.drawing import text_color
 from detection.pages.render import render_page
 from detection.tag_places import Rectangle
@@ -59,7 +59,7 @@ def write_illustrated_page(
 
     Args:
         path: of the HTML file.
-        template: of this package; it gets `shown`, `statuses`, `object_statuses` and the content.
+        template: of this package; it gets `shown`, `statuses` and the content.
         scripts: see `render_page`.
         galleries: name -> figures, the most interesting first.
         source: of the images; None: there are none to be had.
@@ -88,7 +88,6 @@ def _render(template: str, scripts: Sequence[str], shown: Shown, content: Callab
         filters={"pixels": _pixels, "rectangle": _rectangle, "text_color": text_color, "dashes": _dashes},
         shown=shown,
         statuses=STATUSES,
-        object_statuses=OBJECT_STATUSES,
         **content(shown),
     )
 

@@ -54,6 +54,11 @@ def change_cell(change: float | None, *, significant: bool = False) -> Number:
     return Number(change_text(change), change, tone=("good" if change > 0 else "bad") if significant else "")
 
 
+def count_change_cell(change: int) -> Number:
+    """How many more: "+1,200"."""
+    return Number(f"{'+' if change > 0 else _MINUS if change else ''}{abs(change):,}", change)
+
+
 def interval_text(interval: Interval | None, *, signed: bool = False) -> str:
     """Such as "0.401 to 0.423", or with signs "+0.001 to +0.020"."""
     if interval is None or not (math.isfinite(interval.low) and math.isfinite(interval.high)):

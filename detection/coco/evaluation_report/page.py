@@ -22,6 +22,7 @@ from detection.coco.evaluation_report.illustrated import Galleries, Shown, write
 from detection.coco.evaluation_report.panels import label_crop, side_by_side
 from detection.coco.evaluation_report.pictures import PictureSource, measured
 from detection.coco.evaluation_report.sentences import headline, method, sample_note
+from detection.coco.marks import DETECTION_STATUSES, OBJECT_STATUSES
 
 _WORST, _LABELS = "worst", "labels"  # names of galleries; the others' are error types
 
@@ -117,6 +118,7 @@ def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
         "label_errors": label_error_table(analysis, names),
         "losses": loss_table(analysis),
         "method": method(analysis),
+        "legend_groups": {"Ground truth": OBJECT_STATUSES, "Detections": DETECTION_STATUSES},
         "plot_width": charts.WIDTH,
         "plot_height": charts.HEIGHT,
     }

@@ -122,7 +122,7 @@ def test_categories_that_lost_most_come_first(page: HtmlPage) -> None:
 
 
 def test_errors(page: HtmlPage) -> None:
-    assert page.table("errors")["poor box"] == ["2,000", "100", "-1,900", "0.020", "0.010"]
+    assert page.table("errors")["poor box"] == ["2,000", "100", "\u22121,900", "0.020", "0.010"]
     assert list(page.table("errors")) == list(ERROR_TYPES.values())
 
 
@@ -141,7 +141,7 @@ def test_images_show_what_each_model_detected_and_missed(tmp_path: Path) -> None
     labels = [given["aria-label"] for tag, given in page.tags if tag == "svg" and given.get("role") == "img"]
     assert labels == ["A: 1 missed (cat).", "B: 1 right."]
     assert "7 fewer errors (A: 5 wrong, 2 missed; B: 0 wrong, 0 missed)" in page.texts["better"]
-    assert page.table("better") == {"000000000001.jpg": ["1", "-7", "5", "2", "4", "0", "0", "4"]}
+    assert page.table("better") == {"000000000001.jpg": ["1", "\u22127", "5", "2", "4", "0", "0", "4"]}
 
 
 def test_images_where_b_is_worse_come_first(page: HtmlPage) -> None:

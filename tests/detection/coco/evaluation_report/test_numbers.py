@@ -7,6 +7,7 @@ import pytest
 from detection.coco.analysis.findings import Interval
 from detection.coco.evaluation_report.numbers import (
     change_text,
+    count_change_cell,
     difference,
     figure_cell,
     figure_text,
@@ -33,6 +34,10 @@ def test_figures(value: float | None, text: str) -> None:
 )
 def test_changes_have_a_sign(change: float | None, text: str) -> None:
     assert change_text(change) == text
+
+
+def test_changes_of_counts() -> None:
+    assert [count_change_cell(change).text for change in (1200, 0, -3)] == ["+1,200", "0", "\u22123"]
 
 
 def test_an_undefined_figure_has_no_difference() -> None:

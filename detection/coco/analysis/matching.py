@@ -33,6 +33,8 @@ class Pairs:
 class Matches:
     """What became of the detections that overlap an object of their category; the others are wrong at any threshold.
 
+    Those beyond the best `max_dets` are matched, too: they cannot take anything from better ones.
+
     detection: int64 [C], their positions, ascending.
     right: bool [C, T, A] by IoU threshold and area range: an object that counts was found.
     ignored: bool [C, T, A]: neither right nor wrong.
@@ -94,8 +96,6 @@ def match(objects: Objects, found: Found, areas: FloatArray, pairs: Pairs, setti
     limits = np.array(list(settings.area_ranges.values()))
     uncounted = objects.ignored[:, None] | _outside(objects.areas, limits)
     ranks = _ranks(found, len(objects.categories))
-    counted = ranks[pairs.detection] < settings.max_dets[-1]
-    pairs = Pairs(pairs.detection[counted], pairs.instance[counted], pairs.overlap[counted])
     detections, first, sizes = np.unique(pairs.detection, return_index=True, return_counts=True)
     thresholds = _thresholds(settings)
     shape = (len(detections), len(thresholds), len(limits))

@@ -26,7 +26,14 @@ def truth_of(*annotations: tuple[int, int, list[float]], images: int = 1, catego
     return {
         "images": [{"id": number + 1, **IMAGE, "file_name": f"{number + 1}.jpg"} for number in range(images)],
         "annotations": [
-            {"id": number + 1, "image_id": image, "category_id": category, "bbox": box, "iscrowd": 0}
+            {
+                "id": number + 1,
+                "image_id": image,
+                "category_id": category,
+                "bbox": box,
+                "area": box[2] * box[3],
+                "iscrowd": 0,
+            }
             for number, (image, category, box) in enumerate(annotations)
         ],
         "categories": [{"id": number + 1, "name": f"name {number + 1}"} for number in range(categories)],

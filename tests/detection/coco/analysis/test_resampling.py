@@ -10,7 +10,7 @@ from detection.coco.analysis.resampling import draw_images
 from detection.coco.evaluation import evaluate
 from detection.coco.figures import FIGURES, UNDEFINED, FloatArray, figures_of
 from detection.coco.settings import make_settings
-from tests.detection.coco.analysis.cases import evaluated, lvis_case, ranked, repeated
+from tests.detection.coco.analysis.cases import evaluated, found_of, lvis_case, ranked, repeated, truth_of
 from tests.detection.coco.generated_cases import found_near, generate, pycocotools_eval
 
 
@@ -48,6 +48,17 @@ def test_images_drawn_several_times_count_several_times(seed: int, iou_type: str
         precision = reference.eval["precision"][:, :, :, 0, -1].mean(axis=(0, 1))
         categories = np.nan_to_num(found.categories[:, replicate], nan=UNDEFINED)
         assert_equal(categories, precision)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_objects_that_overlap_equally_the_last_is_taken(first: int) -> None:
+    boxes = [[0.0, 0.0, 10.0, 10.0], [4.0, 0.0, 10.0, 10.0]]
+    truth = truth_of((1, 1, boxes[first]), (1, 1, boxes[1 - first]))
+    # The first lies between the two; the second fits one of them alone.
+    detections = found_of((1, 1, [2.0, 0.0, 10.0, 10.0], 0.9), (1, 1, boxes[0], 0.8))
+    found = evaluated(truth, detections).resampled(np.ones((1, 1), np.uint8)).figures
+    assert_equal(as_stats(found, 0), pycocotools_eval(truth, detections).stats)
+    assert found["AP50"][0] == pytest.approx(51 / 101 if first else 1.0)
 
 
 @pytest.mark.parametrize(

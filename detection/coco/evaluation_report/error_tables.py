@@ -35,7 +35,9 @@ def error_table(analysis: Analysis) -> Table:
 
 
 def size_table(analysis: Analysis) -> Table:
-    """One row a range of object sizes."""
+    """One row a range of object sizes, from the smallest objects' to the largest ones'."""
+    present = [at for at, bucket in enumerate(analysis.sizes) if bucket.objects]
+    shown = analysis.sizes[present[0] : present[-1] + 1] if present else []
     figures = list(dict.fromkeys(name for bucket in analysis.sizes for name in bucket.figures))
     rows: list[list[Cell]] = [
         [
@@ -43,7 +45,7 @@ def size_table(analysis: Analysis) -> Table:
             bucket.objects,
             *(figure_cell(bucket.figures.get(name), bar=name == figures[0]) for name in figures),
         ]
-        for bucket in analysis.sizes
+        for bucket in shown
     ]
     return Table("", ("size, pixels", "objects", *figures), rows)
 

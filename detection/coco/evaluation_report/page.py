@@ -129,7 +129,7 @@ def _sections(analysis: Analysis, *, curves: bool, examples: bool) -> dict[str, 
     told = {
         "figures": ("Figures", bool(analysis.figures)),
         "errors": ("Types of errors", bool(analysis.errors)),
-        "sizes": ("Sizes of objects", bool(analysis.sizes)),
+        "sizes": ("Sizes of objects", any(bucket.objects for bucket in analysis.sizes)),
         "categories": ("Categories", bool(analysis.categories)),
         "curves": ("Precision and recall", curves),
         "calibration": ("Calibration of scores", analysis.calibration is not None),

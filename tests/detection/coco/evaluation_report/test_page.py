@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from detection.coco.analysis.findings import ERROR_TYPES, Box, Confusion, Interval, Sample
+from detection.coco.analysis.findings import ERROR_TYPES, Box, Confusion, Interval, Sample, SizeBucket
 from detection.coco.evaluation_report.confusion import MOST_CATEGORIES
 from detection.coco.evaluation_report.illustrated import MOST_BYTES
 from detection.coco.evaluation_report.page import write_evaluation_report
@@ -173,6 +173,15 @@ def test_sizes_calibration_and_losses(page: HtmlPage) -> None:
     assert page.table("calibration")["0.50 to 0.60"] == ["0", DASH, DASH]
     assert "too high by 0.040" in page.texts["calibration"]
     assert page.table("losses") == {"class": ["0.31"], "box": ["0.0042"]}
+
+
+def test_sizes_that_no_object_has_are_left_out_at_both_ends(tmp_path: Path) -> None:
+    nothing = {"AP": -1.0, "AP50": -1.0, "AR100": -1.0}
+    sizes = [SizeBucket(0, 8, 0, nothing), *analysis().sizes, SizeBucket(512, 0, 0, nothing)]
+    _, page = report(tmp_path, analysis(sizes=sizes))
+    assert list(page.table("sizes")) == ["0 to 32", "32 to 96", "96 and more"]
+    _, page = report(tmp_path, analysis(sizes=[SizeBucket(0, 0, 0, nothing)]))
+    assert "sizes" not in page.texts
 
 
 def test_curves_are_drawn_where_their_points_are(page: HtmlPage) -> None:

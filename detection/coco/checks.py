@@ -29,7 +29,7 @@ _ANNOTATION_KEYS = {
     "segm": _BOX_KEYS | {"segmentation"},
     "keypoints": _BOX_KEYS | {"keypoints", "num_keypoints"},
 }
-_DETECTION_KEYS = ("image_id", "category_id", "bbox", "segmentation", "keypoints", "score")
+_DETECTION_KEYS = frozenset({"image_id", "category_id", "bbox", "segmentation", "keypoints", "score"})
 _KEYPOINTS = 17  # COCO's person
 
 Skipped = list[BadRecord] | None  # where given, bad records are added to it and left out; else they are refused
@@ -152,7 +152,10 @@ def check_detections(
         refuse_or_skip(bad, skipped)
         detections = _without(detections, bad)
     if iou_type != "bbox":
-        return [{key: entry[key] for key in _DETECTION_KEYS if key in entry} for entry in detections]
+        return [
+            entry if entry.keys() <= _DETECTION_KEYS else {key: entry[key] for key in entry.keys() & _DETECTION_KEYS}
+            for entry in detections
+        ]
     rows = [(d["image_id"], *d["bbox"], d["score"], d["category_id"]) for d in detections]
     return np.array(rows, np.float64).reshape(-1, 7)
 

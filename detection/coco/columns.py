@@ -91,7 +91,16 @@ def number_column(entries: Sequence[Entry], key: str) -> Rows | None:
 
 def list_column(entries: Sequence[Entry], key: str, length: int) -> Rows | None:
     """The lists of `length` finite numbers under `key`, float64 [N, length]; None where one of them is none."""
-    return _finite(_as_array(_values(entries, key), "iuf", (len(entries), length)))
+    values = _values(entries, key)
+    if not values or set(map(type, values)) != {list} or set(map(len, values)) != {length}:
+        return _finite(_as_array(values, "iuf", (len(entries), length)))
+    if not set(map(type, itertools.chain.from_iterable(values))) <= {int, float}:
+        return _finite(_as_array(values, "iuf", (len(entries), length)))
+    try:
+        flat = np.fromiter(itertools.chain.from_iterable(values), np.float64, length * len(values))
+    except OverflowError:
+        return None
+    return _finite(flat.reshape(-1, length))
 
 
 def is_id(value: Any) -> bool:
@@ -141,4 +150,4 @@ def _as_array(values: list[Any] | None, kinds: str, shape: tuple[int, ...]) -> n
 
 
 def _finite(array: npt.NDArray[Any] | None) -> Rows | None:
-    return array.astype(np.float64) if array is not None and np.isfinite(array).all() else None
+    return array.astype(np.float64, copy=False) if array is not None and np.isfinite(array).all() else None

@@ -1,6 +1,8 @@
 """Whether many masks can be compared, their run lengths decoded together."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +12,7 @@ from detection.coco.record_rules import Known, segmentation_fault
 
 _AT_ONCE = 1 << 20  # characters of run lengths
 _LONGEST = 7  # characters of a run: 35 bits
+_LEAST, _GREATEST = 48, 111  # of a character's code
 
 
 def masks_are_sound(entries: Sequence[Entry], known: Known) -> bool:
@@ -17,34 +20,35 @@ def masks_are_sound(entries: Sequence[Entry], known: Known) -> bool:
 
     Where `known` has no sizes, only whether it has one.
     """
-    if not all(entry.get("segmentation") for entry in entries):
+    shapes = [entry.get("segmentation") for entry in entries]
+    if not all(shapes):
         return False
     if known.sizes is None:
         return True
-    sizes = dict(zip(known.image_ids.tolist(), known.sizes.tolist(), strict=True))
-    texts, pixels = [], []
-    for entry in entries:
-        size = sizes[entry["image_id"]]
-        text = _compressed(entry["segmentation"], size)
-        if text is not None:
-            texts.append(text)
-            pixels.append(size[0] * size[1])
-        elif segmentation_fault(entry["segmentation"], *size) is not None:
+    order = np.argsort(known.image_ids)
+    images = np.array([entry["image_id"] for entry in entries], np.int64)
+    sizes = known.sizes[order[np.searchsorted(known.image_ids, images, sorter=order)]]
+    compressed = np.array([type(shape) is dict and type(shape.get("counts")) in (str, bytes) for shape in shapes], bool)
+    for position in np.flatnonzero(~compressed).tolist():
+        if segmentation_fault(shapes[position], *sizes[position].tolist()) is not None:
             return False
-    return all(_cover(some, np.array(their)) for some, their in _portions(texts, pixels))
+    return _are_sound([shapes[position] for position in np.flatnonzero(compressed)], sizes[compressed])
 
 
-def _compressed(segmentation: object, size: Sequence[int]) -> bytes | None:
-    """The text of a compressed RLE of this size; None for all else."""
-    if not isinstance(segmentation, Mapping) or segmentation.get("size") != size:
-        return None
-    counts = segmentation.get("counts")
-    if isinstance(counts, str):
-        return counts.encode("latin-1", "replace")
-    return counts if isinstance(counts, bytes) else None
+def _are_sound(rles: Sequence[Any], sizes: Ids) -> bool:
+    """Whether compressed RLEs are masks of these heights and widths, [N, 2]."""
+    given = [rle.get("size") for rle in rles]
+    if not rles:
+        return True
+    if set(map(type, given)) != {list} or set(map(len, given)) != {2}:
+        return False
+    if set(map(type, itertools.chain.from_iterable(given))) != {int} or given != sizes.tolist():
+        return False
+    texts = [rle["counts"] if type(rle["counts"]) is str else rle["counts"].decode("latin-1") for rle in rles]
+    return all(_cover(some, pixels) for some, pixels in _portions(texts, sizes[:, 0] * sizes[:, 1]))
 
 
-def _portions(texts: Sequence[bytes], pixels: Sequence[int]) -> Iterator[tuple[Sequence[bytes], Sequence[int]]]:
+def _portions(texts: Sequence[str], pixels: Ids) -> Iterator[tuple[Sequence[str], Ids]]:
     start = length = 0
     for end, text in enumerate(texts, 1):
         length += len(text)
@@ -53,41 +57,54 @@ def _portions(texts: Sequence[bytes], pixels: Sequence[int]) -> Iterator[tuple[S
             start, length = end, 0
 
 
-def _cover(texts: Sequence[bytes], pixels: Ids) -> bool:
+def _cover(texts: Sequence[str], pixels: Ids) -> bool:
     """Whether each text is an RLE's whose runs add up to its image's pixels.
 
     The encoding is told at `detection.coco.masks.decode_counts`; from the third run on a
     value is the difference to the run two before, so that the runs of even and of odd
     number are sums, each of its own.
     """
-    if not all(texts):
+    whole = "".join(texts)
+    if not all(texts) or not whole.isascii():
         return False
-    values = np.frombuffer(b"".join(texts), np.uint8).astype(np.int64) - 48
-    text_ends = np.cumsum([len(text) for text in texts])
-    ends = np.flatnonzero((values & 0x20) == 0)  # of runs
-    if ((values < 0) | (values > 63)).any() or not np.isin(text_ends - 1, ends).all():
+    codes = np.frombuffer(whole.encode(), np.uint8)
+    if codes.min() < _LEAST or codes.max() > _GREATEST:
         return False
-    starts = np.concatenate([[0], ends[:-1] + 1])
-    lengths = ends + 1 - starts
+    values = codes - np.uint8(_LEAST)
+    is_end = values < 0x20  # of a run
+    text_ends = np.cumsum(list(map(len, texts))) - 1
+    if not is_end[text_ends].all():
+        return False
+    ends = np.flatnonzero(is_end)
+    lengths = np.diff(ends, prepend=-1)
     if lengths.max() > _LONGEST:
         return False
-    shifts = 5 * (np.arange(len(values)) - np.repeat(starts, lengths))
-    runs = np.add.reduceat((values & 0x1F) << shifts, starts)
-    runs -= ((values[ends] & 0x10) > 0).astype(np.int64) << (5 * lengths)
-    text_of = np.searchsorted(text_ends, starts, side="right")
-    number = np.arange(len(runs)) - np.searchsorted(text_of, np.arange(len(texts)))[text_of]
-    for parity in (0, 1):
-        chain = (number % 2 == parity) & (number > 0)
-        runs[chain] = _sums(runs[chain], text_of[chain])
-    total = np.bincount(text_of, weights=runs, minlength=len(texts))
-    return bool((runs >= 0).all() and (total == pixels).all())
+    runs = _runs(values, ends, lengths)
+    of_text = np.diff(np.searchsorted(ends, text_ends, side="right"), prepend=0)  # how many
+    # Two columns, runs of even and of odd number, each text with rows of its own.
+    rows = (of_text + 1) // 2
+    firsts = np.cumsum(rows) - rows
+    table = np.zeros(2 * rows.sum(), np.int64)
+    table[np.arange(len(runs)) + np.repeat(2 * firsts - (np.cumsum(of_text) - of_text), of_text)] = runs
+    table = table.reshape(-1, 2)
+    backgrounds = table[firsts, 0].copy()  # the first run is not what the third is told as the difference to
+    table[firsts, 0] = 0
+    sums = np.cumsum(table, axis=0)
+    sums -= np.repeat(sums[firsts] - table[firsts], rows, axis=0)
+    sums[(firsts + rows - 1)[of_text % 2 == 1], 1] = 0  # there is no such run
+    total = np.add.reduceat(sums.sum(axis=1), firsts) + backgrounds
+    return bool(sums.min() >= 0 and backgrounds.min() >= 0 and (total == pixels).all())
 
 
-def _sums(values: Ids, groups: npt.NDArray[np.int64]) -> Ids:
-    """Running sums that begin anew with each group; groups ascend."""
-    if not len(values):
-        return values
-    sums = np.cumsum(values)
-    first = np.concatenate([[True], groups[1:] != groups[:-1]])
-    before = (sums - values)[first]
-    return sums - before[np.cumsum(first) - 1]
+def _runs(values: npt.NDArray[np.uint8], ends: Ids, lengths: Ids) -> Ids:
+    """What each run's characters, five bits each, low bits first, and the last one's sign bit, add up to."""
+    last = (values[ends] & 0x1F).astype(np.int64)
+    runs = last - ((last & 0x10) << 1)
+    long = np.flatnonzero(lengths > 1)
+    place = ends[long]
+    for ahead in range(1, _LONGEST):
+        rest = lengths[long] > ahead
+        long, place = long[rest], place[rest]
+        # Every character further ahead is five bits lower.
+        runs[long] = (runs[long] << 5) + (values[place - ahead] & 0x1F)
+    return runs

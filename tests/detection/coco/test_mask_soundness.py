@@ -14,7 +14,7 @@ from detection.coco.record_rules import Known
 def _sound(texts: list[Any], sizes: list[tuple[int, int]]) -> bool:
     ids = np.arange(len(texts))
     known = Known(ids, np.array([1]), "segm", np.array(sizes))
-    entries = [
+    entries: list[dict[str, Any]] = [
         {"image_id": image, "segmentation": {"size": list(size), "counts": text}}
         for image, text, size in zip(ids.tolist(), texts, sizes, strict=True)
     ]
@@ -54,7 +54,7 @@ def test_damage_is_seen_as_in_single_masks() -> None:
                 damaged += bytes([chance.randrange(48, 112)])
         segmentation = {"size": [height, width], "counts": damaged.decode("latin-1")}
         single = mask_fault(segmentation, height=height, width=width) is None
-        assert _sound([bytes(damaged)], [(height, width)]) == single, (damaged, height, width)
+        assert _sound([damaged.decode("latin-1")], [(height, width)]) == single, (damaged, height, width)
         refused += not single
     assert 500 < refused < 1300
 
@@ -65,6 +65,13 @@ def test_long_lists_are_decoded_in_portions() -> None:
     texts, sizes = [list(column) for column in zip(*made, strict=True)]
     texts, sizes = texts * 7, sizes * 7
     assert sum(map(len, texts)) > 1 << 20
+    texts = [text.decode() for text in texts]
     assert _sound(texts, sizes)
     texts[-1] = texts[-1][:-1]
     assert not _sound(texts, sizes)
+
+
+def test_other_alphabets_are_refused() -> None:
+    assert _sound(["T3b1Zk2"], [(48, 64)])
+    for text in ("T3b1Zk\u4e00", "T3b1Zk\xff", "T3b1Zk~", "T3b1Zk ", ""):
+        assert not _sound([text], [(48, 64)]), text

@@ -94,7 +94,8 @@ def label_error_table(analysis: Analysis, names: Mapping[int, str]) -> Table:
 def label_error_text(error: LabelError, names: Mapping[int, str]) -> str:
     """In a line, what a person should look at."""
     detected = f"{category_name(error.category_id, names)} {error.score:.2f}"
-    return f"{_labelled(error, names)}, detected: {detected}"
+    labelled = "no label" if error.object_category_id is None else f"labelled {_labelled(error, names)}"
+    return f"{labelled}, detected {detected}"
 
 
 def image_table(analysis: Analysis) -> Table:

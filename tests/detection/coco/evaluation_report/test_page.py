@@ -264,10 +264,10 @@ def test_pictures_show_ground_truth_before_detections(page: HtmlPage) -> None:
     assert all(text.startswith("Detections: ") for text in texts[1 : 2 * pairs : 2])
     assert texts[0] == "Ground truth: 2 found, 1 missed (Bear), 1 crowd, not counted."
     assert texts[-4:] == [
-        "no label, detected: apple 0.99.",
-        "dog, detected: Bear 0.98.",
-        "no label, detected: cat 0.97.",
-        "dog, detected: apple 0.96.",
+        "no label, detected apple 0.99.",
+        "labelled dog, detected Bear 0.98.",
+        "no label, detected cat 0.97.",
+        "labelled dog, detected apple 0.96.",
     ]
     assert "000000000001.jpg (image 1): 5 wrong, 2 missed, 4 right" in page.texts["worst"]
 

@@ -27,7 +27,7 @@ class Case(NamedTuple):
 
 
 def awkward_case(seed: int, iou_type: str) -> Case:
-    """On top of `generate`: zero areas, double boxes, every kind of mask, odd ids, much and nothing, own settings."""
+    """On top of `generate`: zero areas, double boxes, all kinds of masks, odd ids and names, own settings."""
     rng = np.random.default_rng([seed, len(iou_type)])
     truth, detections = generate(int(rng.integers(2**31)))
     settings = _settings(rng, iou_type)
@@ -45,6 +45,8 @@ def awkward_case(seed: int, iou_type: str) -> Case:
         _new_keypoints((*truth["annotations"], *detections), len(settings["oks_sigmas"]), rng)
     if rng.random() < 0.3:
         _renumber(truth, detections, rng)
+    if rng.random() < 0.2:
+        truth["categories"] = [{**category, "name": "one for all"} for category in truth["categories"]]
     return Case(truth, detections, settings)
 
 
@@ -113,7 +115,7 @@ def _settings(rng: np.random.Generator, iou_type: str) -> dict[str, Any]:
 
 
 def _twist(entry: dict[str, Any], rng: np.random.Generator) -> None:
-    kind = rng.integers(12)
+    kind = rng.integers(16)
     x, y, width, height = entry["bbox"]
     if kind == 0:
         entry["bbox"] = [x, y, 0.0, height]
@@ -129,11 +131,15 @@ def _twist(entry: dict[str, Any], rng: np.random.Generator) -> None:
         entry["segmentation"] = {"size": [SIDE, SIDE], "counts": [SIDE * SIDE]}  # nothing
     elif kind == 6:
         entry["keypoints"] = [0] * 51
+    elif kind == 7:
+        entry["bbox"] = [x, y, 32, 32.0]  # on the border of two area ranges
+        entry["keypoints"] = [-3.5, 7, 3] * 17
     if "score" in entry:
-        entry["score"] = [entry["score"], -entry["score"], 1e6, 0][rng.integers(4)] if kind == 7 else entry["score"]
+        entry["score"] = [-entry["score"], 1e300, 0, -0.0, 0.0][rng.integers(5)] if kind in (8, 9) else entry["score"]
     else:
-        entry["area"] = 0 if kind == 8 else entry["area"]
-        entry["num_keypoints"] = sum(value > 0 for value in entry["keypoints"][2::3])
+        entry["area"] = {8: 0, 9: 1024, 10: 96.0**2}.get(int(kind), entry["area"])
+        told = sum(value > 0 for value in entry["keypoints"][2::3])
+        entry["num_keypoints"] = {11: 0, 12: 5}.get(int(kind), told)  # what it tells counts, not what is there
 
 
 def _leave_boxes_out(detections: list[dict[str, Any]], iou_type: str) -> None:
@@ -152,7 +158,7 @@ def _new_keypoints(entries: Any, count: int, rng: np.random.Generator) -> None:
         flags = rng.integers(0, 3, count)
         places = np.stack([x + rng.uniform(0, 50, count), y + rng.uniform(0, 50, count), flags], axis=1)
         entry["keypoints"] = places.ravel().tolist()
-        if "num_keypoints" in entry:
+        if "num_keypoints" in entry and rng.random() < 0.8:
             entry["num_keypoints"] = int((flags > 0).sum())
 
 

@@ -142,8 +142,8 @@ class MetricsAccumulator:
     def to_bytes(self) -> bytes:
         """The state, for another process.
 
-        4 KB, and for each image 16 bytes, with four area ranges 42 bytes a detection and
-        40 an object.
+        About 4 KB, 80 bytes a category, 16 an image, 50 for each category that an image
+        has something of, and 18 a detection (10 with a single area range).
         """
         return len(self._image_ids).to_bytes(8, "little") + self._image_ids.tobytes() + self._engine.to_bytes()
 

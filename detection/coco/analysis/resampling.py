@@ -144,7 +144,7 @@ class _Sums:
 def _running(weights: Weights) -> Sums:
     """Sums of the first 0, 1, 2, ... columns, int32 [B, N + 1]."""
     sums = np.zeros((weights.shape[0], weights.shape[1] + 1), np.int32)
-    np.cumsum(weights, axis=1, out=sums[:, 1:])
+    np.cumsum(weights, axis=1, dtype=np.int32, out=sums[:, 1:])
     return sums
 
 

@@ -47,6 +47,10 @@ class Geometry:
             self._entries = found.load_anns(list(range(1, len(detections) + 1)))
             self.boxes = np.array([entry["bbox"] for entry in self._entries], np.float64).reshape(-1, 4)
             self.areas = np.array([entry["area"] for entry in self._entries], np.float64)
+        if iou_type == "keypoints":
+            self._object_areas = np.array([annotation["area"] for annotation in annotations], np.float64)
+            self._points = _keypoints(annotations, len(sigmas))
+            self._found_points = _keypoints(self._entries, len(sigmas))
 
     def overlaps(self, detections: IntArray, annotations: IntArray) -> FloatArray:
         """IoU of boxes or masks, or similarity of keypoints, float64 [D, G], of some detections and objects.
@@ -79,26 +83,21 @@ class Geometry:
         return np.asarray(hotcoco.mask.iou(found, truth, self._crowd[annotations].astype(np.uint8)))
 
     def _similarities(self, detections: IntArray, annotations: IntArray) -> FloatArray:
-        values = [
-            self._similarity(self._entries[detection], self._annotations[annotation])
-            for detection in detections
-            for annotation in annotations
-        ]
-        return np.array(values, np.float64).reshape(len(detections), len(annotations))
+        """Object keypoint similarity (OKS) [D, G]; source: `computeOks` of pycocotools' cocoeval.py."""
+        found = self._found_points[detections, None, :, :2]
+        truth = self._points[annotations]
+        labelled = truth[:, :, 2] > 0
+        blank = ~labelled.any(axis=1)
+        away = found - truth[:, :, :2]
+        # Without keypoints: how far those found lie from the object's box, taken thrice as large.
+        corner, sides = np.split(self._object_boxes[annotations[blank], None], 2, axis=2)
+        away[:, blank] = np.maximum(0, corner - sides - found) + np.maximum(0, found - corner - 2 * sides)
+        counted = labelled | blank[:, None]
+        areas = self._object_areas[annotations, None] + np.spacing(1)
+        similar = np.exp(-(away**2).sum(axis=3) / self._variances / areas / 2)
+        return np.where(counted, similar, 0.0).sum(axis=2) / counted.sum(axis=1)
 
-    def _similarity(self, detection: Entry, annotation: Entry) -> float:
-        """Object keypoint similarity; source: `computeOks` of pycocotools' cocoeval.py."""
-        found = np.array(detection["keypoints"], np.float64).reshape(-1, 3)
-        truth = np.array(annotation["keypoints"], np.float64).reshape(-1, 3)
-        labelled = truth[:, 2] > 0
-        if labelled.any():
-            away = (found - truth)[labelled, :2]
-            variances = self._variances[labelled]
-        else:
-            # Without keypoints: how far those found lie from the object's box, taken thrice as large.
-            corner, sides = np.array(annotation["bbox"][:2]), np.array(annotation["bbox"][2:])
-            points = found[:, :2]
-            away = np.maximum(0, corner - sides - points) + np.maximum(0, points - corner - 2 * sides)
-            variances = self._variances
-        exponents = (away**2).sum(axis=1) / variances / (annotation["area"] + np.spacing(1)) / 2
-        return float(np.exp(-exponents).mean())
+
+def _keypoints(entries: Sequence[Entry], count: int) -> FloatArray:
+    """[N, count, 3]: x, y in pixels, visibility."""
+    return np.array([entry["keypoints"] for entry in entries], np.float64).reshape(-1, count, 3)

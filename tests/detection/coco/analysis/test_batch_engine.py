@@ -89,6 +89,30 @@ def test_overlaps_equal_pycocotools(seed: int, iou_type: str) -> None:
                 np.testing.assert_allclose(overlaps[falling], expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_objects_with_few_or_no_keypoints(seed: int) -> None:
+    truth, detections = generate(seed)
+    for number, entry in enumerate(truth["annotations"]):
+        hidden = (0, 17, 9)[number % 3]
+        entry["keypoints"][2 : 3 * hidden : 3] = [0] * hidden
+        entry["num_keypoints"] = 17 - hidden
+    model = evaluated(truth, detections, make_settings("keypoints"))
+    reference = pycocotools_eval(truth, detections, "keypoints")
+    found = model.resampled(np.ones((1, len(truth["images"])), np.uint8)).figures
+    values = np.array([values[0] for values in found.values()])
+    np.testing.assert_allclose(np.nan_to_num(values, nan=-1.0), reference.stats, rtol=0, atol=1e-12)
+    for cell, overlaps in reference.ious.items():
+        here = [entry for entry in model.objects.annotations if (entry["image_id"], entry["category_id"]) == cell]
+        theirs = [entry for entry in detections if (entry["image_id"], entry["category_id"]) == cell]
+        if not here or not theirs:
+            continue
+        truths = [model.objects.annotations.index(entry) for entry in here]
+        founds = [model.found.entries.index(entry) for entry in theirs]  # type: ignore[union-attr]
+        falling = np.argsort([-entry["score"] for entry in theirs], kind="stable")
+        mine = model.geometry.overlaps(np.array(founds), np.array(truths))
+        np.testing.assert_allclose(mine[falling], overlaps, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("iou_type", FIGURES)
 def test_areas_of_detections_are_pycocotools(iou_type: str) -> None:
     truth, detections = generate(1)

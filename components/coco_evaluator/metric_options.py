@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from detection.coco.settings import MAX_DETS, Settings, make_settings
+from detection.coco.settings import Settings, make_settings
 from schemas.errors import ConfigError
 from schemas.section import Section
 
@@ -24,7 +24,7 @@ class MetricOptions(Section):
     """
 
     iou_type: str = "bbox"
-    max_dets: tuple[int, ...] = MAX_DETS
+    max_dets: tuple[int, ...] | None = None
     use_cats: bool = True
     iou_thresholds: tuple[float, ...] | None = None
     area_ranges: dict[str, tuple[float, float]] | None = None

@@ -11,7 +11,7 @@ from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.columns import Rows
 from detection.coco.evaluation_files import read_detections, read_ground_truth
 from detection.coco.metrics import CocoMetrics
-from detection.coco.settings import MAX_DETS, AreaRanges, make_settings
+from detection.coco.settings import AreaRanges, make_settings
 from schemas.errors import DataError
 
 _LISTS = ("images", "annotations", "categories")
@@ -22,7 +22,7 @@ def evaluate(
     detections: str | Path | Sequence[Mapping[str, Any]] | Rows,
     iou_type: str = "bbox",
     *,
-    max_dets: Sequence[int] = MAX_DETS,
+    max_dets: Sequence[int] | None = None,
     use_cats: bool = True,
     iou_thresholds: Sequence[float] | None = None,
     area_ranges: AreaRanges | None = None,
@@ -39,8 +39,8 @@ def evaluate(
             pixels; may be empty.
         iou_type: `bbox`, `segm` or `keypoints`.
         max_dets: how many best detections an image count: for AR1, for AR10, for
-            everything else.  For keypoints one number, by default COCO's 20; for LVIS
-            one, by default 300.
+            everything else; default 1, 10, 100.  For keypoints one number, default
+            COCO's 20; for LVIS one, default 300.
         use_cats: False evaluates as if there were one category.
         iou_thresholds: default 0.50, 0.55, ... 0.95.
         area_ranges: name -> (least, greatest) `area` in square pixels; default COCO's.

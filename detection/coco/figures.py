@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.settings import KEYPOINT_MAX_DETS, LVIS_MAX_DETS, MAX_DETS, Settings
+from detection.coco.settings import KEYPOINT_MAX_DETS, MAX_DETS, Settings
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -90,7 +90,6 @@ FIGURES: Mapping[str, tuple[Figure, ...]] = {
     "segm": _coco_figures("segm", MAX_DETS),
     "keypoints": _coco_figures("keypoints", KEYPOINT_MAX_DETS),
 }
-LVIS_FIGURES = _lvis_figures(*LVIS_MAX_DETS)
 
 
 def figures_of(settings: Settings) -> tuple[Figure, ...]:

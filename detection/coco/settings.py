@@ -57,7 +57,7 @@ class Settings:
 def make_settings(
     iou_type: str = "bbox",
     *,
-    max_dets: Sequence[int] = MAX_DETS,
+    max_dets: Sequence[int] | None = None,
     use_cats: bool = True,
     iou_thresholds: Sequence[float] | None = None,
     area_ranges: AreaRanges | None = None,
@@ -68,8 +68,8 @@ def make_settings(
 
     Args:
         iou_type: `bbox`, `segm` or `keypoints`.
-        max_dets: three ascending numbers; for keypoints and LVIS one, and the default
-            then means COCO's 20, LVIS' 300.
+        max_dets: three ascending numbers, default 1, 10, 100; for keypoints and LVIS
+            one, default COCO's 20, LVIS' 300.
         use_cats: False evaluates as if there were one category.
         iou_thresholds: default 0.50, 0.55, ... 0.95.
         area_ranges: name -> (least, greatest) area in square pixels; default `all`,
@@ -89,7 +89,7 @@ def make_settings(
         raise ConfigError(f"iou_thresholds {thresholds}: give at least one number above 0 and up to 1.")
     return Settings(
         iou_type=iou_type,
-        max_dets=_max_dets(tuple(max_dets), iou_type, lvis=lvis),
+        max_dets=_max_dets(max_dets, iou_type, lvis=lvis),
         use_cats=use_cats,
         iou_thresholds=thresholds,
         area_ranges=_area_ranges(area_ranges, iou_type),
@@ -98,17 +98,17 @@ def make_settings(
     )
 
 
-def _max_dets(max_dets: tuple[int, ...], iou_type: str, *, lvis: bool) -> tuple[int, ...]:
+def _max_dets(max_dets: Sequence[int] | None, iou_type: str, *, lvis: bool) -> tuple[int, ...]:
     default = LVIS_MAX_DETS if lvis else KEYPOINT_MAX_DETS if iou_type == "keypoints" else MAX_DETS
-    if max_dets == MAX_DETS:
+    if max_dets is None:
         return default
     ascending = sorted(set(max_dets)) == list(max_dets)
     if len(max_dets) != len(default) or any(number < 1 for number in max_dets) or not ascending:
         raise ConfigError(
-            f"max_dets {max_dets}: {'lvis' if lvis else iou_type} takes {len(default)} ascending positive number(s), "
-            f"such as {default}."
+            f"max_dets {tuple(max_dets)}: {'lvis' if lvis else iou_type} takes {len(default)} ascending positive "
+            f"number(s), such as {default}."
         )
-    return max_dets
+    return tuple(max_dets)
 
 
 def _area_ranges(area_ranges: AreaRanges | None, iou_type: str) -> AreaRanges:

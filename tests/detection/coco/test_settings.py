@@ -33,6 +33,7 @@ def test_lvis_counts_300_detections() -> None:
         ({"max_dets": (100, 10, 1)}, "ascending"),
         ({"max_dets": (0, 10, 100)}, "positive"),
         ({"max_dets": (5, 20), "iou_type": "keypoints"}, "keypoints takes 1 ascending"),
+        ({"max_dets": (1, 10, 100), "iou_type": "keypoints"}, r"keypoints takes 1 ascending .*such as \(20,\)"),
         ({"max_dets": (5, 20), "lvis": True}, r"lvis takes 1 ascending positive number\(s\), such as \(300,\)"),
         ({"iou_thresholds": [0.5, 1.5]}, "above 0 and up to 1"),
         ({"iou_thresholds": []}, "above 0 and up to 1"),

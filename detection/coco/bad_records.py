@@ -44,7 +44,9 @@ def refuse_or_skip(bad: Sequence[BadRecord], skipped: list[BadRecord] | None) ->
     elif bad:
         first = bad[0]
         alike = [record.named for record in bad if record.what == first.what]
-        raise DataError(f"{first.source}: {first.what}: {listed(alike)}. {first.remedy}")
+        others = len(bad) - len(alike)
+        more = f" Other faults there: {others}." if others else ""
+        raise DataError(f"{first.source}: {first.what}: {listed(alike)}. {first.remedy}{more}")
 
 
 def listed(names: Sequence[str]) -> str:

@@ -170,6 +170,9 @@ def test_many_faults_are_counted_and_the_first_named() -> None:
     detections = [{**_detections()[0], "score": float("nan")} for _ in range(9)]
     with pytest.raises(DataError, match=r"detection 4 \(image 2\) and 4 more\. "):
         evaluate(_truth(), detections)
+    detections[3:5] = [{**_detections()[0], "bbox": []}, {**_detections()[0], "image_id": 8}]
+    with pytest.raises(DataError, match=r"bad score: detection 0 .* and 2 more\. .* number\. Other faults there: 2\.$"):
+        evaluate(_truth(), detections)
 
 
 @pytest.mark.parametrize(

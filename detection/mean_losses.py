@@ -1,6 +1,6 @@
 """Loss terms of an exported detector on records, as evaluation loops log them."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 import tensorflow as tf
@@ -16,7 +16,7 @@ from schemas.errors import DataError
 
 def mean_losses(
     saved_model: str | Path,
-    files: Sequence[str],
+    records: Iterable[bytes],
     *,
     category_ids: Collection[int],
     batch_size: int,
@@ -29,7 +29,7 @@ def mean_losses(
 
     Args:
         saved_model: that `detection.export` wrote.
-        files: TFRecord files with the keys of `schemas.features`.
+        records: serialized `tf.train.Example`s with the keys of `schemas.features`.
         category_ids: the data set's.
         batch_size: images a batch; it matters, as losses are over a batch's positive anchors.
         max_instances: objects of an image that count at most.
@@ -54,8 +54,8 @@ def mean_losses(
         boxes = sample.boxes_yxyx * tf.tile(info.original_size * info.scale, [2])
         return image, pad_labels(boxes, sample.classes, max_instances=max_instances)
 
-    records = tf.data.TFRecordDataset(list(files))
-    batches = records.map(example, num_parallel_calls=tf.data.AUTOTUNE).batch(batch_size).prefetch(1)
+    serialized = tf.data.Dataset.from_generator(lambda: records, output_signature=tf.TensorSpec([], tf.string))
+    batches = serialized.map(example, num_parallel_calls=tf.data.AUTOTUNE).batch(batch_size).prefetch(1)
     loss_terms = _loss_terms(detector)
     totals: dict[str, float] = {}
     images = 0
@@ -65,7 +65,7 @@ def mean_losses(
             totals[name] = totals.get(name, 0.0) + float(value) * count
         images += count
     if not images:
-        raise DataError(f"{', '.join(files) or 'no file'}: no record to compute losses on. Give a split with images.")
+        raise DataError(f"{saved_model}: no record to compute its losses on. Give a split with images.")
     means = {name: total / images for name, total in totals.items()}
     return means | {"loss": sum(means.values())}
 

@@ -17,7 +17,7 @@ from detection.types import Labels
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON
 from schemas.config_io import to_yaml
 from schemas.errors import DataError
-from tests.detection.synthetic import CATEGORY_IDS, example, write_shards
+from tests.detection.synthetic import CATEGORY_IDS, example
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config
 
 SIDE = 64
@@ -61,12 +61,9 @@ def test_the_restored_detector_is_the_exported_one(detector: Detector, exported:
         np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
-def test_means_are_those_of_the_batches(
-    detector: Detector, exported: Path, images: list[np.ndarray], tmp_path: Path
-) -> None:
+def test_means_are_those_of_the_batches(detector: Detector, exported: Path, images: list[np.ndarray]) -> None:
     records = [example(image, boxes, labels) for image, (boxes, labels) in zip(images, TRUTH, strict=True)]
-    files = write_shards(tmp_path, records, shards=1)
-    found = mean_losses(exported, files, category_ids=CATEGORY_IDS, batch_size=2)
+    found = mean_losses(exported, records, category_ids=CATEGORY_IDS, batch_size=2)
 
     mean, std = np.array(detector.pixel_mean), np.array(detector.pixel_std)
     expected = {"class_loss": 0.0, "box_loss": 0.0}
@@ -94,7 +91,7 @@ def test_means_are_those_of_the_batches(
 def test_what_has_no_losses_is_refused(exported: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not know category 41"):
         mean_losses(exported, [], category_ids=[3, 41], batch_size=2)
-    with pytest.raises(DataError, match="no file: no record to compute losses on"):
+    with pytest.raises(DataError, match="no record to compute its losses on"):
         mean_losses(exported, [], category_ids=[3], batch_size=2)
     with pytest.raises(DataError, match=r"config\.yaml: cannot read the file"):
         restore_detector(tmp_path)

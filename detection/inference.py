@@ -47,8 +47,7 @@ class SavedModelDetector:
     def __init__(self, *, folder: str | Path, batch_size: int) -> None:
         self._folder = str(folder)
         self._batch_size = batch_size
-        if not tf.saved_model.contains_saved_model(self._folder):
-            raise DataError(f"{folder}: no SavedModel here. Give the folder that holds its saved_model.pb.")
+        require_saved_model(folder)
         try:
             # The loaded object owns the signature's variables, so it is kept.
             self._model = tf.saved_model.load(self._folder)
@@ -121,6 +120,16 @@ class SavedModelDetector:
         filled = encoded + encoded[:1] * (self._batch_size - len(encoded))
         outputs = self._signature(**{serving.IMAGES: tf.constant(filled, tf.string)})
         return {name: outputs[name].numpy() for name in _OUTPUTS}
+
+
+def require_saved_model(folder: str | Path) -> None:
+    """Sees, without loading it, that there is a SavedModel.
+
+    Raises:
+        DataError: there is none.
+    """
+    if not tf.saved_model.contains_saved_model(str(folder)):
+        raise DataError(f"{folder}: no SavedModel here. Give the folder that holds its saved_model.pb.")
 
 
 def rows_from_outputs(outputs: Mapping[str, npt.NDArray[Any]], images: Sequence[EncodedImage]) -> list[Rows]:

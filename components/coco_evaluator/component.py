@@ -10,6 +10,7 @@ from tfx.types import standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
+from components.coco_evaluator.evaluation import model_settings
 from components.coco_evaluator.executor import (
     ANALYSIS_KEY,
     BATCH_SIZE_KEY,
@@ -117,10 +118,8 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
 
 
 def _checked(config: Any) -> str:
-    from components.coco_evaluator.eval_config import eval_config_to_json, parse_eval_config, settings_of
+    from components.coco_evaluator.eval_config import eval_config_to_json, parse_eval_config
 
     text = eval_config_to_json(config)
-    iou_type = settings_of(parse_eval_config(text)).iou_type
-    if iou_type != "bbox":
-        raise ConfigError(f"EvalConfig: iou_type {iou_type!r}: a model finds boxes; take it away, or give 'bbox'.")
+    model_settings(parse_eval_config(text))
     return text

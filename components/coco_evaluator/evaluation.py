@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from components.coco_evaluator.detection_files import read_detections, write_detections
 from components.coco_evaluator.eval_config import complete, settings_of
@@ -18,6 +18,7 @@ from components.coco_evaluator.tfma_verdict import judge_by_config
 from components.coco_evaluator.transforms import detections_folder
 from components.coco_evaluator.verdict import Verdict, both, judge
 from detection.atomic_files import write_json
+from detection.coco import CocoMetrics
 from detection.coco.analysis.analyse import analyse
 from detection.coco.analysis.analysis_file import write_analysis
 from detection.coco.analysis.findings import Analysis
@@ -25,14 +26,25 @@ from detection.coco.evaluation_report.page import write_evaluation_report
 from detection.coco.report import write_metrics
 from detection.coco.settings import Settings
 from schemas.artifacts import ANALYSIS_JSON, BLESSING_JSON, DETECTIONS_JSON, METRICS_JSON, REPORT_HTML
-from schemas.errors import DataError
+from schemas.errors import ConfigError, DataError
 
 _WORK = ".work"  # inside the output, while it is written: storage that all workers see
 
 log = logging.getLogger("cocoflow.evaluator")
 
 
-def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) -> Verdict:
+class Evaluation(NamedTuple):
+    """What came out.
+
+    metrics: of the candidate, on all images.
+    verdict: whether it is blessed.
+    """
+
+    metrics: CocoMetrics
+    verdict: Verdict
+
+
+def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) -> Evaluation:
     """Runs the models, and writes metrics, detections, analysis, report and verdict, and TFMA's files.
 
     The verdict's file comes last: where it is, all others are whole.
@@ -48,7 +60,7 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
             be written.
     """
     config = complete(task.eval_config, has_baseline=BASELINE in task.models)
-    settings = settings_of(config)
+    settings = model_settings(config)
     work = folder / _WORK
     work.mkdir(parents=True, exist_ok=True)
     try:
@@ -77,7 +89,21 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
     before = measured.overall[BASELINE].metrics.figures if BASELINE in measured.overall else None
     write_json(folder / BLESSING_JSON, {**verdict._asdict(), "baseline": before})
     log.info("%s: %s", "blessed" if verdict.blessed else "not blessed", "; ".join(verdict.reasons))
-    return verdict
+    return Evaluation(measured.overall[CANDIDATE].metrics, verdict)
+
+
+def model_settings(config: Any) -> Settings:
+    """The settings that a checked `EvalConfig` asks for.
+
+    Raises:
+        ConfigError: they are of masks or keypoints, which models do not find.
+    """
+    settings = settings_of(config)
+    if settings.iou_type != "bbox":
+        raise ConfigError(
+            f"EvalConfig: iou_type {settings.iou_type!r}: a model finds boxes; take it away, or give 'bbox'."
+        )
+    return settings
 
 
 def _tell(measured: Measured) -> None:

@@ -48,13 +48,19 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         model = artifact_utils.get_single_instance(input_dict[keys.MODEL_KEY])
         baseline = find_baseline(model, input_dict.get(keys.BASELINE_MODEL_KEY, []))
         models = {CANDIDATE: model} | ({BASELINE: baseline} if baseline else {})
-        verdict = evaluate_models(
+        evaluation = evaluate_models(
             make_task(examples, models, exec_properties),
             Path(artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY])),
             make_pipeline=self._make_beam_pipeline,
         )
         blessing = artifact_utils.get_single_instance(output_dict[keys.BLESSING_KEY])
-        record_blessing(blessing, blessed=verdict.blessed, model=model, baseline=baseline, properties=exec_properties)
+        record_blessing(
+            blessing,
+            blessed=evaluation.verdict.blessed,
+            model=model,
+            baseline=baseline,
+            properties=exec_properties,
+        )
 
 
 def make_task(examples: types.Artifact, models: dict[str, types.Artifact], properties: dict[str, Any]) -> Task:

@@ -53,18 +53,18 @@ def judge(
     """Compares a model's figures with the thresholds.
 
     Args:
-        figures: of the candidate, by name; -1 where undefined.
+        figures: of the candidate, by name; -1, or not there, where undefined.
         baseline: of the last blessed model on the same images; None: there is none, and
             what compares with it asks nothing.
         differences: figure -> candidate minus baseline; without those that are undefined.
         thresholds: what is asked.
     """
-    findings = [_judge_value(name, figures[name], least) for name, least in thresholds.absolute.items()]
+    findings = [_judge_value(name, figures.get(name, UNDEFINED), least) for name, least in thresholds.absolute.items()]
     for name, least in thresholds.improvement.items():
         if baseline is None:
             findings.append(_nothing_to_compare_with(name))
         else:
-            findings.append(_judge_difference(name, figures[name], baseline[name], least))
+            findings.append(_judge_difference(name, figures.get(name, UNDEFINED), baseline.get(name, UNDEFINED), least))
     for name in thresholds.significant:
         found = _nothing_to_compare_with(name) if baseline is None else _judge_gain(name, differences.get(name))
         findings.append(found)
@@ -110,4 +110,4 @@ def _nothing_to_compare_with(name: str) -> tuple[bool, str]:
 
 
 def _undefined(name: str) -> str:
-    return f"{name} is undefined: the split has no object to measure it on"
+    return f"{name} is undefined: the split has no object to measure it on, or the EvalConfig leaves it out"

@@ -10,7 +10,7 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 DEFAULT_CONFIG = CONFIGS / "default.yaml"
 
 
-def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+def add_config_arguments(parser: argparse._ActionsContainer) -> None:
     """Adds `--config` and `--set`."""
     parser.add_argument("--config", metavar="YAML", default=str(DEFAULT_CONFIG), help="configuration file")
     parser.add_argument(

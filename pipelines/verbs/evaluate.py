@@ -1,29 +1,46 @@
-"""Exact COCO metrics of a detections file against an annotation file."""
+"""Exact COCO metrics: of a detections file against an annotation file, or of a model on a data set.
+
+With --model, --output is a folder that receives what the pipeline's CocoEvaluator
+leaves: metrics.json, detections.json, analysis.json, report.html, blessing.json and
+files for TensorFlow Model Analysis. --set takes the configuration's keys, such as
+evaluate.batch_size, evaluate.analysis.images, evaluate.thresholds.absolute and
+evaluate.eval_config, and data.* where the data set is none of Examples.
+"""
 
 import argparse
 from collections.abc import Callable
 from typing import Any
 
-SUMMARY = "measure detections against ground truth: the COCO figures"
-EXAMPLE = "pipeline_runner.py evaluate --ground-truth instances_val.json --detections found.json"
+from pipelines.verbs.model_flags import add_model_arguments, run_model
+from schemas.errors import ConfigError
+
+SUMMARY = "measure detections, or a model, against ground truth: the COCO figures"
+EXAMPLE = """pipeline_runner.py evaluate --ground-truth instances_val.json --detections found.json
+  pipeline_runner.py evaluate --model runs/demo/serving/1 --examples my_coco --output evaluation"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's flags."""
-    parser.add_argument("--ground-truth", metavar="GT.json", required=True, help="COCO annotation file")
-    parser.add_argument("--detections", metavar="DT.json", required=True, help="COCO results file")
-    parser.add_argument("--output", metavar="FILE.json", help="write the figures there, too, overall and by category")
     parser.add_argument(
+        "--output",
+        metavar="FILE.json",
+        help="write the figures there, too, overall and by category; of a model: a new or empty folder for all files",
+    )
+    files = parser.add_argument_group("detections from a file")
+    files.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file")
+    files.add_argument("--detections", metavar="DT.json", help="COCO results file")
+    files.add_argument(
         "--skip-invalid",
         action="store_true",
         help="leave faulty records out and evaluate the rest; all of them are listed in FILE_skipped.jsonl",
     )
+    add_model_arguments(parser)
     add_settings_arguments(parser)
 
 
 def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that say how detections are measured; `settings_of` reads them."""
-    group = parser.add_argument_group("how it is measured (default: as COCO does)")
+    group = parser.add_argument_group("how detections from a file are measured (default: as COCO does)")
     group.add_argument(
         "--iou-type", choices=("bbox", "segm", "keypoints"), default="bbox", help="what is compared; default: bbox"
     )
@@ -80,12 +97,35 @@ def settings_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb: a table on stdout, and the metrics file where one is asked for.
+    """Runs the verb: a table on stdout, and the files that are asked for.
 
     Raises:
-        ConfigError: a flag's value has no meaning.
-        DataError: a file that cannot be read, evaluated or written.
+        ConfigError: flags that do not fit each other, or a value without a meaning.
+        DataError: a file or model that cannot be read, evaluated or written.
     """
+    if args.model is not None or args.data is not None:
+        _refuse_file_flags(args)
+        return run_model(args)
+    if None in (args.ground_truth, args.detections):
+        raise ConfigError("evaluate needs --ground-truth and --detections, or --model and --examples.")
+    return _run_files(args)
+
+
+def _refuse_file_flags(args: argparse.Namespace) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ground-truth")
+    parser.add_argument("--detections")
+    parser.add_argument("--skip-invalid", action="store_true")
+    add_settings_arguments(parser)
+    given = [name for name, default in vars(parser.parse_args([])).items() if getattr(args, name) != default]
+    if given:
+        raise ConfigError(
+            f"{', '.join(given)}: for detections from a file; take it away, or --model and --examples. "
+            "How a model is measured is said in evaluate.eval_config."
+        )
+
+
+def _run_files(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from detection.coco import evaluate

@@ -214,7 +214,7 @@ def test_our_evaluator_writes_the_same(tmp_path: Path, examples: Path, models: l
         analysis=AnalysisOptions(replicates=0),
     )
     ours = tmp_path / "ours"
-    verdict = evaluate_models(task, ours, make_pipeline=beam.Pipeline)
+    verdict = evaluate_models(task, ours, make_pipeline=beam.Pipeline).verdict
     for part in parts:
         expected = tfma.load_eval_result(folder, model_name=part)
         found = tfma.load_eval_result(str(ours), model_name=part)

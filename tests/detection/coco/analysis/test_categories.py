@@ -11,6 +11,7 @@ from detection.coco.settings import make_settings
 from tests.detection.coco.analysis.cases import (
     counted_detections,
     found_of,
+    lvis_case,
     objects_to_find,
     truth_of,
 )
@@ -70,6 +71,16 @@ def test_numbers(seed: int) -> None:
         assert category.objects == len(counting)
         assert category.images == len({entry["image_id"] for entry in counting})
         assert category.detections == sum(entry["category_id"] == category.id for entry in detections)
+
+
+def test_lvis_counts_crowds_but_not_what_it_ignores() -> None:
+    truth, detections = lvis_case(3)
+    settings = make_settings(lvis=True, max_dets=(300,))
+    for category in analyse(truth, detections, settings=settings, options=QUICK).categories:
+        theirs = [entry for entry in truth["annotations"] if entry["category_id"] == category.id]
+        assert category.objects == sum(not entry["ignore"] for entry in theirs)
+    assert any(entry["ignore"] for entry in truth["annotations"])
+    assert any(entry["iscrowd"] for entry in truth["annotations"])
 
 
 @pytest.mark.parametrize("iou_type", FIGURES)

@@ -51,6 +51,12 @@ def test_the_second_detection_of_an_object_by_hand() -> None:
     assert typed(truth_of((1, 1, BOX)), found) == {"Dupe": [0], "Loc": [2]}
 
 
+def test_an_overlap_of_just_the_threshold_is_a_poor_box() -> None:
+    truth, found = truth_of((1, 1, BOX)), found_of((1, 1, BOX, 0.9), (1, 1, [100.0, 100.0, 40.0, 20.0], 0.8))
+    assert typed(truth, found) == {"Loc": [1]}
+    assert {error.name for error in error_counts(evaluated(truth, found), ALL) if error.count} == {"Loc"}
+
+
 def test_detections_below_the_score_are_as_if_they_were_not_there() -> None:
     truth = truth_of((1, 1, BOX), (1, 2, FAR))
     found = found_of((1, 1, shifted(5), 0.4), (1, 1, FAR, 0.4), (1, 1, [150.0, 10.0, 9.0, 9.0], 0.5))

@@ -7,7 +7,7 @@ import pytest
 
 from detection.coco.analysis.bootstrap import bootstrap
 from detection.coco.analysis.findings import Interval
-from detection.coco.analysis.intervals import interval
+from detection.coco.analysis.intervals import difference_intervals, figure_intervals, interval
 from detection.coco.analysis.options import AnalysisOptions
 from tests.detection.coco.analysis.cases import evaluated, found_of, truth_of
 from tests.detection.coco.generated_cases import generate
@@ -41,6 +41,13 @@ def test_bounds_stay_where_a_figure_can_be() -> None:
 
 def test_undefined_replicates_alone_give_no_interval() -> None:
     assert interval(0.5, np.array([np.nan, np.nan]), 0.9, least=0.0) is None
+
+
+def test_undefined_figures_are_left_out() -> None:
+    defined = {"AP": np.array([0.4, 0.6]), "APs": np.array([0.4, 0.6])}
+    assert set(figure_intervals({"AP": 0.5, "APs": -1.0}, defined, 0.9)) == {"AP"}
+    assert set(difference_intervals({"AP": 0.5, "APs": -1.0}, {"AP": 0.5, "APs": 0.5}, defined, defined, 0.9)) == {"AP"}
+    assert set(difference_intervals({"AP": 0.5, "APs": 0.5}, {"AP": 0.5, "APs": -1.0}, defined, defined, 0.9)) == {"AP"}
 
 
 @pytest.mark.parametrize("images", [100, 400])

@@ -176,7 +176,7 @@ def _draw_frames(picture: Image.Image, frames: Sequence[Rectangle], styles: Sequ
     line = max(1, round(min(picture.size) / 200))
     draw = ImageDraw.Draw(picture, "RGBA")
     for frame, (color, dash) in zip(frames, styles, strict=True):
-        corners = (frame.left, frame.top, frame.right - 1, frame.bottom - 1)
+        corners = _ordered(frame.left, frame.top, frame.right - 1, frame.bottom - 1)
         # A dark edge keeps a bright frame visible on a bright ground.
         draw.rectangle(_inflated(corners, 1), outline=(0, 0, 0, 110), width=line + 2)
         draw.rectangle(corners, fill=(*color, _FILL_OPACITY), outline=None if dash else (*color, 255), width=line)
@@ -192,10 +192,15 @@ def _draw_dashes(
     inner_left, inner_top = max(left, right - line + 1), max(top, bottom - line + 1)
     for start, end in _strokes(left, right, style.dash, line):
         for y in (top, inner_top):
-            draw.rectangle((start, y, end, min(y + line - 1, bottom)), fill=style.color)
+            draw.rectangle(_ordered(start, y, end, min(y + line - 1, bottom)), fill=style.color)
     for start, end in _strokes(top, bottom, style.dash, line):
         for x in (left, inner_left):
-            draw.rectangle((x, start, min(x + line - 1, right), end), fill=style.color)
+            draw.rectangle(_ordered(x, start, min(x + line - 1, right), end), fill=style.color)
+
+
+def _ordered(left: float, top: float, right: float, bottom: float) -> tuple[float, float, float, float]:
+    """Corners as Pillow takes them: of what is one pixel wide, rounding may have put the right one first."""
+    return left, top, max(left, right), max(top, bottom)
 
 
 def _strokes(first: float, last: float, dash: Sequence[float], line: int) -> Iterator[tuple[float, float]]:

@@ -55,6 +55,7 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
             eval_config=eval_config,
             thresholds=Thresholds(**evaluation.thresholds.model_dump()),
             analysis=AnalysisOptions(**evaluation.analysis.model_dump()),
+            losses=evaluation.losses,
             batch_size=evaluation.batch_size,
             images_per_state=evaluation.images_per_state,
         )

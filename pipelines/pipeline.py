@@ -85,6 +85,7 @@ def _nodes(config: Config, layout: RunLayout) -> list[BaseNode]:
         eval_config=None if evaluation.eval_config is None else read_eval_config(evaluation.eval_config),
         thresholds=Thresholds(**evaluation.thresholds.model_dump()),
         analysis=AnalysisOptions(**evaluation.analysis.model_dump()),
+        losses=evaluation.losses,
     )
     pusher = SavedModelPusher(
         model=model, model_blessing=evaluator.outputs["blessing"], push_directory=str(layout.push_directory)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from detection.coco.figures import FIGURES
 from detection.coco.report import figures_table
 from pipelines.data_files import files_of
-from schemas.artifacts import LOGS
+from schemas.artifacts import LOGS, REPORT_HTML
 from schemas.config import Config
 
 if TYPE_CHECKING:
@@ -22,12 +23,16 @@ def print_results(results: "RunResults", config: Config, console: Console) -> No
     def line(label: str, text: str) -> None:
         console.print(f"{label:<13}{text}", soft_wrap=True, highlight=False, markup=False)
 
-    console.print(figures_table(results.metrics))
+    # An EvalConfig may ask for other figures than COCO's.
+    known = [figure for figure in FIGURES["bbox"] if figure.name in results.metrics]
+    console.print(figures_table(results.metrics, definitions=known))
     line("Blessed:", "yes" if results.blessed else "no")
     for reason in results.reasons:
         line("", reason)
     line("Pushed:", results.pushed or "no, only blessed models are pushed")
-    line("TensorBoard:", f"tensorboard --logdir {shlex.quote(str(results.model_run / LOGS))}")
+    line("Report:", str(results.evaluation / REPORT_HTML))
+    logs = f"train:{results.model_run / LOGS},eval:{results.evaluation / LOGS}"
+    line("TensorBoard:", f"tensorboard --logdir_spec {shlex.quote(logs)}")
     images = files_of(config.data)[config.evaluate.split].images
     if results.pushed and images:
         line(

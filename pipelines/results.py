@@ -25,7 +25,7 @@ class RunResults(NamedTuple):
     """The newest run of a pipeline.
 
     `nodes` by id, in the order they ran; `metrics` by name; `pushed` where this run's
-    model lies for serving, or None; `logs` the TensorBoard folder's parent.
+    model lies for serving, or None; `evaluation` and `model_run` are artifacts' folders.
     """
 
     nodes: dict[str, NodeResult]
@@ -33,6 +33,7 @@ class RunResults(NamedTuple):
     blessed: bool
     reasons: list[str]
     pushed: str | None
+    evaluation: Path
     model_run: Path
 
     def summary(self) -> dict[str, Any]:
@@ -70,6 +71,7 @@ def read_results(metadata_file: Path) -> RunResults:
         blessed=blessing["blessed"],
         reasons=blessing["reasons"],
         pushed=_pushed_path(artifacts["pushed_model"]),
+        evaluation=evaluation,
         model_run=Path(artifacts["model_run"].uri),
     )
 

@@ -254,6 +254,7 @@ class EvaluateConfig(Section):
     )
     thresholds: ThresholdsConfig = ThresholdsConfig()
     analysis: AnalysisConfig = AnalysisConfig()
+    losses: bool = Field(True, description="also the mean loss terms, on the images that are analysed")
 
     @model_validator(mode="after")
     def _significance_needs_intervals(self) -> Self:

@@ -16,6 +16,7 @@ from components.coco_evaluator.executor import (
     BATCH_SIZE_KEY,
     EVAL_CONFIG_KEY,
     IMAGES_PER_STATE_KEY,
+    LOSSES_KEY,
     SPLIT_KEY,
     THRESHOLDS_KEY,
     Executor,
@@ -35,6 +36,7 @@ class CocoEvaluatorSpec(ComponentSpec):
         IMAGES_PER_STATE_KEY: ExecutionParameter(type=int),
         THRESHOLDS_KEY: ExecutionParameter(type=str),
         ANALYSIS_KEY: ExecutionParameter(type=str),
+        LOSSES_KEY: ExecutionParameter(type=int),
         EVAL_CONFIG_KEY: ExecutionParameter(type=str, optional=True),
     }
     INPUTS = {  # noqa: RUF012
@@ -72,6 +74,7 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
         eval_config: Any | None = None,
         thresholds: Thresholds | None = None,
         analysis: AnalysisOptions | None = None,
+        losses: bool = True,
     ) -> None:
         """Wires the component.
 
@@ -89,6 +92,7 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
             thresholds: asked of the model; a model is blessed where these and those of
                 `eval_config` are met.  None: nothing is asked.
             analysis: of what is told beyond the figures; default `AnalysisOptions()`.
+            losses: whether the mean losses on the analysed images are told, too.
 
         Raises:
             ConfigError: numbers below 1; significance without a bootstrap; an
@@ -111,6 +115,7 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
                 eval_config=None if eval_config is None else _checked(eval_config),
                 thresholds=json.dumps(asdict(thresholds), sort_keys=True),
                 analysis=json.dumps(asdict(analysis), sort_keys=True),
+                losses=int(losses),
                 evaluation=types.Channel(type=standard_artifacts.ModelEvaluation),
                 blessing=types.Channel(type=standard_artifacts.ModelBlessing),
             )

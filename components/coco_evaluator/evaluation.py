@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from components.coco_evaluator.charts import losses_of, write_tensorboard
 from components.coco_evaluator.detection_files import read_detections, write_detections
 from components.coco_evaluator.eval_config import complete, settings_of
 from components.coco_evaluator.models_pass import MakePipeline, Measured, run_models
@@ -22,10 +23,11 @@ from detection.coco import CocoMetrics
 from detection.coco.analysis.analyse import analyse
 from detection.coco.analysis.analysis_file import write_analysis
 from detection.coco.analysis.findings import Analysis
+from detection.coco.analysis.options import AnalysisOptions
 from detection.coco.evaluation_report.page import write_evaluation_report
 from detection.coco.report import write_metrics
 from detection.coco.settings import Settings
-from schemas.artifacts import ANALYSIS_JSON, BLESSING_JSON, DETECTIONS_JSON, METRICS_JSON, REPORT_HTML
+from schemas.artifacts import ANALYSIS_JSON, BLESSING_JSON, DETECTIONS_JSON, LOGS, METRICS_JSON, REPORT_HTML
 from schemas.errors import ConfigError, DataError
 
 _WORK = ".work"  # inside the output, while it is written: storage that all workers see
@@ -45,7 +47,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) -> Evaluation:
-    """Runs the models, and writes metrics, detections, analysis, report and verdict, and TFMA's files.
+    """Runs the models, and writes metrics, detections, analysis, report, verdict, TFMA's and TensorBoard's files.
 
     The verdict's file comes last: where it is, all others are whole.
 
@@ -55,7 +57,7 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
         make_pipeline: of the Beam pipelines.
 
     Raises:
-        ConfigError: the `EvalConfig` asks for masks or keypoints.
+        ConfigError: see `model_settings`.
         DataError: a model or a record that cannot be used, or none; a file that cannot
             be written.
     """
@@ -84,6 +86,13 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
             verdict=verdict,
             pictures=measured.sample.picture,
         )
+        write_tensorboard(
+            folder / LOGS,
+            analysis,
+            measured.overall[CANDIDATE].metrics,
+            measured.sample,
+            model=task.models[CANDIDATE],
+        )
     finally:
         shutil.rmtree(work, ignore_errors=True)
     before = measured.overall[BASELINE].metrics.figures if BASELINE in measured.overall else None
@@ -96,12 +105,18 @@ def model_settings(config: Any) -> Settings:
     """The settings that a checked `EvalConfig` asks for.
 
     Raises:
-        ConfigError: they are of masks or keypoints, which models do not find.
+        ConfigError: they are of masks or keypoints, which models do not find, or do not
+            tell categories apart, without which there is no analysis.
     """
     settings = settings_of(config)
     if settings.iou_type != "bbox":
         raise ConfigError(
             f"EvalConfig: iou_type {settings.iou_type!r}: a model finds boxes; take it away, or give 'bbox'."
+        )
+    if not settings.use_cats:
+        raise ConfigError(
+            "EvalConfig: use_cats false: the evaluator tells categories apart. Take it away; class-agnostic figures "
+            "of the detections file that it leaves are given by `pipeline_runner.py evaluate --no-cats`."
         )
     return settings
 
@@ -132,11 +147,22 @@ def _analyse(task: Task, settings: Settings, measured: Measured, work: Path, *, 
         settings=settings,
         total_images=measured.overall[CANDIDATE].images,
         baseline=before,
-        options=task.analysis,
+        options=_options(task.analysis, settings),
     )
-    # The sample's are near these, but these are what is judged.
+    losses = {}
+    if task.losses:
+        ids = [category["id"] for category in task.categories]
+        losses = losses_of(task.models[CANDIDATE], sample, category_ids=ids, batch_size=task.batch_size)
+    # The sample's figures are near those of all images, but these are what is judged.
     figures = {part: result.metrics.figures for part, result in measured.overall.items()}
-    return replace(analysis, figures=figures[CANDIDATE], before=figures.get(BASELINE, {}))
+    return replace(analysis, figures=figures[CANDIDATE], before=figures.get(BASELINE, {}), losses=losses)
+
+
+def _options(options: AnalysisOptions, settings: Settings) -> AnalysisOptions:
+    """Right and wrong are told apart at a threshold that is evaluated."""
+    if any(abs(threshold - options.iou) < 1e-9 for threshold in settings.iou_thresholds):
+        return options
+    return replace(options, iou=min(settings.iou_thresholds))
 
 
 def _judge(task: Task, config: Any, measured: Measured, analysis: Analysis, folder: Path) -> Verdict:

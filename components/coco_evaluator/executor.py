@@ -25,6 +25,7 @@ SPLIT_KEY = "split"
 BATCH_SIZE_KEY = "batch_size"
 IMAGES_PER_STATE_KEY = "images_per_state"
 THRESHOLDS_KEY = "thresholds"  # JSON: fields of Thresholds
+LOSSES_KEY = "losses"  # 0 or 1
 ANALYSIS_KEY = "analysis"  # JSON: fields of AnalysisOptions
 EVAL_CONFIG_KEY = "eval_config"  # JSON of a tfma.EvalConfig, or absent
 
@@ -92,6 +93,7 @@ def make_task(examples: types.Artifact, models: dict[str, types.Artifact], prope
         eval_config=parse_eval_config(config) if config else None,
         thresholds=Thresholds(**json.loads(properties[THRESHOLDS_KEY])),
         analysis=AnalysisOptions(**json.loads(properties[ANALYSIS_KEY])),
+        losses=bool(properties[LOSSES_KEY]),
         batch_size=properties[BATCH_SIZE_KEY],
         images_per_state=properties[IMAGES_PER_STATE_KEY],
     )

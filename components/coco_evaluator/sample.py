@@ -80,6 +80,10 @@ class Sample:
             tree["annotations"] += record.annotations
         return tree
 
+    def records(self) -> Iterator[bytes]:
+        """The serialized records by ascending image id."""
+        return (self._path(image_id).read_bytes() for image_id in sorted(self.image_ids))
+
     def picture(self, image_id: int) -> Image.Image | None:
         """The decoded image as stored; None where Pillow cannot read it."""
         try:
@@ -90,7 +94,10 @@ class Sample:
         return image
 
     def _record(self, image_id: int) -> EvaluationRecord:
-        return parse_record((self._folder / str(image_id)).read_bytes())
+        return parse_record(self._path(image_id).read_bytes())
+
+    def _path(self, image_id: int) -> Path:
+        return self._folder / str(image_id)
 
 
 class _Keep(beam.DoFn):

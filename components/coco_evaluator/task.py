@@ -20,6 +20,7 @@ class Task:
     eval_config: checked `tfma.EvalConfig`; None: COCO's own settings on all images.
     thresholds: of the blessing, beside those of `eval_config`.
     analysis: of what is told beyond the figures.
+    losses: whether the candidate's mean losses on the analysed images are told, too.
     batch_size: images a call of a model.
     images_per_state: from more on the evaluation is divided by category and area range.
     title: of the report.
@@ -36,5 +37,6 @@ class Task:
     eval_config: Any | None = None
     thresholds: Thresholds = field(default_factory=Thresholds)
     analysis: AnalysisOptions = field(default_factory=AnalysisOptions)
+    losses: bool = True
     batch_size: int = 8
     images_per_state: int = 200_000

@@ -194,3 +194,13 @@ def test_a_broken_line_has_strokes_and_gaps_on_every_side() -> None:
 def test_one_style_a_box() -> None:
     with pytest.raises(ValueError, match="2 styles for 1"):
         draw_detections(grey(9, 9), [[1, 1, 5, 5]], [""], styles=[LineStyle((0, 0, 0))] * 2)
+
+
+@pytest.mark.parametrize("dash", [(), (6, 3)])
+def test_thin_boxes_at_odd_places_are_drawn(dash: tuple[int, ...]) -> None:
+    """One pixel wide they come out of the arithmetic of floats, not narrower."""
+    rng = np.random.default_rng(0)
+    boxes = rng.uniform(-2, 30, (300, 4)) * rng.choice([1.0, 1e-3, 0.0], (300, 4))
+    style = LineStyle((10, 20, 30), dash)
+    picture = draw_detections(grey(23, 29), np.abs(boxes), [""] * 300, styles=[style] * 300, scale=1.037)
+    assert picture.shape == (24, 30, 3)

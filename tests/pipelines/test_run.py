@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 import pipeline_runner
 from pipelines.demo_data import make_demo_data
-from schemas.artifacts import CONFIG_YAML, DETECTIONS_JSON, METRICS_JSON, SUMMARY_JSON
+from schemas.artifacts import ANALYSIS_JSON, CONFIG_YAML, DETECTIONS_JSON, LOGS, METRICS_JSON, REPORT_HTML, SUMMARY_JSON
 from schemas.config_io import load_config
 from tests.detection.coco.generated_cases import pycocotools_eval
 
@@ -72,6 +73,16 @@ def test_a_run_leaves_what_the_contract_says(first_run: Path) -> None:
     (model_config,) = first_run.glob(f"artifacts/DetectionTrainer/model/*/{CONFIG_YAML}")
     assert load_config(model_config).run.root == str(first_run)
     assert not list((first_run / "training").iterdir())
+    (evaluation,) = first_run.glob("artifacts/CocoEvaluator/evaluation/*")
+    analysis = json.loads((evaluation / ANALYSIS_JSON).read_text())
+    assert analysis["sample"] == {"images": 6, "of": 6, "seed": 0}
+    assert analysis["losses"]["loss"] == pytest.approx(sum(analysis["losses"].values()) / 2)
+    assert "data:image/webp;base64" in (evaluation / REPORT_HTML).read_text()
+    events = [
+        event for path in (evaluation / LOGS).iterdir() for event in tf.compat.v1.train.summary_iterator(str(path))
+    ]
+    tags = {value.tag: event.step for event in events for value in event.summary.value}
+    assert {tags["DetectionBoxes_Precision/mAP"], tags["Loss/loss"], tags["eval_side_by_side_0_0"]} == {3}
 
 
 def test_the_same_run_again_reuses_everything(first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]) -> None:

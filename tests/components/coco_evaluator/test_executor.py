@@ -29,6 +29,7 @@ from schemas.artifacts import (
     BLESSING_JSON,
     DATASET_JSON,
     DETECTIONS_JSON,
+    LOGS,
     METRICS_JSON,
     REPORT_HTML,
 )
@@ -144,6 +145,7 @@ def evaluate(
         "batch_size": 4,
         "images_per_state": 200_000,
         "thresholds": "{}",
+        "losses": 1,
         "analysis": json.dumps({"replicates": 20}),
     }
     Executor().Do(inputs, outputs, defaults | properties)
@@ -180,6 +182,7 @@ def test_equals_pycocotools_and_can_be_read(
         BLESSING_JSON,
         DETECTIONS_JSON,
         "eval_config.json",
+        LOGS,
         "metrics-00000-of-00001.tfrecord",
         METRICS_JSON,
         REPORT_HTML,
@@ -365,6 +368,25 @@ def test_an_eval_config_slices_and_judges(tmp_path: Path, examples: Path, models
     slices = dict(tfma.load_eval_result(str(folder)).slicing_metrics)
     assert len(slices) > 2
     assert slices[()][""][""]["AP"]["doubleValue"] == read(folder, METRICS_JSON)["metrics"]["AP"]
+
+
+def test_settings_of_an_eval_config(tmp_path: Path, examples: Path, models: list[Path]) -> None:
+    """Other IoU thresholds and numbers of detections; what has no analysis is refused before anything runs."""
+    config = """metrics_specs { metrics {
+        class_name: "CocoMetrics" module: "components.coco_evaluator.tfma_metrics" config: '%s' } }"""
+    options: dict[str, Any] = {"iou_thresholds": [0.6, 0.75], "max_dets": [1, 2, 3]}
+    thresholds = json.dumps({"absolute": {"AR100": 0.0}})
+    folder, _ = evaluate(
+        tmp_path / "a", examples, models[0], eval_config=config % json.dumps(options), thresholds=thresholds
+    )
+    figures, analysis = read(folder, METRICS_JSON)["metrics"], read(folder, ANALYSIS_JSON)
+    assert figures["AP50"] == -1
+    assert figures["AR3"] > 0
+    assert analysis["iou"] == 0.6
+    assert read(folder, BLESSING_JSON)["blessed"] is False
+    assert read(folder, BLESSING_JSON)["reasons"][0].startswith("AR100 is undefined: ")
+    with pytest.raises(ConfigError, match="use_cats false: the evaluator tells categories apart"):
+        evaluate(tmp_path / "b", examples, tmp_path / "none", eval_config=config % '{"use_cats": false}')
 
 
 def test_a_killed_evaluator_blesses_nothing(tmp_path: Path, examples: Path, models: list[Path]) -> None:

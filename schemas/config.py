@@ -244,8 +244,8 @@ class AnalysisConfig(Section):
 class EvaluateConfig(Section):
     """Evaluation and blessing."""
 
-    split: str = "eval"
-    batch_size: PositiveInt = 8
+    split: str = Field("eval", description="that is evaluated")
+    batch_size: PositiveInt = Field(8, description="images a call of the model")
     images_per_state: PositiveInt = Field(
         200_000, description="of more images, each category and area range is summed up by a worker of its own"
     )

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detection.coco.columns import Entry, Ids, Naming, by_id, by_image, identifiers, refuse
+from detection.coco.evaluation import require_truth
 from detection.coco.json_files import cannot_read
 from detection.coco.json_stream import stream_list, stream_members
 from schemas.errors import DataError
@@ -24,7 +25,6 @@ from schemas.errors import DataError
 _BUCKET_BYTES = 16 << 20  # of JSON, about; ten times as much as Python objects
 _FEWEST, _MOST = 8, 512  # buckets
 _KEPT = 50_000  # entries held in memory before they are written
-_LISTS = ("images", "annotations", "categories")
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: neighbouring ids land far apart
 
 
@@ -83,12 +83,7 @@ def write_buckets(ground_truth: str | Path, detections: str | Path, folder: str 
             ids[key] += _divide(entries, "image_id", by_id("annotation"), where, _Goal(folder, key, count))
         elif key == "categories":
             categories += entries
-    missing = [key for key in _LISTS if key not in found]
-    if missing:
-        raise DataError(
-            f"{where}: not a COCO annotation file: no list {', '.join(missing)}. "
-            "Give the file with images, annotations and categories as the ground truth."
-        )
+    require_truth({key: [] for key in found}, where=where)
     for key, parts in ids.items():
         _refuse_twice(parts, key.removesuffix("s"), where)
     results = (member.value for member in stream_list(detections))

@@ -50,7 +50,8 @@ def test_plain_files_need_no_second_reading(tmp_path: Path, monkeypatch: pytest.
     for text in (json.dumps(detections), json.dumps(detections, indent=2), json.dumps(detections[:1]), " [ ]\n"):
         (tmp_path / "dt.json").write_text(text)
         for iou_type in ("bbox", "segm", "keypoints"):
-            evaluate(tmp_path / "gt.json", tmp_path / "dt.json", iou_type)
+            metrics = evaluate(tmp_path / "gt.json", tmp_path / "dt.json", iou_type)
+            np.testing.assert_array_equal(metrics.stats, evaluate(truth, json.loads(text), iou_type).stats)
 
 
 def test_every_bit_of_a_number(tmp_path: Path) -> None:

@@ -1,14 +1,14 @@
 """Beam: ground truth and existing detections, from COCO files, to `DetectedBatch`es."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import apache_beam as beam
+import numpy as np
 
 from components.coco_evaluator.batches import ALL_IMAGES, DetectedBatch
 from detection.coco.buckets import Buckets
-from detection.coco.columns import Entry
+from detection.coco.columns import Rows
 
 _BATCH = 500  # images
 
@@ -36,23 +36,23 @@ class ReadStored(beam.PTransform):
 
 def _read(number: int, buckets: Buckets) -> Iterator[DetectedBatch]:
     images, annotations, detections = buckets.read(number)
-    objects, found = _by_image(annotations), _by_image(detections)
-    for start in range(0, len(images), _BATCH):
-        batch = images[start : start + _BATCH]
-        ids = [image["id"] for image in batch]
-        yield DetectedBatch(
-            images=batch,
-            annotations=[entry for image_id in ids for entry in objects.pop(image_id, [])],
-            detections=[entry for image_id in ids for entry in found.pop(image_id, [])],
-            slices=[ALL_IMAGES] * len(batch),
-        )
-    if objects or found:
-        # Of images that are not there: what matches them refuses them by name.
-        yield DetectedBatch([], list(chain(*objects.values())), list(chain(*found.values())), [])
+    batches = [images[start : start + _BATCH] for start in range(0, len(images), _BATCH)]
+    batch_of = {image["id"]: position for position, batch in enumerate(batches) for image in batch}
+    # The last is of images that are not there: what matches them refuses them by name.
+    batches.append([])
+    objects, found = _divided(annotations, batch_of), _divided(detections, batch_of)
+    for batch, mine, theirs in zip(batches, objects, found, strict=True):
+        if batch or len(mine) or len(theirs):
+            yield DetectedBatch(batch, mine, theirs, [ALL_IMAGES] * len(batch))
 
 
-def _by_image(entries: Sequence[Entry]) -> dict[int, list[Entry]]:
-    groups: dict[int, list[Entry]] = defaultdict(list)
+def _divided(entries: list[Any] | Rows, batch_of: Mapping[int, int]) -> list[Any]:
+    """What belongs to each batch, then what belongs to none."""
+    count = max(batch_of.values(), default=-1) + 1
+    if isinstance(entries, np.ndarray):
+        numbers = np.array([batch_of.get(int(image_id), count) for image_id in entries[:, 0].tolist()])
+        return [entries[numbers == number] for number in range(count + 1)]
+    parts: list[list[Any]] = [[] for _ in range(count + 1)]
     for entry in entries:
-        groups[entry["image_id"]].append(entry)
-    return groups
+        parts[batch_of.get(entry["image_id"], count)].append(entry)
+    return parts

@@ -88,7 +88,7 @@ class _Detection(TypedDict, total=False):
 _TRUTHS: dict[str, Any] = {"bbox": _BoxTruth, "segm": _MaskTruth, "keypoints": _KeypointTruth}
 _FIELDS = [attrgetter(name) for name in ("image_id", "category_id", "score", "bbox")]
 # What makes `json` read the file: RecursionError for nesting, OverflowError for an id of many digits.
-_NOT_TAKEN = (msgspec.MsgspecError, RecursionError, OverflowError, UnicodeDecodeError)
+NOT_TAKEN = (msgspec.MsgspecError, RecursionError, OverflowError, UnicodeDecodeError)
 
 
 def read_ground_truth(path: str | Path, iou_type: str) -> Any:
@@ -103,7 +103,7 @@ def read_ground_truth(path: str | Path, iou_type: str) -> Any:
         return msgspec.json.decode(Path(path).read_bytes(), type=_TRUTHS[iou_type])
     except OSError as error:
         raise cannot_read(path, error) from None
-    except _NOT_TAKEN:
+    except NOT_TAKEN:
         return read_json(path)
 
 
@@ -120,14 +120,30 @@ def read_detections(path: str | Path, iou_type: str) -> Any:
     if not _is_file(path):
         return read_json(path)
     try:
-        if iou_type == "bbox":
-            return _read_boxes(path)
-        decoder = msgspec.json.Decoder(list[_Detection])
-        return [entry for text in _portions(path) for entry in decoder.decode(text)]
+        portions = list(detection_portions(path, iou_type))
     except OSError as error:
         raise cannot_read(path, error) from None
-    except _NOT_TAKEN:
+    except NOT_TAKEN:
         return read_json(path)
+    return np.concatenate(portions) if iou_type == "bbox" else list(itertools.chain.from_iterable(portions))
+
+
+def detection_portions(path: str | Path, iou_type: str) -> Iterator[Any]:
+    """The content of a COCO results file, some thousand detections at a time and at least once; nothing is checked.
+
+    Yields:
+        For boxes rows float64 [N, 7], as `read_detections` returns them, else parsed JSON.
+
+    Raises:
+        OSError: the file cannot be read.
+        One of `NOT_TAKEN`: it has to be read by `json`.
+    """
+    if iou_type == "bbox":
+        boxes = msgspec.json.Decoder(list[_BoxDetection])
+        yield from (_rows(boxes.decode(text)) for text in _portions(path))
+    else:
+        entries = msgspec.json.Decoder(list[_Detection])
+        yield from (entries.decode(text) for text in _portions(path))
 
 
 def _is_file(path: str | Path) -> bool:
@@ -136,18 +152,6 @@ def _is_file(path: str | Path) -> bool:
         return stat.S_ISREG(Path(path).stat().st_mode)
     except OSError as error:
         raise cannot_read(path, error) from None
-
-
-def _read_boxes(path: str | Path) -> Rows:
-    """Rows [N, 7].
-
-    Raises:
-        OSError: the file cannot be read.
-        One of `_NOT_TAKEN`: a detection that is not one.
-    """
-    decoder = msgspec.json.Decoder(list[_BoxDetection])
-    rows = [_rows(decoder.decode(text)) for text in _portions(path)]
-    return np.concatenate([np.zeros((0, 7)), *rows])
 
 
 def _rows(detections: Sequence[_BoxDetection]) -> Rows:

@@ -176,7 +176,7 @@ def test_existing_detections_from_files(tmp_path: Path, iou_type: str, divided: 
 def run_stored(folder: Path, settings: Settings, *, divided: bool = False) -> SliceResult:
     """Of the files gt.json and dt.json in a folder."""
     (folder / "work").mkdir()
-    buckets = write_buckets(folder / "gt.json", folder / "dt.json", folder / "work")
+    buckets = write_buckets(folder / "gt.json", folder / "dt.json", folder / "work", iou_type=settings.iou_type)
     measure = Measure(buckets.categories, settings, divided, where="gt.json", where_detections="dt.json")
     with local_pipeline(2) as pipeline:
         pipeline | ReadStored(buckets) | Evaluate(measure, folder / "out")

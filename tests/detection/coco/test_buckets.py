@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from detection.coco import buckets
+from detection.coco import buckets, evaluation_files
 from detection.coco.buckets import write_buckets
 from schemas.errors import DataError
 from tests.detection.coco.generated_cases import generate
@@ -18,20 +19,41 @@ def files(folder: Path, truth: Any, detections: Any) -> tuple[Path, Path]:
     return folder / "gt.json", folder / "dt.json"
 
 
+@pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
 @pytest.mark.parametrize("kept", [3, 50_000])
-def test_each_entry_is_with_its_image_in_its_order(tmp_path: Path, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_entry_is_with_its_image_in_its_order(
+    tmp_path: Path, kept: int, iou_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(buckets, "_KEPT", kept)
+    monkeypatch.setattr(evaluation_files, "_AT_ONCE", 1 << 12)
     truth, detections = generate(3)
     (tmp_path / "work").mkdir()
-    made = write_buckets(*files(tmp_path, truth, detections), tmp_path / "work")
-    assert (made.images, made.categories) == (len(truth["images"]), truth["categories"])
+    made = write_buckets(*files(tmp_path, truth, detections), tmp_path / "work", iou_type=iou_type)
+    assert (made.images, made.categories, made.rows) == (len(truth["images"]), truth["categories"], iou_type == "bbox")
     found = [made.read(number) for number in range(made.count)]
     assert sum(bool(bucket.images) for bucket in found) > 2
     for bucket in found:
         ids = {image["id"] for image in bucket.images}
         assert bucket.images == [image for image in truth["images"] if image["id"] in ids]
         assert bucket.annotations == [entry for entry in truth["annotations"] if entry["image_id"] in ids]
-        assert bucket.detections == [entry for entry in detections if entry["image_id"] in ids]
+        its = [entry for entry in detections if entry["image_id"] in ids]
+        if made.rows:
+            rows = [[d["image_id"], *d["bbox"], d["score"], d["category_id"]] for d in its]
+            assert np.asarray(bucket.detections).tolist() == rows
+        else:
+            wanted = ("image_id", "category_id", "bbox", "segmentation", "keypoints", "score")
+            assert bucket.detections == [{key: entry[key] for key in wanted} for entry in its]
+
+
+def test_boxes_of_another_type_are_read_as_they_are(tmp_path: Path) -> None:
+    """What the quick reader does not take, however late it comes, is left for the checks to name."""
+    truth, detections = generate(3)
+    detections[-1]["score"] = "0.5"
+    (tmp_path / "work").mkdir()
+    made = write_buckets(*files(tmp_path, truth, detections), tmp_path / "work")
+    assert not made.rows
+    found = [entry for number in range(made.count) for entry in made.read(number).detections]
+    assert sorted(found, key=detections.index) == detections
 
 
 def test_neighbouring_ids_are_spread(tmp_path: Path) -> None:

@@ -185,6 +185,7 @@ class MetricsAccumulator:
 
         whole._engine.restore_all(opened())
         require_once(np.concatenate(image_ids), "merged evaluation")
+        image_ids.clear()
         return whole._engine.arrays(last=True)
 
     def _take_images(self, image_ids: Ids, where: str) -> None:
@@ -200,9 +201,10 @@ def require_once(image_ids: Ids, where: str) -> None:
     Raises:
         DataError: one was.
     """
-    ids, counts = np.unique(image_ids, return_counts=True)
-    if len(ids) < len(image_ids):
-        _refuse_again(ids[counts > 1], where)
+    ordered = np.sort(image_ids)
+    again = ordered[1:][ordered[1:] == ordered[:-1]]
+    if again.size:
+        _refuse_again(np.unique(again), where)
 
 
 def _refuse_again(again: Ids, where: str) -> NoReturn:

@@ -459,6 +459,8 @@ def test_the_component_checks_its_parameters() -> None:
     from tfx.types import standard_artifacts
 
     from components.coco_evaluator.component import CocoEvaluator
+    from components.coco_evaluator.eval_config import parse_eval_config
+    from components.coco_evaluator.stock_evaluator import stock_eval_config
 
     channels: dict[str, Any] = {
         "examples": types.Channel(type=standard_artifacts.Examples),
@@ -472,3 +474,9 @@ def test_the_component_checks_its_parameters() -> None:
     made = CocoEvaluator(**channels, thresholds=Thresholds(absolute={"AP": 0.5}))
     assert Thresholds(**json.loads(made.exec_properties["thresholds"])).absolute == {"AP": 0.5}
     assert set(made.outputs) == {"evaluation", "blessing"}
+    assert made.exec_properties["eval_config"] is None
+    config = stock_eval_config([7], slicing=[("num_objects",)], absolute={"AP": 0.5})
+    made = CocoEvaluator(**channels, eval_config=config)
+    assert parse_eval_config(made.exec_properties["eval_config"]) == config
+    with pytest.raises(ConfigError, match="iou_type 'segm': a model finds boxes; take it away, or give 'bbox'"):
+        CocoEvaluator(**channels, eval_config=stock_eval_config([7], iou_type="segm"))

@@ -1,6 +1,5 @@
 """Pictures of faults, taken from the images that have them."""
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
@@ -38,7 +37,7 @@ def _of_split(
     if not isinstance(source, CocoSource):
         return
     tried: Counter[str] = Counter()
-    root = os.path.realpath(files.images or "")
+    root = files.images or ""
     with open_entries(files.annotations, files.keypoints) as read:
         for fault in found.results[name].faults:
             # Images that nothing can be seen of are tried a few times and no more.

@@ -73,7 +73,7 @@ class CocoSource:
             {
                 "annotations": files.annotations,
                 "keypoints_file": files.keypoints,
-                "images": os.path.realpath(files.images or ""),
+                "images": os.path.abspath(files.images or ""),
                 "places": [self.annotations.places(image_id) for image_id in ids[number::shards]],
             }
             for number in range(shards)

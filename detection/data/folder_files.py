@@ -23,7 +23,7 @@ def read_file(root: str, file_name: str, *, max_pixels: int) -> bytes:
     """Reads an image file below a folder, and nothing else.
 
     Args:
-        root: the folder, with symbolic links resolved.
+        root: the folder.
         file_name: relative to it.
         max_pixels: bounds the size of the file.
 
@@ -32,8 +32,9 @@ def read_file(root: str, file_name: str, *, max_pixels: int) -> bytes:
             there is no such file; it is empty or far too large.
     """
     try:
-        path = os.path.realpath(os.path.join(root, file_name))
-        if os.path.isabs(file_name) or os.path.commonpath([root, path]) != root:
+        folder = os.path.realpath(root)  # a data set may be reached by a link
+        path = os.path.realpath(os.path.join(folder, file_name))
+        if os.path.isabs(file_name) or os.path.commonpath([folder, path]) != folder:
             raise ImageFileError("image_unsafe", "file_name leads out of the image folder. Put the file below it.")
         # Not of `path`: resolving forgets that "1.png/" and "1.png/../2.png" name no file.
         state = os.stat(os.path.join(root, file_name))

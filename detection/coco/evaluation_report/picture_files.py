@@ -31,7 +31,7 @@ def pictures_in(folder: str | Path, images: Iterable[Mapping[str, Any]]) -> Pict
     Raises:
         DataError: there is no such folder.
     """
-    root = os.path.realpath(folder)
+    root = str(folder)
     if not os.path.isdir(root):
         raise DataError(f"{folder}: no folder of images. Name the one that holds the ground truth's files.")
     names = {image["id"]: str(image.get("file_name", "")) for image in images}

@@ -196,3 +196,11 @@ def test_the_digest_is_of_the_pixels(tmp_path: Path) -> None:
         Image.fromarray(pixels).save(tmp_path / f"{row}.bmp")
         digests.add(_read(tmp_path / f"{row}.bmp").digest)
     assert len(digests) == 9
+
+
+def test_a_folder_may_be_reached_by_a_link(tmp_path: Path) -> None:
+    path = _picture(tmp_path, "one.png", "PNG")
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert read_file(str(tmp_path / "link"), "one.png", max_pixels=LIMIT) == path.read_bytes()
+    with pytest.raises(ImageFileError, match="leads out of the image folder"):
+        read_file(str(tmp_path / "link"), "../one.png", max_pixels=LIMIT)

@@ -32,6 +32,9 @@ from schemas.errors import ConfigError, DataError
 
 _WORK = ".work"  # inside the output, while it is written: storage that all workers see
 
+# What the report calls the entries of `Task.locations`.
+_FACTS = {CANDIDATE: "model", BASELINE: "compared with", "data": "examples"}
+
 log = logging.getLogger("cocoflow.evaluator")
 
 
@@ -82,7 +85,7 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
             folder / REPORT_HTML,
             analysis,
             title=task.title,
-            facts=task.locations,
+            facts={_FACTS[name]: place for name, place in task.locations.items()},
             verdict=verdict,
             pictures=measured.sample.picture,
         )

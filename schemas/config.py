@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     BeforeValidator,
     Field,
-    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -20,6 +19,7 @@ from pydantic import (
 
 from schemas.faults import MAX_PIXELS, FaultPolicies
 from schemas.section import Section
+from schemas.training import TrainConfig
 
 MetricName = Literal["AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl"]
 Probability = Field(ge=0.0, le=1.0)
@@ -121,102 +121,6 @@ class ModelConfig(Section):
     backbone_weights: str | None = Field(None, description="none, `imagenet`, or a keras.applications weights file")
     overrides: dict[str, Any] = Field({}, description="fields of the detector's own config class")
     postprocess: PostprocessConfig = PostprocessConfig()
-
-
-class OptimizerConfig(Section):
-    """The update rule."""
-
-    name: Literal["sgd", "adam", "adamw"] = "sgd"
-    momentum: float = Field(0.9, ge=0.0, lt=1.0, description="sgd's momentum, Adam's beta_1")
-    nesterov: bool = False
-    weight_decay: NonNegativeFloat = Field(
-        4e-5,
-        description="L2 on kernels, not biases or batch norm: in the loss for sgd and adam, decoupled for adamw",
-    )
-
-
-class ScheduleConfig(Section):
-    """Learning rate: linear warm-up, then cosine to zero, measured from the end of warm-up."""
-
-    name: Literal["cosine", "constant"] = "cosine"
-    learning_rate: PositiveFloat = Field(0.08, description="peak, for a batch of reference_batch_size")
-    reference_batch_size: PositiveInt | None = Field(
-        64, description="peak and warm-up start scale with batch_size / this; none: they do not scale"
-    )
-    warmup_steps: NonNegativeInt | None = Field(None, description="none: a tenth of train.steps")
-    warmup_learning_rate: NonNegativeFloat = Field(0.008, description="at step 0, scales like the peak")
-
-
-class EmaConfig(Section):
-    """Moving average of the weights; evaluation and export use it."""
-
-    enabled: bool = True
-    decay: float = Field(0.9998, ge=0.0, lt=1.0)
-    dynamic: bool = Field(True, description="min(decay, (1 + step) / (10 + step))")
-    include_batch_norm: bool = Field(True, description="average batch-norm statistics as well")
-
-
-class ClipConfig(Section):
-    """Gradient clipping: each gradient first, then all together; none: off."""
-
-    per_variable_norm: PositiveFloat | None = 10.0
-    global_norm: PositiveFloat | None = 10.0
-
-
-class AugmentConfig(Section):
-    """Training-time augmentation."""
-
-    horizontal_flip: bool = True
-    scale_min: PositiveFloat = Field(0.1, description="scale jitter, relative to fitting the input")
-    scale_max: PositiveFloat = 2.0
-
-    @model_validator(mode="after")
-    def _range_is_one(self) -> Self:
-        if self.scale_min > self.scale_max:
-            raise ValueError(f"scale_min = {self.scale_min} is above scale_max = {self.scale_max}")
-        return self
-
-
-class TrainConfig(Section):
-    """The training run."""
-
-    steps: PositiveInt = 1000
-    batch_size: PositiveInt = Field(8, description="global: over all replicas")
-    seed: NonNegativeInt = 0
-    checkpoint_every: PositiveInt = Field(500, description="steps")
-    keep_checkpoints: PositiveInt = Field(3, description="newest ones kept")
-    log_every: PositiveInt = Field(20, description="steps between progress updates and summaries")
-    steps_per_loop: PositiveInt = Field(1, description="steps inside one call of the compiled function")
-    precision: Literal["float32", "mixed_bfloat16", "bfloat16", "mixed_float16"] = "float32"
-    strategy: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = "auto"
-    jit_compile: bool | Literal["auto"] = Field("auto", description="XLA; auto: except on CPUs")
-    deterministic: bool | Literal["auto"] = Field(
-        "auto", description="equal seeds give equal bits; auto: on one CPU replica without XLA"
-    )
-    freeze: tuple[str, ...] = Field((), description="regular expressions: variables whose path matches stay fixed")
-    optimizer: OptimizerConfig = OptimizerConfig()
-    schedule: ScheduleConfig = ScheduleConfig()
-    ema: EmaConfig = EmaConfig()
-    clip: ClipConfig = ClipConfig()
-    augment: AugmentConfig = AugmentConfig()
-
-    @property
-    def warmup_steps(self) -> int:
-        """Steps of warm-up, said or derived."""
-        said = self.schedule.warmup_steps
-        return self.steps // 10 if said is None else said
-
-    @model_validator(mode="after")
-    def _xla_is_not_deterministic(self) -> Self:
-        if self.jit_compile is True and self.deterministic is True:
-            raise ValueError("jit_compile and deterministic exclude each other: XLA lacks a deterministic max-pooling")
-        return self
-
-    @model_validator(mode="after")
-    def _warmup_ends(self) -> Self:
-        if self.warmup_steps >= self.steps:
-            raise ValueError(f"schedule.warmup_steps = {self.warmup_steps} leaves nothing of steps = {self.steps}")
-        return self
 
 
 class ThresholdsConfig(Section):

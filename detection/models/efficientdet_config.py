@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Activation
-from schemas.config import Section
+from schemas.section import Section
 
 Rgb = tuple[float, float, float]
 

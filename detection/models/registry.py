@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from detection.models.detector import Detector, Postprocess
 from detection.models.efficientdet import EfficientDet
 from detection.models.efficientdet_config import EFFICIENTDETS
-from schemas.config import Section
 from schemas.errors import ConfigError
+from schemas.section import Section
 
 
 class _Family(NamedTuple):

@@ -21,8 +21,9 @@ from detection.training.precision import dtype_policy
 from detection.training.state import TrainState, variables_by_path
 from detection.training.step import Metrics, make_train_loop, make_train_step
 from detection.training.strategy import on_cpu
-from schemas.config import Config, ModelConfig, TrainConfig
+from schemas.config import Config, ModelConfig
 from schemas.errors import ConfigError
+from schemas.training import TrainConfig
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 

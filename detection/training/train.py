@@ -19,8 +19,9 @@ from detection.training.state import TrainState
 from detection.training.step import Metrics, require_finite
 from detection.training.strategy import is_chief, make_strategy
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, LOGS, SAVED_MODEL
-from schemas.config import Config, TrainConfig
+from schemas.config import Config
 from schemas.config_io import to_yaml
+from schemas.training import TrainConfig
 
 
 def train(config: Config, *, shards: Sequence[str], categories: Sequence[Mapping[str, Any]], output: Path) -> None:

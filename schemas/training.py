@@ -1,0 +1,51 @@
+"""The training run."""
+
+from typing import Literal, Self
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from schemas.augmentation import AugmentConfig
+from schemas.optimization import ClipConfig, EmaConfig, OptimizerConfig, ScheduleConfig
+from schemas.section import Section
+
+
+class TrainConfig(Section):
+    """The training run."""
+
+    steps: PositiveInt = 1000
+    batch_size: PositiveInt = Field(8, description="global: over all replicas")
+    seed: NonNegativeInt = 0
+    checkpoint_every: PositiveInt = Field(500, description="steps")
+    keep_checkpoints: PositiveInt = Field(3, description="newest ones kept")
+    log_every: PositiveInt = Field(20, description="steps between progress updates and summaries")
+    steps_per_loop: PositiveInt = Field(1, description="steps inside one call of the compiled function")
+    precision: Literal["float32", "mixed_bfloat16", "bfloat16", "mixed_float16"] = "float32"
+    strategy: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = "auto"
+    jit_compile: bool | Literal["auto"] = Field("auto", description="XLA; auto: except on CPUs")
+    deterministic: bool | Literal["auto"] = Field(
+        "auto", description="equal seeds give equal bits; auto: on one CPU replica without XLA"
+    )
+    freeze: tuple[str, ...] = Field((), description="regular expressions: variables whose path matches stay fixed")
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    ema: EmaConfig = EmaConfig()
+    clip: ClipConfig = ClipConfig()
+    augment: AugmentConfig = AugmentConfig()
+
+    @property
+    def warmup_steps(self) -> int:
+        """Steps of warm-up, said or derived."""
+        said = self.schedule.warmup_steps
+        return self.steps // 10 if said is None else said
+
+    @model_validator(mode="after")
+    def _xla_is_not_deterministic(self) -> Self:
+        if self.jit_compile is True and self.deterministic is True:
+            raise ValueError("jit_compile and deterministic exclude each other: XLA lacks a deterministic max-pooling")
+        return self
+
+    @model_validator(mode="after")
+    def _warmup_ends(self) -> Self:
+        if self.warmup_steps >= self.steps:
+            raise ValueError(f"schedule.warmup_steps = {self.warmup_steps} leaves nothing of steps = {self.steps}")
+        return self

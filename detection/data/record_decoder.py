@@ -26,11 +26,16 @@ class Sample(NamedTuple):
     image: uint8 [H, W, 3].
     boxes_yxyx: float32 [N, 4], normalised to the image: 0 <= min <= max <= 1.
     classes: int32 [N], contiguous class index.
+    masks: uint8 [N, H, W], 1 inside the object; None where the detector takes none.
+    keypoints: float32 [N, K, 3], (y, x, visibility): normalised to the image, COCO's
+        0, 1 or 2; None where the detector takes none.
     """
 
     image: tf.Tensor
     boxes_yxyx: tf.Tensor
     classes: tf.Tensor
+    masks: tf.Tensor | None = None
+    keypoints: tf.Tensor | None = None
 
 
 def decode_record(serialized: tf.Tensor, *, category_ids: Sequence[int]) -> Sample:

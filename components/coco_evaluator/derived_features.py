@@ -7,13 +7,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from components.coco_evaluator.slice_keys import Value
 from detection.coco.packing import unpack_entries
 from detection.coco.settings import make_settings
 from detection.data.decode_image import decode_rgb_eagerly
 from schemas import features
 from schemas.errors import DataError
 
-Value: TypeAlias = str | int | float
 Buckets: TypeAlias = Mapping[float, str]  # least value -> name, ascending
 
 # `coco/image/license` is the key `license` of the image's entry in the COCO file.

@@ -20,7 +20,7 @@ import numpy as np
 from apache_beam.transforms.window import GlobalWindows
 
 from components.coco_evaluator.batches import DetectedBatch, by_slice, joined
-from components.coco_evaluator.slicing import SliceKey
+from components.coco_evaluator.slice_keys import SliceKey
 from detection.atomic_files import write_bytes
 from detection.coco import MetricsAccumulator
 from detection.coco.accumulator import require_once

@@ -7,12 +7,14 @@ from typing import Any
 
 import apache_beam as beam
 
+from components.coco_evaluator.detect import Detect
 from components.coco_evaluator.matching import Measure, SliceResult, read_slices
 from components.coco_evaluator.sample import Choice, KeepSample, Sample
 from components.coco_evaluator.slice_figures import CANDIDATE, SliceFigures
-from components.coco_evaluator.slicing import OVERALL, SliceKey, Slicer
+from components.coco_evaluator.slice_keys import OVERALL, SliceKey
+from components.coco_evaluator.slicing import Slicer
 from components.coco_evaluator.task import Task
-from components.coco_evaluator.transforms import Detect, Evaluate, all_images, arrays_folder
+from components.coco_evaluator.transforms import Evaluate, all_images, arrays_folder
 from detection.atomic_files import write_text
 from detection.coco.settings import Settings
 

@@ -1,19 +1,15 @@
 """Slices of a data set, as TFMA defines them by an `EvalConfig`."""
 
 from collections.abc import Collection, Iterable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from components.coco_evaluator.derived_features import DERIVED, IMAGE_ENTRY_PREFIX, Value, derive
+from components.coco_evaluator.derived_features import DERIVED, IMAGE_ENTRY_PREFIX, derive
+from components.coco_evaluator.slice_keys import OVERALL, SliceKey
 from schemas.errors import DataError
-
-# TFMA's SliceKeyType: (feature, value) pairs by ascending feature; empty: all images.
-SliceKey: TypeAlias = tuple[tuple[str, Value], ...]
-
-OVERALL: SliceKey = ()
 
 _MOST = 1_000  # slices; each has arrays of its own, some megabytes with many categories
 
@@ -101,17 +97,6 @@ def empty_slicings(specs: Iterable[Any], found: Collection[SliceKey]) -> list[st
 def describe_spec(spec: Any) -> str:
     """A `tfma.SlicingSpec` in words, such as "image/format, brightness = dark"."""
     return ", ".join([*spec.feature_keys, *(f"{key} = {value}" for key, value in sorted(spec.feature_values.items()))])
-
-
-def describe(key: SliceKey) -> str:
-    """A slice in words.
-
-    >>> describe((("brightness", "dark"), ("image/width", 640)))
-    'brightness = dark, image/width = 640'
-    >>> describe(())
-    'all images'
-    """
-    return ", ".join(f"{feature} = {value}" for feature, value in key) or "all images"
 
 
 def _text(value: bytes, key: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from components.coco_evaluator.slice_figures import SliceFigures
-from components.coco_evaluator.slicing import SliceKey
+from components.coco_evaluator.slice_keys import SliceKey
 from components.coco_evaluator.tfma_keys import model_names, slice_metrics
 from detection.atomic_files import write_bytes, write_text
 

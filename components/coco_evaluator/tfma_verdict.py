@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from components.coco_evaluator.slice_figures import BASELINE, CANDIDATE, SliceFigures
-from components.coco_evaluator.slicing import SliceKey, describe, describe_spec
+from components.coco_evaluator.slice_keys import SliceKey, describe
+from components.coco_evaluator.slicing import describe_spec
 from components.coco_evaluator.tfma_keys import model_names, slice_metrics
 from components.coco_evaluator.threshold_words import asked, compared
 from components.coco_evaluator.verdict import Verdict

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from detection.coco.json_files import cannot_read
+from detection.coco.json_text import parse
 from schemas.errors import DataError
 
 WINDOW = 1 << 20  # bytes read at once
@@ -83,7 +84,7 @@ def read_entry(file: BinaryIO, place: Place) -> Any:
     """
     file.seek(place.offset)
     try:
-        return json.loads(file.read(place.length))
+        return parse(file.read(place.length))
     except ValueError:
         raise DataError(
             f"{file.name}: changed while it was read: no entry is left at byte {place.offset}. "

@@ -1,10 +1,10 @@
 """An image's COCO entries as one small bytes value, lossless."""
 
-import json
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from detection.coco.json_text import parse, serialize
 from schemas.errors import DataError
 
 _LEVEL = 6
@@ -27,7 +27,7 @@ def pack_entries(image: Mapping[str, Any], annotations: Sequence[Mapping[str, An
         ValueError: NaN or Infinity somewhere, which JSON does not have.
     """
     entries = {"image": image, "annotations": list(annotations)}
-    return zlib.compress(json.dumps(entries, separators=(",", ":"), allow_nan=False).encode(), _LEVEL)
+    return zlib.compress(serialize(entries), _LEVEL)
 
 
 def unpack_entries(data: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -37,9 +37,9 @@ def unpack_entries(data: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         DataError: `data` was not written by `pack_entries`, or is damaged.
     """
     try:
-        entries = json.loads(zlib.decompress(data))
+        entries = parse(zlib.decompress(data))
         return entries["image"], entries["annotations"]
-    except (zlib.error, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+    except (zlib.error, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"coco/annotations: {len(data)} bytes that do not hold an image's COCO entries ({error}). "
             "Write the records again with this version."

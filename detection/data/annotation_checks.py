@@ -1,9 +1,9 @@
 """What can be wrong with an annotation, given its image's size, and how it is fixed."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from detection.coco.json_text import serialize
 from detection.coco.masks import has_degenerate_polygon, mask_box, mask_fault, without_degenerate_polygons
 from detection.data.findings import Findings
 
@@ -67,7 +67,7 @@ def without_nan(annotations: Sequence[dict[str, Any]], findings: Findings) -> li
     kept = []
     for annotation in annotations:
         try:
-            json.dumps(annotation, allow_nan=False)
+            serialize(annotation)
             kept.append(annotation)
         except ValueError:
             message = "holds NaN or Infinity, which JSON does not have. Write a number."

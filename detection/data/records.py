@@ -1,9 +1,8 @@
 """From an image file and its COCO entries to a `tf.train.Example`."""
 
 import hashlib
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ import tensorflow as tf
 
 from detection.coco.annotations import is_crowd
 from detection.coco.faults import Fault
+from detection.coco.json_text import serialize
 from detection.coco.packing import pack_entries
 from detection.data.annotation_checks import MARGIN, Context, sound_annotations, without_nan
 from detection.data.findings import Findings, printable
@@ -104,25 +104,36 @@ def encode_example(
     """
     boxes = [annotation["bbox"] for annotation in annotations]
     categories = [annotation["category_id"] for annotation in annotations]
-    values = {
-        features.ENCODED: _bytes(file.data),
-        features.FORMAT: _bytes(file.format),
-        features.FILENAME: _bytes(image["file_name"]),
-        features.SOURCE_ID: _bytes(str(image["id"])),
-        features.SHA256: _bytes(hashlib.sha256(file.data).hexdigest()),
-        features.HEIGHT: _ints([file.height]),
-        features.WIDTH: _ints([file.width]),
-        features.BBOX_XMIN: _floats([_share(x, file.width) for x, _, _, _ in boxes]),
-        features.BBOX_XMAX: _floats([_share(x + width, file.width) for x, _, width, _ in boxes]),
-        features.BBOX_YMIN: _floats([_share(y, file.height) for _, y, _, _ in boxes]),
-        features.BBOX_YMAX: _floats([_share(y + height, file.height) for _, y, _, height in boxes]),
-        features.CLASS_LABEL: _ints(categories),
-        features.CLASS_TEXT: _bytes(*(category_names[category] for category in categories)),
-        features.IS_CROWD: _ints([int(is_crowd(annotation)) for annotation in annotations]),
-        features.AREA: _floats([_area(annotation) for annotation in annotations]),
-        features.COCO: _bytes(pack_entries(image, annotations)),
-    }
-    return tf.train.Example(features=tf.train.Features(feature=values))
+    # Filled in place: a message that is put into another is copied, image and all.
+    example = tf.train.Example()
+    values = example.features.feature
+
+    def put_bytes(key: str, *texts: bytes | str) -> None:
+        values[key].bytes_list.value.extend([text.encode() if isinstance(text, str) else text for text in texts])
+
+    def put_ints(key: str, numbers: Iterable[int]) -> None:
+        values[key].int64_list.value.extend(numbers)
+
+    def put_floats(key: str, numbers: Iterable[float]) -> None:
+        values[key].float_list.value.extend(numbers)
+
+    put_bytes(features.ENCODED, file.data)
+    put_bytes(features.FORMAT, file.format)
+    put_bytes(features.FILENAME, image["file_name"])
+    put_bytes(features.SOURCE_ID, str(image["id"]))
+    put_bytes(features.SHA256, hashlib.sha256(file.data).hexdigest())
+    put_ints(features.HEIGHT, [file.height])
+    put_ints(features.WIDTH, [file.width])
+    put_floats(features.BBOX_XMIN, [_share(x, file.width) for x, _, _, _ in boxes])
+    put_floats(features.BBOX_XMAX, [_share(x + width, file.width) for x, _, width, _ in boxes])
+    put_floats(features.BBOX_YMIN, [_share(y, file.height) for _, y, _, _ in boxes])
+    put_floats(features.BBOX_YMAX, [_share(y + height, file.height) for _, y, _, height in boxes])
+    put_ints(features.CLASS_LABEL, categories)
+    put_bytes(features.CLASS_TEXT, *(category_names[category] for category in categories))
+    put_ints(features.IS_CROWD, [int(is_crowd(annotation)) for annotation in annotations])
+    put_floats(features.AREA, [_area(annotation) for annotation in annotations])
+    put_bytes(features.COCO, pack_entries(image, annotations))
+    return example
 
 
 def _usable(
@@ -131,7 +142,7 @@ def _usable(
     """The image file, converted where policy says so; None where it is to be left out."""
     data = b""
     try:
-        json.dumps(image, allow_nan=False)
+        serialize(image)
         if image.get("width", 1) * image.get("height", 1) > max_pixels:
             raise ImageFileError(
                 "image_huge",
@@ -195,16 +206,3 @@ def _area(annotation: Mapping[str, Any]) -> float:
     if isinstance(area, int | float) and math.isfinite(area):
         return float(area)
     return float(annotation["bbox"][2] * annotation["bbox"][3])
-
-
-def _bytes(*values: bytes | str) -> tf.train.Feature:
-    encoded = [value.encode() if isinstance(value, str) else value for value in values]
-    return tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
-
-
-def _ints(values: Sequence[int]) -> tf.train.Feature:
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-
-
-def _floats(values: Sequence[float]) -> tf.train.Feature:
-    return tf.train.Feature(float_list=tf.train.FloatList(value=values))

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from components.coco_evaluator import slicing
-from components.coco_evaluator.slicing import OVERALL, Slicer, describe, empty_slicings, feature_values
+from components.coco_evaluator.slice_keys import OVERALL, describe
+from components.coco_evaluator.slicing import Slicer, empty_slicings, feature_values
 from schemas.errors import DataError
 from tests.components.coco_evaluator.test_derived_features import bytes_feature, record
 

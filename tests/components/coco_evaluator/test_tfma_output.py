@@ -9,7 +9,7 @@ import pytest
 
 from components.coco_evaluator.eval_config import complete, parse_eval_config
 from components.coco_evaluator.slice_figures import BASELINE, CANDIDATE, SliceFigures
-from components.coco_evaluator.slicing import OVERALL, SliceKey
+from components.coco_evaluator.slice_keys import OVERALL, SliceKey
 from components.coco_evaluator.tfma_output import write_slices
 from components.coco_evaluator.tfma_verdict import Judged, judge_by_config
 

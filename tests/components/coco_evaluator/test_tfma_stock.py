@@ -13,7 +13,8 @@ import pytest
 import schemas
 from components.coco_evaluator.eval_config import eval_config_to_json, parse_eval_config
 from components.coco_evaluator.evaluation import evaluate_models
-from components.coco_evaluator.slicing import OVERALL, Slicer
+from components.coco_evaluator.slice_keys import OVERALL
+from components.coco_evaluator.slicing import Slicer
 from components.coco_evaluator.task import Task
 from detection.coco import evaluate
 from detection.coco.analysis.options import AnalysisOptions

@@ -4,6 +4,8 @@ import json
 import pickle
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -17,7 +19,7 @@ from components.coco_evaluator import detection_files, matching
 from components.coco_evaluator.batches import DetectedBatch
 from components.coco_evaluator.detection_files import read_detections, write_detections
 from components.coco_evaluator.matching import Measure, SliceResult, read_slices
-from components.coco_evaluator.slicing import OVERALL, SliceKey
+from components.coco_evaluator.slice_keys import OVERALL, SliceKey
 from components.coco_evaluator.stored import ReadStored
 from components.coco_evaluator.transforms import Evaluate, all_images, arrays_folder, detections_folder
 from detection.coco import CocoMetrics, evaluate
@@ -206,3 +208,10 @@ def test_faulty_files(tmp_path: Path, kind: str, change: dict[str, Any], message
     error = find_user_error(caught.value)
     assert isinstance(error, DataError)
     assert re.search(message, str(error))
+
+
+def test_stored_detections_need_no_tensorflow() -> None:
+    """Its import takes each worker process longer than the evaluation of thousands of images."""
+    modules = "components.coco_evaluator.stored, components.coco_evaluator.transforms"
+    program = f"import sys, {modules}; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False, capture_output=True).returncode == 0

@@ -21,8 +21,8 @@ from schemas.errors import DataError
 
 MAX_RECORD = 1 << 30  # bytes; a gzipped file's size does not bound what its frames may claim
 
-_HEADER = struct.Struct("<QI")
-_CHECKSUM = struct.Struct("<I")
+HEADER = struct.Struct("<QI")
+CHECKSUM = struct.Struct("<I")
 _MASK_DELTA = 0xA282EAD8
 _GZIP_MAGIC = b"\x1f\x8b"
 _LFS_MAGIC = b"version https://git-lfs.github.com/spec/"
@@ -73,13 +73,18 @@ def read_shard(path: str | Path) -> Iterator[bytes]:
                     f"{name}: no TFRecord file but a Git LFS pointer to one, so 0 records are read. "
                     "Fetch the file itself with `git lfs pull`."
                 )
-            if start.startswith(_GZIP_MAGIC):
+            if is_gzipped(start):
                 with gzip.GzipFile(fileobj=file) as stream:
                     yield from _Frames(name, stream, None).records()
             else:
                 yield from _Frames(name, file, file.size()).records()
     except tf.errors.OpError as error:
         raise DataError(f"{name}: cannot read: {error.message}. Check the path and its permissions.") from None
+
+
+def is_gzipped(start: bytes) -> bool:
+    """Whether a file's first bytes are gzip's."""
+    return start.startswith(_GZIP_MAGIC)
 
 
 def _is_shard_name(path: str) -> bool:
@@ -104,14 +109,14 @@ class _Frames:
         self._count = 0
 
     def records(self) -> Iterator[bytes]:
-        while header := self._read(_HEADER.size, whole=False):
+        while header := self._read(HEADER.size, whole=False):
             yield self._record(self._length(header))
             self._count += 1
 
     def _length(self, header: bytes) -> int:
-        if len(header) < _HEADER.size and self._count:
-            raise self._cut_off(_HEADER.size)
-        sound = len(header) == _HEADER.size and _HEADER.unpack(header)[1] == _masked_crc(header[:8])
+        if len(header) < HEADER.size and self._count:
+            raise self._cut_off(HEADER.size)
+        sound = len(header) == HEADER.size and HEADER.unpack(header)[1] == masked_crc(header[:8])
         if not sound and self._count:
             raise self._damaged("the checksum of its length does not match")
         if not sound:
@@ -119,17 +124,17 @@ class _Frames:
                 f"{self._path}: no TFRecord file: it does not start with a record, so 0 records are read. "
                 "Name TFRecord files only, for example by a pattern."
             )
-        length: int = _HEADER.unpack(header)[0]
+        length: int = HEADER.unpack(header)[0]
         if self._size is None and length > MAX_RECORD:
             raise self._damaged(f"it claims {length} bytes, more than {MAX_RECORD}")
         return length
 
     def _record(self, length: int) -> bytes:
-        needed = length + _CHECKSUM.size
+        needed = length + CHECKSUM.size
         if self._size is not None and needed > self._size - self._position:
             raise self._cut_off(needed)
         data = self._read(length)
-        if _CHECKSUM.unpack(self._read(_CHECKSUM.size))[0] != _masked_crc(data):
+        if CHECKSUM.unpack(self._read(CHECKSUM.size))[0] != masked_crc(data):
             raise self._damaged("its checksum does not match")
         return data
 
@@ -158,7 +163,7 @@ class _Frames:
         )
 
 
-def _masked_crc(data: bytes) -> int:
+def masked_crc(data: bytes) -> int:
     """TFRecord's checksum: CRC-32C, rotated right by 15 bits, plus a constant."""
     crc = google_crc32c.value(data)
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF

@@ -99,7 +99,7 @@ def test_damage_is_told_with_its_place(tmp_path: Path) -> None:
 def claim(length: int) -> bytes:
     """A frame's header with a sound checksum."""
     packed = struct.pack("<Q", length)
-    return packed + struct.pack("<I", shards._masked_crc(packed))
+    return packed + struct.pack("<I", shards.masked_crc(packed))
 
 
 def test_a_length_beyond_the_file_is_never_trusted(tmp_path: Path) -> None:

@@ -5,6 +5,10 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from detection.atomic_files import fsync_path
+from detection.training.checkpoint_faults import find_newest_whole
+from detection.training.checkpoint_files import checkpoint_path, files_of, remove_checkpoint, remove_leftovers, step_of
+from detection.training.checkpoint_state import write_state
 from detection.training.state import TrainState
 from schemas.errors import DataError
 
@@ -14,33 +18,60 @@ _LOGGER = logging.getLogger("cocoflow.trainer")
 class Checkpoints:
     """The checkpoints of one run, `ckpt-<step>` in a folder.
 
+    A kill at any moment leaves the newest one whole: TensorFlow writes beside and
+    renames, the index last; it is flushed to the disk before older ones are removed.
+
     Args:
         state: what is saved and restored.
         folder: made where it is missing.
         keep: how many of the newest stay.
+        keep_every_hours: of those that make room, one stays for every so many hours; None: none.
     """
 
-    def __init__(self, state: TrainState, folder: Path, *, keep: int) -> None:
+    def __init__(self, state: TrainState, folder: Path, *, keep: int, keep_every_hours: float | None = None) -> None:
         self._checkpoint = state.checkpoint()
         self._state = state
-        self._manager = tf.train.CheckpointManager(self._checkpoint, str(folder), max_to_keep=keep)
+        self._folder = folder
+        self._keep = keep
+        self._keep_every_hours = keep_every_hours
 
     def save(self, step: int) -> None:
-        """Saves the state after `step` steps."""
-        self._manager.save(checkpoint_number=step)
+        """Saves the state after `step` steps; `restore_latest` comes before the first."""
+        # TensorFlow's own callback, which removes old ones, comes after those given.
+        options = tf.train.CheckpointOptions(experimental_write_callbacks=[_flush])
+        self._manager.save(checkpoint_number=step, options=options)
 
     def restore_latest(self, folder: Path) -> int:
-        """Restores the newest checkpoint in `folder` if there is one; returns the steps done.
+        """Restores the newest whole checkpoint in `folder` if there is one; returns the steps done.
+
+        Where `folder` is one's own, what cannot be read is removed, and what killed saves left.
 
         Args:
             folder: of the chief, whoever asks.
 
         Raises:
-            DataError: it is of another detector or optimizer.
+            DataError: it is of another detector or optimizer; there are checkpoints, but none is whole.
         """
-        path = tf.train.latest_checkpoint(str(folder))
-        if path is None:
-            return 0
+        found = find_newest_whole(folder)
+        for bad, fault in found.faults.items():
+            _LOGGER.warning("%s cannot be read (%s): going back to the one before", checkpoint_path(folder, bad), fault)
+        step = 0
+        if found.step is not None:
+            step = self._restore(checkpoint_path(folder, found.step))
+        if folder == self._folder:
+            write_state(folder, list(found.faults))
+            for bad in found.faults:
+                remove_checkpoint(folder, bad)
+            remove_leftovers(folder)
+        self._manager = tf.train.CheckpointManager(
+            self._checkpoint,
+            str(self._folder),
+            max_to_keep=self._keep,
+            keep_checkpoint_every_n_hours=self._keep_every_hours,
+        )
+        return step
+
+    def _restore(self, path: str) -> int:
         try:
             self._checkpoint.restore(path).assert_consumed()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
@@ -51,3 +82,11 @@ class Checkpoints:
         step = int(self._state.step)
         _LOGGER.info("going on from step %d (%s)", step, path)
         return step
+
+
+def _flush(path: str) -> None:
+    """Waits until a checkpoint's files, and their names, are on the disk."""
+    folder = Path(path).parent
+    for file in files_of(folder, step_of(path)):
+        fsync_path(file)
+    fsync_path(folder)

@@ -11,9 +11,10 @@ from detection.atomic_files import write_text
 from detection.data.decode_image import decode_rgb
 from detection.data.fit import fit_to_input
 from detection.models.detector import Detector
+from detection.training.state import variables_by_path
 from detection.types import Detections, ImageInfo
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON
-from schemas.serving import BOXES, CLASSES, COUNT, ENCODED_SIGNATURE, IMAGES, PIXEL_SIGNATURE, SCORES
+from schemas.serving import BOXES, CLASSES, COUNT, ENCODED_SIGNATURE, IMAGES, PIXEL_SIGNATURE, SCORES, WEIGHTS_PART
 
 
 class ServingModule(tf.Module):
@@ -29,7 +30,7 @@ class ServingModule(tf.Module):
         self._detector = detector
         self._category_ids = tf.constant(category_ids, tf.int64)
         # Tracks the variables alone: Keras' own saving would trace every layer.
-        self.weights = [variable.value for variable in detector.variables]
+        setattr(self, WEIGHTS_PART, variables_by_path(detector.variables))
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name=IMAGES)], autograph=False)
     def serve_encoded(self, images: tf.Tensor) -> dict[str, tf.Tensor]:

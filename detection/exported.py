@@ -10,9 +10,11 @@ import tensorflow as tf
 from detection.coco.json_files import cannot_read
 from detection.models.detector import Detector
 from detection.training.build import detector_from_config
+from detection.training.state import variables_by_path
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON
 from schemas.config_io import from_yaml
 from schemas.errors import DataError
+from schemas.serving import WEIGHTS_PART
 
 
 def restore_detector(folder: str | Path) -> tuple[Detector, list[Mapping[str, Any]]]:
@@ -32,8 +34,7 @@ def restore_detector(folder: str | Path) -> tuple[Detector, list[Mapping[str, An
     categories = json.loads(_read(extra / LABELS_JSON))
     detector = detector_from_config(config.model, num_classes=len(categories), precision=config.train.precision)
     try:
-        # The names that `ServingModule` tracks them by.
-        checkpoint = tf.train.Checkpoint(weights=[variable.value for variable in detector.variables])
+        checkpoint = tf.train.Checkpoint(**{WEIGHTS_PART: variables_by_path(detector.variables)})
         checkpoint.read(str(Path(folder, "variables", "variables"))).assert_existing_objects_matched()
     except (AssertionError, ValueError, tf.errors.OpError) as error:
         reason = str(error).strip().splitlines()[0]

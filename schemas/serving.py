@@ -9,3 +9,5 @@ BOXES = "detection_boxes"  # float32 [B, N, 4]: ymin, xmin, ymax, xmax, 0..1
 SCORES = "detection_scores"  # float32 [B, N], best first
 CLASSES = "detection_classes"  # int64 [B, N]: the data set's own category ids
 COUNT = "num_detections"  # int32 [B]: how many rows of each image count
+
+WEIGHTS_PART = "weights"  # of its variables file: a dictionary of the model's variables by path

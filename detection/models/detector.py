@@ -3,6 +3,7 @@
 from typing import Any, Literal, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from detection.types import Detections, ImageInfo, Labels
@@ -83,4 +84,16 @@ class Detector(keras.Model):
     @property
     def backbone_variables(self) -> list[Any]:
         """The backbone's variables, those that transfer from image classification."""
+        raise NotImplementedError
+
+    def output_classes(self, num_classes: int) -> dict[str, np.ndarray]:
+        """The variables that have another shape for another number of classes, by path.
+
+        Args:
+            num_classes: of a detector that is otherwise like this one.
+
+        Returns:
+            For each element of the variable's last axis the class that it predicts,
+            int64 0..num_classes-1, or -1 where it predicts none, such as background.
+        """
         raise NotImplementedError

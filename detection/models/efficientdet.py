@@ -6,6 +6,7 @@ Tan, Pang and Le, "EfficientDet: Scalable and Efficient Object Detection", 2020.
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from detection.geometry.anchors import feature_sizes, pyramid_anchors_yxyx
@@ -203,6 +204,12 @@ class EfficientDet(Detector):
     def backbone_variables(self) -> list[Any]:
         """EfficientNet's variables."""
         return list(self.backbone.variables)
+
+    def output_classes(self, num_classes: int) -> dict[str, np.ndarray]:
+        """See `Detector.output_classes`: the class network's last layer, anchor by anchor."""
+        classes = np.tile(np.arange(num_classes), self.config.num_scales * len(self.config.aspect_ratios))
+        predict = self.class_net.predict
+        return {variable.path: classes for variable in (predict.pointwise_kernel, predict.bias)}
 
     def _by_anchor(self, levels: list[tf.Tensor], width: int) -> tf.Tensor:
         """[B, h, w, K * width] per level to [B, A, width], in the order of the anchors."""

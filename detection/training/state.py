@@ -9,6 +9,10 @@ import tensorflow as tf
 from detection.models.detector import Detector
 from detection.training.ema import ExponentialMovingAverage
 
+# Parts of a checkpoint that hold weights, each a dictionary by variable path.
+MODEL_PART = "model"
+AVERAGES_PART = "ema"
+
 
 class TrainState(NamedTuple):
     """The state of a training run.
@@ -30,11 +34,11 @@ class TrainState(NamedTuple):
         """A checkpoint of all of it, by variable path: independent of how the objects hang together."""
         parts = {
             "step": self.step,
-            "model": variables_by_path(self.model.variables),
+            MODEL_PART: variables_by_path(self.model.variables),
             "optimizer": variables_by_path(self.optimizer.variables),
         }
         if self.ema is not None:
-            parts["ema"] = dict(self.ema.shadows)
+            parts[AVERAGES_PART] = dict(self.ema.shadows)
         return tf.train.Checkpoint(**parts)
 
 

@@ -100,6 +100,18 @@ def test_builds_and_answers(name: str) -> None:
     assert {variable.path for variable in detector.backbone_variables} < paths
 
 
+def test_tells_which_variables_depend_on_the_number_of_classes(name: str) -> None:
+    detector = _build(name)
+    more = build_detector(name, num_classes=CLASSES + 2, image_size=SIDE, overrides=DETECTORS[name])
+    shapes = {variable.path: tuple(variable.shape) for variable in more.variables}
+    differ = {variable.path for variable in detector.variables if tuple(variable.shape) != shapes[variable.path]}
+    told = detector.output_classes(CLASSES + 2)
+    assert told.keys() == differ == detector.output_classes(CLASSES).keys()
+    for path, classes in told.items():
+        assert shapes[path][-1] == len(classes)
+        assert set(range(CLASSES + 2)) <= set(classes.tolist()) <= set(range(-1, CLASSES + 2))
+
+
 def test_works_with_any_batch_size_when_traced(name: str) -> None:
     detector = _build(name)
 

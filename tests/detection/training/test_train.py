@@ -100,7 +100,7 @@ def test_the_exported_model_keeps_the_contract(whole_run: Path, shards: list[str
 def test_the_exported_weights_are_the_averages(whole_run: Path) -> None:
     values = checkpoint_values(whole_run, 4)
     loaded = tf.saved_model.load(str(whole_run / SAVED_MODEL))
-    exported = {tuple(value.shape): value.numpy() for value in loaded.weights if len(value.shape) == 4}
+    exported = {tuple(value.shape): value.numpy() for value in loaded.weights.values() if len(value.shape) == 4}
     averages = {value.shape: value for name, value in values.items() if name.startswith("ema/") and value.ndim == 4}
     raw = {value.shape: value for name, value in values.items() if name.startswith("model/") and value.ndim == 4}
     unique = [s for s in exported if sum(v.shape == s for n, v in values.items() if n.startswith("ema/")) == 1]

@@ -1,0 +1,64 @@
+"""Which output of another training's class network predicts which of ours."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Category = Mapping[str, Any]
+
+
+def same_categories(ours: Sequence[Category], theirs: Sequence[Category]) -> np.ndarray:
+    """For each of our categories the place of the same one among theirs.
+
+    Two are the same if id and name are, or else the name, where neither side has it
+    twice: an id alone says nothing, since most data sets count from 1.
+
+    Args:
+        ours: with `id` and `name`.
+        theirs: likewise.
+
+    Returns:
+        int64 [len(ours)]; -1 where there is none.
+    """
+    by_both = {(category["id"], category["name"]): place for place, category in enumerate(theirs)}
+    by_name = {category["name"]: place for place, category in enumerate(theirs)}
+    counts = [Counter(category["name"] for category in side) for side in (ours, theirs)]
+
+    def place_of(category: Category) -> int:
+        by_id = by_both.get((category["id"], category["name"]))
+        if by_id is not None:
+            return by_id
+        unique = all(count[category["name"]] == 1 for count in counts)
+        return by_name[category["name"]] if unique else -1
+
+    return np.array([place_of(category) for category in ours], np.int64)
+
+
+def source_outputs(ours: np.ndarray, theirs: np.ndarray, same: np.ndarray) -> np.ndarray:
+    """For each of our outputs the place of theirs that predicts the same.
+
+    Outputs of one class, such as those of several anchors, correspond in their order.
+
+    Args:
+        ours: int [N], class of each of our outputs, or -1: none (`Detector.output_classes`).
+        theirs: int [M], likewise.
+        same: int [number of our classes], the corresponding class of theirs, or -1: none.
+
+    Returns:
+        int64 [N]; -1 where there is none.
+    """
+    places: dict[tuple[int, int], int] = {}
+    seen: Counter[int] = Counter()
+    for place, kind in enumerate(theirs.tolist()):
+        places[kind, seen[kind]] = place
+        seen[kind] += 1
+    seen.clear()
+    found = []
+    for kind in ours.tolist():
+        wanted = int(same[kind]) if kind >= 0 else -1
+        known = kind < 0 or wanted >= 0
+        found.append(places.get((wanted, seen[kind]), -1) if known else -1)
+        seen[kind] += 1
+    return np.array(found, np.int64)

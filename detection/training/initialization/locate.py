@@ -1,0 +1,89 @@
+"""Finding the weights that a path means."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from schemas.artifacts import CHECKPOINTS, EXTRA_FILES, LABELS_JSON
+from schemas.errors import DataError
+
+_MODEL_FILE = "saved_model.pb"
+_INDEX = ".index"
+
+
+class Located(NamedTuple):
+    """Files of weights.
+
+    prefix: of a TensorFlow checkpoint: `<prefix>.index` exists.
+    labels: file of the categories that the weights were trained for, or None.
+    """
+
+    prefix: Path
+    labels: Path | None
+
+
+def locate_weights(path: str | Path) -> Located:
+    """The weights that `path` means.
+
+    Args:
+        path: a checkpoint (with or without `.index`); a folder of checkpoints, of which
+            the newest counts; the output of `train` or a pipeline's `ModelRun`, likewise;
+            a SavedModel, or a folder of one, as a pipeline's `Model` is.
+
+    Raises:
+        DataError: nothing of that is there, or several SavedModels.
+    """
+    given = Path(path)
+    prefix = given.with_name(given.name.removesuffix(_INDEX))
+    if _is_checkpoint(prefix):
+        return Located(prefix, _labels_above(prefix))
+    if (given / _MODEL_FILE).is_file():
+        return _of_saved_model(given)
+    newest = _newest_checkpoint(given / CHECKPOINTS) or _newest_checkpoint(given)
+    if newest is not None:
+        return Located(newest, _labels_above(newest))
+    models = sorted(file.parent for file in given.glob(f"*/{_MODEL_FILE}"))
+    if len(models) > 1:
+        raise DataError(f"{given}: holds several models: {', '.join(model.name for model in models)}. Name one.")
+    if models:
+        return _of_saved_model(models[0])
+    raise DataError(
+        f"{given}: {'no weights are there' if given.exists() else 'no such file or folder'}. "
+        "Name a checkpoint (.../ckpt-500), a folder of checkpoints, the output of `train`, or a SavedModel."
+    )
+
+
+def _of_saved_model(folder: Path) -> Located:
+    prefix = folder / "variables" / "variables"
+    if not _is_checkpoint(prefix):
+        raise DataError(f"{folder}: a SavedModel without variables. Name one that was exported after training.")
+    return Located(prefix, _existing(folder / EXTRA_FILES / LABELS_JSON))
+
+
+def _newest_checkpoint(folder: Path) -> Path | None:
+    """The one that TensorFlow's list names; without a list that holds, the one of the highest number."""
+    listed = tf.train.latest_checkpoint(str(folder)) if folder.is_dir() else None
+    if listed is not None:
+        return Path(listed)
+    return max((file.with_suffix("") for file in folder.glob(f"*{_INDEX}")), key=_number, default=None)
+
+
+def _number(prefix: Path) -> tuple[int, str]:
+    digits = re.search(r"(\d+)$", prefix.name)
+    return int(digits[1]) if digits else -1, prefix.name
+
+
+def _labels_above(prefix: Path) -> Path | None:
+    """Our checkpoints lie one or two folders below what `train` writes its categories into."""
+    found = (_existing(folder / LABELS_JSON) for folder in list(prefix.parents)[:3])
+    return next(filter(None, found), None)
+
+
+def _is_checkpoint(prefix: Path) -> bool:
+    return prefix.with_name(prefix.name + _INDEX).is_file()
+
+
+def _existing(path: Path) -> Path | None:
+    return path if path.is_file() else None

@@ -16,6 +16,7 @@ from detection.models.registry import build_detector
 from detection.training import schedules
 from detection.training.ema import ExponentialMovingAverage
 from detection.training.freezing import trainable_variables
+from detection.training.gradients import GradientRules
 from detection.training.optimizers import make_optimizer
 from detection.training.precision import dtype_policy
 from detection.training.state import TrainState, variables_by_path
@@ -145,8 +146,7 @@ def train_loop_from_config(
         state,
         seed=settings.seed,
         l2_weight=0.0 if settings.optimizer.name == "adamw" else settings.optimizer.weight_decay,
-        per_variable_norm=settings.clip.per_variable_norm,
-        global_norm=settings.clip.global_norm,
+        gradient_rules=GradientRules(**settings.clip.model_dump()),
     )
     return make_train_loop(strategy, step, jit_compile=compiles(settings, strategy))
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from detection.data.training_batches import Batch
 from detection.replicas import replica_count, sum_over_replicas
-from detection.training.clipping import clip_gradients
+from detection.training.gradients import GradientRules, apply_gradient_rules
 from detection.training.optimizers import l2_loss
 from detection.training.state import TrainState
 from schemas.errors import CocoflowError
@@ -20,8 +20,7 @@ def make_train_step(
     *,
     seed: int,
     l2_weight: float,
-    per_variable_norm: float | None,
-    global_norm: float | None,
+    gradient_rules: GradientRules,
 ) -> Callable[[Batch], Metrics]:
     """Builds the function that every replica runs.
 
@@ -33,8 +32,7 @@ def make_train_step(
         state: is updated by each call.
         seed: of drop-connect, together with the step.
         l2_weight: see `l2_loss`; 0 leaves it out.
-        per_variable_norm: see `clip_gradients`.
-        global_norm: see `clip_gradients`.
+        gradient_rules: act on the gradients of the global batch.
 
     Returns:
         From a replica's batch to scalars of the global batch: every loss term, `loss`,
@@ -55,7 +53,7 @@ def make_train_step(
             scaled_loss = loss * _loss_scale(state)
         gradients = tape.gradient(scaled_loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         gradients = [sum_over_replicas(gradient) / _loss_scale(state) for gradient in gradients]
-        gradients, norm = clip_gradients(gradients, per_variable_norm=per_variable_norm, global_norm=global_norm)
+        gradients, norm = apply_gradient_rules(gradients, state.trainable, gradient_rules)
         learning_rate = tf.cast(state.optimizer.learning_rate, tf.float32)
         # The optimizer sums over replicas again.
         state.optimizer.apply(

@@ -1,4 +1,4 @@
-"""Schedules, clipping, averages, decay: against the oracle's and hand-computed numbers."""
+"""Schedules, averages, decay: against the oracle's and hand-computed numbers."""
 
 from typing import Any
 
@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.training.clipping import clip_gradients
 from detection.training.ema import ExponentialMovingAverage, dynamic_decay
 from detection.training.freezing import trainable_variables
 from detection.training.optimizers import is_kernel, l2_loss, make_optimizer
@@ -38,23 +37,6 @@ def test_constant_rises_then_stays() -> None:
     rates = [float(constant(tf.constant(s), peak=0.5, warmup_steps=4, warmup_start=0.1)) for s in range(7)]
     np.testing.assert_allclose(rates, [0.1, 0.2, 0.3, 0.4, 0.5, 0.5, 0.5], rtol=1e-6)
     assert float(constant(tf.constant(0), peak=0.5, warmup_steps=0, warmup_start=0.1)) == 0.5
-
-
-def test_clipping_equals_the_original(oracles: dict) -> None:
-    oracle = oracles["clip.per_var_then_global"]
-    gradients = [tf.constant([0.0, 30.0]), tf.constant([4.0])]
-    clipped, norm = clip_gradients(gradients, per_variable_norm=10.0, global_norm=10.0)
-    norms = [np.linalg.norm(gradient.numpy()) for gradient in clipped]
-    np.testing.assert_allclose(norms, oracle["expected"], atol=oracle["tolerance"])
-    np.testing.assert_allclose(norm, np.hypot(30, 4), rtol=1e-6)
-
-
-def test_each_clip_can_be_left_out() -> None:
-    gradients = [tf.constant([3.0, 4.0])]
-    untouched, _ = clip_gradients(gradients, per_variable_norm=None, global_norm=None)
-    np.testing.assert_array_equal(untouched[0], gradients[0])
-    (clipped,), _ = clip_gradients(gradients, per_variable_norm=None, global_norm=1.0)
-    np.testing.assert_allclose(clipped, [0.6, 0.8], rtol=1e-6)
 
 
 def test_dynamic_decay_equals_the_original(oracles: dict) -> None:

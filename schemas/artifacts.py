@@ -11,6 +11,7 @@ DATA_REPORT_HTML = "data_report.html"  # what the data set holds and what is wro
 # Beside every model.
 CONFIG_YAML = "config.yaml"  # the full, resolved configuration
 LABELS_JSON = "categories.json"  # the data set's categories, in the order of the network's classes
+INIT_REPORT_JSON = "init_report.json"  # what a warm start loaded, and what it left: `InitReport.as_json`
 
 CHECKPOINTS = "checkpoints"  # TensorFlow checkpoints ckpt-<step>
 LOGS = "logs"  # TensorBoard summaries

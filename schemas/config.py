@@ -182,3 +182,13 @@ class Config(Section):
     train: TrainConfig = TrainConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     push: PushConfig = PushConfig()
+
+    @model_validator(mode="after")
+    def _backbone_weights_act(self) -> Self:
+        init = self.train.init
+        if self.model.backbone_weights is not None and init.checkpoint is not None and not init.leaves_some:
+            raise ValueError(
+                "train.init.checkpoint sets the whole backbone, so model.backbone_weights would be loaded in vain; "
+                "take one away, or leave a part of the backbone to it with train.init.skip"
+            )
+        return self

@@ -94,7 +94,7 @@ def _explain(item: Any, where: str) -> str:
     if item["type"] == "missing":
         return f"{where}: {key} is missing."
     if item["type"] == "value_error":  # two keys that contradict each other
-        return f"{where}: {key}: {item['ctx']['error']}."
+        return f"{': '.join(filter(None, (where, key)))}: {item['ctx']['error']}."
     return f"{where}: {key} = {item['input']!r}: {item['msg']}."
 
 

@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from schemas.augmentation import AugmentConfig
+from schemas.initialization import InitConfig
 from schemas.optimization import ClipConfig, EmaConfig, OptimizerConfig, ScheduleConfig
 from schemas.section import Section
 
@@ -30,6 +31,7 @@ class TrainConfig(Section):
     schedule: ScheduleConfig = ScheduleConfig()
     ema: EmaConfig = EmaConfig()
     clip: ClipConfig = ClipConfig()
+    init: InitConfig = InitConfig()
     augment: AugmentConfig = AugmentConfig()
 
     @property

@@ -1,4 +1,4 @@
-"""Time and memory from COCO files to figures: ours against pycocotools, faster-coco-eval and the bare engine.
+"""From COCO files to arrays, time and memory: ours, alone and on Beam, pycocotools, faster-coco-eval, the engine.
 
     python -m benchmarks.evaluation [--images 5000] [--rounds 5] [--ways WAY ...] [--folder DIR]
 
@@ -10,10 +10,14 @@ pycocotools: `COCO`, `loadRes`, `COCOeval`.
 faster-coco-eval: its `COCO`, `loadRes`, `COCOeval_faster`.
 engine: hotcoco called directly, which checks next to nothing.
 ours: `detection.coco.evaluate` with all its checks.
+beam-1: ours on Beam with one worker thread.
+beam-2: with two worker processes, whose start is in it.
+beam-2-idle: the start of two worker processes that do nothing.
 
-Prints seconds of the clock and of the processors, peak memory, the ratios to the engine
-and to ours with their spread over the rounds, and the load of the machine.  All results
-must be equal: precision, recall and scores, every value to 1e-12.
+Prints seconds of the clock and of this process' processors, peak memory of all processes
+together, the ratios to the engine and to ours with their spread over the rounds, and the
+load of the machine.  All results must be equal: precision, recall and scores, every
+value to 1e-12.
 """
 
 import argparse
@@ -22,29 +26,34 @@ import io
 import itertools
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.processes import PeakMemory
+
 _CATEGORIES = 80
 _SIZE = (640, 480)
 _BLOCK = 500  # images made at once
 _EQUAL = 1e-12
 _ARRAYS = ("precision", "recall", "scores")
+_TRANSFORMS = "components.coco_evaluator.transforms"
+_IDLE = "beam-2-idle"
 
 Arrays = tuple[npt.NDArray[np.float64], ...]
 
 
 class Run(NamedTuple):
-    """One process: seconds of the clock, seconds of the processors, peak memory in MB."""
+    """One way: seconds of the clock, of its own process' processors, peak memory of its processes in MB."""
 
     clock: float
     processors: float
@@ -186,12 +195,48 @@ def _ours(truth: str, found: str) -> Arrays:
     return metrics.precision, metrics.recall, metrics.scores
 
 
+def _beam(truth: str, found: str, *, workers: int) -> Arrays:
+    import apache_beam as beam
+
+    from components.coco_evaluator.matching import Measure, read_slices
+    from components.coco_evaluator.stored import ReadStored
+    from components.coco_evaluator.transforms import Evaluate, arrays_folder
+    from detection.coco.buckets import write_buckets
+    from detection.coco.settings import make_settings
+
+    with tempfile.TemporaryDirectory() as work:
+        buckets = write_buckets(Path(truth), Path(found), work)
+        measure = Measure(buckets.categories, make_settings())
+        with beam.Pipeline(argv=beam_options(workers)) as pipeline:
+            pipeline | ReadStored(buckets) | Evaluate(measure, Path(work, "out"))
+        [(_, result)] = read_slices(measure, arrays_folder(Path(work, "out")))
+        return result.metrics.precision, result.metrics.recall, result.metrics.scores
+
+
+def _idle(truth: str, found: str) -> Arrays:
+    """Two worker processes that have nothing to do."""
+    import apache_beam as beam
+
+    with beam.Pipeline(argv=beam_options(2)) as pipeline:
+        pipeline | beam.Create(["a", "b"]) | beam.Reshuffle() | beam.Map(len)
+    return ()
+
+
+def beam_options(workers: int) -> list[str]:
+    """For one thread, or several processes, of this machine."""
+    mode = "in_memory" if workers == 1 else "multi_processing"
+    return [f"--direct_num_workers={workers}", f"--direct_running_mode={mode}"]
+
+
 # Name -> (what is imported before the clock starts, the way from files to arrays).
 WAYS: dict[str, tuple[str, Callable[[str, str], Arrays]]] = {
     "pycocotools": ("pycocotools.cocoeval", _pycocotools),
     "faster-coco-eval": ("faster_coco_eval", _faster_coco_eval),
     "engine": ("hotcoco", _engine),
     "ours": ("detection.coco", _ours),
+    "beam-1": (_TRANSFORMS, partial(_beam, workers=1)),
+    "beam-2": (_TRANSFORMS, partial(_beam, workers=2)),
+    _IDLE: (_TRANSFORMS, _idle),
 }
 
 
@@ -199,11 +244,11 @@ def _measure(way: str, truth: str, found: str, arrays_path: str) -> None:
     module, function = WAYS[way]
     __import__(module)
     clock, processors = time.perf_counter(), time.process_time()
-    with contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stdout(io.StringIO()), PeakMemory() as memory:
         arrays = function(truth, found)
-    clock, processors = time.perf_counter() - clock, time.process_time() - processors
-    print(clock, processors, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-    np.savez(arrays_path, **{name: np.asarray(array) for name, array in zip(_ARRAYS, arrays, strict=True)})
+        clock, processors = time.perf_counter() - clock, time.process_time() - processors
+    print(clock, processors, memory.own + sum(memory.others))
+    np.savez(arrays_path, **{name: np.asarray(array) for name, array in zip(_ARRAYS, arrays, strict=bool(arrays))})
 
 
 def _run(way: str, truth: Path, found: Path) -> tuple[Run, dict[str, Any]]:
@@ -218,7 +263,10 @@ def _run(way: str, truth: Path, found: Path) -> tuple[Run, dict[str, Any]]:
         str(found),
         str(arrays_path),
     ]
-    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    lines = done.stdout.splitlines()
     with np.load(arrays_path) as arrays:
         return Run(*map(float, lines[-1].split())), dict(arrays)
 
@@ -271,8 +319,10 @@ def main() -> None:
     results = {}
     for _ in range(args.rounds):
         for way in args.ways:
-            run, results[way] = _run(way, truth, found)
+            run, arrays = _run(way, truth, found)
             runs[way].append(run)
+            if way != _IDLE:
+                results[way] = arrays
         greatest = _require_equal(results)
     _report(runs)
     print(f"greatest difference of any value: {greatest:.1e}; load {os.getloadavg()[0]:.1f} after")

@@ -1,6 +1,6 @@
-"""Images through an exported SavedModel to COCO results: one way for evaluator and `predict`."""
+"""Images through a detector to COCO results: one way for evaluator, `predict` and validation while training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,36 +32,19 @@ class EncodedImage(NamedTuple):
     width: int
 
 
-class SavedModelDetector:
-    """An exported detector; its signature `serving_default` is called.
+class SignatureDetector:
+    """A detector by its function `serving_default`.
 
     Args:
-        folder: the SavedModel.
+        signature: from `images`, encoded images as a string tensor [B], to the outputs
+            that `rows_from_outputs` takes.
         batch_size: images a call; a smaller batch is filled up, so that the model
             sees one shape and answers the same however images are grouped.
-
-    Raises:
-        DataError: `folder` is no SavedModel, or one without that signature.
     """
 
-    def __init__(self, *, folder: str | Path, batch_size: int) -> None:
-        self._folder = str(folder)
+    def __init__(self, signature: Callable[..., Mapping[str, tf.Tensor]], *, batch_size: int) -> None:
+        self._signature = signature
         self._batch_size = batch_size
-        require_saved_model(folder)
-        try:
-            # The loaded object owns the signature's variables, so it is kept.
-            self._model = tf.saved_model.load(self._folder)
-        except (OSError, ValueError, tf.errors.OpError) as error:
-            raise DataError(f"{folder}: the SavedModel does not load: {error}. Export or copy it again.") from error
-        self._signature = self._model.signatures.get(serving.ENCODED_SIGNATURE)
-        if self._signature is None:
-            raise DataError(
-                f"{folder}: no signature {serving.ENCODED_SIGNATURE!r}, only {sorted(self._model.signatures)}. "
-                "Export the model with Cocoflow, or with a signature of that name that takes encoded images."
-            )
-        lacking = sorted(set(_OUTPUTS) - set(self._signature.structured_outputs))
-        if lacking:
-            raise DataError(f"{folder}: its signature lacks the output {', '.join(lacking)}. Export the model again.")
 
     def detect(self, images: Sequence[EncodedImage]) -> list[Rows]:
         """Finds objects.
@@ -120,6 +103,36 @@ class SavedModelDetector:
         filled = encoded + encoded[:1] * (self._batch_size - len(encoded))
         outputs = self._signature(**{serving.IMAGES: tf.constant(filled, tf.string)})
         return {name: outputs[name].numpy() for name in _OUTPUTS}
+
+
+class SavedModelDetector(SignatureDetector):
+    """An exported detector; its signature `serving_default` is called.
+
+    Args:
+        folder: the SavedModel.
+        batch_size: images a call.
+
+    Raises:
+        DataError: `folder` is no SavedModel, or one without that signature.
+    """
+
+    def __init__(self, *, folder: str | Path, batch_size: int) -> None:
+        require_saved_model(folder)
+        try:
+            # The loaded object owns the signature's variables, so it is kept.
+            self._model = tf.saved_model.load(str(folder))
+        except (OSError, ValueError, tf.errors.OpError) as error:
+            raise DataError(f"{folder}: the SavedModel does not load: {error}. Export or copy it again.") from error
+        signature = self._model.signatures.get(serving.ENCODED_SIGNATURE)
+        if signature is None:
+            raise DataError(
+                f"{folder}: no signature {serving.ENCODED_SIGNATURE!r}, only {sorted(self._model.signatures)}. "
+                "Export the model with Cocoflow, or with a signature of that name that takes encoded images."
+            )
+        lacking = sorted(set(_OUTPUTS) - set(signature.structured_outputs))
+        if lacking:
+            raise DataError(f"{folder}: its signature lacks the output {', '.join(lacking)}. Export the model again.")
+        super().__init__(signature, batch_size=batch_size)
 
 
 def require_saved_model(folder: str | Path) -> None:

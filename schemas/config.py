@@ -5,7 +5,7 @@ program never sees a section it does not need: classes take keyword arguments.
 """
 
 from datetime import date
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     BeforeValidator,
@@ -18,10 +18,10 @@ from pydantic import (
 )
 
 from schemas.faults import MAX_PIXELS, FaultPolicies
+from schemas.metrics import MetricName
 from schemas.section import Section
 from schemas.training import TrainConfig
 
-MetricName = Literal["AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl"]
 Probability = Field(ge=0.0, le=1.0)
 
 

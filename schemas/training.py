@@ -2,12 +2,13 @@
 
 from typing import Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from schemas.augmentation import AugmentConfig
 from schemas.initialization import InitConfig
 from schemas.optimization import ClipConfig, EmaConfig, OptimizerConfig, ScheduleConfig
 from schemas.section import Section
+from schemas.validation import ValidationConfig
 
 
 class TrainConfig(Section):
@@ -18,6 +19,9 @@ class TrainConfig(Section):
     seed: NonNegativeInt = 0
     checkpoint_every: PositiveInt = Field(500, description="steps")
     keep_checkpoints: PositiveInt = Field(3, description="newest ones kept")
+    keep_checkpoint_every_n_hours: PositiveFloat | None = Field(
+        None, description="of the older ones, one is kept for every so many hours; none: they go"
+    )
     log_every: PositiveInt = Field(20, description="steps between progress updates and summaries")
     steps_per_loop: PositiveInt = Field(1, description="steps inside one call of the compiled function")
     precision: Literal["float32", "mixed_bfloat16", "bfloat16", "mixed_float16"] = "float32"
@@ -27,12 +31,13 @@ class TrainConfig(Section):
         "auto", description="equal seeds give equal bits; auto: on one CPU replica without XLA"
     )
     freeze: tuple[str, ...] = Field((), description="regular expressions: variables whose path matches stay fixed")
+    init: InitConfig = InitConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     ema: EmaConfig = EmaConfig()
     clip: ClipConfig = ClipConfig()
-    init: InitConfig = InitConfig()
     augment: AugmentConfig = AugmentConfig()
+    validation: ValidationConfig = ValidationConfig()
 
     @property
     def warmup_steps(self) -> int:

@@ -7,8 +7,8 @@ import numpy as np
 from apache_beam.utils import shared
 
 from components.coco_evaluator.batches import ALL_IMAGES, DetectedBatch, of_categories
-from components.coco_evaluator.records import parse_record
 from components.coco_evaluator.slicing import Slicer
+from detection.data.evaluation_records import parse_record
 from detection.inference import SavedModelDetector
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import apache_beam as beam
 from PIL import Image
 
-from components.coco_evaluator.records import EvaluationRecord, parse_record
 from detection.coco.analysis.sampling import sample_ids, sample_rank
+from detection.data.evaluation_records import EvaluationRecord, parse_record
 
 _RANKS = 2**64
 

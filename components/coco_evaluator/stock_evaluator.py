@@ -18,8 +18,8 @@ from tensorflow_model_analysis.extractors import unbatch_extractor
 
 from components.coco_evaluator.eval_config_checks import check_our_metrics
 from components.coco_evaluator.metric_options import METRICS_CLASS, METRICS_MODULE
-from components.coco_evaluator.records import parse_record
 from components.coco_evaluator.slicing import feature_values
+from detection.data.evaluation_records import parse_record
 from detection.inference import SavedModelDetector
 from schemas.serving import ENCODED_SIGNATURE
 

@@ -11,7 +11,7 @@ import pytest
 from detection.coco import CocoMetrics, evaluate
 from detection.coco.figures import FIGURES, UNDEFINED
 from detection.coco.settings import AREA_RANGES
-from schemas.config import MetricName
+from schemas.metrics import MetricName
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
 
 ARRAYS = ("precision", "recall", "scores")

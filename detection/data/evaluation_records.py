@@ -1,4 +1,4 @@
-"""Records of an `Examples` artifact, as evaluation needs them."""
+"""Records as evaluation needs them: the image as it is stored, and its COCO entries."""
 
 from typing import Any, NamedTuple
 

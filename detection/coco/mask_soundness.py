@@ -10,7 +10,7 @@ import numpy.typing as npt
 from detection.coco.columns import Entry, Ids
 from detection.coco.record_rules import Known, segmentation_fault
 
-_AT_ONCE = 1 << 20  # characters of run lengths
+_AT_ONCE = 1 << 15  # characters of run lengths; what they are made into stays in the processor's cache
 _LONGEST = 7  # characters of a run: 35 bits
 _LEAST, _GREATEST = 48, 111  # of a character's code
 

@@ -9,7 +9,7 @@ STAMP := $(VENV)/.synced
 SYNC := VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip sync --quiet --require-hashes requirements.lock
 # uv trusts its own list of certificate authorities; a mirror's may be known to the system alone.
 SYSTEM_CERTS := UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1
-.PHONY: env demo test test-all browser lint lock format clean
+.PHONY: env demo test test-all browser lint lock format docs clean
 
 env: $(STAMP)
 
@@ -35,6 +35,10 @@ lint: env
 format: env
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The page that is made from the configuration's classes.
+docs: env
+	$(BIN)/python -m schemas.config_table > docs/configuration.md
 
 # For the tests of pages: Debian's Chromium.  Where it cannot be had, the tests say what that means.
 browser:

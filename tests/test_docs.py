@@ -1,46 +1,56 @@
 """The tables of the docs say what the code says."""
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from schemas import features
-from schemas.config import AnalysisConfig, DataConfig, EvaluateConfig, SplitSource, ThresholdsConfig
+from schemas.config import Config
+from schemas.config_io import load_config
+from schemas.config_table import page
 from schemas.faults import FaultPolicies
 
 ROOT = Path(__file__).parents[1]
+PAGES = {"docs/data.md": 5, "docs/evaluation.md": 1, "docs/tfma.md": 2, "docs/configuration.md": 6}  # tables, at least
 TYPES = {"BYTES": "bytes", "INT": "int64", "FLOAT": "float"}  # TFX's name -> ours
 
 
-def tables(page: str = "docs/data.md") -> dict[tuple[str, ...], list[list[str]]]:
-    """Header -> rows, of every table of a page; cells without the marks of code."""
-    found: dict[tuple[str, ...], list[list[str]]] = {}
-    rows: list[list[str]] = []
-    header: list[str] | None = None
-    for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
+def all_tables(name: str) -> list[tuple[tuple[str, ...], list[list[str]]]]:
+    """Header and rows of every table of a page; cells without the marks of code."""
+    found: list[tuple[tuple[str, ...], list[list[str]]]] = []
+    inside = False
+    for line in (ROOT / name).read_text(encoding="utf-8").splitlines():
         if not line.startswith("|"):
-            header = None
-        elif header is None:
-            header = cells(line)
-            rows = found.setdefault(tuple(header), [])
+            inside = False
+        elif not inside:
+            inside = True
+            found.append((tuple(cells(line)), []))
         elif not set(line) <= set("|-"):
-            rows.append(cells(line))
+            found[-1][1].append(cells(line))
     return found
+
+
+def tables(name: str = "docs/data.md") -> dict[tuple[str, ...], list[list[str]]]:
+    """Header -> rows, of every table of a page whose tables all differ in their headers."""
+    return dict(all_tables(name))
 
 
 def cells(line: str) -> list[str]:
     return [cell.strip().replace("`", "") for cell in line.strip().strip("|").split("|")]
 
 
-@pytest.mark.parametrize(("page", "least"), [("docs/data.md", 6), ("docs/evaluation.md", 2), ("docs/tfma.md", 2)])
-def test_every_row_has_the_cells_of_its_header(page: str, least: int) -> None:
-    assert len(tables(page)) >= least
-    for header, rows in tables(page).items():
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("docs/data.md", 5), ("docs/evaluation.md", 1), ("docs/tfma.md", 2), ("docs/configuration.md", 6)],
+)
+def test_every_row_has_the_cells_of_its_header(name: str, least: int) -> None:
+    assert len(all_tables(name)) >= least
+    for header, rows in all_tables(name):
         assert rows
         assert {len(row) for row in rows} == {len(header)}, header
 
@@ -52,53 +62,37 @@ def test_the_kinds_of_faults() -> None:
     ]
 
 
-def test_the_keys_of_data() -> None:
-    rows = tables()["key", "values", "default", "meaning"]
-    expected = [*described(DataConfig, "data.")]
-    at = [row[0] for row in expected].index("data.splits")
-    expected[at : at + 1] = described(SplitSource, "data.splits.<name>.")
-    on_fault = [key for key, *_ in expected].index("data.on_fault")
-    assert rows[on_fault][0] == "data.on_fault"
-    del rows[on_fault], expected[on_fault]
-    assert rows == expected
+def test_the_configuration_page_is_that_of_the_classes() -> None:
+    text = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    assert text == page(), "run `make docs`"
 
 
-def test_the_keys_of_evaluate() -> None:
-    rows = tables("docs/evaluation.md")["key", "values", "default", "meaning"]
-    expected = described(EvaluateConfig, "evaluate.")
-    for name, section in (("thresholds", ThresholdsConfig), ("analysis", AnalysisConfig)):
-        at = [row[0] for row in expected].index(f"evaluate.{name}")
-        expected[at : at + 1] = described(section, f"evaluate.{name}.")
-    assert rows == expected
+def test_every_key_of_the_configuration_has_a_row() -> None:
+    tree = Config().model_dump()
+    listed = [row[0].split(".") for _, found in all_tables("docs/configuration.md") for row in found]
+    for path in listed:
+        if "<name>" not in path:
+            reduce(getitem, path, tree)
+    leaves = {tuple(path[: path.index("<name>")]) if "<name>" in path else tuple(path) for path in listed}
+    assert {leaf for leaf in paths(tree) if not any(leaf[: len(known)] == known for known in leaves)} == set()
 
 
-def described(section: type[BaseModel], prefix: str) -> list[list[str]]:
-    """Key, values, default and meaning of each field, as its JSON schema has them."""
-    fields = section.model_json_schema()["properties"]
-    return [
-        [
-            f"{prefix}{key}",
-            "" if "$ref" in field else values(field),
-            "none" if field.get("default") is None else json.dumps(field["default"]),
-            field.get("description", "").replace("`", ""),
-        ]
-        for key, field in fields.items()
-    ]
+def paths(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from paths(value, (*above, key))
+        else:
+            yield (*above, key)
 
 
-def values(schema: Mapping[str, Any]) -> str:
-    if "anyOf" in schema:
-        return " or ".join(values(part) for part in schema["anyOf"] if part["type"] != "null")
-    if schema["type"] == "object":
-        of = schema["additionalProperties"]
-        name = "metric" if "enum" in schema.get("propertyNames", {}) else "split"
-        return "" if "$ref" in of else f"{{{name}: {values(of)}}}"
-    if schema["type"] == "array":
-        return f"list of {'metrics' if 'enum' in schema['items'] else values(schema['items'])}"
-    text = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true, false"}[schema["type"]]
-    signs = {"exclusiveMinimum": ">", "minimum": ">=", "ge": ">=", "exclusiveMaximum": "<", "maximum": "<="}
-    bounds = {sign: schema[key] for key, sign in signs.items() if schema.get(key, 2**31) < 2**31}  # TFX's 32 bits
-    return " ".join([text, *(f"{sign} {bound:g}" for sign, bound in bounds.items())])
+def default_assignments() -> list[str]:
+    rows = [row for _, found in all_tables("docs/configuration.md") for row in found]
+    return [f"{key}={default}" for key, _, default, _ in rows if default != "none" and "<name>" not in key]
+
+
+@pytest.mark.parametrize("assignment", default_assignments())
+def test_each_default_can_be_set_as_it_stands_in_the_table(assignment: str) -> None:
+    assert load_config(None, [assignment]) == Config()
 
 
 def test_the_keys_of_the_records() -> None:
@@ -109,9 +103,9 @@ def test_the_keys_of_the_records() -> None:
     assert {row[0]: row[1] for row in rows} == {key: TYPES[kind] for key, kind in types.items()}
 
 
-@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "docs/data.md", "docs/evaluation.md", "docs/tfma.md"])
-def test_links_lead_somewhere(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md", *PAGES])
+def test_links_lead_somewhere(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
     headings = {
         re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-")
         for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
@@ -120,4 +114,4 @@ def test_links_lead_somewhere(page: str) -> None:
         if target.startswith("#"):
             assert target[1:] in headings
         elif "://" not in target:
-            assert ((ROOT / page).parent / target.partition("#")[0]).exists(), target
+            assert ((ROOT / name).parent / target.partition("#")[0]).exists(), target

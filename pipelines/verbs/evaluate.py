@@ -15,7 +15,7 @@ from pipelines.verbs.model_flags import add_model_arguments, run_model
 from schemas.errors import ConfigError
 
 SUMMARY = "measure detections, or a model, against ground truth: the COCO figures"
-EXAMPLE = """pipeline_runner.py evaluate --ground-truth instances_val.json --detections found.json
+EXAMPLE = """pipeline_runner.py evaluate --ground-truth instances_val.json --detections found.json --report why.html
   pipeline_runner.py evaluate --model runs/demo/serving/1 --examples my_coco --output evaluation"""
 
 
@@ -34,6 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave faulty records out and evaluate the rest; all of them are listed in FILE_skipped.jsonl",
     )
+    files.add_argument(
+        "--report", metavar="FILE.html", help="write a page that explains the figures: errors, categories, curves"
+    )
+    files.add_argument("--images", metavar="DIR", help="folder of the ground truth's images, for the report's pictures")
     add_model_arguments(parser)
     add_settings_arguments(parser)
 
@@ -116,6 +120,8 @@ def _refuse_file_flags(args: argparse.Namespace) -> None:
     parser.add_argument("--ground-truth")
     parser.add_argument("--detections")
     parser.add_argument("--skip-invalid", action="store_true")
+    parser.add_argument("--report")
+    parser.add_argument("--images")
     add_settings_arguments(parser)
     given = [name for name, default in vars(parser.parse_args([])).items() if getattr(args, name) != default]
     if given:
@@ -130,14 +136,26 @@ def _run_files(args: argparse.Namespace) -> int:
 
     from detection.coco import evaluate
     from detection.coco.report import skipped_lines, skipped_path, summary_table, write_metrics, write_skipped
+    from pipelines.file_evaluation import check_report_flags, write_file_report
 
-    metrics = evaluate(args.ground_truth, args.detections, **settings_of(args), skip_invalid=args.skip_invalid)
+    names = ("report", "images", "use_cats", "lvis", "skip_invalid")
+    check_report_flags(**{name: getattr(args, name) for name in names})
+    settings = settings_of(args)
+    metrics = evaluate(args.ground_truth, args.detections, **settings, skip_invalid=args.skip_invalid)
     lines = skipped_lines(metrics.skipped)
     if args.output:
         if args.skip_invalid:
             write_skipped(skipped_path(args.output), metrics.skipped)
             lines += [f"All of them: {skipped_path(args.output)}"] if lines else []
         write_metrics(args.output, metrics)
+    if args.report:
+        write_file_report(
+            args.report,
+            ground_truth=args.ground_truth,
+            detections=args.detections,
+            settings=settings,
+            images=args.images,
+        )
     Console().print(summary_table(metrics))
     for line in lines:
         print(line)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import pipeline_runner
 from pipelines.verbs import evaluate
@@ -142,3 +143,35 @@ def test_wrong_usage(capsys: pytest.CaptureFixture[str], flags: list[str], messa
         pipeline_runner.main(["evaluate", "--ground-truth", "a", "--detections", "b", *flags])
     assert caught.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
+def test_a_page_explains_the_figures(tmp_path: Path, iou_type: str) -> None:
+    truth, detections = generate(11)
+    images = tmp_path / "images"
+    images.mkdir()
+    for entry in truth["images"]:
+        entry["file_name"] = f"{entry['id']}.png"
+        Image.new("RGB", (entry["width"], entry["height"])).save(images / entry["file_name"])
+    page = tmp_path / "report.html"
+    call(*write(tmp_path, truth, detections), "--iou-type", iou_type, "--report", page, "--images", images)
+    text = page.read_text()
+    expected = pycocotools_eval(truth, detections, iou_type)
+    assert "dt.json on gt.json" in text
+    assert f"{expected.stats[0]:.3f}" in text
+    assert "data:image/" in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--images", "."], "--images is for the report's pictures"),
+        (["--report", "a.html", "--no-cats"], "--report does not go with --no-cats"),
+        (["--report", "a.html", "--lvis"], "--report does not go with --lvis"),
+        (["--report", "a.html", "--skip-invalid"], "--report does not go with --skip-invalid"),
+    ],
+)
+def test_flags_that_no_report_has(tmp_path: Path, flags: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        call(*write(tmp_path, *generate(11)), *flags)
+    assert not Path("a.html").exists()

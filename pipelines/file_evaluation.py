@@ -1,0 +1,59 @@
+"""The report of detections from a file."""
+
+from pathlib import Path
+from typing import Any
+
+from detection.coco.analysis.analyse import analyse
+from detection.coco.evaluation import require_results
+from detection.coco.evaluation_files import read_detections
+from detection.coco.evaluation_report.page import write_evaluation_report
+from detection.coco.evaluation_report.picture_files import pictures_in
+from detection.coco.settings import make_settings
+from pipelines.comparison import read_truth
+from schemas.errors import ConfigError
+
+
+def check_report_flags(
+    *, report: str | None, images: str | None, use_cats: bool, lvis: bool, skip_invalid: bool
+) -> None:
+    """Refuses flags that do not fit a report.
+
+    Raises:
+        ConfigError: images without a report; a report of what has none.
+    """
+    if images is not None and report is None:
+        raise ConfigError("--images is for the report's pictures: give --report, too.")
+    if report is None:
+        return
+    for flag, given in (("--no-cats", not use_cats), ("--lvis", lvis), ("--skip-invalid", skip_invalid)):
+        if given:
+            raise ConfigError(f"--report does not go with {flag}: it tells of COCO's evaluation of whole, sound files.")
+
+
+def write_file_report(
+    path: str, *, ground_truth: str, detections: str, settings: dict[str, Any], images: str | None
+) -> None:
+    """Analyses detections and writes the page.
+
+    Args:
+        path: of the HTML file.
+        ground_truth: COCO annotation file.
+        detections: COCO results file.
+        settings: keyword arguments of `make_settings`.
+        images: folder of the images; None: no pictures.
+
+    Raises:
+        ConfigError: settings that no analysis has.
+        DataError: a file or folder that cannot be read, or written.
+    """
+    chosen = make_settings(**settings)
+    truth, found = read_truth(ground_truth), read_detections(detections, chosen.iou_type)
+    require_results(found, where=detections)
+    pictures = None if images is None else pictures_in(images, truth["images"])
+    write_evaluation_report(
+        path,
+        analyse(truth, found, settings=chosen),
+        title=f"{Path(detections).name} on {Path(ground_truth).name}",
+        facts={"detections": detections, "ground truth": ground_truth},
+        pictures=pictures,
+    )

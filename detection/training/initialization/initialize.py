@@ -51,15 +51,11 @@ def initialize(
     Raises:
         ConfigError, DataError: see `load_imagenet_weights`, `WeightSource`, `warm_start`.
     """
+    source = _source(base_model, checkpoint, weights, rename)
     backbone = started = None
-    warm = base_model is not None or checkpoint is not None
-    if backbone_weights is not None and (not warm or skip or skip_mismatch):
+    if backbone_weights is not None and (source is None or skip or skip_mismatch):
         backbone = load_imagenet_weights(state.model, backbone_weights)
-    if base_model is not None:
-        source = WeightSource(base_model)
-    elif checkpoint is not None:
-        source = WeightSource(checkpoint, weights=weights, rename=rename)
-    if warm:
+    if source is not None:
         started = warm_start(
             state.model,
             source,
@@ -76,6 +72,14 @@ def initialize(
     report = InitReport(backbone, started, fresh)
     _LOGGER.info("%s", report)
     return report
+
+
+def _source(
+    base_model: Path | None, checkpoint: str | None, weights: SourceWeights, rename: Sequence[tuple[str, str]]
+) -> WeightSource | None:
+    if base_model is not None:
+        return WeightSource(base_model)
+    return None if checkpoint is None else WeightSource(checkpoint, weights=weights, rename=rename)
 
 
 def _restart_averages(state: TrainState) -> None:

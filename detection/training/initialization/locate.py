@@ -38,12 +38,12 @@ def locate_weights(path: str | Path) -> Located:
     given = Path(path)
     prefix = given.with_name(given.name.removesuffix(_INDEX))
     if _is_checkpoint(prefix):
-        return Located(prefix, _labels_above(prefix))
+        return Located(prefix, _labels_beside(prefix))
     if (given / _MODEL_FILE).is_file():
         return _of_saved_model(given)
     newest = _newest_checkpoint(given / CHECKPOINTS) or _newest_checkpoint(given)
     if newest is not None:
-        return Located(newest, _labels_above(newest))
+        return Located(newest, _labels_beside(newest))
     models = sorted(file.parent for file in given.glob(f"*/{_MODEL_FILE}"))
     if len(models) > 1:
         raise DataError(f"{given}: holds several models: {', '.join(model.name for model in models)}. Name one.")
@@ -75,10 +75,10 @@ def _number(prefix: Path) -> tuple[int, str]:
     return int(digits[1]) if digits else -1, prefix.name
 
 
-def _labels_above(prefix: Path) -> Path | None:
-    """Our checkpoints lie one or two folders below what `train` writes its categories into."""
-    found = (_existing(folder / LABELS_JSON) for folder in list(prefix.parents)[:3])
-    return next(filter(None, found), None)
+def _labels_beside(prefix: Path) -> Path | None:
+    """Categories beside the checkpoint, or beside the folder of checkpoints that it lies in, as `train` writes them."""
+    folders = [prefix.parent, *(folder.parent for folder in list(prefix.parents)[:2] if folder.name == CHECKPOINTS)]
+    return next(filter(None, (_existing(folder / LABELS_JSON) for folder in folders)), None)
 
 
 def _is_checkpoint(prefix: Path) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from detection.training.initialization.class_outputs import Category
 from detection.training.initialization.locate import locate_weights
 from detection.training.state import AVERAGES_PART, MODEL_PART
 from schemas.errors import ConfigError, DataError
@@ -19,8 +20,6 @@ from schemas.serving import WEIGHTS_PART
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _AVERAGE = "/ExponentialMovingAverage"  # TF1's averages, as google/automl's releases have them
-
-Category = Mapping[str, Any]
 
 
 class WeightSource:
@@ -160,8 +159,9 @@ def _read_categories(labels: Path | None) -> list[Category] | None:
     if labels is None:
         return None
     try:
-        return list(json.loads(labels.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
+        told = json.loads(labels.read_text(encoding="utf-8"))
+        return [{"id": category["id"], "name": category["name"]} for category in told]
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{labels}: cannot be read: {error}. It names the categories of the weights beside it."
+            f"{labels}: cannot be read as the categories of the weights beside it: {error!r}. Copy it again."
         ) from None

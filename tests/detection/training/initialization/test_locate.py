@@ -1,0 +1,72 @@
+"""Which files a path means."""
+
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from detection.training.initialization.locate import locate_weights
+from schemas.artifacts import CHECKPOINTS, EXTRA_FILES, LABELS_JSON, SAVED_MODEL
+from schemas.errors import DataError
+
+
+def _checkpoint(prefix: Path) -> Path:
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    return Path(tf.train.Checkpoint(x=tf.Variable(1.0)).write(str(prefix)))
+
+
+def _saved_model(folder: Path) -> Path:
+    _checkpoint(folder / "variables" / "variables")
+    (folder / "saved_model.pb").touch()
+    return folder
+
+
+def _labels(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("[]")
+    return path
+
+
+def test_a_checkpoint_is_meant_with_and_without_its_ending(tmp_path: Path) -> None:
+    prefix = _checkpoint(tmp_path / "model.ckpt-7")
+    assert locate_weights(prefix) == locate_weights(f"{prefix}.index") == (prefix, None)
+
+
+def test_of_a_folder_the_newest_counts(tmp_path: Path) -> None:
+    manager = tf.train.CheckpointManager(tf.train.Checkpoint(x=tf.Variable(1.0)), str(tmp_path), max_to_keep=5)
+    for step in (900, 1000):
+        manager.save(checkpoint_number=step)
+    assert locate_weights(tmp_path).prefix == tmp_path / "ckpt-1000"
+    (tmp_path / "checkpoint").unlink()
+    assert locate_weights(tmp_path).prefix == tmp_path / "ckpt-1000", "by number, 900 < 1000"
+
+
+def test_the_output_of_a_training_means_its_newest_checkpoint(tmp_path: Path) -> None:
+    prefix = _checkpoint(tmp_path / CHECKPOINTS / "ckpt-4")
+    _saved_model(tmp_path / SAVED_MODEL)
+    assert locate_weights(tmp_path) == (prefix, None)
+    labels = _labels(tmp_path / LABELS_JSON)
+    assert locate_weights(tmp_path) == locate_weights(prefix) == (prefix, labels)
+    best = _checkpoint(tmp_path / CHECKPOINTS / "best" / "ckpt-2")
+    assert locate_weights(best.parent) == (best, labels)
+
+
+def test_a_saved_model_is_found_where_it_lies_and_one_folder_below(tmp_path: Path) -> None:
+    model = _saved_model(tmp_path / "Format-Serving")
+    labels = _labels(model / EXTRA_FILES / LABELS_JSON)
+    assert locate_weights(model) == locate_weights(tmp_path) == (model / "variables" / "variables", labels)
+    _saved_model(tmp_path / "other")
+    with pytest.raises(DataError, match=r"holds several models: Format-Serving, other\. Name one"):
+        locate_weights(tmp_path)
+
+
+def test_what_holds_no_weights_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "weights.h5").touch()
+    for path in (tmp_path, tmp_path / "weights.h5"):
+        with pytest.raises(DataError, match=r"no weights are there\. Name a checkpoint \(\.\.\./ckpt-500\)"):
+            locate_weights(path)
+    with pytest.raises(DataError, match=r"nowhere: no such file or folder\. Name a checkpoint"):
+        locate_weights(tmp_path / "nowhere")
+    (tmp_path / "saved_model.pb").touch()
+    with pytest.raises(DataError, match="a SavedModel without variables"):
+        locate_weights(tmp_path)

@@ -16,6 +16,10 @@ INIT_REPORT_JSON = "init_report.json"  # what a warm start loaded, and what it l
 CHECKPOINTS = "checkpoints"  # TensorFlow checkpoints ckpt-<step>
 LOGS = "logs"  # TensorBoard summaries
 SAVED_MODEL = "saved_model"
+VALIDATION = "validation"  # what evaluations while training found: HISTORY_JSON, and in BEST the best checkpoint
+FOLLOW = "follow"  # the same, of a process that follows the checkpoints
+HISTORY_JSON = "history.json"  # [{"step", "metrics"}], by ascending step
+BEST = "best"  # ckpt-<step> and its METRICS_JSON, which tells the step
 EXTRA_FILES = "assets.extra"  # inside a SavedModel: files of ours that travel with it
 
 # Evaluation.

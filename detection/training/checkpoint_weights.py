@@ -1,0 +1,29 @@
+"""A checkpoint's averaged weights, in a detector."""
+
+from pathlib import Path
+
+from detection.models.detector import Detector
+from detection.training.initialization.weight_source import WeightSource
+from schemas.errors import DataError
+
+
+def load_averages(detector: Detector, path: str | Path) -> None:
+    """Puts a run's averaged weights into a detector, of variables without an average the raw ones.
+
+    Args:
+        detector: built as the run's configuration says.
+        path: of a checkpoint of the run, as `checkpoint_files.checkpoint_path` names it.
+
+    Raises:
+        DataError: it cannot be read, or is of another detector.
+    """
+    source = WeightSource(path)
+    for variable in detector.variables:
+        shape = source.shapes.get(variable.path)
+        if shape != tuple(variable.shape):
+            raise DataError(
+                f"{path}: is of another detector than its configuration says: {variable.path} has shape "
+                f"{list(variable.shape)}, there {'is none' if shape is None else f'it has {list(shape)}'}. "
+                "Leave checkpoints and configuration of a run together."
+            )
+        variable.assign(source.read(variable.path))

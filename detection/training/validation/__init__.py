@@ -1,0 +1,1 @@
+"""Evaluating checkpoints, while a run trains or beside it: the best one, early stopping."""

@@ -1,0 +1,42 @@
+"""Checkpoints and figures by script: what happens around an evaluation, without one."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from detection.coco import CocoMetrics, evaluate
+from detection.training.checkpoint_files import checkpoint_path, step_of
+from detection.training.validation.assessor import Assessor
+
+_TRUTH: dict[str, Any] = {"images": [{"id": 1, "width": 9, "height": 9}], "annotations": [], "categories": [{"id": 1}]}
+
+
+def metrics_with(**figures: float) -> CocoMetrics:
+    """An evaluation with some figures said."""
+    metrics = evaluate(_TRUTH, [])
+    metrics.figures.update(figures)
+    return metrics
+
+
+def save_checkpoint(folder: Path, step: int) -> None:
+    """A checkpoint that holds its own step."""
+    tf.train.Checkpoint(step=tf.Variable(step)).write(checkpoint_path(folder, step))
+
+
+class Script:
+    """An evaluator whose figures are said beforehand; `asked` lists the steps it was asked about."""
+
+    def __init__(self, values: Mapping[int, float], metric: str = "AP") -> None:
+        self.values = values
+        self.asked: list[int] = []
+        self._metric = metric
+
+    def __call__(self, path: str) -> CocoMetrics:
+        step = step_of(path)
+        self.asked.append(step)
+        return metrics_with(**{self._metric: self.values[step]})
+
+    def assessor(self, folder: Path) -> Assessor:
+        return Assessor(self, folder=folder / "validation", logs=folder / "logs", metric=self._metric)

@@ -1,0 +1,153 @@
+"""Records through a detector to figures: every image once, to the bits of an evaluation from outside."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from detection.coco import evaluate
+from detection.data.evaluation_records import parse_record
+from detection.data.record_reader import RecordReader
+from detection.export import export_saved_model
+from detection.inference import EncodedImage, Rows, SavedModelDetector
+from detection.training.build import detector_from_config
+from detection.training.checkpoint_weights import load_averages
+from detection.training.state import AVERAGES_PART, MODEL_PART, variables_by_path
+from detection.training.validation.assessor import CheckpointEvaluator
+from detection.training.validation.split import ValidationSplit
+from schemas.config import Config
+from schemas.errors import DataError
+from tests.detection.training.evaluation_records import CATEGORIES, write_coco_shards
+from tests.detection.training.tiny_run import tiny_config
+
+IMAGES = 11
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], dict[str, Any]]:
+    return write_coco_shards(tmp_path_factory.mktemp("eval"), IMAGES)
+
+
+class _Finder:
+    """Finds the objects themselves, shifted a little; remembers what it saw."""
+
+    def __init__(self, tree: dict[str, Any]) -> None:
+        self._tree = tree
+        self.seen: list[int] = []
+
+    def detect(self, images: Sequence[EncodedImage]) -> list[Rows]:
+        self.seen += [image.image_id for image in images]
+        return [np.array(self._rows(image.image_id)).reshape(-1, 7) for image in images]
+
+    def _rows(self, image_id: int) -> list[list[float]]:
+        return [
+            [image_id, x + one["id"] % 4, y, width, height, 1 / one["id"], one["category_id"]]
+            for one in self._tree["annotations"]
+            for x, y, width, height in [one["bbox"]]
+            if one["image_id"] == image_id
+        ]
+
+    @property
+    def all_rows(self) -> Rows:
+        return np.concatenate(self.detect([EncodedImage(e["id"], "", b"", 0, 0) for e in self._tree["images"]]))
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 64])
+def test_every_image_is_seen_once_and_empty_ones_count(batch_size: int, data: Any) -> None:
+    shards, tree = data
+    finder: Any = _Finder(tree)
+    split = ValidationSplit(shards, categories=CATEGORIES, batch_size=batch_size)
+    metrics = split.evaluate(finder)
+    assert len(split) == IMAGES
+    assert sorted(finder.seen) == sorted(entry["id"] for entry in tree["images"])
+    with_objects = {annotation["image_id"] for annotation in tree["annotations"]}
+    assert with_objects < set(finder.seen)
+    expected = evaluate(tree, finder.all_rows)
+    assert metrics.figures == expected.figures
+    np.testing.assert_array_equal(metrics.precision, expected.precision)
+    assert 0.1 < metrics.figures["AP"] < 1.0
+
+
+def test_a_sample_is_always_the_same(data: Any) -> None:
+    shards, tree = data
+
+    def seen(most: int) -> list[int]:
+        finder: Any = _Finder(tree)
+        ValidationSplit(shards, categories=CATEGORIES, batch_size=4, max_images=most).evaluate(finder)
+        return list(finder.seen)
+
+    assert len(seen(5)) == len(set(seen(5))) == 5
+    assert seen(5) == seen(5)
+    assert set(seen(5)) < set(seen(8))
+    assert len(seen(1000)) == IMAGES
+
+
+def test_a_metric_without_objects_is_refused_before_training(data: Any) -> None:
+    shards, _ = data
+    split = ValidationSplit(shards, categories=CATEGORIES, batch_size=4)
+    split.require_defined("APs")
+    with pytest.raises(DataError, match=r"validation\.metric=APl: cannot be measured, as none of the 11 images"):
+        split.require_defined("APl")
+
+
+def _averaged_checkpoint(config: Config, path: Path, *, without: str | None = None) -> None:
+    """Random raw weights and averages, as a training run saves them."""
+    tf.random.set_seed(3)
+    detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
+    for variable in detector.variables:
+        variable.assign(variable.value + 0.05 * tf.random.uniform(variable.shape))
+    raw = variables_by_path(detector.variables)
+    averages = {
+        name: tf.Variable(value + 0.01) for name, value in raw.items() if without is None or without not in name
+    }
+    tf.train.Checkpoint(**{MODEL_PART: raw, AVERAGES_PART: averages}).write(str(path))
+
+
+@pytest.mark.slow
+def test_the_figures_are_those_of_the_exported_model(data: Any, tmp_path: Path) -> None:
+    """Exported and evaluated as the evaluator does it, record by record from outside."""
+    shards, tree = data
+    config = tiny_config()
+    _averaged_checkpoint(config, tmp_path / "ckpt-2")
+    detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
+    split = ValidationSplit(shards, categories=CATEGORIES, batch_size=4)
+    inside = CheckpointEvaluator(detector, split, categories=CATEGORIES, batch_size=4)(str(tmp_path / "ckpt-2"))
+    exported = detector_from_config(config.model, num_classes=len(CATEGORIES))
+    load_averages(exported, tmp_path / "ckpt-2")
+    (tmp_path / "model").mkdir()
+    export_saved_model(exported, tmp_path / "model", categories=CATEGORIES, config_yaml="")
+    reader = RecordReader(shards)
+    images = [parse_record(reader.read(index)).image for index in range(len(reader))]
+    rows = np.concatenate(SavedModelDetector(folder=tmp_path / "model", batch_size=4).detect(images[::-1]))
+    outside = evaluate(tree, rows)
+    assert len(rows) > IMAGES
+    assert inside.figures == outside.figures
+    np.testing.assert_array_equal(inside.scores, outside.scores)
+
+
+def test_averages_are_loaded_and_raw_weights_where_there_is_none(tmp_path: Path) -> None:
+    config = tiny_config()
+    _averaged_checkpoint(config, tmp_path / "ckpt-2", without="moving_")
+    detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
+    load_averages(detector, tmp_path / "ckpt-2")
+    reader = tf.train.load_checkpoint(str(tmp_path / "ckpt-2"))
+    for variable in detector.variables:
+        key = variable.path.replace("/", ".S")
+        part = MODEL_PART if "moving_" in variable.path else AVERAGES_PART
+        expected = reader.get_tensor(f"{part}/{key}/.ATTRIBUTES/VARIABLE_VALUE")
+        np.testing.assert_array_equal(variable.numpy(), expected, err_msg=variable.path)
+
+
+@pytest.mark.parametrize(
+    ("classes", "override", "message"),
+    [(7, "{}", r"has shape \[.*\], there it has \["), (3, "{fpn_filters: 16, fpn_cells: 2}", "there is none")],
+)
+def test_a_checkpoint_of_another_detector_is_refused(classes: int, override: str, message: str, tmp_path: Path) -> None:
+    _averaged_checkpoint(tiny_config(), tmp_path / "ckpt-2")
+    other = tiny_config() if override == "{}" else tiny_config(f"model.overrides={override}")
+    detector = detector_from_config(other.model, num_classes=classes)
+    with pytest.raises(DataError, match=f"ckpt-2: is of another detector than its configuration says.*{message}"):
+        load_averages(detector, tmp_path / "ckpt-2")

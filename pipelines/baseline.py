@@ -13,6 +13,8 @@ from tfx import types
 from tfx.dsl.components.common import resolver
 from tfx.types import standard_artifacts
 
+from pipelines.blessings import blessings_by_model, newest_blessed
+
 _CANDIDATE = "candidate"
 _MODEL = "model"
 _BLESSING = "model_blessing"
@@ -29,26 +31,20 @@ class PreviousBlessedModelStrategy(resolver.ResolverStrategy):
         Args:
             store: the metadata store, not needed.
             input_dict: the run's `candidate`, and every `model` and `model_blessing`
-                of the pipeline.  A blessing's custom properties are `blessed` (1 or 0)
-                and `current_model_id`, as TFX's Evaluator sets them.
+                of the pipeline.
 
         Returns:
             `model` and its `model_blessing`, one each or both empty; `candidate` empty.
         """
         resolved: dict[str, list[types.Artifact]] = {key: [] for key in input_dict}
-        blessings = {
-            blessing.get_int_custom_property("current_model_id"): blessing
-            for blessing in input_dict[_BLESSING]
-            if blessing.get_int_custom_property("blessed") == 1
-        }
         # Ids rise in the order of creation.  An interactive run hands over every model of
         # the trainer as candidate: the newest is the one at hand.
         candidate_id = max((model.id for model in input_dict[_CANDIDATE]), default=0)
-        older = [model for model in input_dict[_MODEL] if model.id in blessings and model.id < candidate_id]
-        if older:
-            baseline = max(older, key=lambda model: model.id)
+        older = [model for model in input_dict[_MODEL] if model.id < candidate_id]
+        baseline = newest_blessed(older, input_dict[_BLESSING])
+        if baseline is not None:
             resolved[_MODEL] = [baseline]
-            resolved[_BLESSING] = [blessings[baseline.id]]
+            resolved[_BLESSING] = [blessings_by_model(input_dict[_BLESSING])[baseline.id]]
         return resolved
 
 

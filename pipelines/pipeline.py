@@ -16,6 +16,7 @@ from components.coco_example_gen.component import CocoExampleGen
 from components.detection_trainer.component import DetectionTrainer
 from components.saved_model_pusher.component import SavedModelPusher
 from detection.coco.analysis.options import AnalysisOptions
+from pipelines.base_model import model_to_start_from
 from pipelines.baseline import previous_blessed_model
 from pipelines.data_files import division_of
 from pipelines.layout import RunLayout
@@ -31,6 +32,7 @@ def create_pipeline(config: Config) -> Pipeline:
     Data flows example_gen -> (statistics, validation) and trainer -> evaluator (with
     the last blessed model as baseline) -> pusher.  With `data.window`, a resolver between
     example_gen and trainer adds the examples of earlier spans; all others see the newest.
+    With `train.init.from_previous_model`, another gives the trainer the model to start from.
 
     Args:
         config: the whole configuration; `data.root` or `data.splits` is set.
@@ -39,7 +41,7 @@ def create_pipeline(config: Config) -> Pipeline:
         A pipeline for LocalDagRunner or BeamDagRunner, with caching.
 
     Raises:
-        DataError: no data set is recognised.
+        DataError: no data set is recognised, or there are no weights at `train.init.checkpoint`.
     """
     layout = RunLayout(config)
     return Pipeline(
@@ -72,7 +74,13 @@ def _nodes(config: Config, layout: RunLayout) -> list[BaseNode]:
     )
     window = [spans_to_train_on(examples, spans=data.window)] if data.window > 1 else []
     training_examples = window[0].outputs["examples"] if window else examples
-    trainer = DetectionTrainer(examples=training_examples, config=config, run_root=str(layout.root))
+    base = [model_to_start_from(training_examples, config=config)] if config.train.init.from_previous_model else []
+    trainer = DetectionTrainer(
+        examples=training_examples,
+        config=config,
+        run_root=str(layout.root),
+        base_model=base[0].outputs["model"] if base else None,
+    )
     model = trainer.outputs["model"]
     baseline = previous_blessed_model(model)
     evaluator = CocoEvaluator(
@@ -91,4 +99,4 @@ def _nodes(config: Config, layout: RunLayout) -> list[BaseNode]:
         model=model, model_blessing=evaluator.outputs["blessing"], push_directory=str(layout.push_directory)
     )
     checks = [schema_gen, statistics_gen, example_validator]
-    return [example_gen, *checks, *window, trainer, baseline, evaluator, pusher]
+    return [example_gen, *checks, *window, *base, trainer, baseline, evaluator, pusher]

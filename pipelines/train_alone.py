@@ -39,6 +39,8 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
 
         if config.data.window > 1:
             _LOGGER.warning("data.window counts in `run` only: this trains on one span")
+        if config.train.init.from_previous_model:
+            _LOGGER.warning("train.init.from_previous_model counts in `run` only: here no model is known")
 
         examples = _examples(splits, folder / "examples", config.data)
         train(

@@ -6,21 +6,25 @@ from tfx.types import standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
-from components.detection_trainer.executor import RUN_ROOT_KEY, SETTINGS_KEY, SPLIT_KEY, Executor
+from components.detection_trainer.executor import RUN_ROOT_KEY, Executor
+from components.detection_trainer.identity import FIRST_WEIGHTS_KEY, SETTINGS_KEY, SPLIT_KEY, training_properties
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config import Config
-from schemas.config_io import sections_to_yaml
 
 
 class DetectionTrainerSpec(ComponentSpec):
-    """Examples in, Model and ModelRun out."""
+    """Examples, and perhaps a Model to start from, in; Model and ModelRun out."""
 
     PARAMETERS = {  # noqa: RUF012 (TFX's form)
         SETTINGS_KEY: ExecutionParameter(type=str),
         RUN_ROOT_KEY: ExecutionParameter(type=str),
         SPLIT_KEY: ExecutionParameter(type=str),
+        FIRST_WEIGHTS_KEY: ExecutionParameter(type=str),
     }
-    INPUTS = {keys.EXAMPLES_KEY: ChannelParameter(type=standard_artifacts.Examples)}  # noqa: RUF012
+    INPUTS = {  # noqa: RUF012
+        keys.EXAMPLES_KEY: ChannelParameter(type=standard_artifacts.Examples),
+        keys.BASE_MODEL_KEY: ChannelParameter(type=standard_artifacts.Model, optional=True),
+    }
     OUTPUTS = {  # noqa: RUF012
         keys.MODEL_KEY: ChannelParameter(type=standard_artifacts.Model),
         keys.MODEL_RUN_KEY: ChannelParameter(type=standard_artifacts.ModelRun),
@@ -39,7 +43,15 @@ class DetectionTrainer(base_component.BaseComponent):
     SPEC_CLASS = DetectionTrainerSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
 
-    def __init__(self, *, examples: types.BaseChannel, config: Config, run_root: str, split: str = TRAIN_SPLIT) -> None:
+    def __init__(
+        self,
+        *,
+        examples: types.BaseChannel,
+        config: Config,
+        run_root: str,
+        split: str = TRAIN_SPLIT,
+        base_model: types.BaseChannel | None = None,
+    ) -> None:
         """Wires the component.
 
         Args:
@@ -48,13 +60,17 @@ class DetectionTrainer(base_component.BaseComponent):
                 is reused; the others may change without training anew.
             run_root: folder of the run; holds its config.yaml.
             split: that is trained on.
+            base_model: channel of the `Model` to start from, as `train.init` says, or of none.
+
+        Raises:
+            DataError: there are no weights at `train.init.checkpoint`.
         """
         super().__init__(
             DetectionTrainerSpec(
                 examples=examples,
-                settings=sections_to_yaml(config, ("model", "train")),
+                base_model=base_model,
                 run_root=run_root,
-                split=split,
+                **training_properties(config, split),
                 model=types.Channel(type=standard_artifacts.Model),
                 model_run=types.Channel(type=standard_artifacts.ModelRun),
             )

@@ -1,6 +1,5 @@
 """The trainer's work: find the records, train below the run's folder, publish."""
 
-import hashlib
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,17 +14,23 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
+from components.detection_trainer.identity import (
+    BASE_MODEL_PROPERTY,
+    SETTINGS_KEY,
+    SPLIT_KEY,
+    TRAINING_PROPERTY,
+    training_identity,
+    working_name,
+)
 from detection.atomic_files import new_directory
 from detection.coco.json_files import read_json
 from detection.training.train import train
-from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, DATASET_JSON, LOGS, SAVED_MODEL
+from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, DATASET_JSON, INIT_REPORT_JSON, LABELS_JSON, LOGS, SAVED_MODEL
 from schemas.config import Config
 from schemas.config_io import from_yaml, parse_config
 from schemas.errors import DataError
 
-SETTINGS_KEY = "settings"
 RUN_ROOT_KEY = "run_root"
-SPLIT_KEY = "split"
 
 
 class Executor(base_executor.BaseExecutor):
@@ -46,16 +51,22 @@ class Executor(base_executor.BaseExecutor):
         """
         examples = sorted(input_dict[keys.EXAMPLES_KEY], key=_span, reverse=True)
         run_root = Path(exec_properties[RUN_ROOT_KEY])
-        working = run_root / "training" / _identity(examples, exec_properties)
+        # An interactive run hands over every model that its channel has seen.
+        base_model = max(input_dict.get(keys.BASE_MODEL_KEY, []), key=lambda one: int(one.id), default=None)
+        identity = training_identity(exec_properties, examples)
+        working = run_root / "training" / working_name(identity, base_model)
         train(
             _config(run_root, exec_properties[SETTINGS_KEY]),
             shards=_shards(examples, exec_properties[SPLIT_KEY]),
             categories=_categories(examples),
             output=working,
+            base_model=None if base_model is None else Path(path_utils.serving_model_dir(base_model.uri)),
         )
         model = artifact_utils.get_single_instance(output_dict[keys.MODEL_KEY])
         model_run = artifact_utils.get_single_instance(output_dict[keys.MODEL_RUN_KEY])
         _publish(working, Path(model.uri), Path(model_run.uri))
+        model.set_string_custom_property(TRAINING_PROPERTY, identity)
+        model.set_int_custom_property(BASE_MODEL_PROPERTY, 0 if base_model is None else base_model.id)
         shutil.rmtree(working)
 
 
@@ -104,18 +115,13 @@ def _span(examples: types.Artifact) -> int:
     return int(examples.get_int_custom_property(utils.SPAN_PROPERTY_NAME))
 
 
-def _identity(examples: Sequence[types.Artifact], exec_properties: dict[str, Any]) -> str:
-    """Name of the working folder: equal for equal settings and examples, so that a killed run goes on."""
-    parts = [exec_properties[SETTINGS_KEY], exec_properties[SPLIT_KEY]]
-    for artifact in examples:
-        parts += [str(artifact.id), artifact.uri]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-
-
 def _publish(working: Path, model: Path, model_run: Path) -> None:
     with new_directory(model) as folder:
         shutil.copytree(working / SAVED_MODEL, path_utils.serving_model_dir(str(folder)))
         shutil.copy(working / CONFIG_YAML, folder)
+        if (working / INIT_REPORT_JSON).is_file():
+            shutil.copy(working / INIT_REPORT_JSON, folder)
     with new_directory(model_run) as folder:
         for name in (CHECKPOINTS, LOGS):
             shutil.copytree(working / name, folder / name)
+        shutil.copy(working / LABELS_JSON, folder)

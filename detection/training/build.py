@@ -3,6 +3,7 @@
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -11,12 +12,13 @@ import tensorflow as tf
 from detection.data.record_reader import RecordReader
 from detection.data.training_batches import InputOptions, training_batches
 from detection.models.detector import Detector
-from detection.models.imagenet import load_imagenet_weights
 from detection.models.registry import build_detector
 from detection.training import schedules
 from detection.training.ema import ExponentialMovingAverage
 from detection.training.freezing import trainable_variables
 from detection.training.gradients import GradientRules
+from detection.training.initialization.initialize import initialize
+from detection.training.initialization.report import InitReport
 from detection.training.optimizers import make_optimizer
 from detection.training.precision import dtype_policy
 from detection.training.state import TrainState, variables_by_path
@@ -50,14 +52,11 @@ def state_from_config(config: Config, *, num_classes: int, strategy: tf.distribu
 
     Raises:
         ConfigError: unknown detector or override, or a `freeze` that cannot be.
-        DataError: backbone weights that cannot be loaded.
     """
     settings = config.train
     keras.utils.set_random_seed(settings.seed)
     with strategy.scope():
         model = detector_from_config(config.model, num_classes=num_classes, precision=settings.precision)
-        if config.model.backbone_weights is not None:
-            _LOGGER.info("%s", load_imagenet_weights(model, config.model.backbone_weights))
         trainable = trainable_variables(model, settings.freeze)
         optimizer = make_optimizer(
             settings.optimizer.name,
@@ -70,6 +69,41 @@ def state_from_config(config: Config, *, num_classes: int, strategy: tf.distribu
         )
         step = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
         return TrainState(step, model, trainable, optimizer, _average(model, settings))
+
+
+def initialize_from_config(
+    config: Config,
+    state: TrainState,
+    categories: Sequence[Mapping[str, Any]],
+    *,
+    strategy: tf.distribute.Strategy,
+    start_step: int,
+    base_model: Path | None,
+) -> InitReport | None:
+    """Sets a new run's weights as `model.backbone_weights` and `train.init` say; a run that goes on keeps its own.
+
+    Returns:
+        What was done; None: nothing.
+
+    Raises:
+        ConfigError, DataError: see `detection.training.initialization.initialize`.
+    """
+    init, backbone_weights = config.train.init, config.model.backbone_weights
+    if start_step:
+        if init.has_source or backbone_weights is not None:
+            _LOGGER.info("the weights were initialised when this run began, and are not again")
+        return None
+    if init.from_previous_model and base_model is None:
+        instead = init.checkpoint or backbone_weights or "fresh weights"
+        _LOGGER.info("train.init.from_previous_model: no model was blessed before; starting from %s", instead)
+    with strategy.scope():
+        return initialize(
+            state,
+            categories=categories,
+            backbone_weights=backbone_weights,
+            base_model=base_model,
+            **init.model_dump(exclude={"from_previous_model"}),
+        )
 
 
 def _average(model: Detector, settings: TrainConfig) -> ExponentialMovingAverage | None:

@@ -9,32 +9,47 @@ from typing import Any
 
 import tensorflow as tf
 
-from detection.atomic_files import new_directory, write_text
+from detection.atomic_files import new_directory, write_json, write_text
 from detection.data.record_reader import RecordReader
 from detection.export import export_saved_model
-from detection.training.build import batches_from_config, is_deterministic, state_from_config, train_loop_from_config
+from detection.training.build import (
+    batches_from_config,
+    initialize_from_config,
+    is_deterministic,
+    state_from_config,
+    train_loop_from_config,
+)
 from detection.training.checkpoints import Checkpoints
 from detection.training.progress import LOGGER, ProgressMeter
 from detection.training.state import TrainState
 from detection.training.step import Metrics, require_finite
 from detection.training.strategy import is_chief, make_strategy
-from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, LOGS, SAVED_MODEL
+from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LABELS_JSON, LOGS, SAVED_MODEL
 from schemas.config import Config
 from schemas.config_io import to_yaml
 from schemas.training import TrainConfig
 
 
-def train(config: Config, *, shards: Sequence[str], categories: Sequence[Mapping[str, Any]], output: Path) -> None:
+def train(
+    config: Config,
+    *,
+    shards: Sequence[str],
+    categories: Sequence[Mapping[str, Any]],
+    output: Path,
+    base_model: Path | None = None,
+) -> None:
     """Trains a detector, going on from the newest checkpoint in `output` if there is one.
 
     Args:
         config: `model` and `train` say what to do; all of it is saved beside the model.
         shards: TFRecord files of the training records.
         categories: the data set's categories (`id`, `name`).
-        output: receives checkpoints/, logs/, saved_model/ and config.yaml.
+        output: receives checkpoints/, logs/, saved_model/, config.yaml, categories.json,
+            and where the first weights came from elsewhere, init_report.json.
+        base_model: SavedModel to start from, which goes before `train.init.checkpoint`.
 
     Raises:
-        DataError: the records, a checkpoint or the output folder cannot be used.
+        DataError: the records, a checkpoint, weights to start from or the output folder cannot be used.
         ConfigError: unknown detector, a strategy that is not there, and the like.
         CocoflowError: the loss became NaN or infinite.
     """
@@ -51,9 +66,15 @@ def train(config: Config, *, shards: Sequence[str], categories: Sequence[Mapping
         checkpoints = Checkpoints(state, own / CHECKPOINTS, keep=config.train.keep_checkpoints)
         stack.enter_context(tf.summary.create_file_writer(str(own / LOGS)).as_default())
         start_step = checkpoints.restore_latest(output / CHECKPOINTS)
+        init_report = initialize_from_config(
+            config, state, categories, strategy=strategy, start_step=start_step, base_model=base_model
+        )
         if chief:
             # Only now: a configuration that the checkpoints refuse must not replace theirs.
             write_text(output / CONFIG_YAML, to_yaml(config))
+            write_json(output / LABELS_JSON, categories)
+            if init_report is not None:
+                write_json(output / INIT_REPORT_JSON, init_report.as_json())
         batches = batches_from_config(config, state.model, reader, categories, strategy=strategy, start_step=start_step)
         train_loop = train_loop_from_config(config.train, state, strategy=strategy)
         _run_steps(start_step, config.train, batches, train_loop, checkpoints)

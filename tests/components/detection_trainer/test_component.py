@@ -8,9 +8,18 @@ from typing import Any
 import pytest
 
 from detection.atomic_files import write_json, write_text
-from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, DATASET_JSON, LOGS, TRAIN_SPLIT, split_dir
+from schemas.artifacts import (
+    CHECKPOINTS,
+    CONFIG_YAML,
+    DATASET_JSON,
+    INIT_REPORT_JSON,
+    LABELS_JSON,
+    LOGS,
+    TRAIN_SPLIT,
+    split_dir,
+)
 from schemas.config import Config
-from schemas.config_io import load_config, sections_to_yaml, to_yaml
+from schemas.config_io import load_config, to_yaml
 from schemas.errors import DataError
 from tests.detection.synthetic import rectangles, write_shards
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config
@@ -24,6 +33,8 @@ class _Call:
     def __init__(self, folder: Path, config: Config) -> None:
         from tfx.types import artifact_utils, standard_artifacts
 
+        from components.detection_trainer.identity import training_properties
+
         self.root = folder / "run"
         self.examples = standard_artifacts.Examples()
         self.examples.uri = str(folder / "examples")
@@ -32,11 +43,7 @@ class _Call:
         for key, artifact in self.outputs.items():
             artifact.uri = str(folder / key)
             Path(artifact.uri).mkdir()
-        self.properties = {
-            "settings": sections_to_yaml(config, ("model", "train")),
-            "run_root": str(self.root),
-            "split": TRAIN_SPLIT,
-        }
+        self.properties: dict[str, str] = {"run_root": str(self.root), **training_properties(config, TRAIN_SPLIT)}
         shards = folder / "examples" / split_dir(TRAIN_SPLIT)
         shards.mkdir(parents=True)
         write_shards(shards, rectangles(6))
@@ -73,6 +80,14 @@ def test_a_failed_execution_goes_on_and_publishes_whole(
     assert (tmp_path / "model_run" / CHECKPOINTS / "ckpt-2.index").is_file()
     assert list((tmp_path / "model_run" / LOGS).glob("events.*"))
     assert not list((call.root / "training").iterdir())
+    assert json.loads((tmp_path / "model_run" / LABELS_JSON).read_text()) == CATEGORIES
+    assert not (tmp_path / "model" / INIT_REPORT_JSON).exists()
+
+    again = _Call(tmp_path / "again", tiny_config(f"train.init.checkpoint={tmp_path}/model_run", "train.steps=1"))
+    again.do()
+    report = json.loads((tmp_path / "again" / "model" / INIT_REPORT_JSON).read_text())
+    assert report["warm_start"]["source"] == str(tmp_path / "model_run" / CHECKPOINTS / "ckpt-2")
+    assert report["fresh"] == []
 
 
 def test_other_sections_do_not_train_anew() -> None:
@@ -116,6 +131,42 @@ def _another_span(call: _Call, span: int, categories: list[dict[str, Any]]) -> A
     write_shards(shards, rectangles(3))
     write_json(Path(examples.uri, DATASET_JSON), {"categories": categories})
     return examples
+
+
+def test_a_base_model_is_started_from_and_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tfx.types import standard_artifacts
+
+    from components.detection_trainer import executor
+
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments))
+    monkeypatch.setattr(executor, "_publish", lambda *paths: None)
+    monkeypatch.setattr(executor.shutil, "rmtree", lambda path: None)
+    call = _Call(tmp_path, tiny_config("train.init.from_previous_model=true"))
+    outputs: dict[str, list[Any]] = {key: [artifact] for key, artifact in call.outputs.items()}
+
+    def trained(*base_ids: int) -> dict[str, Any]:
+        models = [standard_artifacts.Model() for _ in base_ids]
+        for number, model in zip(base_ids, models, strict=True):
+            model.id, model.uri = number, f"/models/{number}"
+        executor.Executor().Do({"examples": [call.examples], "base_model": models}, outputs, call.properties)
+        told = outputs["model"][0]
+        return {
+            **seen[-1],
+            "told": (told.get_string_custom_property("training"), told.get_int_custom_property("base_model_id")),
+        }
+
+    afresh, third, both = trained(), trained(3), trained(3, 8)
+    assert [one["base_model"] for one in (afresh, third, both)] == [
+        None,
+        Path("/models/3/Format-Serving"),
+        Path("/models/8/Format-Serving"),
+    ]
+    assert len({one["output"] for one in (afresh, third, both)}) == 3
+    training = afresh["told"][0]
+    assert training
+    assert [one["told"] for one in (afresh, third, both)] == [(training, 0), (training, 3), (training, 8)]
+    assert trained(3) == third
 
 
 def test_the_records_of_several_spans_are_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from schemas.errors import find_user_error
 
 # One module of pipelines/verbs/ each; heavy imports stand inside their `run`.
-VERBS = ("run", "train", "evaluate", "compare", "predict", "check-data", "to-examples", "to-coco")
+VERBS = ("run", "train", "follow", "evaluate", "compare", "predict", "check-data", "to-examples", "to-coco")
 
 _DESCRIPTION = "Turns a COCO data set into an evaluated, pushed object detector."
 _EPILOG = "`%(prog)s VERB --help` explains a verb. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration."

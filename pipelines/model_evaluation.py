@@ -1,10 +1,5 @@
 """Evaluating a model without a pipeline: the same work, and the same files, as the pipeline's CocoEvaluator."""
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
 import apache_beam as beam
 
 from components.coco_evaluator.eval_config import read_eval_config
@@ -13,12 +8,10 @@ from components.coco_evaluator.examples import read_dataset
 from components.coco_evaluator.slice_figures import BASELINE, CANDIDATE
 from components.coco_evaluator.task import Task
 from components.coco_evaluator.verdict import Thresholds
-from components.coco_example_gen.conversion import convert
 from detection.coco.analysis.options import AnalysisOptions
 from detection.inference import require_saved_model
-from pipelines.data_files import files_of
+from pipelines.data_as_examples import data_as_examples
 from pipelines.output_folder import output_folder
-from schemas.artifacts import DATASET_JSON
 from schemas.config import Config
 
 
@@ -43,7 +36,7 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
     locations = {CANDIDATE: model} | ({BASELINE: baseline} if baseline else {})
     for place in locations.values():
         require_saved_model(place)
-    with output_folder(output) as folder, _examples(config, examples) as root:
+    with output_folder(output) as folder, data_as_examples(config, examples) as root:
         dataset = read_dataset(root, evaluation.split)
         task = Task(
             records=dataset.records,
@@ -60,22 +53,3 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
             images_per_state=evaluation.images_per_state,
         )
         return evaluate_models(task, folder, make_pipeline=lambda: beam.Pipeline(argv=list(config.run.beam_args)))
-
-
-@contextmanager
-def _examples(config: Config, examples: str) -> Iterator[str]:
-    """The folder of an `Examples` artifact: what is given, or made of it for the while."""
-    if Path(examples, DATASET_JSON).is_file():
-        yield examples
-        return
-    split = config.evaluate.split
-    data = config.data
-    with tempfile.TemporaryDirectory() as folder:
-        convert(
-            {split: files_of(data, split)[split]},
-            Path(folder),
-            policies=data.on_fault,
-            max_pixels=data.max_pixels,
-            label_map=data.label_map,
-        )
-        yield folder

@@ -1,0 +1,123 @@
+"""From the configuration to the evaluation inside a training run, and to the model that is exported."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from detection.atomic_files import new_directory
+from detection.export import export_saved_model
+from detection.models.detector import Detector
+from detection.training.build import detector_from_config
+from detection.training.checkpoint_files import checkpoint_path
+from detection.training.checkpoint_weights import load_averages
+from detection.training.validation.assessor import Assessor, CheckpointEvaluator
+from detection.training.validation.best import BestCheckpoint
+from detection.training.validation.split import ValidationSplit
+from detection.training.validation.validation import Validation
+from schemas.artifacts import BEST, CHECKPOINTS, LOGS, VALIDATION
+from schemas.config import Config
+from schemas.config_io import to_yaml
+from schemas.errors import ConfigError
+
+
+def validation_from_config(
+    config: Config,
+    *,
+    shards: Sequence[str],
+    categories: Sequence[Mapping[str, Any]],
+    training_records: int,
+    output: Path,
+    chief: bool,
+    agree: Callable[[bool], bool],
+) -> Validation | None:
+    """What evaluates while training; None where nothing does.
+
+    Args:
+        config: `train.validation`, and of `evaluate` the batch size.
+        shards: TFRecord files of the split to evaluate on.
+        categories: the data set's, in the order of the detector's classes.
+        training_records: images of an epoch.
+        output: of the run.
+        chief: whether this process evaluates; others follow its decisions.
+        agree: tells all processes what the chief says.
+
+    Raises:
+        ConfigError: there is nothing to evaluate on.
+        DataError: the metric cannot be measured on the split, or a record cannot be evaluated.
+    """
+    settings = config.train.validation
+    if not settings.enabled:
+        return None
+    if not shards:
+        raise ConfigError(
+            f"train.validation: no records of the split {config.evaluate.split!r} to evaluate on. "
+            "Give the data set this split, or take train.validation away."
+        )
+    assessor = None
+    if chief:
+        assessor = assessor_from_config(
+            config, shards=shards, categories=categories, folder=output / VALIDATION, logs=output / LOGS / VALIDATION
+        )
+    every = settings.every or math.ceil((settings.every_epochs or 0) * training_records / config.train.batch_size)
+    return Validation(
+        assessor,
+        checkpoints=output / CHECKPOINTS,
+        every=every,
+        last_step=config.train.steps,
+        metric=settings.metric,
+        patience=settings.patience,
+        min_delta=settings.min_delta,
+        agree=agree,
+    )
+
+
+def assessor_from_config(
+    config: Config, *, shards: Sequence[str], categories: Sequence[Mapping[str, Any]], folder: Path, logs: Path
+) -> Assessor:
+    """What evaluates a run's checkpoints.
+
+    Args:
+        config: of the run.
+        shards: TFRecord files of the split to evaluate on.
+        categories: the run's, in the order of the detector's classes.
+        folder: see `Assessor`.
+        logs: likewise.
+
+    Raises:
+        DataError: see `validation_from_config`.
+    """
+    settings, batch_size = config.train.validation, config.evaluate.batch_size
+    split = ValidationSplit(shards, categories=categories, batch_size=batch_size, max_images=settings.max_images)
+    split.require_defined(settings.metric)
+    evaluator = CheckpointEvaluator(
+        _detector(config, len(categories)), split, categories=categories, batch_size=batch_size
+    )
+    return Assessor(evaluator, folder=folder, logs=logs, metric=settings.metric)
+
+
+def export_checkpoint(
+    config: Config, *, step: int, categories: Sequence[Mapping[str, Any]], output: Path, goal: Path
+) -> None:
+    """Writes the SavedModel of the run's best checkpoint, or of its last, as the configuration says.
+
+    Args:
+        config: of the run.
+        step: of its last checkpoint.
+        categories: the data set's, in the order of the detector's classes.
+        output: of the run.
+        goal: folder of the SavedModel; is not there, or empty.
+
+    Raises:
+        DataError: the checkpoint is not there, or cannot be read.
+    """
+    best = BestCheckpoint(output / VALIDATION / BEST)
+    path = best.path if config.train.validation.exports_best else checkpoint_path(output / CHECKPOINTS, step)
+    detector = _detector(config, len(categories))
+    load_averages(detector, path)
+    with new_directory(goal) as folder:
+        export_saved_model(detector, folder, categories=categories, config_yaml=to_yaml(config))
+
+
+def _detector(config: Config, num_classes: int) -> Detector:
+    return detector_from_config(config.model, num_classes=num_classes, precision=config.train.precision)

@@ -1,0 +1,39 @@
+"""Whatever data is named, as an `Examples` artifact's folder."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from components.coco_example_gen.conversion import convert
+from pipelines.data_files import files_of
+from schemas.artifacts import DATASET_JSON
+from schemas.config import Config
+
+
+@contextmanager
+def data_as_examples(config: Config, folder: str) -> Iterator[str]:
+    """Yields the folder of an `Examples` artifact with the split `evaluate.split`.
+
+    Args:
+        config: `data` and `evaluate.split` count.
+        folder: such a one, or one of another data set, which `data.root` then names, too;
+            that is converted for the while.
+
+    Raises:
+        DataError: the data cannot be used.
+    """
+    if Path(folder, DATASET_JSON).is_file():
+        yield folder
+        return
+    split = config.evaluate.split
+    data = config.data
+    with tempfile.TemporaryDirectory() as made:
+        convert(
+            {split: files_of(data, split)[split]},
+            Path(made),
+            policies=data.on_fault,
+            max_pixels=data.max_pixels,
+            label_map=data.label_map,
+        )
+        yield made

@@ -1,0 +1,85 @@
+"""`follow`: evaluate the checkpoints of a training run as they come, from another process.
+
+Waits for checkpoints in DIR, also before the run has begun, and evaluates each newest
+one on the split `evaluate.split` (eval) with the averaged weights, to the figures that
+its exported model would have. Ends when the run's last checkpoint is evaluated, or when
+for --timeout minutes no new one has come. The run's own config.yaml, beside DIR, says
+which detector it is; --set changes what matters here: train.validation.metric,
+train.validation.max_images, evaluate.batch_size, evaluate.split, data.*.
+
+The output folder has TensorBoard's files, history.json (the figures of every
+checkpoint), and in best/ the best checkpoint and its metrics.json. Called again, it goes
+on from there. It takes a GPU where it sees one: CUDA_VISIBLE_DEVICES= leaves the run's
+alone.
+"""
+
+import argparse
+from pathlib import Path
+
+from schemas.artifacts import FOLLOW
+
+SUMMARY = "evaluate each new checkpoint of a training run, and keep the best"
+EXAMPLE = "pipeline_runner.py follow --checkpoints out/checkpoints --data my_coco --timeout 60"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the verb's flags."""
+    parser.add_argument(
+        "--checkpoints", metavar="DIR", required=True, help="folder that a run writes its checkpoints to"
+    )
+    parser.add_argument("--data", metavar="DIR", required=True, help="data set folder, or Examples")
+    parser.add_argument(
+        "--timeout", metavar="MIN", type=_minutes, default=60.0, help="minutes without a new checkpoint; default: 60"
+    )
+    parser.add_argument("--output", metavar="DIR", help=f"folder for what is found; default: {FOLLOW}/ beside DIR")
+    parser.add_argument(
+        "--every", action="store_true", help="evaluate all checkpoints that are there, not the newest only"
+    )
+    parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
+    parser.add_argument(
+        "--set",
+        dest="assignments",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="overrides one key of the run's configuration; may be given many times",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb.
+
+    Raises:
+        ConfigError: see `follow_run`.
+        DataError: likewise.
+    """
+    from pipelines.console import quiet_run
+
+    with quiet_run(None, verbose=args.verbose):
+        from detection.training.validation.follow import Patience
+        from pipelines.following import checkpoints_of, follow_run
+
+        checkpoints = checkpoints_of(args.checkpoints)
+        found = follow_run(
+            checkpoints,
+            data=args.data,
+            output=args.output or str(Path(checkpoints).parent / FOLLOW),
+            patience=Patience(seconds=60.0 * args.timeout),
+            every_one=args.every,
+            assignments=args.assignments,
+        )
+    if not found.ended:
+        print(f"No new checkpoint for {args.timeout:g} minutes; the run has not ended, or is gone.")
+    print(f"{found.evaluated} checkpoints evaluated. The best: {found.best}")
+    print("  ".join(f"{name} {value:.4f}" for name, value in found.figures.items()))
+    return 0
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = -1.0
+    if not 0.0 <= minutes < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: wanted is a number of minutes, such as 30")
+    return minutes

@@ -17,12 +17,14 @@ from detection.training import schedules
 from detection.training.ema import ExponentialMovingAverage
 from detection.training.freezing import trainable_variables
 from detection.training.gradients import GradientRules
+from detection.training.guard import NonFiniteGuard
 from detection.training.initialization.initialize import initialize
 from detection.training.initialization.report import InitReport
+from detection.training.loop import TrainLoop
 from detection.training.optimizers import make_optimizer
 from detection.training.precision import dtype_policy
 from detection.training.state import TrainState, variables_by_path
-from detection.training.step import Metrics, make_train_loop, make_train_step
+from detection.training.step import make_train_step
 from detection.training.strategy import on_cpu
 from schemas.config import Config, ModelConfig
 from schemas.errors import ConfigError
@@ -172,17 +174,18 @@ def batches_from_config(
     return iter(strategy.distribute_datasets_from_function(batches_of_worker))
 
 
-def train_loop_from_config(
-    settings: TrainConfig, state: TrainState, *, strategy: tf.distribute.Strategy
-) -> Callable[[tf.data.Iterator, tf.Tensor], Metrics]:
-    """The compiled loop: see `detection.training.step.make_train_loop`."""
+def train_loop_from_config(settings: TrainConfig, state: TrainState, *, strategy: tf.distribute.Strategy) -> TrainLoop:
+    """The steps, compiled."""
+    with strategy.scope():
+        guard = NonFiniteGuard(skips=0)
     step = make_train_step(
         state,
+        guard,
         seed=settings.seed,
         l2_weight=0.0 if settings.optimizer.name == "adamw" else settings.optimizer.weight_decay,
         gradient_rules=GradientRules(**settings.clip.model_dump()),
     )
-    return make_train_loop(strategy, step, jit_compile=compiles(settings, strategy))
+    return TrainLoop(strategy, step, jit_compile=compiles(settings, strategy))
 
 
 def compiles(settings: TrainConfig, strategy: tf.distribute.Strategy) -> bool:

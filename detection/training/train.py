@@ -3,7 +3,7 @@
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,14 @@ from detection.training.build import (
     train_loop_from_config,
 )
 from detection.training.checkpoints import Checkpoints
+from detection.training.loop import LoopReport, TrainLoop
 from detection.training.progress import LOGGER, ProgressMeter
 from detection.training.state import TrainState
-from detection.training.step import Metrics, require_finite
 from detection.training.strategy import is_chief, make_strategy
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LABELS_JSON, LOGS, SAVED_MODEL
 from schemas.config import Config
 from schemas.config_io import to_yaml
+from schemas.errors import CocoflowError
 from schemas.training import TrainConfig
 
 
@@ -86,23 +87,32 @@ def _run_steps(
     step: int,
     settings: TrainConfig,
     batches: tf.data.Iterator,
-    train_loop: Callable[[tf.data.Iterator, tf.Tensor], Metrics],
+    train_loop: TrainLoop,
     checkpoints: Checkpoints,
 ) -> None:
     meter = ProgressMeter(total_steps=settings.steps, batch_size=settings.batch_size)
     LOGGER.info("compiling the training step, which takes a while")
     while step < settings.steps:
         stop = _next_stop(step, settings)
-        metrics = train_loop(batches, tf.constant(stop - step))
+        report = train_loop(batches, stop - step)
+        _require_finite(report)
         step = stop
         last = step == settings.steps
         if last or step % settings.log_every == 0 or step % settings.checkpoint_every == 0:
-            figures = {name: float(value) for name, value in metrics.items()}
-            require_finite(figures, step)
+            figures = report.last
             progress = meter.report(step, figures["loss"])
             _summarize(figures | {"images_per_second": progress.images_per_second}, step)
         if last or step % settings.checkpoint_every == 0:
             checkpoints.save(step)
+
+
+def _require_finite(report: LoopReport) -> None:
+    if report.halted:
+        terms = ", ".join(f"{name} {value:g}" for name, value in report.bad.items())
+        raise CocoflowError(
+            f"training diverged: the loss is not finite at step {report.bad_step} ({terms}). "
+            "Lower train.schedule.learning_rate, lengthen train.schedule.warmup_steps or tighten train.clip."
+        )
 
 
 def _next_stop(step: int, settings: TrainConfig) -> int:

@@ -1,0 +1,166 @@
+"""Many steps in one call of a compiled function, and what is known of them afterwards."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from detection.data.training_batches import Batch
+from detection.training.step import StepReport
+
+
+class LoopReport(NamedTuple):
+    """What some steps told.
+
+    counted: steps whose update was applied.
+    sums: of each figure over those steps.
+    last: each figure at the last of them; empty where there was none.
+    skipped: steps that were not finite.
+    bad_step: number of the first of these, counted from 0; None: there was none.
+    bad: the figures of that step.
+    halted: the run has come to its end: nothing was updated from `bad_step`, or a later
+        one, on.
+    waited: seconds in which a batch was not there although the step before was done.
+    """
+
+    counted: int
+    sums: dict[str, float]
+    last: dict[str, float]
+    skipped: int
+    bad_step: int | None
+    bad: dict[str, float]
+    halted: bool
+    waited: float
+
+
+class _Tally(NamedTuple):
+    """A `LoopReport` in the making: scalars, and [K] for K figures; times in seconds, float64."""
+
+    counted: tf.Tensor
+    sums: tf.Tensor
+    last: tf.Tensor
+    skipped: tf.Tensor
+    bad_step: tf.Tensor
+    bad: tf.Tensor
+    halted: tf.Tensor
+    waited: tf.Tensor
+    done_at: tf.Tensor
+
+
+class TrainLoop:
+    """Runs steps, all replicas together.
+
+    Args:
+        strategy: that the step's variables were made under.
+        train_step: what every replica runs.
+        jit_compile: compiles the step under XLA; batches need static shapes.
+        eager: nothing is compiled: Python runs line by line, for debugging.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        train_step: Callable[[Batch], StepReport],
+        *,
+        jit_compile: bool,
+        eager: bool = False,
+    ) -> None:
+        self._strategy = strategy
+        self._names: Sequence[str] = ()
+        # There is no Python control flow on tensors in a step; converting it costs seconds.
+        self._replica_step = train_step if eager else tf.function(train_step, jit_compile=jit_compile, autograph=False)
+        self._step: Any = self._one_step if eager else tf.function(self._one_step, autograph=False)
+        self._run = self._run_steps if eager else tf.function(self._run_steps)
+        self._eager = eager
+
+    def __call__(self, batches: tf.data.Iterator, steps: int) -> LoopReport:
+        """Runs `steps` >= 1 steps; fewer are applied where one of them is not finite."""
+        tally = _Tally(*(value.numpy() for value in self._run(batches, tf.constant(steps))))
+        return LoopReport(
+            counted=int(tally.counted),
+            sums=self._named(tally.sums),
+            last=self._named(tally.last) if tally.counted else {},
+            skipped=int(tally.skipped),
+            bad_step=int(tally.bad_step) if tally.skipped else None,
+            bad=self._named(tally.bad) if tally.skipped else {},
+            halted=bool(tally.halted),
+            waited=float(tally.waited),
+        )
+
+    def _named(self, values: npt.NDArray[np.float32]) -> dict[str, float]:
+        return dict(zip(self._names, values.tolist(), strict=True))
+
+    def _run_steps(self, batches: tf.data.Iterator, steps: tf.Tensor) -> _Tally:
+        tally = self._empty_tally(batches)
+        for _ in tf.range(steps):
+            batch = next(batches)
+            with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
+                ready_at = _now()
+            number, figures, finite, halted = self._step(batch)
+            tally = _counted(tally, number, figures, finite, halted, ready_at=ready_at, done_at=_now(finite))
+        return tally
+
+    def _empty_tally(self, batches: tf.data.Iterator) -> _Tally:
+        # The graph holds the step once: a first step outside the loop would double the start-up.
+        figures = (
+            tf.zeros([])
+            if self._eager
+            else tf.zeros(self._step.get_concrete_function(batches.element_spec).structured_outputs[1].shape)
+        )
+        none = tf.constant(0, tf.int64)
+        return _Tally(
+            counted=none,
+            sums=figures,
+            last=figures,
+            skipped=none,
+            bad_step=none,
+            bad=figures,
+            halted=tf.constant(False),
+            waited=tf.constant(0.0, tf.float64),
+            done_at=_now(),
+        )
+
+    def _one_step(self, batch: Batch) -> tuple[tf.Tensor, ...]:
+        """One step on all replicas: its number, its figures in the order of their names, finite, halted."""
+        reports = self._strategy.run(self._replica_step, args=(batch,))
+        # All replicas return the same global figures.
+        number, figures, finite, halted = tf.nest.map_structure(
+            lambda value: self._strategy.experimental_local_results(value)[0], reports
+        )
+        self._names = sorted(figures)
+        return number, tf.stack([figures[name] for name in self._names]), finite, halted
+
+
+def _counted(
+    tally: _Tally,
+    number: tf.Tensor,
+    figures: tf.Tensor,
+    finite: tf.Tensor,
+    halted: tf.Tensor,
+    *,
+    ready_at: tf.Tensor,
+    done_at: tf.Tensor,
+) -> _Tally:
+    """The tally after a step; what comes after the end of the run does not count."""
+    counts, skips = ~tally.halted & finite, ~tally.halted & ~finite
+    first = skips & (tally.skipped == 0)
+    return _Tally(
+        counted=tally.counted + tf.cast(counts, tf.int64),
+        sums=tally.sums + tf.where(counts, figures, 0.0),
+        last=tf.where(counts, figures, tally.last),
+        skipped=tally.skipped + tf.cast(skips, tf.int64),
+        bad_step=tf.where(first, number, tally.bad_step),
+        bad=tf.where(first, figures, tally.bad),
+        halted=halted,
+        waited=tally.waited + tf.maximum(ready_at - tally.done_at, 0.0),
+        done_at=done_at,
+    )
+
+
+def _now(*after: tf.Tensor) -> tf.Tensor:
+    """The clock's seconds once some tensors are there, and hence the device that makes them is done: float64 scalar."""
+    # Not tf.timestamp, which op determinism forbids.
+    return tf.ensure_shape(tf.numpy_function(lambda *_: time.monotonic(), after, tf.float64), [])

@@ -6,8 +6,9 @@ from pathlib import Path
 import tensorflow as tf
 
 from detection.data.fit import fit_to_input
+from detection.data.input_sample import in_window, pad_labels
+from detection.data.keypoint_names import num_keypoints
 from detection.data.record_decoder import decode_record
-from detection.data.training_batches import pad_labels
 from detection.exported import restore_detector
 from detection.models.detector import Detector
 from detection.types import Labels
@@ -47,12 +48,18 @@ def mean_losses(
         raise DataError(f"{saved_model}: the model does not know category {unknown[0]}, so it has no loss for it.")
 
     def example(record: tf.Tensor) -> tuple[tf.Tensor, Labels]:
-        sample = decode_record(record, category_ids=known)
+        sample = decode_record(
+            record,
+            category_ids=known,
+            with_masks=detector.mask_size > 0,
+            num_keypoints=num_keypoints(categories) if detector.takes_keypoints else 0,
+        )
         image, info = fit_to_input(
             sample.image, image_size=detector.image_size, mean=detector.pixel_mean, std=detector.pixel_std
         )
-        boxes = sample.boxes_yxyx * tf.tile(info.original_size * info.scale, [2])
-        return image, pad_labels(boxes, sample.classes, max_instances=max_instances)
+        size = info.original_size * info.scale
+        fitted = in_window(sample, image, size=size, offset=tf.zeros([2]), window=size, mask_size=detector.mask_size)
+        return image, pad_labels(fitted, max_instances=max_instances)[0]
 
     serialized = tf.data.Dataset.from_generator(lambda: records, output_signature=tf.TensorSpec([], tf.string))
     batches = serialized.map(example, num_parallel_calls=tf.data.AUTOTUNE).batch(batch_size).prefetch(1)

@@ -1,7 +1,8 @@
 """The few types that everything in the library passes around.
 
 All are named tuples of tensors, so they go through `tf.data`, `tf.function` and
-`tf.distribute` as they are.  Shapes are static: padding plus validity masks.
+`tf.distribute` as they are, with None in a field that is not there.  Shapes are
+static: padding plus validity masks.
 """
 
 from typing import NamedTuple
@@ -15,12 +16,23 @@ class Labels(NamedTuple):
     boxes: float32 [B, N, 4], (ymin, xmin, ymax, xmax) in pixels of the network
         input; rows of padding are zero.
     classes: int32 [B, N], contiguous class index, 0 <= class < num_classes.
-    valid: bool [B, N], False for padding.
+    valid: bool [B, N], the row is an object; False for padding, and for crowds.
+    masks: uint8 [B, N, m, m], each object's mask within its box, 1 inside, stretched to
+        m x m; None for a detector without masks.
+    keypoints: float32 [B, N, K, 3], (y, x, visibility): pixels of the network input, and
+        COCO's 0 (not labelled, or outside the input: then all three are 0), 1 or 2; None
+        for a detector without keypoints.
+    crowds: bool [B, N], the row's box is a region full of objects that are not told
+        apart: what lies in it counts neither as object nor as background; None where
+        such regions are left out.
     """
 
     boxes: tf.Tensor
     classes: tf.Tensor
     valid: tf.Tensor
+    masks: tf.Tensor | None = None
+    keypoints: tf.Tensor | None = None
+    crowds: tf.Tensor | None = None
 
 
 class ImageInfo(NamedTuple):

@@ -1,11 +1,13 @@
-"""A serialised record (`tf.train.Example`) to pixels and boxes."""
+"""A serialised record (`tf.train.Example`) to pixels and objects."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import tensorflow as tf
 
 from detection.data.decode_image import decode_rgb
+from detection.data.object_shapes import record_keypoints, record_masks, refuse_category
+from detection.data.python_op import python_op
+from detection.data.sample import Sample, select
 from schemas import features
 
 _SPEC = {
@@ -20,43 +22,65 @@ _SPEC = {
 _CORNERS = (features.BBOX_YMIN, features.BBOX_XMIN, features.BBOX_YMAX, features.BBOX_XMAX)
 
 
-class Sample(NamedTuple):
-    """One image with its objects.
-
-    image: uint8 [H, W, 3].
-    boxes_yxyx: float32 [N, 4], normalised to the image: 0 <= min <= max <= 1.
-    classes: int32 [N], contiguous class index.
-    masks: uint8 [N, H, W], 1 inside the object; None where the detector takes none.
-    keypoints: float32 [N, K, 3], (y, x, visibility): normalised to the image, COCO's
-        0, 1 or 2; None where the detector takes none.
-    """
-
-    image: tf.Tensor
-    boxes_yxyx: tf.Tensor
-    classes: tf.Tensor
-    masks: tf.Tensor | None = None
-    keypoints: tf.Tensor | None = None
-
-
-def decode_record(serialized: tf.Tensor, *, category_ids: Sequence[int]) -> Sample:
-    """Decodes one record for training; crowds are left out, they are no single objects.
+def decode_record(
+    serialized: tf.Tensor,
+    *,
+    category_ids: Sequence[int],
+    with_masks: bool = False,
+    num_keypoints: int = 0,
+    with_crowds: bool = False,
+) -> Sample:
+    """Decodes one record for training.
 
     Args:
         serialized: string scalar, a `tf.train.Example` with the keys of `schemas.features`.
         category_ids: the data set's category ids in the order of the network's classes.
+        with_masks: draw the objects' masks.
+        num_keypoints: K, the most of any category; 0: no keypoints.
+        with_crowds: keep crowds, marked; otherwise they are left out: they are no single objects.
 
     Returns:
         The sample; objects keep the record's order.
+
+    Raises:
+        DataError: (through TensorFlow, when the graph runs) a category that is not in
+            `category_ids`, or a mask or keypoints that cannot be read.
     """
     parsed = tf.io.parse_single_example(serialized, _SPEC)
     dense = {key: tf.sparse.to_dense(value) for key, value in parsed.items() if key != features.ENCODED}
-    boxes = tf.stack([dense[key] for key in _CORNERS], axis=-1)
-    ids = tf.constant(category_ids, tf.int64)
-    classes = tf.argmax(dense[features.CLASS_LABEL][:, tf.newaxis] == ids, axis=-1, output_type=tf.int32)
+    image = decode_rgb(parsed[features.ENCODED])
+    classes = _classes(serialized, dense[features.CLASS_LABEL], category_ids)
     crowd = dense[features.IS_CROWD]
     # Foreign records may lack the crowd list altogether.
-    crowd = tf.concat([crowd, tf.zeros([tf.size(classes) - tf.size(crowd)], tf.int64)], axis=0)
-    single = crowd == 0
-    return Sample(
-        decode_rgb(parsed[features.ENCODED]), tf.boolean_mask(boxes, single), tf.boolean_mask(classes, single)
+    crowds = tf.concat([crowd, tf.zeros([tf.size(classes) - tf.size(crowd)], tf.int64)], axis=0) != 0
+    sample = Sample(
+        image,
+        tf.stack([dense[key] for key in _CORNERS], axis=-1),
+        classes,
+        masks=_masks(serialized, image) if with_masks else None,
+        keypoints=_keypoints(serialized, image, num_keypoints) if num_keypoints else None,
     )
+    return sample._replace(crowds=crowds) if with_crowds else select(sample, ~crowds)
+
+
+def _classes(serialized: tf.Tensor, labels: tf.Tensor, category_ids: Sequence[int]) -> tf.Tensor:
+    ids = tf.constant(category_ids, tf.int64)
+    matches = labels[:, tf.newaxis] == ids
+    classes = tf.argmax(matches, axis=-1, output_type=tf.int32)
+    # Where nothing matches, argmax would say class 0.
+    return tf.cond(
+        tf.reduce_all(tf.reduce_any(matches, axis=-1)),
+        lambda: classes,
+        lambda: python_op(refuse_category, [serialized, ids], tf.int32, [None]),
+    )
+
+
+def _masks(serialized: tf.Tensor, image: tf.Tensor) -> tf.Tensor:
+    size = tf.shape(image)
+    return python_op(record_masks, [serialized, size[0], size[1]], tf.uint8, [None, None, None])
+
+
+def _keypoints(serialized: tf.Tensor, image: tf.Tensor, num_keypoints: int) -> tf.Tensor:
+    size = tf.shape(image)
+    inputs = [serialized, size[0], size[1], tf.constant(num_keypoints)]
+    return python_op(record_keypoints, inputs, tf.float32, [None, num_keypoints, 3])

@@ -5,17 +5,22 @@ permutation per epoch, how they are augmented from the record's position in the
 run.  A resumed run starts at any step without reading what came before.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from detection.data.augment import random_horizontal_flip, random_scale_crop
+from detection.data.augmentation.chain import Augmentation, augment
+from detection.data.augmentation.flip import random_horizontal_flip
+from detection.data.augmentation.scale_crop import random_scale_crop
 from detection.data.fit import normalize, pad_to
+from detection.data.input_sample import pad_labels
+from detection.data.python_op import python_op
 from detection.data.record_decoder import decode_record
+from detection.data.record_order import RecordOrder
 from detection.data.record_reader import RecordReader
+from detection.data.sample import Sample
 from detection.types import Labels
 
 
@@ -35,8 +40,19 @@ class Batch(NamedTuple):
 class InputOptions(NamedTuple):
     """How a record becomes a training example.
 
-    image_size is (height, width) in pixels; mean and std are RGB on the 0 to 255
-    scale; category_ids stand in the order of the network's classes.
+    image_size: (height, width) of the input, pixels.
+    mean: RGB, on the 0 to 255 scale.
+    std: RGB, likewise.
+    category_ids: in the order of the network's classes.
+    max_instances: objects an image; more are cut off and counted.
+    horizontal_flip: mirror half of the images.
+    scale_min: see `random_scale_crop`.
+    scale_max: likewise.
+    augmentations: what is done before flip and scale jitter, in this order.
+    mask_size: side of the mask crops, pixels; 0: no masks.
+    num_keypoints: K, the most of any category; 0: no keypoints.
+    keypoint_flips: see `random_horizontal_flip`.
+    with_crowds: crowds go into `Labels.crowds`; otherwise they are left out.
     """
 
     image_size: tuple[int, int]
@@ -47,11 +63,11 @@ class InputOptions(NamedTuple):
     horizontal_flip: bool
     scale_min: float
     scale_max: float
-
-
-def epoch_permutation(seed: int, epoch: int, size: int) -> np.ndarray:
-    """The order of the records in one epoch: int64 [size], a function of its arguments alone."""
-    return np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(size)
+    augmentations: Sequence[Augmentation] = ()
+    mask_size: int = 0
+    num_keypoints: int = 0
+    keypoint_flips: Sequence[Sequence[int]] | None = None
+    with_crowds: bool = False
 
 
 def training_batches(
@@ -89,30 +105,34 @@ def training_batches(
         step, place = counter // batch_size, counter % batch_size
         return (step * num_pipelines + pipeline) * batch_size + place
 
-    counters = tf.data.Dataset.range(start_step * batch_size, stop_step * batch_size)
-    positioned = counters.map(position_of)
     read = _position_reader(reader, seed)
-    records = positioned.map(lambda position: (read(position), position))
-    examples = records.map(
-        lambda record, position: _example(record, options, _position_seed(seed, position)),
-        num_parallel_calls=tf.data.AUTOTUNE,
-    )
+
+    def example_of(counter: tf.Tensor) -> Batch:
+        position = position_of(counter)
+        first = position - position % len(reader)  # of the epoch
+
+        def draw_partner(partner_seed: tf.Tensor) -> Sample:
+            place = tf.random.stateless_uniform([], partner_seed, maxval=len(reader), dtype=tf.int64)
+            return _decode(read(first + place), options)
+
+        sample = _decode(read(position), options)
+        return _example(sample, options, draw_partner=draw_partner, seed=_position_seed(seed, position))
+
+    counters = tf.data.Dataset.range(start_step * batch_size, stop_step * batch_size)
+    # There is no Python control flow on tensors in it; converting it costs seconds.
+    example = tf.autograph.experimental.do_not_convert(example_of)
+    # Reading, decoding and augmenting run in parallel; the order stays.
+    examples = counters.map(example, num_parallel_calls=tf.data.AUTOTUNE)
     return examples.batch(replica_batch_size or batch_size, drop_remainder=True).prefetch(2)
 
 
 def _position_reader(reader: RecordReader, seed: int) -> Callable[[tf.Tensor], tf.Tensor]:
-    # Two epochs are open at once around an epoch's end.
-    order = functools.lru_cache(maxsize=2)(lambda epoch: epoch_permutation(seed, epoch, len(reader)))
+    order = RecordOrder(seed, len(reader))
 
     def read(position: np.ndarray) -> bytes:
-        epoch, place = divmod(int(position), len(reader))
-        return reader.read(int(order(epoch)[place]))
+        return reader.read(order.record(int(position)))
 
-    def read_record(position: tf.Tensor) -> tf.Tensor:
-        # Stateless: otherwise op determinism would run the whole pipeline serially.
-        return tf.ensure_shape(tf.numpy_function(read, [position], tf.string, stateful=False), [])
-
-    return read_record
+    return lambda position: python_op(read, [position], tf.string, [])
 
 
 def _position_seed(seed: int, position: tf.Tensor) -> tf.Tensor:
@@ -121,39 +141,32 @@ def _position_seed(seed: int, position: tf.Tensor) -> tf.Tensor:
     return tf.random.fold_in(tf.random.fold_in(base, tf.cast(low, tf.int32)), tf.cast(high, tf.int32))
 
 
-def _example(record: tf.Tensor, options: InputOptions, seed: tf.Tensor) -> Batch:
-    sample = decode_record(record, category_ids=options.category_ids)
+def _decode(record: tf.Tensor, options: InputOptions) -> Sample:
+    return decode_record(
+        record,
+        category_ids=options.category_ids,
+        with_masks=options.mask_size > 0,
+        num_keypoints=options.num_keypoints,
+        with_crowds=options.with_crowds,
+    )
+
+
+def _example(
+    sample: Sample, options: InputOptions, *, draw_partner: Callable[[tf.Tensor], Sample], seed: tf.Tensor
+) -> Batch:
+    sample = augment(sample, options.augmentations, draw_partner=draw_partner, seed=seed)
     flip_seed, crop_seed = tf.unstack(tf.random.split(seed, 2))
     if options.horizontal_flip:
-        sample = random_horizontal_flip(sample, seed=flip_seed)
-    image, boxes, classes = random_scale_crop(
+        sample = random_horizontal_flip(sample, keypoint_flips=options.keypoint_flips, seed=flip_seed)
+    window = random_scale_crop(
         sample,
         image_size=options.image_size,
         scale_min=options.scale_min,
         scale_max=options.scale_max,
+        mask_size=options.mask_size,
         seed=crop_seed,
     )
     # Padding follows normalisation, so that it is the mean colour: 0.
-    image = pad_to(normalize(image, mean=options.mean, std=options.std), options.image_size)
-    labels = pad_labels(boxes, classes, max_instances=options.max_instances)
-    return Batch(image, labels, tf.maximum(tf.shape(classes)[0] - options.max_instances, 0))
-
-
-def pad_labels(boxes: tf.Tensor, classes: tf.Tensor, *, max_instances: int) -> Labels:
-    """Pads one image's objects to a fixed number, or cuts them off at it.
-
-    Args:
-        boxes: float32 [M, 4].
-        classes: int32 [M].
-        max_instances: N.
-
-    Returns:
-        `Labels` without batch axis: boxes [N, 4], classes [N], valid [N].
-    """
-    count = tf.minimum(tf.shape(classes)[0], max_instances)
-    missing = max_instances - count
-    return Labels(
-        boxes=tf.ensure_shape(tf.pad(boxes[:count], [[0, missing], [0, 0]]), [max_instances, 4]),
-        classes=tf.ensure_shape(tf.pad(classes[:count], [[0, missing]]), [max_instances]),
-        valid=tf.range(max_instances) < count,
-    )
+    image = pad_to(normalize(window.image, mean=options.mean, std=options.std), options.image_size)
+    labels, cut_off = pad_labels(window, max_instances=options.max_instances)
+    return Batch(image, labels, cut_off)

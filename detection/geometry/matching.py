@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from detection.geometry.boxes import pairwise_iou_yxyx
+from detection.geometry.boxes import area_yxyx, intersection_yxyx, pairwise_iou_yxyx
 
 
 class Assignment(NamedTuple):
@@ -44,3 +44,21 @@ def assign_anchors(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor, *, io
         positive=tf.reduce_max(strength, axis=1) >= iou_threshold,
         index=tf.argmax(strength, axis=1, output_type=tf.int32),
     )
+
+
+def anchors_inside(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor, *, min_share: float) -> tf.Tensor:
+    """Which anchors lie in one of some regions with at least a part of their area.
+
+    COCO's evaluation compares detections with crowds by the same share.
+
+    Args:
+        anchors: float32 [A, 4], (ymin, xmin, ymax, xmax).
+        boxes: float32 [B, N, 4], same layout and unit: the regions.
+        valid: bool [B, N], the row is a region.
+        min_share: 0 < share <= 1.
+
+    Returns:
+        bool [B, A].
+    """
+    shares = tf.math.divide_no_nan(intersection_yxyx(boxes[:, :, tf.newaxis], anchors), area_yxyx(anchors))
+    return tf.reduce_any((shares >= min_share) & valid[..., tf.newaxis], axis=1)

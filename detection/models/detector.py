@@ -40,7 +40,16 @@ class Detector(keras.Model):
         postprocess: thresholds and limits.
         name: the model's name, the first part of its variables' paths.
         dtype: Keras dtype policy of all layers.
+
+    Attributes:
+        mask_size: side in pixels of the mask crops that its losses want; 0: no masks.
+        takes_keypoints: its losses want keypoints.
+        takes_crowds: its losses leave out what lies in `Labels.crowds`.
     """
+
+    mask_size = 0
+    takes_keypoints = False
+    takes_crowds = False
 
     def __init__(
         self,

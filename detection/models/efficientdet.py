@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from detection.geometry.anchors import feature_sizes, pyramid_anchors_yxyx
 from detection.geometry.box_coder import decode_yxyx, encode_yxyx
-from detection.geometry.matching import assign_anchors
+from detection.geometry.matching import anchors_inside, assign_anchors
 from detection.losses import focal_loss, huber_loss
 from detection.models.bifpn import BiFpn
 from detection.models.detector import Detector, Postprocess
@@ -52,6 +52,8 @@ class EfficientDet(Detector):
     Raises:
         ConfigError: a backbone that does not exist, or levels it cannot feed.
     """
+
+    takes_crowds = True
 
     def __init__(
         self, *, config: EfficientDetConfig, num_classes: int, postprocess: Postprocess, name: str, dtype: Any = None
@@ -164,8 +166,9 @@ class EfficientDet(Detector):
     def losses(self, outputs: RawOutputs, labels: Labels) -> dict[str, tf.Tensor]:
         """`class_loss` and `box_loss`, over the number of positive anchors of all replicas + 1.
 
-        Anchors that no object claims are background; a box coordinate that is already
-        right counts like any other (google/automl leaves such coordinates out).
+        Anchors that no object claims are background, but for those that lie in a crowd
+        with a share of `match_threshold`, which count neither way.  A box coordinate that
+        is already right counts like any other (google/automl leaves such coordinates out).
         """
         config = self.config
         assignment = assign_anchors(
@@ -183,6 +186,11 @@ class EfficientDet(Detector):
             gamma=config.focal_gamma,
             label_smoothing=config.label_smoothing,
         )
+        if labels.crowds is not None:
+            in_crowd = anchors_inside(
+                tf.constant(self.anchors), labels.boxes, labels.crowds, min_share=config.match_threshold
+            )
+            class_losses = tf.where((in_crowd & ~positive)[..., tf.newaxis], 0.0, class_losses)
         targets = encode_yxyx(tf.gather(labels.boxes, assignment.index, batch_dims=1), tf.constant(self.anchors))
         errors = self._by_anchor(outputs.box_codes, 4) - targets
         box_losses = huber_loss(tf.where(positive[..., tf.newaxis], errors, 0.0), delta=config.huber_delta)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.data.training_batches import pad_labels
+from detection.data.input_sample import InputSample, pad_labels
 from detection.export import export_saved_model
 from detection.exported import restore_detector
 from detection.mean_losses import mean_losses
@@ -70,15 +70,16 @@ def test_means_are_those_of_the_batches(detector: Detector, exported: Path, imag
     for batch in ([0, 1], [2, 3], [4]):
         # The images have the input's size: there is nothing to fit.
         inputs = np.stack([(images[at] - mean) / std for at in batch]).astype(np.float32)
-        padded = [
-            pad_labels(
+        samples = [
+            InputSample(
+                tf.constant(inputs[place]),
                 tf.constant(np.array(TRUTH[at][0], np.float32).reshape(-1, 4)),
                 tf.constant([CATEGORY_IDS.index(label) for label in TRUTH[at][1]], tf.int32),
-                max_instances=100,
             )
-            for at in batch
+            for place, at in enumerate(batch)
         ]
-        labels = Labels(*(tf.stack(column) for column in zip(*padded, strict=True)))
+        padded = [pad_labels(sample, max_instances=100)[0] for sample in samples]
+        labels = Labels(*(tf.stack(column) for column in list(zip(*padded, strict=True))[:3]))
         for name, value in detector.losses(detector(inputs, training=False), labels).items():
             expected[name] += float(value) * len(batch) / len(images)
     assert expected["box_loss"] > 0

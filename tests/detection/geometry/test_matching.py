@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from detection.geometry.anchors import pyramid_anchors_yxyx
 from detection.geometry.box_coder import encode_yxyx
-from detection.geometry.matching import assign_anchors
+from detection.geometry.matching import anchors_inside, assign_anchors
 
 Oracles = dict[str, dict[str, Any]]
 ANCHORS = pyramid_anchors_yxyx(
@@ -75,3 +75,14 @@ def test_equals_a_plain_search() -> None:
 def test_two_objects_that_claim_one_anchor_leave_it_to_the_first() -> None:
     positive, index = _assign([[60.0, 60.0, 68.0, 68.0], [60.0, 60.0, 68.0, 67.9]], [True, True])
     assert set(index[positive]) == {0}
+
+
+def test_anchors_in_regions_by_their_own_area() -> None:
+    anchors = tf.constant([[0, 0, 10, 4], [0, 0, 10, 8], [0, 2, 10, 10], [20, 0, 30, 4], [0, 0, 100, 100]], tf.float32)
+    regions = tf.constant([[[0, 0, 10, 4], [20, 0, 25, 4]], [[0, 0, 10, 4], [0, 0, 100, 100]]], tf.float32)
+    valid = tf.constant([[True, True], [True, False]])
+    # Shares of the first image: 1, 1/2, 1/4, 1/2 and 0.006.
+    inside = anchors_inside(anchors, regions, valid, min_share=0.5).numpy()
+    assert inside.tolist() == [[True, True, False, True, False], [True, True, False, False, False]]
+    assert anchors_inside(anchors, regions, valid, min_share=0.51).numpy()[0].tolist() == [True] + [False] * 4
+    assert not anchors_inside(anchors, regions, tf.zeros([2, 2], tf.bool), min_share=0.1).numpy().any()

@@ -30,13 +30,14 @@ def _labels(boxes: list[list[float]], classes: list[int]) -> Labels:
     )
 
 
-def _outputs(detector: EfficientDet, logits: np.ndarray, codes: np.ndarray) -> RawOutputs:
-    """[A, C] and [A, 4] as the network gives them."""
+def _outputs(detector: EfficientDet, logits: np.ndarray | tf.Variable, codes: np.ndarray | tf.Variable) -> RawOutputs:
+    """[A, C] and [A, 4] as the network gives them; variables keep their gradients."""
     sides = [8, 4, 2]
-    cuts = np.cumsum([side * side * 9 for side in sides])[:-1]
     split = lambda values: [  # noqa: E731
-        tf.reshape(tf.constant(part, tf.float32), [1, side, side, -1])
-        for side, part in zip(sides, np.split(values, cuts), strict=True)
+        tf.reshape(part, [1, side, side, -1])
+        for side, part in zip(
+            sides, tf.split(tf.cast(values, tf.float32), [side * side * 9 for side in sides]), strict=True
+        )
     ]
     return RawOutputs(split(logits), split(codes))
 
@@ -83,3 +84,54 @@ def test_right_answers_cost_nothing_and_each_wrong_one_its_share(detector: Effic
     logits[place, 3] = -BACKGROUND
     terms = detector.losses(_outputs(detector, logits, codes), labels)
     np.testing.assert_allclose(terms["class_loss"], (0.25 * 20 + 0.75 * 20) / (count + 1), rtol=1e-3)
+
+
+def test_anchors_in_a_crowd_count_neither_way(detector: EfficientDet) -> None:
+    """The crowd is the left half: anchors with half of their area in it cost nothing, whatever they say."""
+    labels = _labels([[8.0, 40.0, 24.0, 56.0]], [1])
+    crowd = tf.constant([[[8.0, 40.0, 24.0, 56.0], [0.0, 0.0, 64.0, 32.0], [0.0] * 4]])
+    with_crowd = labels._replace(boxes=crowd, crowds=tf.constant([[False, True, False]]))
+    anchors = detector.anchors
+    overlap = np.maximum(np.minimum(anchors[:, 2:], [64, 32]) - np.maximum(anchors[:, :2], 0), 0).prod(1)
+    inside = overlap / (anchors[:, 2:] - anchors[:, :2]).prod(1) >= 0.5
+    assert 0.2 < inside.mean() < 0.8
+    codes = encode_yxyx(tf.constant([8.0, 40.0, 24.0, 56.0]), tf.constant(anchors)).numpy()
+    random = np.random.default_rng(0)
+    logits = random.normal(-2.0, 1.0, (len(anchors), 4))
+
+    def loss(logits: np.ndarray, labels: Labels) -> float:
+        return float(detector.losses(_outputs(detector, logits, codes), labels)["class_loss"])
+
+    quiet = np.where(inside[:, None], BACKGROUND, logits)
+    np.testing.assert_allclose(loss(logits, with_crowd), loss(quiet, labels), rtol=1e-4)
+    loud = np.where(inside[:, None], 5.0, logits)
+    np.testing.assert_allclose(loss(loud, with_crowd), loss(logits, with_crowd), rtol=1e-6)
+    assert loss(loud, labels) > 2 * loss(logits, labels)
+
+
+def test_an_object_in_a_crowd_keeps_its_anchors(detector: EfficientDet) -> None:
+    box = [13.0, 5.0, 29.0, 21.0]
+    labels = _labels([box], [2])
+    covered = labels._replace(
+        boxes=tf.constant([[box, [0.0, 0.0, 64.0, 64.0], [0.0] * 4]]), crowds=tf.constant([[False, True, False]])
+    )
+    codes = encode_yxyx(tf.constant(box), tf.constant(detector.anchors)).numpy()
+    logits = np.full((len(codes), 4), BACKGROUND)
+    ours, theirs = (detector.losses(_outputs(detector, logits, codes + 0.2), each) for each in (covered, labels))
+    assert ours["class_loss"] > 0.1
+    for name, value in theirs.items():
+        np.testing.assert_allclose(ours[name], value, rtol=1e-5)
+
+
+def test_images_without_objects_train_as_negatives(detector: EfficientDet) -> None:
+    """They pull every class down, and leave the boxes alone."""
+    count = len(detector.anchors)
+    logits, codes = tf.Variable(tf.zeros([count, 4])), tf.Variable(tf.ones([count, 4]))
+    with tf.GradientTape() as tape:
+        terms = detector.losses(_outputs(detector, logits, codes), _labels([], []))
+        total = tf.add_n(list(terms.values()))
+    down, still = tape.gradient(total, [logits, codes], unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    assert np.isfinite(total)
+    assert terms["box_loss"] == 0
+    assert (down.numpy() > 0).all()
+    assert (still.numpy() == 0).all()

@@ -182,7 +182,9 @@ def test_two_replicas_equal_one(name: str, two_replicas: tf.distribute.Strategy)
     two.set_weights(one.get_weights())
     terms, gradients = _gradient_step(one, _images(), _labels())
 
-    def share(value: tf.Tensor) -> Any:
+    def share(value: tf.Tensor | None) -> Any:
+        if value is None:
+            return None
         return two_replicas.experimental_distribute_values_from_function(
             lambda context: tf.split(value, 2)[context.replica_id_in_sync_group]
         )

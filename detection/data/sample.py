@@ -1,0 +1,68 @@
+"""One image with its objects, as augmentation sees it."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class Sample(NamedTuple):
+    """One image with its objects.
+
+    image: uint8 [H, W, 3].
+    boxes_yxyx: float32 [N, 4], normalised to the image: 0 <= min <= max <= 1.
+    classes: int32 [N], contiguous class index.
+    masks: uint8 [N, H, W], 1 inside the object; None where the detector takes none.
+    keypoints: float32 [N, K, 3], (y, x, visibility): normalised to the image, COCO's
+        0, 1 or 2; None where the detector takes none.
+    crowds: bool [N], the row is a region full of objects that are not told apart; None
+        where such regions are left out.
+    """
+
+    image: tf.Tensor
+    boxes_yxyx: tf.Tensor
+    classes: tf.Tensor
+    masks: tf.Tensor | None = None
+    keypoints: tf.Tensor | None = None
+    crowds: tf.Tensor | None = None
+
+
+def select(sample: Sample, kept: tf.Tensor) -> Sample:
+    """The sample with those objects only for which `kept`, bool [N], is true; they keep their order."""
+    return _map_objects(lambda values: tf.boolean_mask(values[0], kept), [sample])
+
+
+def join(image: tf.Tensor, samples: Sequence[Sample]) -> Sample:
+    """One sample of all objects of some, in their order.
+
+    Args:
+        image: uint8 [H, W, 3], of the result.
+        samples: their boxes, masks and keypoints belong to `image` already; all have the
+            same fields.
+    """
+    return _map_objects(lambda values: tf.concat(values, axis=0), samples)._replace(image=image)
+
+
+def keep_labelled(keypoints: tf.Tensor) -> tf.Tensor:
+    """Zeroes the keypoints that are unlabelled (visibility 0) or outside 0 to 1.
+
+    Args:
+        keypoints: float32 [N, K, 3], (y, x, visibility).
+
+    Returns:
+        Same shape.
+    """
+    return tf.where(inside(keypoints)[..., tf.newaxis], keypoints, 0.0)
+
+
+def inside(keypoints: tf.Tensor) -> tf.Tensor:
+    """Which keypoints, bool [N, K], are labelled, and 0 <= y, x <= 1."""
+    within = tf.reduce_all((keypoints[..., :2] >= 0.0) & (keypoints[..., :2] <= 1.0), axis=-1)
+    return within & (keypoints[..., 2] > 0.0)
+
+
+def _map_objects(function: Callable[[Sequence[tf.Tensor]], tf.Tensor], samples: Sequence[Sample]) -> Sample:
+    """`function` of each field that has a row an object, where it is there."""
+    first, columns = samples[0], list(zip(*samples, strict=True))
+    objects = (None if first[number] is None else function(columns[number]) for number in range(1, len(first)))
+    return Sample(first.image, *objects)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from schemas.artifacts import CHECKPOINTS, EXTRA_FILES, LABELS_JSON
+from schemas.artifacts import CHECKPOINTS, EXTRA_FILES, LABELS_JSON, VALIDATION
 from schemas.errors import DataError
 
 _MODEL_FILE = "saved_model.pb"
@@ -76,8 +76,9 @@ def _number(prefix: Path) -> tuple[int, str]:
 
 
 def _labels_beside(prefix: Path) -> Path | None:
-    """Categories beside the checkpoint, or beside the folder of checkpoints that it lies in, as `train` writes them."""
-    folders = [prefix.parent, *(folder.parent for folder in list(prefix.parents)[:2] if folder.name == CHECKPOINTS)]
+    """Categories beside the checkpoint, or in the output of `train` that it lies in."""
+    ours = (CHECKPOINTS, VALIDATION)
+    folders = [prefix.parent, *(folder.parent for folder in list(prefix.parents)[:2] if folder.name in ours)]
     return next(filter(None, (_existing(folder / LABELS_JSON) for folder in folders)), None)
 
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from detection.training.initialization.locate import locate_weights
-from schemas.artifacts import CHECKPOINTS, EXTRA_FILES, LABELS_JSON, SAVED_MODEL
+from schemas.artifacts import BEST, CHECKPOINTS, EXTRA_FILES, LABELS_JSON, SAVED_MODEL, VALIDATION
 from schemas.errors import DataError
 
 
@@ -47,8 +47,10 @@ def test_the_output_of_a_training_means_its_newest_checkpoint(tmp_path: Path) ->
     assert locate_weights(tmp_path) == (prefix, None)
     labels = _labels(tmp_path / LABELS_JSON)
     assert locate_weights(tmp_path) == locate_weights(prefix) == (prefix, labels)
-    best = _checkpoint(tmp_path / CHECKPOINTS / "best" / "ckpt-2")
+    best = _checkpoint(tmp_path / VALIDATION / BEST / "ckpt-2")
     assert locate_weights(best.parent) == (best, labels)
+    elsewhere = _checkpoint(tmp_path / "mine" / "ckpt-2")
+    assert locate_weights(elsewhere) == (elsewhere, None), "a file of that name further up means nothing"
 
 
 def test_a_saved_model_is_found_where_it_lies_and_one_folder_below(tmp_path: Path) -> None:

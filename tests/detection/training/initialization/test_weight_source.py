@@ -110,8 +110,10 @@ def test_renaming_applies_in_turn(ours: str) -> None:
 
 
 def test_renaming_that_cannot_be_is_refused(ours: str) -> None:
-    with pytest.raises(DataError, match=r"train\.init\.rename makes x of two variables, one is net/v1\.5/bias"):
+    with pytest.raises(DataError, match=r"train\.init\.rename makes x of both net/a/kernel and net/v1\.5/bias"):
         WeightSource(ours, rename=[(".*", "x"), ("xx", "x")])
+    with pytest.raises(ConfigError, match=r"train\.init\.rename: 'body' changes no name in .*ckpt-3; .* like net/a/k"):
+        WeightSource(ours, rename=[("body", "x")])
     with pytest.raises(ConfigError, match=r"train\.init\.rename: '\\\\2' does not fit '\(net\)': invalid group"):
         WeightSource(ours, rename=[("(net)", r"\2")])
 

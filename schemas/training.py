@@ -25,7 +25,17 @@ class TrainConfig(Section):
     log_every: PositiveInt = Field(20, description="steps between progress updates and summaries")
     steps_per_loop: PositiveInt = Field(1, description="steps inside one call of the compiled function")
     precision: Literal["float32", "mixed_bfloat16", "bfloat16", "mixed_float16"] = "float32"
-    strategy: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = "auto"
+    strategy: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = Field(
+        "auto",
+        description="one_device; mirrored: all GPUs of this machine; multi_worker: the machines in TF_CONFIG or "
+        "CLUSTER_SPEC; tpu; auto: what is there, in the order TPU, several machines, several GPUs, one device",
+    )
+    tpu: str | None = Field(
+        None, min_length=1, description="local, a TPU's name or a grpc:// address; none: TPU_NAME, else local"
+    )
+    sync_batch_norm: bool = Field(
+        True, description="with several replicas, batch norm takes its statistics from the global batch, not from each"
+    )
     jit_compile: bool | Literal["auto"] = Field("auto", description="XLA; auto: except on CPUs")
     deterministic: bool | Literal["auto"] = Field(
         "auto", description="equal seeds give equal bits; auto: on one CPU replica without XLA"
@@ -44,6 +54,14 @@ class TrainConfig(Section):
         """Steps of warm-up, said or derived."""
         said = self.schedule.warmup_steps
         return self.steps // 10 if said is None else said
+
+    @model_validator(mode="after")
+    def _strategy_is_one(self) -> Self:
+        if self.tpu is not None and self.strategy not in ("auto", "tpu"):
+            raise ValueError(f"tpu = {self.tpu!r} and strategy = {self.strategy} exclude each other")
+        if self.strategy == "one_device" and not self.sync_batch_norm:
+            raise ValueError("sync_batch_norm = false needs several replicas, but strategy = one_device has one")
+        return self
 
     @model_validator(mode="after")
     def _xla_is_not_deterministic(self) -> Self:

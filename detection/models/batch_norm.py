@@ -16,6 +16,10 @@ class BatchNormalization(keras.layers.Layer):
     one.  Both estimate the moving variance with Bessel's correction, as the fused
     op does.  A layer that is not trainable runs as in inference.
 
+    Where `synchronized` (True at first) is False, each replica normalises with the
+    statistics of its own examples; the moving statistics take the replicas' mean, and so
+    stay the same on all.
+
     Args:
         momentum: moving = momentum * moving + (1 - momentum) * batch.
         epsilon: added to the variance.
@@ -27,6 +31,7 @@ class BatchNormalization(keras.layers.Layer):
         super().__init__(name=name, dtype=dtype)
         self.momentum = momentum
         self.epsilon = epsilon
+        self.synchronized = True
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Makes scale, offset and moving statistics, each float32 [C]."""
@@ -43,8 +48,11 @@ class BatchNormalization(keras.layers.Layer):
             return self._fused(inputs, mean=self.moving_mean.value, variance=self.moving_variance.value)[0]
         if replica_count() == 1:
             outputs, mean, variance = self._fused(inputs)
+        elif self.synchronized:
+            outputs, mean, variance = self._over_replicas(inputs)
         else:
-            outputs, mean, variance = self._synchronised(inputs)
+            outputs, mean, variance = self._fused(inputs)
+            mean, variance = tf.unstack(sum_over_replicas(tf.stack([mean, variance])) / replica_count())
         self._update(self.moving_mean, mean)
         self._update(self.moving_variance, variance)
         return outputs
@@ -62,7 +70,7 @@ class BatchNormalization(keras.layers.Layer):
             is_training=mean is None,
         )
 
-    def _synchronised(self, inputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _over_replicas(self, inputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Normalised inputs, mean and corrected variance of all replicas' inputs together."""
         # The shift, the same on all replicas, keeps E[x^2] - E[x]^2 from cancelling.
         shift = tf.stop_gradient(tf.convert_to_tensor(self.moving_mean.value))
@@ -76,6 +84,16 @@ class BatchNormalization(keras.layers.Layer):
         return outputs, mean + shift, variance * (count / tf.maximum(count - 1.0, 1.0))
 
     def _update(self, moving: Any, batch: tf.Tensor) -> None:
-        # Every replica has the same statistics, so each updates its own copy and nothing is aggregated.
+        # Every replica has the same numbers, so each updates its own copy and nothing is aggregated.
         old = tf.convert_to_tensor(moving.value)
         moving.assign(old + (batch - old) * (1.0 - self.momentum))
+
+
+def synchronize_batch_norm(model: keras.Model, synchronized: bool) -> None:
+    """Sets whether the model's `BatchNormalization` layers share their statistics over replicas, as they do at first.
+
+    Layers of other classes, Keras' own too, stay as they are.
+    """
+    for layer in model._flatten_layers():
+        if isinstance(layer, BatchNormalization):
+            layer.synchronized = synchronized

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from detection.replicas import replica_id
+from detection.replicas import own_share, replica_count
 
 
 def survival_probability(last: float, index: int, count: int) -> float:
@@ -13,18 +13,20 @@ def survival_probability(last: float, index: int, count: int) -> float:
 def drop_connect(inputs: tf.Tensor, *, survival: float, seed: tf.Tensor, index: int) -> tf.Tensor:
     """Zeroes whole examples of a residual branch, and scales the others up to keep the mean.
 
+    Which ones follows from their place in the global batch, so any number of replicas
+    drops the same.
+
     Args:
         inputs: float [B, ...].
         survival: probability that an example is kept, 0 < survival <= 1.
         seed: int32 [2], of this training step.
-        index: tells the blocks of a network apart; replicas are told apart by their id.
+        index: tells the blocks of a network apart.
     """
-    for number in (replica_id(), index):
-        seed = tf.random.experimental.stateless_fold_in(_positive(seed), number)
-    shape = [tf.shape(inputs)[0]] + [1] * (inputs.shape.rank - 1)
+    seed = tf.random.experimental.stateless_fold_in(_positive(seed), index)
+    shape = [tf.shape(inputs)[0] * replica_count()] + [1] * (inputs.shape.rank - 1)
     # Integers: from the same bits XLA makes other floats than TensorFlow's own kernel.
     bits = tf.random.stateless_uniform(shape, _positive(seed), minval=None, maxval=None, dtype=tf.int32)
-    kept = bits <= round(survival * (2**32 - 1)) - 2**31
+    kept = own_share(bits) <= round(survival * (2**32 - 1)) - 2**31
     return tf.where(kept, inputs / tf.cast(survival, inputs.dtype), tf.zeros([], inputs.dtype))
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from detection.data.record_reader import RecordReader
 from detection.data.training_batches import InputOptions, training_batches
+from detection.models.batch_norm import synchronize_batch_norm
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from detection.training import schedules
@@ -59,6 +60,7 @@ def state_from_config(config: Config, *, num_classes: int, strategy: tf.distribu
     keras.utils.set_random_seed(settings.seed)
     with strategy.scope():
         model = detector_from_config(config.model, num_classes=num_classes, precision=settings.precision)
+        synchronize_batch_norm(model, settings.sync_batch_norm)
         trainable = trainable_variables(model, settings.freeze)
         optimizer = make_optimizer(
             settings.optimizer.name,

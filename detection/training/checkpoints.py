@@ -24,51 +24,61 @@ class Checkpoints:
     Args:
         state: what is saved and restored.
         folder: made where it is missing.
+        writes: whether this process saves and tidies up; one of several does, the others read alone.
         keep: how many of the newest stay.
         keep_every_hours: of those that make room, one stays for every so many hours; None: none.
     """
 
-    def __init__(self, state: TrainState, folder: Path, *, keep: int, keep_every_hours: float | None = None) -> None:
+    def __init__(
+        self,
+        state: TrainState,
+        folder: Path,
+        *,
+        keep: int,
+        keep_every_hours: float | None = None,
+        writes: bool = True,
+    ) -> None:
         self._checkpoint = state.checkpoint()
         self._state = state
         self._folder = folder
         self._keep = keep
         self._keep_every_hours = keep_every_hours
+        self._writes = writes
 
     def save(self, step: int) -> None:
         """Saves the state after `step` steps; `restore_latest` comes before the first."""
+        if not self._writes:
+            return
         # TensorFlow's own callback, which removes old ones, comes after those given.
         options = tf.train.CheckpointOptions(experimental_write_callbacks=[_flush])
         self._manager.save(checkpoint_number=step, options=options)
 
-    def restore_latest(self, folder: Path) -> int:
-        """Restores the newest whole checkpoint in `folder` if there is one; returns the steps done.
+    def restore_latest(self) -> int:
+        """Restores the newest whole checkpoint if there is one; returns the steps done.
 
-        Where `folder` is one's own, what cannot be read is removed, and what killed saves left.
-
-        Args:
-            folder: of the chief, whoever asks.
+        Where this process writes, what cannot be read is removed, and what killed saves left.
 
         Raises:
             DataError: it is of another detector or optimizer; there are checkpoints, but none is whole.
         """
+        folder = self._folder
         found = find_newest_whole(folder)
         for bad, fault in found.faults.items():
             _LOGGER.warning("%s cannot be read (%s): going back to the one before", checkpoint_path(folder, bad), fault)
         step = 0
         if found.step is not None:
             step = self._restore(checkpoint_path(folder, found.step))
-        if folder == self._folder:
+        if self._writes:
             write_state(folder, list(found.faults))
             for bad in found.faults:
                 remove_checkpoint(folder, bad)
             remove_leftovers(folder)
-        self._manager = tf.train.CheckpointManager(
-            self._checkpoint,
-            str(self._folder),
-            max_to_keep=self._keep,
-            keep_checkpoint_every_n_hours=self._keep_every_hours,
-        )
+            self._manager = tf.train.CheckpointManager(
+                self._checkpoint,
+                str(folder),
+                max_to_keep=self._keep,
+                keep_checkpoint_every_n_hours=self._keep_every_hours,
+            )
         return step
 
     def _restore(self, path: str) -> int:
@@ -79,7 +89,7 @@ class Checkpoints:
                 f"{path}: does not fit this configuration ({str(error).splitlines()[0]}). "
                 "Train into another folder, or with the model and optimizer that it was made with."
             ) from error
-        step = int(self._state.step)
+        step = int(self._state.step.numpy())  # int() alone refuses a mirrored variable
         _LOGGER.info("going on from step %d (%s)", step, path)
         return step
 

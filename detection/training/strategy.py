@@ -1,39 +1,52 @@
 """Where training runs: one device, several, several machines, or a TPU."""
 
-import json
 import logging
 import os
 
 import tensorflow as tf
 
-from schemas.errors import ConfigError
+from detection.training.cluster import CLUSTER_VARIABLES, Cluster, cluster_from_environment
+from schemas.errors import CocoflowError, ConfigError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
 
-def make_strategy(kind: str) -> tf.distribute.Strategy:
+def make_strategy(kind: str, *, tpu: str | None = None) -> tf.distribute.Strategy:
     """Builds the distribution strategy.
 
     Args:
         kind: `one_device`, `mirrored` (all GPUs of this machine, or all logical
-            CPUs where there is none), `multi_worker` (TF_CONFIG), `tpu`, or `auto`:
-            what is there, in the order TPU, several workers, several GPUs, one device.
+            CPUs where there is none), `multi_worker` (the machines that TF_CONFIG or
+            CLUSTER_SPEC names), `tpu`, or `auto`: what is there, in the order TPU,
+            several machines, several GPUs, one device.
+        tpu: `local` (on the TPU's own machine), a TPU's name or a `grpc://` address;
+            None: what TPU_NAME says, else `local`.
 
     Raises:
-        ConfigError: the kind asked for is not there.
+        ConfigError: the kind asked for is not there, or TF_CONFIG or CLUSTER_SPEC is
+            wrong or asks for something else.
+        CocoflowError: the other machines did not answer.
     """
-    chosen = _detect() if kind == "auto" else kind
-    strategy = _BUILDERS[chosen]()
-    _LOGGER.info("%s, %d replica(s) on %s", chosen, strategy.num_replicas_in_sync, _device_kind())
+    if kind == "auto" and _has_tpu(tpu):
+        kind = "tpu"
+    cluster = None if kind == "tpu" else cluster_from_environment(os.environ)
+    if kind == "auto":
+        kind = _kind_for(cluster)
+    strategy = _build(kind, tpu or os.environ.get("TPU_NAME") or "local", cluster)
+    _LOGGER.info("%s, %d replica(s)", kind, strategy.num_replicas_in_sync)
     return strategy
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes checkpoints, summaries and the model."""
-    resolver = strategy.cluster_resolver
-    if resolver is None or not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return True
-    return resolver.task_type in (None, "chief") or (resolver.task_type == "worker" and _is_first_worker(resolver))
+    """Whether this process is the one that writes checkpoints, summaries and the model."""
+    return bool(strategy.extended.should_checkpoint)
+
+
+def worker_count(strategy: tf.distribute.Strategy) -> int:
+    """Number of processes that train together, >= 1."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return 1
+    return sum(map(len, strategy.cluster_resolver.cluster_spec().as_dict().values()))
 
 
 def on_cpu(strategy: tf.distribute.Strategy) -> bool:
@@ -41,55 +54,67 @@ def on_cpu(strategy: tf.distribute.Strategy) -> bool:
     return not isinstance(strategy, tf.distribute.TPUStrategy) and not tf.config.list_logical_devices("GPU")
 
 
-def _is_first_worker(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> bool:
-    return resolver.task_id == 0 and "chief" not in resolver.cluster_spec().as_dict()
+def _has_tpu(tpu: str | None) -> bool:
+    return bool(tpu or os.environ.get("TPU_NAME") or tf.config.list_physical_devices("TPU"))
 
 
-def _detect() -> str:
-    if tf.config.list_physical_devices("TPU") or os.environ.get("TPU_NAME"):
-        return "tpu"
-    if _worker_count() > 1:
+def _kind_for(cluster: Cluster | None) -> str:
+    if cluster is not None and cluster.size > 1:
         return "multi_worker"
     return "mirrored" if len(tf.config.list_physical_devices("GPU")) > 1 else "one_device"
 
 
-def _worker_count() -> int:
-    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
-    return len(cluster.get("chief", [])) + len(cluster.get("worker", []))
-
-
-def _device_kind() -> str:
-    return "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-
-
-def _one_device() -> tf.distribute.Strategy:
+def _build(kind: str, tpu: str, cluster: Cluster | None) -> tf.distribute.Strategy:
+    if kind == "tpu":
+        return _tpu(tpu)
+    if kind == "multi_worker":
+        return _multi_worker(cluster)
+    if cluster is not None and cluster.size > 1:
+        raise ConfigError(
+            f"train.strategy={kind} trains on one machine, but {' or '.join(CLUSTER_VARIABLES)} names {cluster.size}, "
+            "which would each write the same files. Choose multi_worker, or unset the variable."
+        )
+    if kind == "mirrored":
+        devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+        return tf.distribute.MirroredStrategy([device.name for device in devices])
     return tf.distribute.OneDeviceStrategy("/gpu:0" if tf.config.list_physical_devices("GPU") else "/cpu:0")
 
 
-def _mirrored() -> tf.distribute.Strategy:
-    kind = _device_kind()
-    return tf.distribute.MirroredStrategy([device.name for device in tf.config.list_logical_devices(kind)])
+def _multi_worker(cluster: Cluster | None) -> tf.distribute.Strategy:
+    if cluster is None:
+        raise ConfigError(
+            f"train.strategy=multi_worker: neither {' nor '.join(CLUSTER_VARIABLES)} names the machines. "
+            "Set TF_CONFIG on every one of them; docs/distributed.md has an example."
+        )
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({role: list(addresses) for role, addresses in cluster.addresses.items()}),
+        task_type=cluster.task_type,
+        task_id=cluster.task_index,
+        num_accelerators={"GPU": len(tf.config.list_physical_devices("GPU"))},
+        rpc_layer="grpc",
+    )
+    _LOGGER.info("%s %d; waiting for %s", cluster.task_type, cluster.task_index, ", ".join(cluster.others) or "nobody")
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy(resolver)
+    except tf.errors.OpError as error:
+        reason = str(error).partition("\n")[0]
+        raise CocoflowError(
+            f"{cluster.task_type} {cluster.task_index} of the cluster could not meet the others ({reason}). Start "
+            f"training on all machines ({', '.join(cluster.others)}), and see that they reach each other's ports."
+        ) from error
 
 
-def _multi_worker() -> tf.distribute.Strategy:
-    if not _worker_count():
-        raise ConfigError("train.strategy=multi_worker: TF_CONFIG names no workers. Set TF_CONFIG on every worker.")
-    return tf.distribute.MultiWorkerMirroredStrategy()
-
-
-def _tpu() -> tf.distribute.Strategy:
-    name = os.environ.get("TPU_NAME", "local")
+def _tpu(name: str) -> tf.distribute.Strategy:
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(name)
         if name != "local":
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (ValueError, tf.errors.OpError) as error:
+    # Asking the cloud for a name fails in as many ways as its client libraries have.
+    except (ValueError, RuntimeError, OSError, ImportError, tf.errors.OpError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(
-            f"train.strategy=tpu: no TPU answers as {name!r} ({reason}). Set TPU_NAME, or choose another strategy."
+            f"train.strategy=tpu: no TPU answers as {name!r} ({reason}). "
+            "Set train.tpu or TPU_NAME to local, a name or a grpc:// address, or choose another strategy."
         ) from error
     return tf.distribute.TPUStrategy(resolver)
-
-
-_BUILDERS = {"one_device": _one_device, "mirrored": _mirrored, "multi_worker": _multi_worker, "tpu": _tpu}

@@ -2,7 +2,6 @@
 
 import contextlib
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,13 @@ from detection.training.build import (
 from detection.training.checkpoints import Checkpoints
 from detection.training.loop import LoopReport, TrainLoop
 from detection.training.progress import LOGGER, ProgressMeter
+from detection.training.same_start import require_same_start
 from detection.training.state import TrainState
 from detection.training.strategy import is_chief, make_strategy
+from detection.training.workers import chief_first, lost_workers_explained, wait_for_workers
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LABELS_JSON, LOGS, SAVED_MODEL
 from schemas.config import Config
-from schemas.config_io import to_yaml
+from schemas.config_io import sections_to_yaml, to_yaml
 from schemas.errors import CocoflowError
 from schemas.training import TrainConfig
 
@@ -56,20 +57,24 @@ def train(
     """
     reader = RecordReader(shards)
     categories = sorted(categories, key=lambda category: category["id"])
-    strategy = make_strategy(config.train.strategy)
+    strategy = make_strategy(config.train.strategy, tpu=config.train.tpu)
     if is_deterministic(config.train, strategy):
         tf.config.experimental.enable_op_determinism()
     state = state_from_config(config, num_classes=len(categories), strategy=strategy)
     chief = is_chief(strategy)
     with contextlib.ExitStack() as stack:
-        # Every worker has to take part in a save; only the chief's files stay.
-        own = output if chief else Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        checkpoints = Checkpoints(state, own / CHECKPOINTS, keep=config.train.keep_checkpoints)
-        stack.enter_context(tf.summary.create_file_writer(str(own / LOGS)).as_default())
-        start_step = checkpoints.restore_latest(output / CHECKPOINTS)
+        stack.enter_context(lost_workers_explained(strategy))
+        # All machines read the output folder, the chief alone writes there.
+        checkpoints = Checkpoints(state, output / CHECKPOINTS, keep=config.train.keep_checkpoints, writes=chief)
+        summaries = tf.summary.create_file_writer(str(output / LOGS)) if chief else tf.summary.create_noop_writer()
+        stack.enter_context(summaries.as_default())
+        with chief_first(strategy):
+            start_step = checkpoints.restore_latest()
         init_report = initialize_from_config(
             config, state, categories, strategy=strategy, start_step=start_step, base_model=base_model
         )
+        words = [sections_to_yaml(config, ["model", "train"]), str(categories)]
+        require_same_start(strategy, state, start_step=start_step, records=len(reader), words=words)
         if chief:
             # Only now: a configuration that the checkpoints refuse must not replace theirs.
             write_text(output / CONFIG_YAML, to_yaml(config))
@@ -79,8 +84,9 @@ def train(
         batches = batches_from_config(config, state.model, reader, categories, strategy=strategy, start_step=start_step)
         train_loop = train_loop_from_config(config.train, state, strategy=strategy)
         _run_steps(start_step, config.train, batches, train_loop, checkpoints)
-    if chief:
-        _export(state, config, categories, output / SAVED_MODEL)
+        if chief:
+            _export(state, config, categories, output / SAVED_MODEL)
+        wait_for_workers(strategy)
 
 
 def _run_steps(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.batch_norm import BatchNormalization
+from detection.models.batch_norm import BatchNormalization, synchronize_batch_norm
 
 SHAPE = (4, 3, 5, 2)
 
@@ -84,6 +84,36 @@ def test_two_replicas_equal_one_on_the_whole_batch(inputs: np.ndarray, two_repli
     for ours, theirs in ((two.moving_mean, one.moving_mean), (two.moving_variance, one.moving_variance)):
         for copy in two_replicas.experimental_local_results(ours.value):
             np.testing.assert_allclose(copy, theirs.numpy(), rtol=1e-5)
+
+
+def test_switched_off_each_replica_normalises_its_own_examples(
+    inputs: np.ndarray, two_replicas: tf.distribute.Strategy
+) -> None:
+    with two_replicas.scope():
+        layer = _layer()
+        synchronize_batch_norm(keras.Sequential([layer]), False)
+    halves = np.split(inputs, 2)
+    values = two_replicas.experimental_distribute_values_from_function(
+        lambda context: tf.constant(halves[context.replica_id_in_sync_group])
+    )
+    run = tf.function(lambda batch: two_replicas.run(lambda part: layer(part, training=True), args=(batch,)))
+    outputs = two_replicas.experimental_local_results(run(values))
+    alone = [_layer(), _layer()]
+    for own, half, reference in zip(outputs, halves, alone, strict=True):
+        np.testing.assert_allclose(own, reference(half, training=True), atol=1e-4)
+    for name in ("moving_mean", "moving_variance"):
+        expected = np.mean([getattr(reference, name).numpy() for reference in alone], axis=0)
+        for copy in two_replicas.experimental_local_results(getattr(layer, name).value):
+            np.testing.assert_allclose(copy, expected, rtol=1e-5)
+
+
+def test_the_switch_goes_both_ways_and_leaves_keras_layers_alone() -> None:
+    ours, theirs = _layer(), keras.layers.BatchNormalization(synchronized=True)
+    model = keras.Sequential([keras.Sequential([ours]), theirs])
+    for synchronized in (False, True):
+        synchronize_batch_norm(model, synchronized)
+        assert ours.synchronized is synchronized
+        assert theirs.synchronized is True
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])

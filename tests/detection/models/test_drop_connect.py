@@ -46,9 +46,10 @@ def test_a_survival_of_one_keeps_everything() -> None:
     np.testing.assert_array_equal(outputs, 1.0)
 
 
-def test_replicas_drop_different_examples(two_replicas: tf.distribute.Strategy) -> None:
-    def replica() -> tf.Tensor:
-        return drop_connect(tf.ones([200, 1]), survival=0.5, seed=tf.constant([1, 2]), index=0)
+def test_two_replicas_together_drop_what_one_drops(two_replicas: tf.distribute.Strategy) -> None:
+    def drop(count: int) -> tf.Tensor:
+        return drop_connect(tf.ones([count, 2, 3]), survival=0.5, seed=tf.constant([1, 2]), index=4)
 
-    first, second = two_replicas.experimental_local_results(tf.function(lambda: two_replicas.run(replica))())
-    assert (first.numpy() != second.numpy()).any()
+    halves = two_replicas.experimental_local_results(tf.function(lambda: two_replicas.run(drop, (100,)))())
+    np.testing.assert_array_equal(np.concatenate(halves), drop(200))
+    assert (halves[0].numpy() != halves[1].numpy()).any()

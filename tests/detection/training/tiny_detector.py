@@ -1,0 +1,79 @@
+"""A detector of two convolutions, for runs where the network does not matter; `register` makes it `model.name=tiny`."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from detection.losses import focal_loss, huber_loss
+from detection.models import registry
+from detection.models.batch_norm import BatchNormalization
+from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Detector, Postprocess
+from detection.models.drop_connect import drop_connect
+from detection.replicas import sum_over_replicas
+from detection.types import Detections, ImageInfo, Labels
+from schemas.section import Section
+
+
+class TinyConfig(Section):
+    """Size and drop-connect of the detector."""
+
+    image_size: tuple[int, int] = (32, 32)
+    filters: int = 8
+    survival: float = 0.5
+
+
+class TinyDetector(Detector):
+    """Learns which classes an image holds and where its objects lie on average."""
+
+    def __init__(self, *, config: TinyConfig, num_classes: int, postprocess: Postprocess, name: str, dtype: Any = None):
+        super().__init__(
+            image_size=config.image_size,
+            num_classes=num_classes,
+            pixel_mean=IMAGENET_MEAN,
+            pixel_std=IMAGENET_STD,
+            postprocess=postprocess,
+            name=name,
+            dtype=dtype,
+        )
+        self._survival = config.survival
+        self.stem = keras.layers.Conv2D(config.filters, 3, strides=4, name="stem", dtype=dtype)
+        self.stem_norm = BatchNormalization(name="stem_norm", dtype=dtype)
+        self.block = keras.layers.Conv2D(config.filters, 3, padding="same", name="block", dtype=dtype)
+        self.block_norm = BatchNormalization(name="block_norm", dtype=dtype)
+        self.head = keras.layers.Dense(num_classes + 4, name="head", dtype=dtype)
+        self(tf.zeros([1, *config.image_size, 3]))
+
+    def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> tf.Tensor:
+        features = tf.nn.relu(self.stem_norm(self.stem(images), training=training))
+        branch = tf.nn.relu(self.block_norm(self.block(features), training=training))
+        if training and seed is not None:
+            branch = drop_connect(branch, survival=self._survival, seed=seed, index=0)
+        return tf.cast(self.head(tf.reduce_mean(features + branch, [1, 2])), tf.float32)
+
+    def losses(self, outputs: tf.Tensor, labels: Labels) -> dict[str, tf.Tensor]:
+        valid = tf.cast(labels.valid, tf.float32)
+        normaliser = sum_over_replicas(tf.reduce_sum(valid)) + 1.0
+        there = tf.reduce_max(tf.one_hot(labels.classes, self.num_classes) * valid[..., None], axis=1) > 0.0
+        counts = tf.maximum(tf.reduce_sum(valid, axis=1, keepdims=True), 1.0)
+        boxes = tf.reduce_sum(labels.boxes * valid[..., None], axis=1) / counts / float(self.image_size[0])
+        return {
+            "class_loss": tf.reduce_sum(focal_loss(outputs[:, 4:], there)) / normaliser,
+            "box_loss": tf.reduce_sum(huber_loss(outputs[:, :4] - boxes, delta=0.5)) / normaliser,
+        }
+
+    def detect(self, outputs: tf.Tensor, image_info: ImageInfo) -> Detections:
+        scores, classes = tf.math.top_k(tf.sigmoid(outputs[:, 4:]), 1)
+        boxes = tf.clip_by_value(outputs[:, tf.newaxis, :4], 0.0, 1.0)
+        return Detections(boxes, scores, classes, tf.ones_like(classes[:, 0]))
+
+    @property
+    def backbone_variables(self) -> list[Any]:
+        return list(self.stem.variables)
+
+
+def register() -> None:
+    """Makes `model.name=tiny` known in this process."""
+    if "tiny" not in registry.detector_names():
+        families = (*registry._FAMILIES, registry._Family({"tiny": TinyConfig()}, TinyDetector))
+        vars(registry)["_FAMILIES"] = families

@@ -42,7 +42,7 @@ class _Call:
         self.outputs = {"model": standard_artifacts.Model(), "model_run": standard_artifacts.ModelRun()}
         for key, artifact in self.outputs.items():
             artifact.uri = str(folder / key)
-            Path(artifact.uri).mkdir()
+            Path(artifact.uri).mkdir(parents=True)
         self.properties: dict[str, str] = {"run_root": str(self.root), **training_properties(config, TRAIN_SPLIT)}
         shards = folder / "examples" / split_dir(TRAIN_SPLIT)
         shards.mkdir(parents=True)

@@ -186,7 +186,7 @@ def test_the_report_lists_every_variable_once(earlier: tuple[str, Values, Values
     told = [path for key in lists for path in warm[key]]
     assert sorted(told) == sorted(_weights(state))
     assert warm["loaded_in_part"] == ["class_net/class-predict/bias"]
-    assert {path.partition("/")[0] for path in warm["loaded"]} == {"efficientnet-nano"}
+    assert "efficientnet-nano/stem/conv2d/kernel" in warm["loaded"]
     assert set(warm["skipped"].values()) == {"box_net"}
     kernel = "class_net/class-predict/pointwise_kernel"
     assert warm["mismatched"][kernel] == {"needed": [1, 1, 24, 27], "there": [1, 1, 16, 27]}

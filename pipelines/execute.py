@@ -1,15 +1,18 @@
 """Running a pipeline in this process and telling what came of it."""
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 from detection.atomic_files import require_writable, write_json, write_text
+from detection.training.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.data_files import files_of
 from pipelines.layout import RunLayout
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config import Config
 from schemas.config_io import to_yaml
+from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.results import RunResults
@@ -27,9 +30,10 @@ def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunRe
 
     Raises:
         CocoflowError: a component refused its input, or the folder cannot be written.
-        ConfigError: no data set is named, or no such detector.
+        ConfigError: no data set is named, no such detector, or this is one of several machines.
         DataError: it is not there, or not recognised.
     """
+    _require_one_machine()
     # What cannot be is said now, not after hours of training.
     files_of(config.data, TRAIN_SPLIT, config.evaluate.split)
     layout = RunLayout(config)
@@ -41,6 +45,15 @@ def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunRe
         results = _run_pipeline(config, layout, runner)
     write_json(layout.summary, results.summary())
     return results
+
+
+def _require_one_machine() -> None:
+    cluster = cluster_from_environment(os.environ)
+    if cluster is not None and cluster.size > 1:
+        raise ConfigError(
+            f"{' or '.join(CLUSTER_VARIABLES)} names {cluster.size} machines, each of which would run the whole "
+            "pipeline. Unset it, or train on all of them with the verb `train`."
+        )
 
 
 def _run_pipeline(config: Config, layout: RunLayout, runner: str) -> "RunResults":

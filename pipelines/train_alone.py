@@ -3,18 +3,23 @@
 import hashlib
 import json
 import logging
+import os
 import shutil
+import time
 from dataclasses import asdict
 from pathlib import Path
 
 from detection.atomic_files import new_directory
 from detection.coco.layouts import SplitFiles
+from detection.training.cluster import cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.data_files import files_of
 from schemas.artifacts import DATASET_JSON, SAVED_MODEL, TRAIN_SPLIT, split_dir
 from schemas.config import Config, DataConfig
+from schemas.errors import CocoflowError
 
 _LOGGER = logging.getLogger("cocoflow.train")
+_PATIENCE_SECONDS = 3600.0  # as long as TensorFlow waits for machines to meet
 
 
 def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
@@ -31,10 +36,12 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
     Raises:
         ConfigError: no data set is named, or see `detection.training.train.train`.
         DataError: the data cannot be used.
+        CocoflowError: on several machines, the chief makes no records; see also `train`.
     """
     folder = Path(output)
+    leads = _leads(config)
     splits = {TRAIN_SPLIT: files_of(config.data, TRAIN_SPLIT)[TRAIN_SPLIT]}
-    with quiet_run(folder / "run.log", verbose=verbose):
+    with quiet_run(folder / "run.log", verbose=verbose or not leads):
         from detection.training.train import train
 
         if config.data.window > 1:
@@ -42,7 +49,11 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
         if config.train.init.from_previous_model:
             _LOGGER.warning("train.init.from_previous_model counts in `run` only: here no model is known")
 
-        examples = _examples(splits, folder / "examples", config.data)
+        examples = _records_folder(splits, folder / "examples", config.data)
+        if leads:
+            _make_records(splits, examples, config.data)
+        else:
+            _wait_for_records(examples)
         train(
             config,
             shards=sorted(map(str, (examples / split_dir(TRAIN_SPLIT)).iterdir())),
@@ -52,16 +63,46 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
     return folder / SAVED_MODEL
 
 
-def _examples(splits: dict[str, SplitFiles], folder: Path, data: DataConfig) -> Path:
-    """Records of the data as it is now: those of an earlier call where nothing has changed."""
-    from components.coco_example_gen.conversion import convert
+def _leads(config: Config) -> bool:
+    """Whether this process makes the records and writes run.log: of several machines, the chief does."""
+    if config.train.strategy not in ("auto", "multi_worker"):
+        return True
+    cluster = cluster_from_environment(os.environ)
+    return cluster is None or cluster.is_chief
+
+
+def _records_folder(splits: dict[str, SplitFiles], folder: Path, data: DataConfig) -> Path:
+    """Where records of the data as it is now lie, or are to lie."""
     from components.coco_example_gen.fingerprint import fingerprint
 
     rules = json.dumps([data.on_fault.model_dump(), data.max_pixels, [asdict(files) for files in splits.values()]])
     state = fingerprint(splits.values(), data.label_map) + hashlib.sha256(rules.encode()).hexdigest()
-    current = folder / hashlib.sha256(state.encode()).hexdigest()[:16]
-    if not current.is_dir():
-        shutil.rmtree(folder, ignore_errors=True)
-        with new_directory(current) as beside:
-            convert(splits, beside, policies=data.on_fault, max_pixels=data.max_pixels, label_map=data.label_map)
-    return current
+    return folder / hashlib.sha256(state.encode()).hexdigest()[:16]
+
+
+def _make_records(splits: dict[str, SplitFiles], goal: Path, data: DataConfig) -> None:
+    """Makes the records, unless an earlier call did and nothing has changed; others of the folder go."""
+    from components.coco_example_gen.conversion import convert
+
+    if goal.is_dir():
+        return
+    shutil.rmtree(goal.parent, ignore_errors=True)
+    with new_directory(goal) as beside:
+        convert(splits, beside, policies=data.on_fault, max_pixels=data.max_pixels, label_map=data.label_map)
+
+
+def _wait_for_records(folder: Path) -> None:
+    """Waits until the chief has made the records.
+
+    Raises:
+        CocoflowError: they do not come.
+    """
+    _LOGGER.info("waiting for the chief's records in %s", folder)
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not folder.is_dir():
+        if time.monotonic() > deadline:
+            raise CocoflowError(
+                f"{folder}: the chief has not made the records there. See its log; all machines need to see the same "
+                "data and the same output folder, under the same paths."
+            )
+        time.sleep(1.0)

@@ -42,6 +42,11 @@ class Cluster(NamedTuple):
         return sum(map(len, self.addresses.values()))
 
     @property
+    def is_chief(self) -> bool:
+        """Whether this process is the one that writes: the chief, else the first worker."""
+        return self.task_type == "chief" or (self.task_index == 0 and "chief" not in self.addresses)
+
+    @property
     def others(self) -> list[str]:
         """Addresses of the other processes, chief first."""
         own = self.addresses[self.task_type][self.task_index]

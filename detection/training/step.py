@@ -87,7 +87,7 @@ def make_train_step(
             loss = tf.add_n(list(terms.values()))
             scaled_loss = loss * _loss_scale(state)
         gradients = tape.gradient(scaled_loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        gradients = [sum_over_replicas(gradient) / _loss_scale(state) for gradient in gradients]
+        gradients = [gradient / _loss_scale(state) for gradient in sum_over_replicas(gradients)]
         norm = tf.linalg.global_norm(gradients)
         cut_off = tf.cast(tf.reduce_sum(batch.cut_off), tf.float32)
         figures = _totals(terms | {"loss": loss, "instances_cut_off": cut_off})

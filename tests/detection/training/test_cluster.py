@@ -27,14 +27,20 @@ def test_tf_config_of_workers() -> None:
     assert cluster == Cluster({"worker": ["a:1", "b:2"]}, "worker", 1)
     assert cluster.size == 2
     assert cluster.others == ["a:1"]
+    assert not cluster.is_chief
+    first = _read(cluster=TWO, task=_task("worker", 0))
+    assert first is not None
+    assert first.is_chief
 
 
 def test_the_chief_comes_first_whatever_the_order_in_the_text() -> None:
     cluster = _read(cluster=TWO | {"chief": ["c:3"]}, task=_task("worker", "0"))
     assert cluster == Cluster({"chief": ["c:3"], "worker": ["a:1", "b:2"]}, "worker", 0)
     assert cluster.others == ["c:3", "b:2"]
+    assert not cluster.is_chief
     older = _read(cluster={"master": ["c:3"]}, task=_task("master"))
     assert older == Cluster({"chief": ["c:3"]}, "chief", 0)
+    assert older.is_chief
 
 
 def test_vertex_ai_pools_are_roles() -> None:

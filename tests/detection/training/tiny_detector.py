@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from detection.losses import focal_loss, huber_loss
@@ -70,6 +71,10 @@ class TinyDetector(Detector):
     @property
     def backbone_variables(self) -> list[Any]:
         return list(self.stem.variables)
+
+    def output_classes(self, num_classes: int) -> dict[str, np.ndarray]:
+        classes = np.array([-1] * 4 + list(range(num_classes)))
+        return {variable.path: classes for variable in self.head.variables}
 
 
 def register() -> None:

@@ -115,9 +115,11 @@ def test_precision_and_replicas_of_the_new_run_do_not_matter(
     config = tiny_config(f"train.init.checkpoint={path}", "train.precision=mixed_bfloat16")
     state = _state(config, two_replicas)
     _initialize(config, state, strategy=two_replicas)
+    assert state.ema is not None
     for variable in state.model.variables:
-        for replica in two_replicas.experimental_local_results(variable.value):
-            np.testing.assert_array_equal(replica.numpy(), averages[variable.path], err_msg=variable.path)
+        for held in (variable.value, state.ema.shadows[variable.path]):
+            for replica in two_replicas.experimental_local_results(held):
+                np.testing.assert_array_equal(replica.numpy(), averages[variable.path], err_msg=variable.path)
 
 
 def test_a_run_that_goes_on_is_not_initialised_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -77,16 +77,18 @@ def _one_of(sample: Sample, steps: Sequence[Step | None], choice: tf.Tensor, see
     """
     gate_seed, operation_seed = tf.unstack(tf.random.split(seed, 2))
     names = sorted({step.operation for step in steps if step is not None and step.probability > 0.0})
-    acting = [step if step is not None and step.operation in names else Step("", 0.0, 0.0) for step in steps]
-    gates = [1.0 if step.operation and OPERATIONS[step.operation].per_box else step.probability for step in acting]
-    levels = [OPERATIONS[step.operation].argument(step.level) if step.operation else 0.0 for step in acting]
-    indices = [1 + names.index(step.operation) if step.operation else 0 for step in acting]
-    draw = Draw(
-        argument=tf.gather(tf.constant(levels, tf.float32), choice),
-        probability=tf.gather(tf.constant([step.probability for step in acting], tf.float32), choice),
-        seed=operation_seed,
-    )
-    acts = tf.random.stateless_uniform([], gate_seed) < tf.gather(tf.constant(gates, tf.float32), choice)
-    branch = tf.where(acts, tf.gather(tf.constant(indices), choice), 0)
+    table = tf.constant([_row(step, names) for step in steps], tf.float32)
+    branch, gate, argument, probability = tf.unstack(table[choice])
+    draw = Draw(argument, probability, operation_seed)
+    acts = tf.random.stateless_uniform([], gate_seed) < gate
     runs = [lambda: sample, *(lambda name=name: OPERATIONS[name].run(sample, draw) for name in names)]
-    return tf.switch_case(branch, runs)
+    return tf.switch_case(tf.where(acts, tf.cast(branch, tf.int32), 0), runs)
+
+
+def _row(step: Step | None, names: Sequence[str]) -> tuple[float, float, float, float]:
+    # Which branch, how often it is taken, and what its operation is told.
+    if step is None or step.operation not in names:
+        return 0.0, 0.0, 0.0, 0.0
+    operation = OPERATIONS[step.operation]
+    gate = 1.0 if operation.per_box else step.probability
+    return 1.0 + names.index(step.operation), gate, operation.argument(step.level), step.probability

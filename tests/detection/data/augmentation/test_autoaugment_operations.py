@@ -162,6 +162,7 @@ def test_cutouts_leave_the_objects(name: str, argument: float) -> None:
         assert not np.delete(changed[10:50], np.s_[30:80], axis=1).any()
 
 
+@pytest.mark.usefixtures("op_determinism")
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
 def test_a_step_acts_on_a_third_of_the_boxes_or_on_the_image(name: str) -> None:
     """A probability is given, but only operations on single boxes look at it: 0.9 makes 0.3 of the boxes."""

@@ -4,6 +4,7 @@ import colorsys
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from detection.data.augmentation.color_jitter import random_color_jitter
@@ -104,6 +105,7 @@ def test_amounts_are_drawn_apart() -> None:
     assert abs(np.corrcoef(np.transpose(pairs))[0, 1]) < 0.35
 
 
+@pytest.mark.usefixtures("op_determinism")
 def test_values_stay_in_range_and_all_else_stays() -> None:
     sample = coordinate_sample(20, 30, [(3, 4, 12, 20)], crowds=[True])
     extreme = tf.constant(np.array([[[0, 0, 0], [255, 255, 255], [255, 0, 0], [1, 254, 3]]], np.uint8))

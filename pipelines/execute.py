@@ -58,6 +58,7 @@ def _require_one_machine() -> None:
 
 def _run_pipeline(config: Config, layout: RunLayout, runner: str) -> "RunResults":
     _LOGGER.info("loading TFX, which takes half a minute")
+    from components.detection_trainer.working_folder import remove_served
     from detection.models.registry import detector_config
     from pipelines.pipeline import create_pipeline
     from pipelines.results import read_results
@@ -65,4 +66,5 @@ def _run_pipeline(config: Config, layout: RunLayout, runner: str) -> "RunResults
 
     detector_config(config.model.name, image_size=config.model.image_size, overrides=config.model.overrides)
     RUNNERS[runner](create_pipeline(config))
+    remove_served(layout.training)
     return read_results(layout.metadata)

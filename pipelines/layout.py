@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from schemas.artifacts import CONFIG_YAML, SUMMARY_JSON
+from schemas.artifacts import CONFIG_YAML, SUMMARY_JSON, TRAINING
 from schemas.config import Config
 
 
@@ -16,6 +16,7 @@ class RunLayout:
     def __init__(self, config: Config) -> None:
         self.root = Path(config.run.root).absolute()
         self.artifacts = self.root / "artifacts"
+        self.training = self.root / TRAINING
         self.metadata = self.root / "metadata.sqlite"
         self.config = self.root / CONFIG_YAML
         self.summary = self.root / SUMMARY_JSON

@@ -1,14 +1,13 @@
 """The folder that a verb writes: new, and there only when it is whole."""
 
 import contextlib
-import fcntl
 import glob
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from detection.atomic_files import TEMPORARY_SUFFIX, new_directory
+from detection.folder_lock import folder_lock
 from schemas.errors import DataError
 
 
@@ -31,31 +30,13 @@ def output_folder(output: str) -> Iterator[Path]:
         raise DataError(f"{goal}: --output needs a new or empty folder. Name another, or remove this one.")
     _remove_leftovers(goal)
     with contextlib.ExitStack() as held, new_directory(goal) as folder:
-        held.enter_context(_claim(folder))
+        held.enter_context(folder_lock(folder))
         yield folder
 
 
 def _remove_leftovers(goal: Path) -> None:
     """Removes the hidden folders beside `goal` that runs left which were killed."""
     for leftover in goal.parent.glob(f".{glob.escape(goal.name)}.{'?' * 8}{TEMPORARY_SUFFIX}"):
-        with _claim(leftover) as dead:
+        with folder_lock(leftover) as dead:
             if dead:
                 shutil.rmtree(leftover, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _claim(folder: Path) -> Iterator[bool]:
-    """Marks a folder as one that a living process writes, until the block or the process ends.
-
-    Yields:
-        Whether it was free; False also where the file system cannot tell.
-    """
-    with contextlib.ExitStack() as stack:
-        try:
-            descriptor = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            free = True
-        except OSError:
-            free = False
-        yield free

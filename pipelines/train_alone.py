@@ -26,7 +26,7 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
     """Trains a detector on the data set's train split.
 
     Args:
-        config: `data`, `model` and `train` count.
+        config: `data`, `model` and `train` count; with `train.validation` also `evaluate`'s split and batch size.
         output: folder; see the verb `train`.
         verbose: libraries' logs to the terminal instead of `output`/run.log.
 
@@ -40,7 +40,9 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
     """
     folder = Path(output)
     leads = _leads(config)
-    splits = {TRAIN_SPLIT: files_of(config.data, TRAIN_SPLIT)[TRAIN_SPLIT]}
+    names = [TRAIN_SPLIT, *([config.evaluate.split] if config.train.validation.enabled else [])]
+    files = files_of(config.data, *names)
+    splits = {name: files[name] for name in names}
     with quiet_run(folder / "run.log", verbose=verbose or not leads):
         from detection.training.train import train
 
@@ -56,11 +58,16 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
             _wait_for_records(examples)
         train(
             config,
-            shards=sorted(map(str, (examples / split_dir(TRAIN_SPLIT)).iterdir())),
+            shards=_shards(examples, TRAIN_SPLIT),
+            validation_shards=_shards(examples, config.evaluate.split) if config.train.validation.enabled else [],
             categories=json.loads((examples / DATASET_JSON).read_text(encoding="utf-8"))["categories"],
             output=folder,
         )
     return folder / SAVED_MODEL
+
+
+def _shards(examples: Path, split: str) -> list[str]:
+    return sorted(map(str, (examples / split_dir(split)).iterdir()))
 
 
 def _leads(config: Config) -> bool:

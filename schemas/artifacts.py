@@ -33,6 +33,7 @@ BLESSING_JSON = "blessing.json"  # {"blessed", "reasons", "baseline"}
 POINTER_JSON = "pushed.json"  # {"destination", "version", "model"} in the PushedModel artifact
 
 # The folder of one run.
+TRAINING = "training"  # folders that trainings work in, so that one that was killed goes on
 SUMMARY_JSON = "summary.json"
 
 

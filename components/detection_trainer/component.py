@@ -7,7 +7,13 @@ from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
 from components.detection_trainer.executor import RUN_ROOT_KEY, Executor
-from components.detection_trainer.identity import FIRST_WEIGHTS_KEY, SETTINGS_KEY, SPLIT_KEY, training_properties
+from components.detection_trainer.identity import (
+    FIRST_WEIGHTS_KEY,
+    SETTINGS_KEY,
+    SPLIT_KEY,
+    VALIDATION_SPLIT_KEY,
+    training_properties,
+)
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config import Config
 
@@ -20,6 +26,7 @@ class DetectionTrainerSpec(ComponentSpec):
         RUN_ROOT_KEY: ExecutionParameter(type=str),
         SPLIT_KEY: ExecutionParameter(type=str),
         FIRST_WEIGHTS_KEY: ExecutionParameter(type=str),
+        VALIDATION_SPLIT_KEY: ExecutionParameter(type=str),
     }
     INPUTS = {  # noqa: RUF012
         keys.EXAMPLES_KEY: ChannelParameter(type=standard_artifacts.Examples),
@@ -57,7 +64,8 @@ class DetectionTrainer(base_component.BaseComponent):
         Args:
             examples: channel of one `Examples`, or of one a span, of the same categories.
             config: its `model` and `train` sections decide whether an earlier result
-                is reused; the others may change without training anew.
+                is reused; the others, and of `train` the keys `WITHOUT_EFFECT`, may
+                change without training anew.
             run_root: folder of the run; holds its config.yaml.
             split: that is trained on.
             base_model: channel of the `Model` to start from, as `train.init` says, or of none.

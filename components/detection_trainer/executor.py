@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from tfx import types
 from tfx.components.example_gen import utils
 from tfx.dsl.components.base import base_executor
@@ -16,18 +15,30 @@ from tfx.utils import path_utils
 
 from components.detection_trainer.identity import (
     BASE_MODEL_PROPERTY,
-    SETTINGS_KEY,
     SPLIT_KEY,
     TRAINING_PROPERTY,
+    VALIDATION_SPLIT_KEY,
+    config_of,
     training_identity,
     working_name,
 )
+from components.detection_trainer.working_folder import working_folder
 from detection.atomic_files import new_directory
 from detection.coco.json_files import read_json
+from detection.data.record_fingerprint import fingerprint_records
 from detection.training.train import train
-from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, DATASET_JSON, INIT_REPORT_JSON, LABELS_JSON, LOGS, SAVED_MODEL
-from schemas.config import Config
-from schemas.config_io import from_yaml, parse_config
+from schemas.artifacts import (
+    CHECKPOINTS,
+    CONFIG_YAML,
+    DATASET_JSON,
+    INIT_REPORT_JSON,
+    LABELS_JSON,
+    LOGS,
+    SAVED_MODEL,
+    TRAINING,
+    VALIDATION,
+)
+from schemas.config_io import from_yaml
 from schemas.errors import DataError
 
 RUN_ROOT_KEY = "run_root"
@@ -53,37 +64,40 @@ class Executor(base_executor.BaseExecutor):
         run_root = Path(exec_properties[RUN_ROOT_KEY])
         # An interactive run hands over every model that its channel has seen.
         base_model = max(input_dict.get(keys.BASE_MODEL_KEY, []), key=lambda one: int(one.id), default=None)
-        identity = training_identity(exec_properties, examples)
-        working = run_root / "training" / working_name(identity, base_model)
-        train(
-            _config(run_root, exec_properties[SETTINGS_KEY]),
-            shards=_shards(examples, exec_properties[SPLIT_KEY]),
-            categories=_categories(examples),
-            output=working,
-            base_model=None if base_model is None else Path(path_utils.serving_model_dir(base_model.uri)),
+        shards = _shards(examples, exec_properties[SPLIT_KEY])
+        # Evaluated on the newest span alone, as after training.
+        validation_shards = _shards(examples[:1], exec_properties[VALIDATION_SPLIT_KEY])
+        categories = _categories(examples)
+        name = working_name(
+            exec_properties,
+            records=[fingerprint_records(shards), fingerprint_records(validation_shards)],
+            categories=categories,
+            base_model=base_model,
         )
         model = artifact_utils.get_single_instance(output_dict[keys.MODEL_KEY])
         model_run = artifact_utils.get_single_instance(output_dict[keys.MODEL_RUN_KEY])
-        _publish(working, Path(model.uri), Path(model_run.uri))
-        model.set_string_custom_property(TRAINING_PROPERTY, identity)
+        with working_folder(run_root / TRAINING, name) as working:
+            train(
+                config_of(exec_properties, from_yaml((run_root / CONFIG_YAML).read_text(encoding="utf-8"))),
+                shards=shards,
+                validation_shards=validation_shards,
+                categories=categories,
+                output=working,
+                base_model=None if base_model is None else Path(path_utils.serving_model_dir(base_model.uri)),
+            )
+            _publish(working, Path(model.uri), Path(model_run.uri))
+        model.set_string_custom_property(TRAINING_PROPERTY, training_identity(exec_properties, examples))
         model.set_int_custom_property(BASE_MODEL_PROPERTY, 0 if base_model is None else base_model.id)
-        shutil.rmtree(working)
-
-
-def _config(run_root: Path, settings: str) -> Config:
-    """The run's whole configuration; its part that is this execution's parameter goes first."""
-    whole = from_yaml((run_root / CONFIG_YAML).read_text(encoding="utf-8"))
-    return parse_config(whole.model_dump(mode="json") | yaml.safe_load(settings))
 
 
 def _shards(examples: Sequence[types.Artifact], split: str) -> list[str]:
-    return [shard for artifact in examples for shard in _shards_of(artifact, split)]
+    return [shard for artifact in examples for shard in _shards_of(artifact, split)] if split else []
 
 
 def _shards_of(examples: types.Artifact, split: str) -> list[str]:
     splits = artifact_utils.decode_split_names(examples.split_names)
     if split not in splits:
-        raise DataError(f"{examples.uri}: no split {split!r} to train on, only {', '.join(splits)}.")
+        raise DataError(f"{examples.uri}: no split {split!r}, only {', '.join(splits)}.")
     folder = artifact_utils.get_split_uri([examples], split)
     return sorted(str(Path(folder, name)) for name in fileio.listdir(folder))
 
@@ -122,6 +136,7 @@ def _publish(working: Path, model: Path, model_run: Path) -> None:
         if (working / INIT_REPORT_JSON).is_file():
             shutil.copy(working / INIT_REPORT_JSON, folder)
     with new_directory(model_run) as folder:
-        for name in (CHECKPOINTS, LOGS):
-            shutil.copytree(working / name, folder / name)
+        for name in (CHECKPOINTS, LOGS, VALIDATION):
+            if (working / name).is_dir():
+                shutil.copytree(working / name, folder / name)
         shutil.copy(working / LABELS_JSON, folder)

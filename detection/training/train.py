@@ -1,16 +1,14 @@
 """The whole training story: configuration and records in, checkpoints and a SavedModel out."""
 
 import contextlib
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from detection.atomic_files import new_directory, write_json, write_text
+from detection.atomic_files import write_json, write_text
 from detection.data.record_reader import RecordReader
-from detection.export import export_saved_model
 from detection.training.build import (
     batches_from_config,
     initialize_from_config,
@@ -22,9 +20,10 @@ from detection.training.checkpoints import Checkpoints
 from detection.training.loop import LoopReport, TrainLoop
 from detection.training.progress import LOGGER, ProgressMeter
 from detection.training.same_start import require_same_start
-from detection.training.state import TrainState
 from detection.training.strategy import is_chief, make_strategy
-from detection.training.workers import chief_first, lost_workers_explained, wait_for_workers
+from detection.training.validation.build import export_checkpoint, validation_from_config
+from detection.training.validation.validation import Validation
+from detection.training.workers import chief_first, chief_value, lost_workers_explained, wait_for_workers
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LABELS_JSON, LOGS, SAVED_MODEL
 from schemas.config import Config
 from schemas.config_io import sections_to_yaml, to_yaml
@@ -38,6 +37,7 @@ def train(
     shards: Sequence[str],
     categories: Sequence[Mapping[str, Any]],
     output: Path,
+    validation_shards: Sequence[str] = (),
     base_model: Path | None = None,
 ) -> None:
     """Trains a detector, going on from the newest checkpoint in `output` if there is one.
@@ -47,7 +47,8 @@ def train(
         shards: TFRecord files of the training records.
         categories: the data set's categories (`id`, `name`).
         output: receives checkpoints/, logs/, saved_model/, config.yaml, categories.json,
-            and where the first weights came from elsewhere, init_report.json.
+            with `train.validation` validation/, and where the first weights came from elsewhere, init_report.json.
+        validation_shards: TFRecord files of the split that `train.validation` evaluates on.
         base_model: SavedModel to start from, which goes before `train.init.checkpoint`.
 
     Raises:
@@ -62,10 +63,25 @@ def train(
         tf.config.experimental.enable_op_determinism()
     state = state_from_config(config, num_classes=len(categories), strategy=strategy)
     chief = is_chief(strategy)
+    validation = validation_from_config(
+        config,
+        shards=validation_shards,
+        categories=categories,
+        training_records=len(reader),
+        output=output,
+        chief=chief,
+        agree=lambda flag: bool(chief_value(strategy, int(flag))),
+    )
     with contextlib.ExitStack() as stack:
         stack.enter_context(lost_workers_explained(strategy))
         # All machines read the output folder, the chief alone writes there.
-        checkpoints = Checkpoints(state, output / CHECKPOINTS, keep=config.train.keep_checkpoints, writes=chief)
+        checkpoints = Checkpoints(
+            state,
+            output / CHECKPOINTS,
+            keep=config.train.keep_checkpoints,
+            keep_every_hours=config.train.keep_checkpoint_every_n_hours,
+            writes=chief,
+        )
         summaries = tf.summary.create_file_writer(str(output / LOGS)) if chief else tf.summary.create_noop_writer()
         stack.enter_context(summaries.as_default())
         with chief_first(strategy):
@@ -83,23 +99,34 @@ def train(
                 write_json(output / INIT_REPORT_JSON, init_report.as_json())
         batches = batches_from_config(config, state.model, reader, categories, strategy=strategy, start_step=start_step)
         train_loop = train_loop_from_config(config.train, state, strategy=strategy)
-        _run_steps(start_step, config.train, batches, train_loop, checkpoints)
+        last_step = _run_steps(
+            start_step,
+            config.train,
+            batches=batches,
+            train_loop=train_loop,
+            checkpoints=checkpoints,
+            validation=validation,
+        )
         if chief:
-            _export(state, config, categories, output / SAVED_MODEL)
+            export_checkpoint(config, step=last_step, categories=categories, output=output, goal=output / SAVED_MODEL)
         wait_for_workers(strategy)
 
 
 def _run_steps(
     step: int,
     settings: TrainConfig,
+    *,
     batches: tf.data.Iterator,
     train_loop: TrainLoop,
     checkpoints: Checkpoints,
-) -> None:
+    validation: Validation,
+) -> int:
+    """Trains from `step` on; returns the step that it came to."""
+    ends = validation.resume(step)
     meter = ProgressMeter(total_steps=settings.steps, batch_size=settings.batch_size)
     LOGGER.info("compiling the training step, which takes a while")
-    while step < settings.steps:
-        stop = _next_stop(step, settings)
+    while step < settings.steps and not ends:
+        stop = min(_next_stop(step, settings), validation.next_step(step))
         report = train_loop(batches, stop - step)
         _require_finite(report)
         step = stop
@@ -108,8 +135,10 @@ def _run_steps(
             figures = report.last
             progress = meter.report(step, figures["loss"])
             _summarize(figures | {"images_per_second": progress.images_per_second}, step)
-        if last or step % settings.checkpoint_every == 0:
+        if last or step % settings.checkpoint_every == 0 or validation.is_due(step):
             checkpoints.save(step)
+        ends = validation.after(step)
+    return step
 
 
 def _require_finite(report: LoopReport) -> None:
@@ -130,10 +159,3 @@ def _next_stop(step: int, settings: TrainConfig) -> int:
 def _summarize(figures: Mapping[str, float], step: int) -> None:
     for name, value in figures.items():
         tf.summary.scalar(name, value, step=step)
-
-
-def _export(state: TrainState, config: Config, categories: Sequence[Mapping[str, Any]], goal: Path) -> None:
-    averaged = state.ema.averaged() if state.ema is not None else contextlib.nullcontext()
-    shutil.rmtree(goal, ignore_errors=True)
-    with new_directory(goal) as folder, averaged:
-        export_saved_model(state.model, folder, categories=categories, config_yaml=to_yaml(config))

@@ -1,8 +1,9 @@
 """`train`: train a detector alone, without a pipeline.
 
 Leaves checkpoints/, logs/ (TensorBoard), saved_model/ and config.yaml in the output
-folder, and the records it made of the data in examples/.  Called again with the same
-output it goes on from the newest checkpoint.
+folder, and the records it made of the data in examples/; with train.validation.every also
+validation/, which has the best checkpoint in best/.  Called again with the same output it
+goes on from the newest checkpoint.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 """From the configuration to the evaluation inside a training run, and to the model that is exported."""
 
 import math
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,8 @@ def validation_from_config(
     output: Path,
     chief: bool,
     agree: Callable[[bool], bool],
-) -> Validation | None:
-    """What evaluates while training; None where nothing does.
+) -> Validation:
+    """What evaluates while training, if the configuration asks for it.
 
     Args:
         config: `train.validation`, and of `evaluate` the batch size.
@@ -47,19 +48,19 @@ def validation_from_config(
         DataError: the metric cannot be measured on the split, or a record cannot be evaluated.
     """
     settings = config.train.validation
-    if not settings.enabled:
-        return None
-    if not shards:
+    if settings.enabled and not shards:
         raise ConfigError(
             f"train.validation: no records of the split {config.evaluate.split!r} to evaluate on. "
             "Give the data set this split, or take train.validation away."
         )
     assessor = None
-    if chief:
+    if settings.enabled and chief:
         assessor = assessor_from_config(
             config, shards=shards, categories=categories, folder=output / VALIDATION, logs=output / LOGS / VALIDATION
         )
-    every = settings.every or math.ceil((settings.every_epochs or 0) * training_records / config.train.batch_size)
+    every = settings.every
+    if settings.every_epochs is not None:
+        every = math.ceil(settings.every_epochs * training_records / config.train.batch_size)
     return Validation(
         assessor,
         checkpoints=output / CHECKPOINTS,
@@ -106,7 +107,7 @@ def export_checkpoint(
         step: of its last checkpoint.
         categories: the data set's, in the order of the detector's classes.
         output: of the run.
-        goal: folder of the SavedModel; is not there, or empty.
+        goal: folder of the SavedModel; is replaced.
 
     Raises:
         DataError: the checkpoint is not there, or cannot be read.
@@ -115,6 +116,7 @@ def export_checkpoint(
     path = best.path if config.train.validation.exports_best else checkpoint_path(output / CHECKPOINTS, step)
     detector = _detector(config, len(categories))
     load_averages(detector, path)
+    shutil.rmtree(goal, ignore_errors=True)
     with new_directory(goal) as folder:
         export_saved_model(detector, folder, categories=categories, config_yaml=to_yaml(config))
 

@@ -19,7 +19,7 @@ class Validation:
     Args:
         assessor: evaluates; None in workers that only follow the chief's decision.
         checkpoints: folder of the run's checkpoints.
-        every: steps between evaluations.
+        every: steps between evaluations; None: there are none.
         last_step: of the run; is evaluated too.
         metric: that decides about stopping; more is better.
         patience: see `has_stalled`; None: training never stops early.
@@ -32,7 +32,7 @@ class Validation:
         assessor: Assessor | None,
         *,
         checkpoints: Path,
-        every: int,
+        every: int | None,
         last_step: int,
         metric: str,
         patience: int | None = None,
@@ -49,8 +49,12 @@ class Validation:
         self._agree = agree
 
     def next_step(self, step: int) -> int:
-        """The first step after `step` whose checkpoint is evaluated: one has to be saved there."""
-        return min((step // self._every + 1) * self._every, self._last_step)
+        """The first step after `step` whose checkpoint is evaluated, or the last step."""
+        return self._last_step if self._every is None else min((step // self._every + 1) * self._every, self._last_step)
+
+    def is_due(self, step: int) -> bool:
+        """Whether the checkpoint after `step` steps is evaluated: one has to be saved there."""
+        return self._every is not None and (step % self._every == 0 or step == self._last_step)
 
     def resume(self, step: int) -> bool:
         """Comes before the first step of a process; returns whether training is to stop.
@@ -69,7 +73,7 @@ class Validation:
         Raises:
             DataError: see `Assessor.assess`.
         """
-        if step % self._every and step != self._last_step:
+        if not self.is_due(step):
             return False
         return self._agree(self._assessor is not None and self._ends_at(step, self._assessor))
 

@@ -61,6 +61,7 @@ def test_a_failed_execution_goes_on_and_publishes_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from components.detection_trainer import executor
+    from components.detection_trainer.working_folder import remove_served
 
     call = _Call(tmp_path, tiny_config("train.steps=2", "run.name=mine"))
 
@@ -79,6 +80,7 @@ def test_a_failed_execution_goes_on_and_publishes_whole(
     assert load_config(tmp_path / "model" / CONFIG_YAML).run.name == "mine"
     assert (tmp_path / "model_run" / CHECKPOINTS / "ckpt-2.index").is_file()
     assert list((tmp_path / "model_run" / LOGS).glob("events.*"))
+    remove_served(call.root / "training")
     assert not list((call.root / "training").iterdir())
     assert json.loads((tmp_path / "model_run" / LABELS_JSON).read_text()) == CATEGORIES
     assert not (tmp_path / "model" / INIT_REPORT_JSON).exists()
@@ -100,8 +102,73 @@ def test_other_sections_do_not_train_anew() -> None:
         return DetectionTrainer(examples=examples, config=tiny_config(*assignments), run_root="run").exec_properties
 
     assert properties() == properties("evaluate.thresholds.absolute={AP: 0.9}", "push.directory=/elsewhere")
+    assert properties() == properties("train.log_every=7", "train.checkpoint_every=1", "train.keep_checkpoints=9")
+    assert properties() == properties("evaluate.split=night")
     assert properties() != properties("train.seed=1")
+    validated = "train.validation.every=2"
+    assert properties(validated) != properties(validated, "evaluate.split=night")
     assert json.dumps(properties())
+
+
+def test_what_an_execution_was_told_goes_before_the_runs_configuration() -> None:
+    from components.detection_trainer.identity import config_of, training_properties
+
+    told = training_properties(tiny_config("train.seed=3", "train.log_every=7", "model.max_instances=5"), TRAIN_SPLIT)
+    config = config_of(told, tiny_config("train.log_every=9", "train.seed=4", "run.name=mine"))
+    assert config == tiny_config("train.seed=3", "train.log_every=9", "model.max_instances=5", "run.name=mine")
+
+
+def test_the_working_folder_follows_from_what_the_examples_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from components.detection_trainer import executor
+
+    seen: list[Path] = []
+    monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments["output"]))
+    monkeypatch.setattr(executor, "_publish", lambda *paths: None)
+
+    def folder_of(call: _Call) -> str:
+        call.do()
+        return seen[-1].name
+
+    def changed(name: str) -> _Call:
+        call = _Call(tmp_path / name, tiny_config())
+        call.examples.id = 77
+        return call
+
+    first = folder_of(changed("first"))
+    assert folder_of(changed("other place")) == first
+    other = changed("other records")
+    write_shards(Path(other.examples.uri, split_dir(TRAIN_SPLIT)), rectangles(6, seed=1))
+    assert folder_of(other) != first
+    renamed = changed("other categories")
+    write_json(Path(renamed.examples.uri, DATASET_JSON), {"categories": [{**CATEGORIES[0], "name": "x"}]})
+    assert folder_of(renamed) != first
+    assert folder_of(_Call(tmp_path / "settings", tiny_config("train.seed=1"))) != first
+    assert folder_of(_Call(tmp_path / "watched", tiny_config("train.log_every=77"))) == first
+
+
+def test_the_newest_span_is_validated_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tfx.types import artifact_utils
+
+    from components.detection_trainer import executor
+
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments))
+    monkeypatch.setattr(executor, "_publish", lambda *paths: None)
+    call = _Call(tmp_path, tiny_config("train.validation.every=2"))
+    call.examples.set_int_custom_property("span", 4)
+    outputs: dict[str, list[Any]] = {key: [artifact] for key, artifact in call.outputs.items()}
+    spans = [_another_span(call, 3, CATEGORIES), call.examples]
+    with pytest.raises(DataError, match="no split 'eval', only train"):
+        executor.Executor().Do({"examples": spans}, outputs, call.properties)
+    call.examples.split_names = artifact_utils.encode_split_names([TRAIN_SPLIT, "eval"])
+    folder = Path(call.examples.uri, split_dir("eval"))
+    folder.mkdir()
+    shards = write_shards(folder, rectangles(2))
+    executor.Executor().Do({"examples": spans}, outputs, call.properties)
+    assert seen[-1]["validation_shards"] == shards
+    assert len(seen[-1]["shards"]) == 4
 
 
 def test_records_that_are_not_whole_are_refused(tmp_path: Path) -> None:
@@ -115,7 +182,7 @@ def test_records_that_are_not_whole_are_refused(tmp_path: Path) -> None:
 def test_a_missing_split_is_named(tmp_path: Path) -> None:
     call = _Call(tmp_path, tiny_config())
     call.properties["split"] = "night"
-    with pytest.raises(DataError, match="no split 'night' to train on, only train"):
+    with pytest.raises(DataError, match="no split 'night', only train"):
         call.do()
 
 
@@ -141,7 +208,6 @@ def test_a_base_model_is_started_from_and_names_the_folder(tmp_path: Path, monke
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments))
     monkeypatch.setattr(executor, "_publish", lambda *paths: None)
-    monkeypatch.setattr(executor.shutil, "rmtree", lambda path: None)
     call = _Call(tmp_path, tiny_config("train.init.from_previous_model=true"))
     outputs: dict[str, list[Any]] = {key: [artifact] for key, artifact in call.outputs.items()}
 
@@ -175,7 +241,6 @@ def test_the_records_of_several_spans_are_trained_on(tmp_path: Path, monkeypatch
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments))
     monkeypatch.setattr(executor, "_publish", lambda *paths: None)
-    monkeypatch.setattr(executor.shutil, "rmtree", lambda path: None)
 
     def trained(spans: list[Any]) -> dict[str, Any]:
         executor.Executor().Do({"examples": spans}, outputs, call.properties)

@@ -46,6 +46,9 @@ class TrainConfig(Section):
     schedule: ScheduleConfig = ScheduleConfig()
     ema: EmaConfig = EmaConfig()
     clip: ClipConfig = ClipConfig()
+    crowds: Literal["drop", "ignore"] = Field(
+        "drop", description="regions full of objects: drop: not there; ignore: neither objects nor background"
+    )
     augment: AugmentConfig = AugmentConfig()
     validation: ValidationConfig = ValidationConfig()
 

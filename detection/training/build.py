@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from detection.data.record_reader import RecordReader
-from detection.data.training_batches import InputOptions, training_batches
+from detection.data.training_batches import training_batches
 from detection.models.batch_norm import synchronize_batch_norm
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
@@ -21,6 +21,7 @@ from detection.training.gradients import GradientRules
 from detection.training.guard import NonFiniteGuard
 from detection.training.initialization.initialize import initialize
 from detection.training.initialization.report import InitReport
+from detection.training.input_options import input_options_from_config
 from detection.training.loop import TrainLoop
 from detection.training.optimizers import make_optimizer
 from detection.training.precision import dtype_policy
@@ -142,7 +143,8 @@ def batches_from_config(
     """Training batches from `start_step` on, spread over the strategy's replicas.
 
     Raises:
-        ConfigError: the global batch does not divide among the replicas.
+        ConfigError: the global batch does not divide among the replicas, or see
+            `detection.training.input_options`.
     """
     settings = config.train
     replicas = strategy.num_replicas_in_sync
@@ -151,14 +153,7 @@ def batches_from_config(
             f"train.batch_size = {settings.batch_size} does not divide among {replicas} replicas. "
             "It is the global batch: make it a multiple."
         )
-    options = InputOptions(
-        image_size=model.image_size,
-        mean=model.pixel_mean,
-        std=model.pixel_std,
-        category_ids=[category["id"] for category in categories],
-        max_instances=config.model.max_instances,
-        **settings.augment.model_dump(),
-    )
+    options = input_options_from_config(config, model, categories)
 
     def batches_of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
         return training_batches(

@@ -97,7 +97,7 @@ class TrainLoop:
         tally = self._empty_tally(batches)
         for _ in tf.range(steps):
             batch = next(batches)
-            with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
+            with tf.control_dependencies(self._strategy.experimental_local_results(batch.images)):
                 ready_at = _now()
             number, figures, finite, halted = self._step(batch)
             tally = _counted(tally, number, figures, finite, halted, ready_at=ready_at, done_at=_now(finite))

@@ -1,0 +1,129 @@
+"""From the configuration to training examples, through every augmentation at once."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from detection.data.augmentation.chain import Augmentation
+from detection.data.record_reader import RecordReader
+from detection.data.training_batches import Batch, InputOptions, training_batches
+from detection.models.detector import Detector
+from detection.training.build import detector_from_config
+from detection.training.input_options import input_options_from_config
+from schemas.errors import ConfigError
+from tests.detection.synthetic import rectangles, write_shards
+from tests.detection.training.tiny_run import CATEGORIES, tiny_config
+
+ALL = (
+    "train.augment.mosaic={probability: 0.5, image_size: 80}",
+    "train.augment.mixup.probability=0.5",
+    "train.augment.grid_mask.probability=0.5",
+    "train.augment.autoaugment=v0",
+    "train.augment.color={probability: 0.5, hue: 0.1}",
+    "train.augment.ssd_crop.probability=0.85",
+    "train.augment.scale_min=0.5",
+    "train.augment.scale_max=1.0",
+)
+
+
+@pytest.fixture(scope="module")
+def detector() -> Detector:
+    return detector_from_config(tiny_config().model, num_classes=len(CATEGORIES))
+
+
+def _options(detector: Detector, *assignments: str) -> InputOptions:
+    return input_options_from_config(tiny_config(*assignments), detector, CATEGORIES)
+
+
+def _arguments(step: Augmentation) -> dict[str, Any]:
+    assert isinstance(step.apply, partial)
+    return step.apply.keywords
+
+
+def _batches(reader: RecordReader, options: InputOptions, start: int, stop: int) -> list[Batch]:
+    return list(training_batches(reader, options, seed=5, start_step=start, stop_step=stop, batch_size=4))
+
+
+def test_nothing_is_on_that_is_not_asked_for(detector: Detector) -> None:
+    options = _options(detector)
+    assert options.augmentations == []
+    assert (options.horizontal_flip, options.scale_min, options.scale_max) == (True, 0.1, 2.0)
+    assert (options.mask_size, options.num_keypoints, options.with_crowds) == (0, 0, False)
+    assert options.category_ids == [3, 7, 40]
+    assert _options(detector, "train.crowds=ignore").with_crowds
+
+
+def test_each_key_reaches_its_function_and_seeds_keep_their_numbers(detector: Detector) -> None:
+    """The numbers are written out: a run that goes on under a later version must draw the same."""
+    steps = {step.number: step for step in _options(detector, *ALL).augmentations}
+    assert list(steps) == [1, 2, 3, 4, 6, 7]
+    assert [steps[number].probability for number in steps] == [0.5, 0.5, 0.5, 1.0, 0.5, 0.85]
+    assert [steps[number].partners for number in steps] == [3, 1, 0, 0, 0, 0]
+    assert _arguments(steps[1]) == {"image_size": (80, 80), "min_share": 0.25}
+    assert _arguments(steps[6])["hue"] == 0.1
+    assert _arguments(steps[7])["min_overlaps"] == (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+    (rand,) = _options(detector, "train.augment.randaugment={layers: 2, magnitude: 9}").augmentations
+    assert (rand.number, _arguments(rand)) == (5, {"layers": 2, "magnitude": 9.0})
+
+
+@pytest.mark.slow
+def test_all_together_resume_exactly_and_give_sound_boxes(tmp_path: Path, detector: Detector) -> None:
+    reader = RecordReader(write_shards(tmp_path, rectangles(10)))
+    options = _options(detector, *ALL)
+    whole, late = _batches(reader, options, 0, 4), _batches(reader, options, 3, 4)
+    for one, again in zip(whole[3:], late, strict=True):
+        np.testing.assert_array_equal(one.images, again.images)
+        np.testing.assert_array_equal(one.labels.boxes, again.labels.boxes)
+    plain = _batches(reader, _options(detector), 0, 4)
+    assert all((one.images.numpy() != other.images.numpy()).any() for one, other in zip(whole, plain, strict=True))
+    for batch in whole:
+        boxes, valid = batch.labels.boxes.numpy(), batch.labels.valid.numpy()
+        assert np.isfinite(batch.images.numpy()).all()
+        assert (boxes[valid][:, 2:] > boxes[valid][:, :2]).all()
+        assert ((boxes >= 0) & (boxes <= 64)).all()
+
+
+def test_switching_one_on_changes_no_other_s_draws(tmp_path: Path, detector: Detector) -> None:
+    """Flip and scale jitter, seen in the boxes, are what they are without colour jitter and grid mask."""
+    reader = RecordReader(write_shards(tmp_path, rectangles(6)))
+    colourful = _options(detector, "train.augment.color.probability=1", "train.augment.grid_mask.probability=1")
+    for one, other in zip(_batches(reader, _options(detector), 0, 3), _batches(reader, colourful, 0, 3), strict=True):
+        np.testing.assert_array_equal(one.labels.boxes, other.labels.boxes)
+        assert (one.images.numpy() != other.images.numpy()).any()
+
+
+class _WithKeypoints(Detector):
+    takes_keypoints = True
+
+
+def _keypoint_detector(detector: Detector) -> Detector:
+    return _WithKeypoints(
+        image_size=(64, 64),
+        num_classes=3,
+        pixel_mean=detector.pixel_mean,
+        pixel_std=detector.pixel_std,
+        postprocess=detector.postprocess,
+        name="points",
+    )
+
+
+def test_keypoints_go_by_the_categories_names(detector: Detector) -> None:
+    points = _keypoint_detector(detector)
+    categories = [*CATEGORIES[:2], CATEGORIES[2] | {"keypoints": ["left_a", "right_a", "b"]}]
+    options = input_options_from_config(tiny_config(), points, categories)
+    assert (options.num_keypoints, options.keypoint_flips) == (3, [[0, 1, 2], [0, 1, 2], [1, 0, 2]])
+    unflipped = input_options_from_config(tiny_config("train.augment.horizontal_flip=false"), points, categories)
+    assert (unflipped.num_keypoints, unflipped.keypoint_flips) == (3, None)
+    assert _options(detector).num_keypoints == 0
+
+
+def test_what_a_detector_cannot_do_is_refused(detector: Detector) -> None:
+    points = _keypoint_detector(detector)
+    with pytest.raises(ConfigError, match=r"learns keypoints, but no category has any"):
+        input_options_from_config(tiny_config(), points, CATEGORIES)
+    categories = [CATEGORIES[0] | {"keypoints": ["a"]}]
+    with pytest.raises(ConfigError, match=r"train\.crowds = ignore: .* cannot leave crowds out.*Set it to drop"):
+        input_options_from_config(tiny_config("train.crowds=ignore"), points, categories)

@@ -48,6 +48,17 @@ def test_levels_become_the_arguments_of_the_original(oracles: dict[str, dict[str
         np.testing.assert_allclose(found, oracle["expected"][entry], atol=oracle["tolerance"])
 
 
+def test_the_strongest_level() -> None:
+    """The constants of the original, for machines without the oracle file."""
+    strongest = [30, 0.3, 250, 120, 4, 256, 110, 1.9, 100, 50, 0.75]
+    half = [15, 0.15, 125, 60, 2, 128, 55, 1.0, 50, 25, 0.375]
+    for names, at_10, at_5 in zip(ARGUMENTS.values(), strongest, half, strict=True):
+        for name in names:
+            arguments = [OPERATIONS[name].argument(level) for level in (10, 5)]
+            np.testing.assert_allclose(arguments, [at_10, at_5], atol=1e-9)
+    assert OPERATIONS["Posterize"].argument(2) == 0
+
+
 def test_no_operation_is_missing() -> None:
     assert sorted(OPERATIONS) == sorted([*WITHOUT_ARGUMENT, *(name for names in ARGUMENTS.values() for name in names)])
     assert {name for name, operation in OPERATIONS.items() if operation.per_box} == {

@@ -1,10 +1,10 @@
 """Where a run's first weights come from."""
 
-import re
 from typing import Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
+from schemas.expressions import RegularExpression
 from schemas.section import Section
 
 FineTuneType = Literal["classification", "detection", "full"]
@@ -35,11 +35,11 @@ class InitConfig(Section):
     weights: SourceWeights = Field(
         "auto", description="of `checkpoint`: raw, averaged, or auto: averages of what has one"
     )
-    rename: tuple[tuple[str, str], ...] = Field(
+    rename: tuple[tuple[RegularExpression, str], ...] = Field(
         (),
         description="pairs [regular expression, replacement], applied in turn to the variable names in `checkpoint`",
     )
-    skip: tuple[str, ...] = Field(
+    skip: tuple[RegularExpression, ...] = Field(
         (), description="regular expressions: our variables whose path matches from its start stay as they are"
     )
     skip_mismatch: bool = Field(
@@ -47,34 +47,16 @@ class InitConfig(Section):
         description="variables that the source lacks, or has in another shape, stay as they are; else an error",
     )
 
-    @field_validator("skip", "rename")
-    @classmethod
-    def _expressions_are_regular(cls, value: tuple[str | tuple[str, str], ...]) -> tuple[str | tuple[str, str], ...]:
-        for item in value:
-            expression = item if isinstance(item, str) else item[0]
-            try:
-                re.compile(expression)
-            except re.error as error:
-                raise ValueError(f"{expression!r} is no regular expression: {error}") from None
-        return value
-
     @model_validator(mode="after")
     def _every_key_acts(self) -> Self:
         if self.checkpoint is None:
-            self._refuse("weights", "rename", reason="says how checkpoint is read, but there is none; set checkpoint")
+            self.refuse(("weights", "rename"), "without checkpoint, of which it tells what to read; set checkpoint")
         if not self.has_source:
-            self._refuse(
-                "fine_tune_type",
-                "skip",
-                "skip_mismatch",
-                reason="says what a warm start takes, but there is none; set checkpoint or from_previous_model",
+            self.refuse(
+                ("fine_tune_type", "skip", "skip_mismatch"),
+                "without a warm start, of which it tells what to take; set checkpoint or from_previous_model",
             )
         return self
-
-    def _refuse(self, *keys: str, reason: str) -> None:
-        for key in keys:
-            if getattr(self, key) != type(self).model_fields[key].default:
-                raise ValueError(f"{key} {reason}")
 
     @property
     def has_source(self) -> bool:

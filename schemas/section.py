@@ -1,5 +1,7 @@
 """The base of every part of the configuration."""
 
+from collections.abc import Iterable
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -7,3 +9,18 @@ class Section(BaseModel):
     """A part of the configuration: immutable, and a key it does not know is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    def refuse(self, keys: Iterable[str], because: str) -> None:
+        """Refuses keys that cannot act, where they are set to other than their defaults.
+
+        Args:
+            keys: of this section.
+            because: goes on from "... does nothing".
+
+        Raises:
+            ValueError: for validators to let through.
+        """
+        for key in keys:
+            value = getattr(self, key)
+            if value != type(self).model_fields[key].default:
+                raise ValueError(f"{key} = {value} does nothing {because}")

@@ -10,13 +10,16 @@ from schemas.errors import ConfigError
 @pytest.mark.parametrize(
     ("assignments", "message"),
     [
-        (["train.init.rename=[[a, b]]"], r"train\.init: rename says how checkpoint is read, but there is none"),
-        (["train.init={weights: raw, from_previous_model: true}"], r"train\.init: weights says how checkpoint is read"),
-        (["train.init.fine_tune_type=full"], r"train\.init: fine_tune_type says what a warm start takes, but there is"),
-        (["train.init.skip=[class_net]"], r"train\.init: skip says what a warm start takes"),
+        (["train.init.rename=[[a, b]]"], r"train\.init: rename = \(\('a', 'b'\),\) does nothing without checkpoint"),
+        (["train.init={weights: raw, from_previous_model: true}"], r"train\.init: weights = raw does nothing without"),
+        (["train.init.fine_tune_type=full"], r"train\.init: fine_tune_type = full does nothing without a warm start"),
+        (["train.init.skip=[class_net]"], r"train\.init: skip = .*'class_net'.* does nothing without a warm start"),
         (["train.init.skip_mismatch=true"], r"train\.init: skip_mismatch .*set checkpoint or from_previous_model"),
-        (["train.init={checkpoint: x, skip: ['(']}"], r"train\.init\.skip: '\(' is no regular expression"),
-        (["train.init={checkpoint: x, rename: [['[', b]]}"], r"train\.init\.rename: '\[' is no regular expression"),
+        (["train.init={checkpoint: x, skip: ['(']}"], r"train\.init\.skip\.0: '\(' is no regular expression"),
+        (
+            ["train.init={checkpoint: x, rename: [['[', b]]}"],
+            r"train\.init\.rename\.0\.0: '\[' is no regular expression",
+        ),
         (["train.init={checkpoint: x, fine_tune_type: all}"], r"fine_tune_type = 'all'.*'classification'"),
         (
             ["train.init.checkpoint=x", "model.backbone_weights=imagenet"],

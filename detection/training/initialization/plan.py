@@ -1,12 +1,9 @@
 """What a warm start takes from its source, decided from names and shapes alone."""
 
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-
-from schemas.errors import ConfigError
 
 Shape = tuple[int, ...]
 
@@ -62,19 +59,3 @@ def plan_warm_start(
             plan.load[path] = positions
     unused = tuple(name for name in theirs if name not in plan.load)
     return plan._replace(missing=tuple(missing), unused=unused)
-
-
-def matched_by(expressions: Sequence[str], paths: Collection[str]) -> dict[str, str]:
-    """The paths that match one of the regular expressions from their start, with the first that they match.
-
-    Raises:
-        ConfigError: an expression matches nothing.
-    """
-    matched: dict[str, str] = {}
-    for expression in expressions:
-        found = [path for path in paths if re.match(expression, path)]
-        if not found:
-            raise ConfigError(f"train.init.skip: {expression!r} matches no variable; they are named like {min(paths)}.")
-        for path in found:
-            matched.setdefault(path, expression)
-    return matched

@@ -7,8 +7,9 @@ import numpy as np
 
 from detection.models.detector import Detector
 from detection.training.initialization.class_outputs import Category, same_categories, source_outputs
-from detection.training.initialization.plan import Plan, matched_by, plan_warm_start
+from detection.training.initialization.plan import Plan, plan_warm_start
 from detection.training.initialization.weight_source import WeightSource
+from detection.training.variable_paths import matching_paths
 from schemas.errors import DataError
 from schemas.initialization import FineTuneType
 
@@ -66,7 +67,10 @@ def warm_start(
         ConfigError: an expression that matches nothing.
     """
     ours = {variable.path: tuple(variable.shape) for variable in model.variables}
-    left_out = matched_by(skip, ours)
+    left_out: dict[str, str] = {}
+    for expression in skip:
+        for path in matching_paths(model.variables, [expression], key="train.init.skip"):
+            left_out.setdefault(path, expression)
     if fine_tune_type == "classification":
         backbone = {variable.path for variable in model.backbone_variables}
         left_out = {path: _rule(fine_tune_type) for path in ours if path not in backbone} | left_out

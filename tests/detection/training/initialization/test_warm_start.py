@@ -179,7 +179,7 @@ def test_skipped_variables_stay_and_name_their_rule(
     assert done.plan.skipped["box_net/box-predict/bias"] == "box_net"
     assert done.plan.skipped["class_net/class-0-bn-4/gamma"] == ".*/gamma"
     assert set(done.plan.unused) == skipped
-    with pytest.raises(ConfigError, match=r"train\.init\.skip: 'net' matches no variable; they are named like box_net"):
+    with pytest.raises(ConfigError, match=r"train\.init\.skip: 'net' matches no variable; they are named like effic"):
         _start(detector, write(source_values), skip=["net"])
 
 

@@ -11,14 +11,18 @@ def normalize(image: tf.Tensor, *, mean: Sequence[float], std: Sequence[float]) 
     """(image - mean) / std per RGB channel.
 
     Args:
-        image: float32 or uint8 [..., 3], 0 to 255.
+        image: float32 or uint8 [..., W, 3], 0 to 255.
         mean: three values on the same scale.
         std: three values on the same scale.
 
     Returns:
         float32, same shape.
     """
-    return (tf.cast(image, tf.float32) - tf.constant(mean, tf.float32)) / tf.constant(std, tf.float32)
+    # Channel by channel, TensorFlow is several times slower on CPUs than row by row.
+    shape = tf.shape(image)
+    rows = tf.reshape(tf.cast(image, tf.float32), tf.concat([shape[:-2], [3 * shape[-2]]], axis=0))
+    means, stds = (tf.tile(tf.constant(values, tf.float32), [shape[-2]]) for values in (mean, std))
+    return tf.reshape((rows - means) / stds, shape)
 
 
 def fit_to_input(

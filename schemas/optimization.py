@@ -1,34 +1,64 @@
-"""The update rule: optimizer, learning rate, averages, clipping."""
+"""The update rule: optimizer, weight decay, averages, what happens to gradients."""
 
 from typing import Literal, Self
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
+from schemas.expressions import RegularExpression
 from schemas.section import Section
+
+# The keys that act, by name; under the names they have in Keras.
+_KEYS_OF = {
+    "sgd": ("momentum", "nesterov"),
+    "rmsprop": ("momentum", "rho", "epsilon", "centered"),
+    "adam": ("beta_1", "beta_2", "epsilon"),
+    "adamw": ("beta_1", "beta_2", "epsilon"),
+}
+_EPSILON = {"rmsprop": 1.0, "adam": 1e-7, "adamw": 1e-7}
 
 
 class OptimizerConfig(Section):
     """The update rule."""
 
-    name: Literal["sgd", "adam", "adamw"] = "sgd"
-    momentum: float = Field(0.9, ge=0.0, lt=1.0, description="sgd's momentum, Adam's beta_1")
-    nesterov: bool = False
+    name: Literal["sgd", "rmsprop", "adam", "adamw"] = "sgd"
+    momentum: float = Field(0.9, ge=0.0, lt=1.0, description="of sgd and rmsprop")
+    nesterov: bool = Field(False, description="of sgd")
+    beta_1: float = Field(0.9, ge=0.0, lt=1.0, description="of adam and adamw: share of the mean that stays")
+    beta_2: float = Field(0.999, ge=0.0, lt=1.0, description="of adam and adamw: share of the mean square that stays")
+    rho: float = Field(
+        0.9, ge=0.0, lt=1.0, description="of rmsprop: share of the mean square that stays, the OD API's decay"
+    )
+    epsilon: PositiveFloat | None = Field(
+        None,
+        description="of rmsprop, adam and adamw, against division by zero; none: rmsprop 1 as the OD API, adam and "
+        "adamw 1e-7; the TPU detection code had 0.001 for rmsprop, the OD API 1e-8 for adam",
+    )
+    centered: bool = Field(False, description="of rmsprop: by the variance instead of the mean square")
     weight_decay: NonNegativeFloat = Field(
         4e-5,
-        description="L2 on kernels, not biases or batch norm: in the loss for sgd and adam, decoupled for adamw",
+        description="L2 on kernels, not biases or batch norm: decoupled for adamw, in the loss for the others",
+    )
+    weight_decay_exclude: tuple[RegularExpression, ...] = Field(
+        (),
+        description="regular expressions: kernels whose path matches from its start do not decay either; the OD API "
+        "left out `.*depthwise`",
     )
 
+    @model_validator(mode="after")
+    def _keys_act(self) -> Self:
+        idle = sorted({key for keys in _KEYS_OF.values() for key in keys} - set(_KEYS_OF[self.name]))
+        self.refuse(idle, f"under name = {self.name}")
+        if not self.weight_decay:
+            self.refuse(["weight_decay_exclude"], "while weight_decay is 0")
+        return self
 
-class ScheduleConfig(Section):
-    """Learning rate: linear warm-up, then cosine to zero, measured from the end of warm-up."""
-
-    name: Literal["cosine", "constant"] = "cosine"
-    learning_rate: PositiveFloat = Field(0.08, description="peak, for a batch of reference_batch_size")
-    reference_batch_size: PositiveInt | None = Field(
-        64, description="peak and warm-up start scale with batch_size / this; none: they do not scale"
-    )
-    warmup_steps: NonNegativeInt | None = Field(None, description="none: a tenth of train.steps")
-    warmup_learning_rate: NonNegativeFloat = Field(0.008, description="at step 0, scales like the peak")
+    @property
+    def hyperparameters(self) -> dict[str, float | bool]:
+        """The keys that act besides weight decay, under Keras' names."""
+        chosen = {key: getattr(self, key) for key in _KEYS_OF[self.name]}
+        if "epsilon" in chosen and self.epsilon is None:
+            chosen["epsilon"] = _EPSILON[self.name]
+        return chosen
 
 
 class EmaConfig(Section):

@@ -5,8 +5,10 @@ from typing import Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from schemas.augmentation import AugmentConfig
+from schemas.expressions import RegularExpression
 from schemas.initialization import InitConfig
-from schemas.optimization import ClipConfig, EmaConfig, OptimizerConfig, ScheduleConfig
+from schemas.optimization import ClipConfig, EmaConfig, OptimizerConfig
+from schemas.schedule import ScheduleConfig
 from schemas.section import Section
 from schemas.validation import ValidationConfig
 
@@ -25,6 +27,15 @@ class TrainConfig(Section):
     log_every: PositiveInt = Field(20, description="steps between progress updates and summaries")
     steps_per_loop: PositiveInt = Field(1, description="steps inside one call of the compiled function")
     precision: Literal["float32", "mixed_bfloat16", "bfloat16", "mixed_float16"] = "float32"
+    loss_scale: Literal["dynamic"] | PositiveFloat | None = Field(
+        None,
+        description="of mixed_float16: a number, or dynamic: steps whose gradients overflow are skipped, counted and "
+        "halve it; none: dynamic",
+    )
+    loss_scale_initial: PositiveFloat = Field(2.0**15, description="dynamic loss scale at first")
+    loss_scale_growth_steps: PositiveInt = Field(
+        2000, description="a dynamic loss scale doubles after so many steps without an overflow"
+    )
     strategy: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = Field(
         "auto",
         description="one_device; mirrored: all GPUs of this machine; multi_worker: the machines in TF_CONFIG or "
@@ -40,7 +51,21 @@ class TrainConfig(Section):
     deterministic: bool | Literal["auto"] = Field(
         "auto", description="equal seeds give equal bits; auto: on one CPU replica without XLA"
     )
-    freeze: tuple[str, ...] = Field((), description="regular expressions: variables whose path matches stay fixed")
+    trainable: tuple[RegularExpression, ...] = Field(
+        (),
+        description="regular expressions: only variables whose path matches one from its start train; none: all; the "
+        "OD API's update_trainable_variables",
+    )
+    freeze: tuple[RegularExpression, ...] = Field(
+        (),
+        description="regular expressions: variables whose path matches one from its start stay fixed; that includes "
+        "batch-norm statistics, so that a frozen backbone stays what it is",
+    )
+    freeze_batch_norm: Literal["none", "statistics", "all"] = Field(
+        "none",
+        description="of every batch norm besides those frozen: statistics: scale and offset train, the statistics "
+        "stay, as in Mask R-CNN on TPUs; all: nothing of it trains",
+    )
     init: InitConfig = InitConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
@@ -73,7 +98,15 @@ class TrainConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _warmup_ends(self) -> Self:
-        if self.warmup_steps >= self.steps:
-            raise ValueError(f"schedule.warmup_steps = {self.warmup_steps} leaves nothing of steps = {self.steps}")
+    def _schedule_fits(self) -> Self:
+        self.schedule.require_fit(steps=self.steps, warmup_steps=self.warmup_steps)
+        return self
+
+    @model_validator(mode="after")
+    def _only_float16_scales_its_loss(self) -> Self:
+        dynamic_keys = ("loss_scale_initial", "loss_scale_growth_steps")
+        if self.precision != "mixed_float16":
+            self.refuse(("loss_scale", *dynamic_keys), f"under precision = {self.precision}")
+        if isinstance(self.loss_scale, float):
+            self.refuse(dynamic_keys, f"beside a fixed loss_scale = {self.loss_scale}")
         return self

@@ -14,7 +14,8 @@ class BatchNormalization(keras.layers.Layer):
     On one replica training uses the fused op; on several, moments of the global
     batch from one all-reduce, so that any number of replicas gives the result of
     one.  Both estimate the moving variance with Bessel's correction, as the fused
-    op does.  A layer that is not trainable runs as in inference.
+    op does.  A layer that is not trainable, or whose `fixed_statistics` was set to True,
+    runs as in inference; the latter's scale and offset still train.
 
     Where `synchronized` (True at first) is False, each replica normalises with the
     statistics of its own examples; the moving statistics take the replicas' mean, and so
@@ -32,6 +33,7 @@ class BatchNormalization(keras.layers.Layer):
         self.momentum = momentum
         self.epsilon = epsilon
         self.synchronized = True
+        self.fixed_statistics = False
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Makes scale, offset and moving statistics, each float32 [C]."""
@@ -44,7 +46,7 @@ class BatchNormalization(keras.layers.Layer):
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Normalises `inputs`; in training it also updates the moving statistics."""
-        if not (training and self.trainable):
+        if not training or not self.trainable or self.fixed_statistics:
             return self._fused(inputs, mean=self.moving_mean.value, variance=self.moving_variance.value)[0]
         if replica_count() == 1:
             outputs, mean, variance = self._fused(inputs)

@@ -1,8 +1,7 @@
 """From the configuration to the parts of a training run; nothing else in the engine sees it."""
 
-import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,21 @@ from detection.data.training_batches import training_batches
 from detection.models.batch_norm import synchronize_batch_norm
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
-from detection.training import schedules
-from detection.training.ema import ExponentialMovingAverage
-from detection.training.freezing import trainable_variables
-from detection.training.gradients import GradientRules
+from detection.training.build_update import (
+    average_from_config,
+    gradient_rules_from_config,
+    l2_from_config,
+    loss_scale_from_config,
+    optimizer_from_config,
+)
+from detection.training.freezing import freeze_variables
 from detection.training.guard import NonFiniteGuard
 from detection.training.initialization.initialize import initialize
 from detection.training.initialization.report import InitReport
 from detection.training.input_options import input_options_from_config
 from detection.training.loop import TrainLoop
-from detection.training.optimizers import make_optimizer
 from detection.training.precision import dtype_policy
-from detection.training.state import TrainState, variables_by_path
+from detection.training.state import TrainState
 from detection.training.step import make_train_step
 from detection.training.strategy import on_cpu
 from schemas.config import Config, ModelConfig
@@ -55,25 +57,25 @@ def state_from_config(config: Config, *, num_classes: int, strategy: tf.distribu
     """A fresh training state, its variables under `strategy`, its initial weights a function of the seed.
 
     Raises:
-        ConfigError: unknown detector or override, or a `freeze` that cannot be.
+        ConfigError: unknown detector or override, or expressions that match no variable.
     """
     settings = config.train
     keras.utils.set_random_seed(settings.seed)
     with strategy.scope():
         model = detector_from_config(config.model, num_classes=num_classes, precision=settings.precision)
         synchronize_batch_norm(model, settings.sync_batch_norm)
-        trainable = trainable_variables(model, settings.freeze)
-        optimizer = make_optimizer(
-            settings.optimizer.name,
-            learning_rate=_schedule(settings),
-            momentum=settings.optimizer.momentum,
-            nesterov=settings.optimizer.nesterov,
-            weight_decay=settings.optimizer.weight_decay,
-            variables=trainable,
-            loss_scaling=settings.precision == "mixed_float16",
+        changing = freeze_variables(
+            model, trainable=settings.trainable, freeze=settings.freeze, batch_norm=settings.freeze_batch_norm
         )
         step = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-        return TrainState(step, model, trainable, optimizer, _average(model, settings))
+        return TrainState(
+            step,
+            model,
+            changing.trainable,
+            optimizer_from_config(settings, changing, step),
+            average_from_config(settings, changing),
+            loss_scale_from_config(settings),
+        )
 
 
 def initialize_from_config(
@@ -109,26 +111,6 @@ def initialize_from_config(
             base_model=base_model,
             **init.model_dump(exclude={"from_previous_model"}),
         )
-
-
-def _average(model: Detector, settings: TrainConfig) -> ExponentialMovingAverage | None:
-    if not settings.ema.enabled:
-        return None
-    followed = model.variables if settings.ema.include_batch_norm else model.trainable_variables
-    return ExponentialMovingAverage(variables_by_path(followed), decay=settings.ema.decay, dynamic=settings.ema.dynamic)
-
-
-def _schedule(settings: TrainConfig) -> Callable[[tf.Tensor], tf.Tensor]:
-    schedule = settings.schedule
-    factor = settings.batch_size / schedule.reference_batch_size if schedule.reference_batch_size else 1.0
-    rates: dict[str, Any] = {
-        "peak": schedule.learning_rate * factor,
-        "warmup_start": schedule.warmup_learning_rate * factor,
-        "warmup_steps": settings.warmup_steps,
-    }
-    if schedule.name == "constant":
-        return functools.partial(schedules.constant, **rates)
-    return functools.partial(schedules.cosine, total_steps=settings.steps, **rates)
 
 
 def batches_from_config(
@@ -179,8 +161,8 @@ def train_loop_from_config(settings: TrainConfig, state: TrainState, *, strategy
         state,
         guard,
         seed=settings.seed,
-        l2_weight=0.0 if settings.optimizer.name == "adamw" else settings.optimizer.weight_decay,
-        gradient_rules=GradientRules(**settings.clip.model_dump()),
+        l2=l2_from_config(settings, state),
+        gradient_rules=gradient_rules_from_config(settings),
     )
     return TrainLoop(strategy, step, jit_compile=compiles(settings, strategy))
 

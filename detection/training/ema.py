@@ -23,7 +23,7 @@ def dynamic_decay(decay: float, step: tf.Tensor) -> tf.Tensor:
 
 
 class ExponentialMovingAverage(tf.Module):
-    """Shadows of some variables that follow them slowly; they start at the variables' values.
+    """Shadows of some variables that follow them slowly; they start at the variables' values and are float32.
 
     Args:
         variables: by name; made under the strategy that trains them.
@@ -36,14 +36,9 @@ class ExponentialMovingAverage(tf.Module):
         self._decay = decay
         self._dynamic = dynamic
         self._followed = dict(variables)
+        # Every replica computes the same update of its own copy: nothing is aggregated, nothing sent.
         self.shadows = {
-            name: tf.Variable(
-                tf.identity(variable),
-                trainable=False,
-                # Every replica computes the same update.
-                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-            )
-            for name, variable in variables.items()
+            name: tf.Variable(tf.cast(variable, tf.float32), trainable=False) for name, variable in variables.items()
         }
 
     def update(self, step: tf.Tensor) -> None:
@@ -51,15 +46,18 @@ class ExponentialMovingAverage(tf.Module):
         decay = dynamic_decay(self._decay, step) if self._dynamic else tf.constant(self._decay, tf.float32)
         for name, variable in self._followed.items():
             shadow = self.shadows[name]
-            shadow.assign_sub((shadow - tf.cast(variable, shadow.dtype)) * tf.cast(1.0 - decay, shadow.dtype))
+            shadow.assign_sub((shadow - tf.cast(variable, tf.float32)) * (1.0 - decay))
 
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:
-        """Puts the averages into the variables for the duration of the block, then the raw values back."""
-        raw = {name: variable.numpy() for name, variable in self._followed.items()}
+        """Puts the averages into the variables for the duration of the block, then the raw values back.
+
+        To be entered outside of replicas.  The raw values wait on the variables' device.
+        """
+        raw = {name: tf.identity(variable) for name, variable in self._followed.items()}
         try:
             for name, variable in self._followed.items():
-                variable.assign(self.shadows[name].numpy())
+                variable.assign(tf.cast(self.shadows[name], variable.dtype))
             yield
         finally:
             for name, variable in self._followed.items():

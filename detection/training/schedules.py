@@ -1,62 +1,181 @@
-"""Learning-rate schedules: pure functions of the step."""
+"""Learning-rate schedules: pure functions of the step.
+
+All begin with a warm-up and measure their phase from its end; `hold_steps` more at the
+peak may come between.  Steps are counted from 0; the arithmetic is float32, the
+differences of steps exact.
+"""
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import keras
 import tensorflow as tf
 
 
-def constant(step: tf.Tensor, *, peak: float, warmup_steps: int, warmup_start: float) -> tf.Tensor:
-    """Linear from `warmup_start` to `peak`, then `peak`.
+class Warmup(NamedTuple):
+    """How training starts.
+
+    steps: 0 for none.
+    start: learning rate at step 0.
+    rises: linearly to the peak; if not, the rate stays at `start` until it jumps to the
+        peak, the burn-in of the TF Object Detection API's exponential decay.
+    """
+
+    steps: int = 0
+    start: float = 0.0
+    rises: bool = True
+
+
+def constant(step: tf.Tensor, *, peak: float, warmup: Warmup) -> tf.Tensor:
+    """`peak` after the warm-up.
 
     Args:
-        step: number scalar, >= 0.
+        step: integer scalar, >= 0.
         peak: learning rate after warm-up.
-        warmup_steps: 0 for none.
-        warmup_start: learning rate at step 0.
+        warmup: comes first.
 
     Returns:
         float32 scalar.
     """
-    return _after_warmup(step, tf.constant(peak, tf.float32), peak, warmup_steps, warmup_start)
+    return _after_warmup(step, tf.constant(peak, tf.float32), peak, warmup)
 
 
-def cosine(step: tf.Tensor, *, peak: float, total_steps: int, warmup_steps: int, warmup_start: float) -> tf.Tensor:
-    """Linear warm-up, then half a cosine to 0 at `total_steps`.
+def stepwise(
+    step: tf.Tensor, *, peak: float, boundaries: Sequence[int], rates: Sequence[float], warmup: Warmup
+) -> tf.Tensor:
+    """`peak`, and from each boundary on another rate.
 
-    Source: Loshchilov and Hutter, SGDR.  The phase is measured from the end of
-    warm-up; google/automl measured it from step 0, reached 0 early and rose again.
+    Source: TPU Mask R-CNN, google/automl (drops at 2/3 and 5/6 of the steps to a tenth
+    and a hundredth), and the TF Object Detection API's manual steps, whose warm-up
+    rises from the first rate to the second until the first boundary: that is a warm-up
+    of that many steps from the first rate, with the second as the peak.
 
     Args:
-        step: number scalar, >= 0.
-        peak: learning rate at the end of warm-up.
-        total_steps: > warmup_steps.
-        warmup_steps: 0 for none.
-        warmup_start: learning rate at step 0.
+        step: integer scalar, >= 0.
+        peak: learning rate between warm-up and the first boundary.
+        boundaries: first steps of the rates, counted from step 0, increasing.
+        rates: one for each boundary.
+        warmup: comes first.
 
     Returns:
         float32 scalar.
     """
-    phase = (tf.cast(step, tf.float32) - warmup_steps) / (total_steps - warmup_steps)
-    decayed = 0.5 * peak * (1.0 + tf.cos(math.pi * tf.clip_by_value(phase, 0.0, 1.0)))
-    return _after_warmup(step, decayed, peak, warmup_steps, warmup_start)
+    passed = tf.reduce_sum(tf.cast(tf.cast(step, tf.int64) >= tf.constant(boundaries, tf.int64), tf.int32))
+    return _after_warmup(step, tf.gather(tf.constant([peak, *rates], tf.float32), passed), peak, warmup)
 
 
-def _after_warmup(step: tf.Tensor, value: tf.Tensor, peak: float, warmup_steps: int, warmup_start: float) -> tf.Tensor:
-    if warmup_steps == 0:
+def cosine(
+    step: tf.Tensor,
+    *,
+    peak: float,
+    total_steps: int,
+    warmup: Warmup,
+    end: float = 0.0,
+    hold_steps: int = 0,
+    from_start: bool = False,
+) -> tf.Tensor:
+    """Half a cosine from `peak` to `end` at `total_steps`.
+
+    Source: Loshchilov and Hutter, SGDR; with the phase measured from the end of warm-up
+    TPU Mask R-CNN's, with `hold_steps` the TF Object Detection API's.
+
+    Args:
+        step: integer scalar, >= 0.
+        peak: learning rate at the end of warm-up.
+        total_steps: > warmup.steps + hold_steps.
+        warmup: comes first.
+        end: learning rate at the end.
+        hold_steps: at the peak, after warm-up.
+        from_start: as google/automl has it, the phase is step / (total_steps -
+            warmup.steps): the rate falls a little where warm-up ends, reaches `end`
+            early and rises again.  For `hold_steps` = 0.
+
+    Returns:
+        float32 scalar.
+    """
+    begin = warmup.steps + hold_steps
+    if from_start:
+        phase = _since(0, step) / (total_steps - warmup.steps)
+    else:
+        phase = tf.clip_by_value(_since(begin, step) / (total_steps - begin), 0.0, 1.0)
+    return _after_warmup(step, end + 0.5 * (peak - end) * (1.0 + tf.cos(math.pi * phase)), peak, warmup)
+
+
+def polynomial(
+    step: tf.Tensor,
+    *,
+    peak: float,
+    total_steps: int,
+    warmup: Warmup,
+    power: float,
+    end: float = 0.0,
+    hold_steps: int = 0,
+    from_start: bool = False,
+) -> tf.Tensor:
+    """From `peak` to `end` at `total_steps` with the share of steps left to the power of `power`.
+
+    Source: google/automl (power 0.9), which counts the share from step 0.
+
+    Args:
+        step: integer scalar, >= 0.
+        peak: learning rate at the end of warm-up.
+        total_steps: > warmup.steps + hold_steps.
+        warmup: comes first.
+        power: 1 is linear.
+        end: learning rate at the end.
+        hold_steps: at the peak, after warm-up.
+        from_start: as google/automl has it, the steps left are a share of all: the rate
+            falls a little where warm-up ends.  For `hold_steps` = 0.
+
+    Returns:
+        float32 scalar.
+    """
+    begin = 0 if from_start else warmup.steps + hold_steps
+    left = tf.clip_by_value(-_since(total_steps, step) / (total_steps - begin), 0.0, 1.0)
+    return _after_warmup(step, end + (peak - end) * tf.pow(left, power), peak, warmup)
+
+
+def exponential(
+    step: tf.Tensor,
+    *,
+    peak: float,
+    decay_steps: int,
+    factor: float,
+    staircase: bool,
+    warmup: Warmup,
+    end: float = 0.0,
+    hold_steps: int = 0,
+) -> tf.Tensor:
+    """`peak` times `factor` for every `decay_steps` steps, but not below `end`.
+
+    Source: the TF Object Detection API.
+
+    Args:
+        step: integer scalar, >= 0.
+        peak: learning rate at the end of warm-up.
+        decay_steps: > 0.
+        factor: 0 < factor <= 1.
+        staircase: whole decay steps count, not their fractions.
+        warmup: comes first.
+        end: the floor.
+        hold_steps: at the peak, after warm-up.
+
+    Returns:
+        float32 scalar.
+    """
+    times = tf.maximum(_since(warmup.steps + hold_steps, step), 0.0) / decay_steps
+    times = tf.floor(times) if staircase else times
+    return _after_warmup(step, tf.maximum(peak * tf.pow(factor, times), end), peak, warmup)
+
+
+def _since(begin: int, step: tf.Tensor) -> tf.Tensor:
+    """Steps since `begin`, float32: exact up to 2 ** 24 of them, however late it is."""
+    return tf.cast(tf.cast(step, tf.int64) - begin, tf.float32)
+
+
+def _after_warmup(step: tf.Tensor, value: tf.Tensor, peak: float, warmup: Warmup) -> tf.Tensor:
+    if warmup.steps == 0:
         return value
-    step = tf.cast(step, tf.float32)
-    rising = warmup_start + (peak - warmup_start) * step / warmup_steps
-    return tf.where(step < warmup_steps, rising, value)
-
-
-class StepFunction(keras.optimizers.schedules.LearningRateSchedule):
-    """A function of the step as Keras' optimizers take it."""
-
-    def __init__(self, function: Callable[[tf.Tensor], tf.Tensor]) -> None:
-        self._function = function
-
-    def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        """The learning rate at `step`."""
-        return self._function(step)
+    share = _since(0, step)
+    start = warmup.start + (peak - warmup.start) * share / warmup.steps if warmup.rises else warmup.start
+    return tf.where(share < warmup.steps, start, value)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from detection.models.detector import Detector
 from detection.training.ema import ExponentialMovingAverage
+from detection.training.precision import LossScale
 
 # Parts of a checkpoint that hold weights, each a dictionary by variable path.
 MODEL_PART = "model"
@@ -22,6 +23,7 @@ class TrainState(NamedTuple):
     trainable: the variables that train, frozen ones left out.
     optimizer: with its slots.
     ema: averages of the weights, or None.
+    loss_scale: of float16, or None.
     """
 
     step: tf.Variable
@@ -29,6 +31,7 @@ class TrainState(NamedTuple):
     trainable: tuple[keras.Variable, ...]
     optimizer: keras.optimizers.Optimizer
     ema: ExponentialMovingAverage | None
+    loss_scale: LossScale | None = None
 
     def checkpoint(self) -> tf.train.Checkpoint:
         """A checkpoint of all of it, by variable path: independent of how the objects hang together."""
@@ -39,6 +42,8 @@ class TrainState(NamedTuple):
         }
         if self.ema is not None:
             parts[AVERAGES_PART] = dict(self.ema.shadows)
+        if self.loss_scale is not None:
+            parts["loss_scale"] = self.loss_scale
         return tf.train.Checkpoint(**parts)
 
 

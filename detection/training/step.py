@@ -11,7 +11,7 @@ from detection.replicas import replica_count, sum_over_replicas
 from detection.training.conditional_update import update_where
 from detection.training.gradients import GradientRules, apply_gradient_rules
 from detection.training.guard import NonFiniteGuard
-from detection.training.optimizers import l2_loss
+from detection.training.precision import LossScale
 from detection.training.state import TrainState
 
 
@@ -20,8 +20,9 @@ class StepReport(NamedTuple):
 
     number: int64 scalar, steps done before.
     figures: float32 scalars: every loss term, `loss`, `learning_rate`, `gradient_norm`
-        (before any rule acts on them), `instances_cut_off`.
-    finite: bool scalar, whether the update was sound and hence applied.
+        (before any rule acts on them), `instances_cut_off`; with a loss scale also
+        `loss_scale` and `skipped_steps`, those of the whole run that overflowed under it.
+    finite: bool scalar, whether nothing is wrong with the step.
     halted: bool scalar, whether the run has come to its end; see `NonFiniteGuard`.
     """
 
@@ -36,7 +37,7 @@ def make_train_step(
     guard: NonFiniteGuard,
     *,
     seed: int,
-    l2_weight: float,
+    l2: Callable[[], tf.Tensor] | None,
     gradient_rules: GradientRules,
 ) -> Callable[[Batch], StepReport]:
     """Builds the function that every replica runs.
@@ -46,14 +47,14 @@ def make_train_step(
     replicas equal one with the same global batch.
 
     A step whose loss or gradient norm is not finite changes no weight, slot, average or
-    batch-norm statistic.  With a loss scale only the loss is looked at: gradients that
-    overflow are the scale's own business, and normal.
+    batch-norm statistic.  Gradients that overflow under a dynamic loss scale are normal:
+    that step changes nothing but the scale, and the guard does not hear of it.
 
     Args:
         state: is updated by each call.
         guard: says whether it is.
         seed: of drop-connect, together with the step.
-        l2_weight: see `l2_loss`; 0 leaves it out.
+        l2: the weight decay that is a part of the loss, of the global batch; None: none is.
         gradient_rules: act on the gradients of the global batch.
 
     Returns:
@@ -69,34 +70,36 @@ def make_train_step(
         gradients, _ = apply_gradient_rules(gradients, state.trainable, gradient_rules)
         # The optimizer sums over replicas again.
         replicas = replica_count()
-        state.optimizer.apply(
-            [gradient * _loss_scale(state) / replicas for gradient in gradients], list(state.trainable)
-        )
+        state.optimizer.apply([gradient / replicas for gradient in gradients], list(state.trainable))
         if state.ema is not None:
             state.ema.update(state.step)
 
     def train_step(batch: Batch) -> StepReport:
         number = tf.convert_to_tensor(state.step)
         step_seed = tf.random.fold_in(base_seed, tf.cast(number % 2**31, tf.int32))
+        scale = tf.constant(1.0) if state.loss_scale is None else tf.convert_to_tensor(state.loss_scale.scale)
         # In the scope, new batch-norm statistics are collected instead of assigned.
         with tf.GradientTape() as tape, keras.StatelessScope(initialize_variables=False) as forward:
             outputs = state.model(batch.images, training=True, seed=step_seed)
             terms = dict(state.model.losses(outputs, batch.labels))
-            if l2_weight:
-                terms["l2_loss"] = l2_loss(state.trainable, l2_weight) / replica_count()
+            if l2 is not None:
+                terms["l2_loss"] = l2() / replica_count()
             loss = tf.add_n(list(terms.values()))
-            scaled_loss = loss * _loss_scale(state)
+            scaled_loss = loss * scale
         gradients = tape.gradient(scaled_loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        gradients = [gradient / _loss_scale(state) for gradient in sum_over_replicas(gradients)]
+        gradients = [gradient / scale for gradient in sum_over_replicas(gradients)]
         norm = tf.linalg.global_norm(gradients)
         cut_off = tf.cast(tf.reduce_sum(batch.cut_off), tf.float32)
         figures = _totals(terms | {"loss": loss, "instances_cut_off": cut_off})
         figures |= {"gradient_norm": norm, "learning_rate": tf.cast(state.optimizer.learning_rate, tf.float32)}
-        finite = tf.math.is_finite(figures["loss"])
-        if not _scales_loss(state):
-            finite &= tf.math.is_finite(norm)
+        sound = tf.math.is_finite(norm)
+        finite = tf.math.is_finite(figures["loss"]) & (sound | _excuses(state.loss_scale))
         apply, halted = guard.judge(finite)
-        update_where(apply, update, gradients, _collected(forward, state.model.non_trainable_variables))
+        update_where(apply & sound, update, gradients, _collected(forward, state.model.non_trainable_variables))
+        if state.loss_scale is not None:
+            figures |= {"loss_scale": scale}
+            update_where(apply, state.loss_scale.update, sound)
+            figures |= {"skipped_steps": tf.cast(state.loss_scale.skipped_steps, tf.float32)}
         # A run that halts stays at the step that halted it.
         state.step.assign_add(tf.cast(~halted, tf.int64))
         return StepReport(number, figures, finite, halted)
@@ -115,9 +118,5 @@ def _collected(scope: keras.StatelessScope, variables: Sequence[keras.Variable])
     return {path: value for path, value in values.items() if value is not None}
 
 
-def _scales_loss(state: TrainState) -> bool:
-    return hasattr(state.optimizer, "dynamic_scale")
-
-
-def _loss_scale(state: TrainState) -> tf.Tensor:
-    return tf.convert_to_tensor(state.optimizer.dynamic_scale) if _scales_loss(state) else tf.constant(1.0)
+def _excuses(scale: LossScale | None) -> tf.Tensor:
+    return tf.constant(False) if scale is None else scale.excuses()

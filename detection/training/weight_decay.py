@@ -1,0 +1,42 @@
+"""Which weights decay, and decay as a part of the loss."""
+
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from detection.training.variable_paths import matching_paths
+
+
+def decayed_variables(variables: Sequence[keras.Variable], exclude: Sequence[str] = ()) -> tuple[keras.Variable, ...]:
+    """The kernels: biases, batch norm and fusion weights do not decay.
+
+    Source: google/automl's rule (names ending in kernel or weight), which on other
+    networks gives TPU Mask R-CNN's (neither batch norm nor bias); the TF Object
+    Detection API left depthwise kernels out, too.
+
+    Args:
+        variables: those that train: frozen ones do not count.
+        exclude: regular expressions; kernels whose path matches from its start are
+            left out.
+
+    Raises:
+        ConfigError: an expression matches no kernel.
+    """
+    kernels = tuple(variable for variable in variables if variable.path.endswith("kernel"))
+    if not kernels:
+        return ()
+    left_out = matching_paths(kernels, exclude, key="train.optimizer.weight_decay_exclude")
+    return tuple(kernel for kernel in kernels if kernel.path not in left_out)
+
+
+def l2_loss(variables: Sequence[keras.Variable], weight: float) -> tf.Tensor:
+    """Weight * half the sum of squares of all `variables`.
+
+    Source: google/automl EfficientDet, weight 4e-5; TPU Mask R-CNN, 1e-4.
+
+    Returns:
+        float32 scalar.
+    """
+    squares = [tf.nn.l2_loss(variable.value) for variable in variables]
+    return weight * tf.add_n(squares) if squares else tf.constant(0.0)

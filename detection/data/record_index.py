@@ -4,9 +4,13 @@ One pass over a shard's frame headers (see `detection.data.foreign.shards`) give
 record's offset.
 """
 
+import contextlib
+import functools
 import os
 import threading
 from array import array
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -14,6 +18,8 @@ import tensorflow as tf
 
 from detection.data.foreign.shards import CHECKSUM, HEADER, masked_crc
 from schemas.errors import DataError
+
+_CHUNK = 4096  # bytes: a page; holds the headers of many small records, and costs no more than one of a large one
 
 
 class RecordIndex(NamedTuple):
@@ -27,14 +33,20 @@ class RecordIndex(NamedTuple):
     lengths: np.ndarray
 
 
+Read = Callable[[int, int], bytes]  # (length, offset) to up to `length` bytes: fewer at the file's end
+
+
 class ShardFile(Protocol):
     """A file that any thread may read anywhere."""
 
     path: str
     size: int
 
+    def opened(self) -> AbstractContextManager[Read]:
+        """Opens the file for several reads by one thread."""
+
     def read(self, length: int, offset: int) -> bytes:
-        """Up to `length` bytes from `offset` on; fewer at the file's end."""
+        """See `Read`."""
 
 
 class LocalFile:
@@ -48,13 +60,19 @@ class LocalFile:
         self.path = path
         self.size = os.path.getsize(path)
 
-    def read(self, length: int, offset: int) -> bytes:
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Read]:
         """See `ShardFile`."""
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
-            return os.pread(descriptor, length, offset)
+            yield functools.partial(os.pread, descriptor)
         finally:
             os.close(descriptor)
+
+    def read(self, length: int, offset: int) -> bytes:
+        """See `ShardFile`."""
+        with self.opened() as read:
+            return read(length, offset)
 
 
 class RemoteFile:
@@ -65,6 +83,11 @@ class RemoteFile:
         self._file = tf.io.gfile.GFile(path, "rb")
         self._lock = threading.Lock()
         self.size = self._file.size()
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Read]:
+        """See `ShardFile`."""
+        yield self.read
 
     def read(self, length: int, offset: int) -> bytes:
         """See `ShardFile`."""
@@ -97,21 +120,28 @@ def index_records(file: ShardFile) -> RecordIndex:
         DataError: it is not a whole uncompressed TFRecord file.
     """
     offsets, lengths = array("q"), array("I")
-    position = 0
-    while position < file.size:
-        header = file.read(HEADER.size, position)
-        start = position + HEADER.size
-        if len(header) == HEADER.size and not is_header(header):
-            raise _not_whole(file, f"the length of record {len(offsets)}, at byte {position}, is no length")
-        length = HEADER.unpack(header)[0] if len(header) == HEADER.size else file.size
-        position = start + length + CHECKSUM.size
-        if position > file.size:
-            raise _not_whole(
-                file, f"record {len(offsets)} would end at byte {position}, the file has {file.size} bytes"
-            )
-        offsets.append(start)
-        lengths.append(length)
+    position = chunk_start = 0
+    chunk = b""
+    with file.opened() as read:
+        while position < file.size:
+            if position + HEADER.size > chunk_start + len(chunk):
+                chunk_start, chunk = position, read(_CHUNK, position)
+            header = chunk[position - chunk_start : position - chunk_start + HEADER.size]
+            length = _length(header, file, position, len(offsets))
+            offsets.append(position + HEADER.size)
+            lengths.append(length)
+            position += HEADER.size + length + CHECKSUM.size
     return RecordIndex(np.frombuffer(offsets, np.int64), np.frombuffer(lengths, np.uint32))
+
+
+def _length(header: bytes, file: ShardFile, position: int, number: int) -> int:
+    if len(header) == HEADER.size and not is_header(header):
+        raise _not_whole(file, f"the length of record {number}, at byte {position}, is no length")
+    length: int = HEADER.unpack(header)[0] if len(header) == HEADER.size else file.size
+    end = position + HEADER.size + length + CHECKSUM.size
+    if end > file.size:
+        raise _not_whole(file, f"record {number} would end at byte {end}, the file has {file.size} bytes")
+    return length
 
 
 def _not_whole(file: ShardFile, reason: str) -> DataError:

@@ -20,7 +20,7 @@ from tests.pipelines.baseline_stubs import StubEvaluator
 
 
 def train(
-    config: Config, *, shards: Sequence[str], categories: Sequence[Mapping[str, Any]], output: Path, base_model: Any
+    config: Config, *, categories: Sequence[Mapping[str, Any]], output: Path, base_model: Path | None, **_records: Any
 ) -> None:
     for name in (CHECKPOINTS, LOGS):
         (output / name).mkdir(parents=True)

@@ -15,6 +15,7 @@ from schemas.artifacts import (
     INIT_REPORT_JSON,
     LABELS_JSON,
     LOGS,
+    SAVED_MODEL,
     TRAIN_SPLIT,
     split_dir,
 )
@@ -85,11 +86,21 @@ def test_a_failed_execution_goes_on_and_publishes_whole(
     assert json.loads((tmp_path / "model_run" / LABELS_JSON).read_text()) == CATEGORIES
     assert not (tmp_path / "model" / INIT_REPORT_JSON).exists()
 
-    again = _Call(tmp_path / "again", tiny_config(f"train.init.checkpoint={tmp_path}/model_run", "train.steps=1"))
-    again.do()
-    report = json.loads((tmp_path / "again" / "model" / INIT_REPORT_JSON).read_text())
-    assert report["warm_start"]["source"] == str(tmp_path / "model_run" / CHECKPOINTS / "ckpt-2")
-    assert report["fresh"] == []
+
+def test_what_a_warm_start_took_is_told_beside_the_configuration(tmp_path: Path) -> None:
+    from components.detection_trainer.executor import _publish
+
+    working = tmp_path / "working"
+    for folder in (SAVED_MODEL, CHECKPOINTS, LOGS):
+        (working / folder).mkdir(parents=True)
+    for name in (CONFIG_YAML, LABELS_JSON, INIT_REPORT_JSON):
+        (working / name).write_text(name)
+    _publish(working, tmp_path / "model", tmp_path / "model_run")
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
+        "Format-Serving",
+        CONFIG_YAML,
+        INIT_REPORT_JSON,
+    ]
 
 
 def test_other_sections_do_not_train_anew() -> None:

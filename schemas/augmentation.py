@@ -37,11 +37,9 @@ class SwitchedSection(Section):
 
     @model_validator(mode="after")
     def _every_key_acts(self) -> Self:
-        fields = type(self).model_fields
-        switch, *others = fields
-        changed = [key for key in others if getattr(self, key) != fields[key].default]
-        if not getattr(self, switch) and changed:
-            raise ValueError(f"{changed[0]} is set, but {switch} = 0 switches this off; set {switch} too")
+        switch, *others = type(self).model_fields
+        if not getattr(self, switch):
+            self.refuse(others, f"while {switch} = 0 switches this off; set {switch} too")
         return self
 
 

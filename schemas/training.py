@@ -7,6 +7,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 from schemas.augmentation import AugmentConfig
 from schemas.expressions import RegularExpression
 from schemas.initialization import InitConfig
+from schemas.observation import NonFiniteConfig, ProfileConfig, SummariesConfig
 from schemas.optimization import ClipConfig, EmaConfig, OptimizerConfig
 from schemas.schedule import ScheduleConfig
 from schemas.section import Section
@@ -24,8 +25,14 @@ class TrainConfig(Section):
     keep_checkpoint_every_n_hours: PositiveFloat | None = Field(
         None, description="of the older ones, one is kept for every so many hours; none: they go"
     )
-    log_every: PositiveInt = Field(20, description="steps between progress updates and summaries")
-    steps_per_loop: PositiveInt = Field(1, description="steps inside one call of the compiled function")
+    log_every: PositiveInt = Field(
+        20, description="steps between progress updates and TensorBoard scalars, which are means over these steps"
+    )
+    steps_per_loop: PositiveInt = Field(
+        1,
+        description="steps inside one call of the compiled function, which also ends where something is due; "
+        "20 and more for TPUs and GPUs",
+    )
     precision: Literal["float32", "mixed_bfloat16", "bfloat16", "mixed_float16"] = "float32"
     loss_scale: Literal["dynamic"] | PositiveFloat | None = Field(
         None,
@@ -47,6 +54,7 @@ class TrainConfig(Section):
     sync_batch_norm: bool = Field(
         True, description="with several replicas, batch norm takes its statistics from the global batch, not from each"
     )
+    run_eagerly: bool = Field(False, description="for debugging: nothing is compiled, Python runs line by line")
     jit_compile: bool | Literal["auto"] = Field("auto", description="XLA; auto: except on CPUs")
     deterministic: bool | Literal["auto"] = Field(
         "auto", description="equal seeds give equal bits; auto: on one CPU replica without XLA"
@@ -76,6 +84,9 @@ class TrainConfig(Section):
     )
     augment: AugmentConfig = AugmentConfig()
     validation: ValidationConfig = ValidationConfig()
+    nonfinite: NonFiniteConfig = NonFiniteConfig()
+    summaries: SummariesConfig = SummariesConfig()
+    profile: ProfileConfig = ProfileConfig()
 
     @property
     def warmup_steps(self) -> int:
@@ -95,6 +106,23 @@ class TrainConfig(Section):
     def _xla_is_not_deterministic(self) -> Self:
         if self.jit_compile is True and self.deterministic is True:
             raise ValueError("jit_compile and deterministic exclude each other: XLA lacks a deterministic max-pooling")
+        return self
+
+    @model_validator(mode="after")
+    def _nothing_compiles_eagerly(self) -> Self:
+        if self.run_eagerly and self.jit_compile is True:
+            raise ValueError("run_eagerly and jit_compile exclude each other: XLA compiles what would run eagerly")
+        if self.run_eagerly:
+            self.refuse(("steps_per_loop",), "with run_eagerly, where no loop is compiled")
+        return self
+
+    @model_validator(mode="after")
+    def _profile_fits(self) -> Self:
+        start = self.profile.start_step
+        if start is not None and start + self.profile.steps > self.steps:
+            raise ValueError(
+                f"profile.start_step = {start} and profile.steps = {self.profile.steps} end after steps = {self.steps}"
+            )
         return self
 
     @model_validator(mode="after")

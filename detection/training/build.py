@@ -156,7 +156,7 @@ def batches_from_config(
 def train_loop_from_config(settings: TrainConfig, state: TrainState, *, strategy: tf.distribute.Strategy) -> TrainLoop:
     """The steps, compiled."""
     with strategy.scope():
-        guard = NonFiniteGuard(skips=0)
+        guard = NonFiniteGuard(skips=settings.nonfinite.max_in_a_row if settings.nonfinite.policy == "skip" else 0)
     step = make_train_step(
         state,
         guard,
@@ -164,12 +164,12 @@ def train_loop_from_config(settings: TrainConfig, state: TrainState, *, strategy
         l2=l2_from_config(settings, state),
         gradient_rules=gradient_rules_from_config(settings),
     )
-    return TrainLoop(strategy, step, jit_compile=compiles(settings, strategy))
+    return TrainLoop(strategy, step, jit_compile=compiles(settings, strategy), eager=settings.run_eagerly)
 
 
 def compiles(settings: TrainConfig, strategy: tf.distribute.Strategy) -> bool:
     """Whether steps compile under XLA; on CPUs its convolutions are several times slower than TensorFlow's."""
-    return not on_cpu(strategy) if settings.jit_compile == "auto" else settings.jit_compile
+    return not (settings.run_eagerly or on_cpu(strategy)) if settings.jit_compile == "auto" else settings.jit_compile
 
 
 def is_deterministic(settings: TrainConfig, strategy: tf.distribute.Strategy) -> bool:

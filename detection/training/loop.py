@@ -15,32 +15,38 @@ from detection.training.step import StepReport
 class LoopReport(NamedTuple):
     """What some steps told.
 
-    counted: steps whose update was applied.
-    sums: of each figure over those steps.
-    last: each figure at the last of them; empty where there was none.
-    skipped: steps that were not finite.
+    steps: those that counted: neither skipped nor behind the run's end.
+    sums: of each figure over those steps; what is not finite, as the gradient norm of a
+        step that a loss scale has overflowed, is left out.
+    counts: how many values each sum is of.
+    last: each figure at the last of those steps; empty where there was none.
+    skipped: steps that were not finite, the one that ended the run included.
     bad_step: number of the first of these, counted from 0; None: there was none.
     bad: the figures of that step.
-    halted: the run has come to its end: nothing was updated from `bad_step`, or a later
-        one, on.
-    waited: seconds in which a batch was not there although the step before was done.
+    halted: the run has come to its end: a step was not finite, and it was one too many.
+    seconds: that all of it took.
+    waited: of these, the seconds in which there was no batch although the step before
+        was done.  Prefetching hides what it hides; only what it does not is counted.
     """
 
-    counted: int
+    steps: int
     sums: dict[str, float]
+    counts: dict[str, float]
     last: dict[str, float]
     skipped: int
     bad_step: int | None
     bad: dict[str, float]
     halted: bool
+    seconds: float
     waited: float
 
 
 class _Tally(NamedTuple):
     """A `LoopReport` in the making: scalars, and [K] for K figures; times in seconds, float64."""
 
-    counted: tf.Tensor
+    steps: tf.Tensor
     sums: tf.Tensor
+    counts: tf.Tensor
     last: tf.Tensor
     skipped: tf.Tensor
     bad_step: tf.Tensor
@@ -78,15 +84,18 @@ class TrainLoop:
 
     def __call__(self, batches: tf.data.Iterator, steps: int) -> LoopReport:
         """Runs `steps` >= 1 steps; fewer are applied where one of them is not finite."""
+        started = time.monotonic()
         tally = _Tally(*(value.numpy() for value in self._run(batches, tf.constant(steps))))
         return LoopReport(
-            counted=int(tally.counted),
+            steps=int(tally.steps),
             sums=self._named(tally.sums),
-            last=self._named(tally.last) if tally.counted else {},
+            counts=self._named(tally.counts),
+            last=self._named(tally.last) if tally.steps else {},
             skipped=int(tally.skipped),
             bad_step=int(tally.bad_step) if tally.skipped else None,
             bad=self._named(tally.bad) if tally.skipped else {},
             halted=bool(tally.halted),
+            seconds=time.monotonic() - started,
             waited=float(tally.waited),
         )
 
@@ -112,8 +121,9 @@ class TrainLoop:
         )
         none = tf.constant(0, tf.int64)
         return _Tally(
-            counted=none,
+            steps=none,
             sums=figures,
+            counts=figures,
             last=figures,
             skipped=none,
             bad_step=none,
@@ -147,9 +157,11 @@ def _counted(
     """The tally after a step; what comes after the end of the run does not count."""
     counts, skips = ~tally.halted & finite, ~tally.halted & ~finite
     first = skips & (tally.skipped == 0)
+    summed = counts & tf.math.is_finite(figures)
     return _Tally(
-        counted=tally.counted + tf.cast(counts, tf.int64),
-        sums=tally.sums + tf.where(counts, figures, 0.0),
+        steps=tally.steps + tf.cast(counts, tf.int64),
+        sums=tally.sums + tf.where(summed, figures, 0.0),
+        counts=tally.counts + tf.cast(summed, tf.float32),
         last=tf.where(counts, figures, tally.last),
         skipped=tally.skipped + tf.cast(skips, tf.int64),
         bad_step=tf.where(first, number, tally.bad_step),
@@ -163,4 +175,4 @@ def _counted(
 def _now(*after: tf.Tensor) -> tf.Tensor:
     """The clock's seconds once some tensors are there, and hence the device that makes them is done: float64 scalar."""
     # Not tf.timestamp, which op determinism forbids.
-    return tf.ensure_shape(tf.numpy_function(lambda *_: time.monotonic(), after, tf.float64), [])
+    return tf.ensure_shape(tf.numpy_function(lambda *_: np.float64(time.monotonic()), after, tf.float64), [])

@@ -16,18 +16,18 @@ from detection.training.build import (
     state_from_config,
     train_loop_from_config,
 )
+from detection.training.build_watch import next_stop, watch_from_config
 from detection.training.checkpoints import Checkpoints
-from detection.training.loop import LoopReport, TrainLoop
-from detection.training.progress import LOGGER, ProgressMeter
+from detection.training.loop import TrainLoop
 from detection.training.same_start import require_same_start
 from detection.training.strategy import is_chief, make_strategy
 from detection.training.validation.build import export_checkpoint, validation_from_config
 from detection.training.validation.validation import Validation
+from detection.training.watch import Watch
 from detection.training.workers import chief_first, chief_value, lost_workers_explained, wait_for_workers
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LABELS_JSON, LOGS, SAVED_MODEL
 from schemas.config import Config
 from schemas.config_io import sections_to_yaml, to_yaml
-from schemas.errors import CocoflowError
 from schemas.training import TrainConfig
 
 
@@ -54,7 +54,7 @@ def train(
     Raises:
         DataError: the records, a checkpoint, weights to start from or the output folder cannot be used.
         ConfigError: unknown detector, a strategy that is not there, and the like.
-        CocoflowError: the loss became NaN or infinite.
+        CocoflowError: a loss or gradient became NaN or infinite.
     """
     reader = RecordReader(shards)
     categories = sorted(categories, key=lambda category: category["id"])
@@ -99,11 +99,13 @@ def train(
                 write_json(output / INIT_REPORT_JSON, init_report.as_json())
         batches = batches_from_config(config, state.model, reader, categories, strategy=strategy, start_step=start_step)
         train_loop = train_loop_from_config(config.train, state, strategy=strategy)
+        watch = watch_from_config(config, state.model, reader, categories, output=output, stack=stack, writes=chief)
         last_step = _run_steps(
-            start_step,
             config.train,
-            batches=batches,
-            train_loop=train_loop,
+            batches,
+            train_loop,
+            step=start_step,
+            watch=watch,
             checkpoints=checkpoints,
             validation=validation,
         )
@@ -113,49 +115,24 @@ def train(
 
 
 def _run_steps(
-    step: int,
     settings: TrainConfig,
-    *,
     batches: tf.data.Iterator,
     train_loop: TrainLoop,
+    *,
+    step: int,
+    watch: Watch,
     checkpoints: Checkpoints,
     validation: Validation,
 ) -> int:
     """Trains from `step` on; returns the step that it came to."""
+    watch.begin(step)
     ends = validation.resume(step)
-    meter = ProgressMeter(total_steps=settings.steps, batch_size=settings.batch_size)
-    LOGGER.info("compiling the training step, which takes a while")
     while step < settings.steps and not ends:
-        stop = min(_next_stop(step, settings), validation.next_step(step))
+        stop = min(next_stop(step, settings), validation.next_step(step))
         report = train_loop(batches, stop - step)
-        _require_finite(report)
         step = stop
-        last = step == settings.steps
-        if last or step % settings.log_every == 0 or step % settings.checkpoint_every == 0:
-            figures = report.last
-            progress = meter.report(step, figures["loss"])
-            _summarize(figures | {"images_per_second": progress.images_per_second}, step)
-        if last or step % settings.checkpoint_every == 0 or validation.is_due(step):
+        watch.see(report, step)
+        if step == settings.steps or step % settings.checkpoint_every == 0 or validation.is_due(step):
             checkpoints.save(step)
         ends = validation.after(step)
     return step
-
-
-def _require_finite(report: LoopReport) -> None:
-    if report.halted:
-        terms = ", ".join(f"{name} {value:g}" for name, value in report.bad.items())
-        raise CocoflowError(
-            f"training diverged: the loss is not finite at step {report.bad_step} ({terms}). "
-            "Lower train.schedule.learning_rate, lengthen train.schedule.warmup_steps or tighten train.clip."
-        )
-
-
-def _next_stop(step: int, settings: TrainConfig) -> int:
-    """End of the next call of the compiled loop: never past a log line, a checkpoint or the end."""
-    stops = [(step // every + 1) * every for every in (settings.log_every, settings.checkpoint_every)]
-    return min(step + settings.steps_per_loop, settings.steps, *stops)
-
-
-def _summarize(figures: Mapping[str, float], step: int) -> None:
-    for name, value in figures.items():
-        tf.summary.scalar(name, value, step=step)

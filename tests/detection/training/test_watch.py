@@ -1,0 +1,126 @@
+"""What TensorBoard, the profiler and the progress get, and when a loop's call ends for it."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from detection.training.build_watch import next_stop
+from detection.training.progress import ProgressMeter
+from schemas.artifacts import LOGS
+from schemas.config_io import load_config
+from schemas.errors import ConfigError
+from schemas.training import TrainConfig
+from tests.detection.training import tiny_detector
+from tests.detection.training.poisoned_run import RECORDS, run, write_records
+
+
+def _events(logs: Path) -> dict[str, dict[int, np.ndarray]]:
+    """Tag -> step -> value, of all event files of a folder."""
+    found: dict[str, dict[int, np.ndarray]] = {}
+    for path in logs.glob("events.*"):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                found.setdefault(value.tag, {})[event.step] = tf.make_ndarray(value.tensor)
+    return found
+
+
+def test_scalars_pictures_and_profile_of_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tiny_detector.register()
+    shards = write_records(tmp_path, RECORDS)
+    keys = (
+        "train.summaries={images_every: 3, images: 2}",
+        "train.profile={start_step: 3, steps: 2}",
+        "train.schedule={name: constant, learning_rate: 0.25, reference_batch_size: null, warmup_steps: 0}",
+    )
+    with caplog.at_level(logging.INFO, "cocoflow.trainer"):
+        run(tmp_path / "run", shards, *keys)
+    events = _events(tmp_path / "run" / LOGS)
+    names = {"loss", "class_loss", "box_loss", "l2_loss", "learning_rate", "gradient_norm", "instances_cut_off"}
+    for name in names | {"nonfinite_steps"}:
+        assert sorted(events[name]) == [2, 4, 6], name
+    for name in ("steps_per_second", "images_per_second", "input_bound"):
+        assert set(events[name]) <= {2, 4, 6}
+        assert 6 in events[name]
+    assert [float(value) for value in events["learning_rate"].values()] == [0.25] * 3
+    total = sum(events[name][6] for name in ("class_loss", "box_loss", "l2_loss"))
+    np.testing.assert_allclose(events["loss"][6], total, rtol=1e-5)
+    assert sorted(events["training_images"]) == [0, 3]
+    picture = tf.io.decode_png(events["training_images"][0][2]).numpy()
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 3
+    assert list((tmp_path / "run" / LOGS / "plugins" / "profile").rglob("*.xplane.pb"))
+    assert any("step 6/6  loss" in record.getMessage() for record in caplog.records)
+
+
+def test_objects_that_are_cut_off_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from detection.training.loop import LoopReport
+    from detection.training.watch import Watch
+    from detection.training.window import Window
+    from tests.detection.training.test_nonfinite import _steps
+
+    watch = Watch(
+        total_steps=9,
+        log_every=1,
+        window=Window(batch_size=4),
+        nonfinite=_steps(tmp_path, tmp_path),
+        pictures=None,
+        profiler=None,
+    )
+    figures = {"loss": 1.0, "instances_cut_off": 3.0}
+    report = LoopReport(1, figures, {"loss": 1.0, "instances_cut_off": 1.0}, figures, 0, None, {}, False, 1.0, 0.0)
+    with caplog.at_level(logging.WARNING, "cocoflow.trainer"):
+        watch.see(report, 1)
+        watch.see(report, 2)
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("3 objects of the last steps' images were left out")
+    assert "model.max_instances" in message
+
+
+def _settings(*assignments: str) -> TrainConfig:
+    return load_config(None, [f"train.{assignment}" for assignment in assignments]).train
+
+
+def _stops(settings: TrainConfig) -> list[int]:
+    stops = [0]
+    while stops[-1] < settings.steps:
+        stops.append(next_stop(stops[-1], settings))
+    return stops[1:]
+
+
+def test_a_call_ends_where_something_is_due_and_after_its_steps() -> None:
+    few = ("steps=50", "schedule.warmup_steps=0", "checkpoint_every=1000", "log_every=20", "summaries.images_every=0")
+    assert _stops(_settings(*few, "steps_per_loop=100")) == [20, 40, 50]
+    assert _stops(_settings(*few, "steps_per_loop=15")) == [15, 20, 35, 40, 50]
+    assert _stops(_settings(*few, "steps_per_loop=100", "checkpoint_every=25")) == [20, 25, 40, 50]
+    assert _stops(_settings(*few, "steps_per_loop=100", "summaries.images_every=30")) == [20, 30, 40, 50]
+    assert _stops(_settings(*few, "steps_per_loop=100", "profile={start_step: 7, steps: 4}")) == [7, 11, 20, 40, 50]
+
+
+@pytest.mark.parametrize(
+    ("assignments", "reason"),
+    [
+        (["run_eagerly=true", "jit_compile=true"], "run_eagerly and jit_compile exclude each other"),
+        (["run_eagerly=true", "steps_per_loop=20"], "steps_per_loop = 20 does nothing with run_eagerly"),
+        (["nonfinite.max_in_a_row=3"], "max_in_a_row = 3 does nothing with policy = stop"),
+        (["profile.steps=20"], "steps = 20 does nothing while start_step is none"),
+        (["profile={start_step: 995, steps: 10}"], "profile.start_step = 995 and profile.steps = 10 end after steps"),
+        (["summaries={images_every: 0, images: 3}"], "images = 3 does nothing while images_every = 0"),
+    ],
+)
+def test_a_key_that_cannot_act_is_refused(assignments: list[str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        _settings(*assignments)
+
+
+def test_progress_tells_waiting_only_where_it_is_notable(caplog: pytest.LogCaptureFixture) -> None:
+    meter = ProgressMeter(total_steps=40)
+    with caplog.at_level(logging.INFO, "cocoflow.trainer"):
+        meter.report(10, {"loss": 0.5, "images_per_second": 3.0, "input_bound": 0.09})
+        meter.report(20, {"loss": 0.5, "images_per_second": 3.0, "input_bound": 0.6})
+        meter.report(30, {"nonfinite_steps": 2.0})
+    first, second, third = [record.getMessage() for record in caplog.records]
+    assert "waits" not in first
+    assert second.endswith("waits for input 60%")
+    assert third.startswith("step 30/40  loss nan")

@@ -76,7 +76,7 @@ def training_batches(
     *,
     seed: int,
     start_step: int,
-    stop_step: int,
+    stop_step: int | None,
     batch_size: int,
     replica_batch_size: int | None = None,
     pipeline: int = 0,
@@ -89,7 +89,7 @@ def training_batches(
         options: how a record becomes an example.
         seed: of the order and of the augmentation.
         start_step: first step.
-        stop_step: one past the last step.
+        stop_step: one past the last step; None: the batches have no end.
         batch_size: images of one step in this input pipeline.
         replica_batch_size: images in each element; several elements make up a step
             where several replicas draw from one pipeline.  None: batch_size.
@@ -118,7 +118,9 @@ def training_batches(
         sample = _decode(read(position), options)
         return _example(sample, options, draw_partner=draw_partner, seed=_position_seed(seed, position))
 
-    counters = tf.data.Dataset.range(start_step * batch_size, stop_step * batch_size)
+    start = start_step * batch_size
+    endless = tf.data.Dataset.counter(start)
+    counters = endless if stop_step is None else tf.data.Dataset.range(start, stop_step * batch_size)
     # There is no Python control flow on tensors in it; converting it costs seconds.
     example = tf.autograph.experimental.do_not_convert(example_of)
     # Reading, decoding and augmenting run in parallel; the order stays.

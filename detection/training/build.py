@@ -143,7 +143,8 @@ def batches_from_config(
             options,
             seed=settings.seed,
             start_step=start_step,
-            stop_step=settings.steps,
+            # Where data may end, the machines ask each other before every step whether there is more.
+            stop_step=None,
             batch_size=settings.batch_size // context.num_input_pipelines,
             replica_batch_size=settings.batch_size // replicas,
             pipeline=context.input_pipeline_id,

@@ -1,7 +1,11 @@
 """Where training runs: one device, several, several machines, or a TPU."""
 
+import contextlib
 import logging
 import os
+import signal
+import threading
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -95,13 +99,23 @@ def _multi_worker(cluster: Cluster | None) -> tf.distribute.Strategy:
     )
     _LOGGER.info("%s %d; waiting for %s", cluster.task_type, cluster.task_index, ", ".join(cluster.others) or "nobody")
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy(resolver)
+        with _sigterm_kept():
+            return tf.distribute.MultiWorkerMirroredStrategy(resolver)
     except tf.errors.OpError as error:
         reason = str(error).partition("\n")[0]
         raise CocoflowError(
             f"{cluster.task_type} {cluster.task_index} of the cluster could not meet the others ({reason}). Start "
             f"training on all machines ({', '.join(cluster.others)}), and see that they reach each other's ports."
         ) from error
+
+
+@contextlib.contextmanager
+def _sigterm_kept() -> Iterator[None]:
+    """Lets SIGTERM end the process as before; TensorFlow would pass it to a checkpoint handler not used here."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
 
 
 def _tpu(name: str) -> tf.distribute.Strategy:

@@ -39,6 +39,7 @@ def train(
     output: Path,
     validation_shards: Sequence[str] = (),
     base_model: Path | None = None,
+    strategy: tf.distribute.Strategy | None = None,
 ) -> None:
     """Trains a detector, going on from the newest checkpoint in `output` if there is one.
 
@@ -50,6 +51,7 @@ def train(
             with `train.validation` validation/, and where the first weights came from elsewhere, init_report.json.
         validation_shards: TFRecord files of the split that `train.validation` evaluates on.
         base_model: SavedModel to start from, which goes before `train.init.checkpoint`.
+        strategy: that `make_strategy` made, where TensorFlow had work to do before; None: is made here.
 
     Raises:
         DataError: the records, a checkpoint, weights to start from or the output folder cannot be used.
@@ -58,7 +60,8 @@ def train(
     """
     reader = RecordReader(shards)
     categories = sorted(categories, key=lambda category: category["id"])
-    strategy = make_strategy(config.train.strategy, tpu=config.train.tpu)
+    if strategy is None:
+        strategy = make_strategy(config.train.strategy, tpu=config.train.tpu)
     if is_deterministic(config.train, strategy):
         tf.config.experimental.enable_op_determinism()
     state = state_from_config(config, num_classes=len(categories), strategy=strategy)

@@ -1,21 +1,20 @@
 """Which of several machines makes the records; training itself is stubbed."""
 
 import json
-import shutil
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
+import detection.training.strategy
 import detection.training.train
-from pipelines import train_alone as verb
 from pipelines.demo_data import make_demo_data
 from pipelines.execute import execute_run
 from pipelines.train_alone import train_alone
 from schemas.config import Config
 from schemas.config_io import load_config
-from schemas.errors import CocoflowError, ConfigError
+from schemas.errors import ConfigError, DataError
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +29,9 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The arguments of each call of `train`."""
     calls: list[dict[str, Any]] = []
     monkeypatch.setattr(detection.training.train, "train", lambda config, **keywords: calls.append(keywords))
+    # A real one would wait for the other machine.
+    alone = tf.distribute.OneDeviceStrategy("/cpu:0")
+    monkeypatch.setattr(detection.training.strategy, "make_strategy", lambda kind, tpu: alone)
     return calls
 
 
@@ -38,35 +40,29 @@ def _is_worker(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CONFIG", json.dumps(tree))
 
 
-def test_the_chief_makes_the_records_and_the_others_wait_for_them(
+def test_the_chief_makes_the_records_and_the_log_and_the_others_read_them(
     config: Config, trained: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _is_worker(0, monkeypatch)
-    train_alone(config, str(tmp_path / "chief"))
-    waits: list[float] = []
-
-    def wait(seconds: float) -> None:
-        waits.append(seconds)
-        if len(waits) == 3:
-            shutil.copytree(tmp_path / "chief" / "examples", tmp_path / "worker" / "examples")
-
+    train_alone(config, str(tmp_path))
+    (tmp_path / "run.log").unlink()
+    before = sorted(tmp_path.rglob("*"))
     _is_worker(1, monkeypatch)
-    monkeypatch.setattr(time, "sleep", wait)
-    train_alone(config, str(tmp_path / "worker"))
-    assert len(waits) == 3
-    chief, worker = ([Path(shard).name for shard in call["shards"]] for call in trained)
-    assert worker == chief
-    assert chief
+    train_alone(config, str(tmp_path))
+    assert sorted(tmp_path.rglob("*")) == before
+    assert trained[0]["shards"] == trained[1]["shards"] != []
     assert trained[0]["categories"] == trained[1]["categories"]
-    assert (tmp_path / "chief" / "run.log").is_file()
-    assert not (tmp_path / "worker" / "run.log").exists()
 
 
-def test_records_that_never_come_are_an_error(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_chief_s_records_are_not_seen_that_is_said(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _is_worker(1, monkeypatch)
-    monkeypatch.setattr(verb, "_PATIENCE_SECONDS", -1.0)
-    with pytest.raises(CocoflowError, match=r"examples/\w{16}: the chief has not made the records there"):
+    with pytest.raises(
+        DataError, match=r"examples/\w{16}: the chief's records are not there. All machines need to see"
+    ):
         train_alone(config, str(tmp_path))
+    assert not list(tmp_path.iterdir())
 
 
 def test_records_of_unchanged_data_are_made_once(

@@ -277,3 +277,11 @@ def test_a_damaged_record_ends_the_batches_with_its_name(tmp_path: Path) -> None
     found = find_user_error(caught.value)
     assert isinstance(found, DataError)
     assert "data-00000-of-00001: record 1: damaged, its checksum does not match" in str(found)
+
+
+def test_batches_without_an_end_begin_as_others_do(tmp_path: Path) -> None:
+    reader = _reader(tmp_path)
+    endless = training_batches(reader, PLAIN, seed=3, start_step=4, stop_step=None, batch_size=4)
+    assert endless.cardinality() == tf.data.INFINITE_CARDINALITY
+    (expected,) = training_batches(reader, PLAIN, seed=3, start_step=4, stop_step=5, batch_size=4)
+    _assert_equal(next(iter(endless)), expected)

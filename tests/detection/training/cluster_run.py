@@ -68,7 +68,7 @@ def free_addresses(count: int) -> list[str]:
 
 
 def start_workers(folder: Path, shards: Sequence[str], *assignments: Sequence[str]) -> list[subprocess.Popen[str]]:
-    """Starts a process per list of assignments, all training into `folder`/run.
+    """Starts a chief and workers, a process per list of assignments, all training into `folder`/run.
 
     Process i says what it has to say in `folder`/log-i, writes its first images to `folder`/images-i.npy,
     and has `folder`/tmp-i for its temporary files.
@@ -78,7 +78,8 @@ def start_workers(folder: Path, shards: Sequence[str], *assignments: Sequence[st
     for number, own in enumerate(assignments):
         scratch = folder / f"tmp-{number}"
         scratch.mkdir(parents=True, exist_ok=True)
-        config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": number}}
+        task = {"type": "worker", "index": number - 1} if number else {"type": "chief", "index": 0}
+        config = {"cluster": {"chief": addresses[:1], "worker": addresses[1:]}, "task": task}
         environment = os.environ | {
             "TF_CONFIG": json.dumps(config),
             "TMPDIR": str(scratch),

@@ -1,0 +1,179 @@
+"""The configuration's update rule in training steps of a tiny detector."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from detection.data.training_batches import Batch
+from detection.training.build import state_from_config
+from detection.training.build_update import gradient_rules_from_config, l2_from_config
+from detection.training.guard import NonFiniteGuard
+from detection.training.state import TrainState
+from detection.training.step import StepReport, make_train_step
+from detection.types import Labels
+from schemas.config_io import load_config
+from tests.detection.training import tiny_detector
+
+Run = Callable[..., StepReport]
+CONSTANT = ("schedule.name=constant", "schedule.warmup_steps=0", "schedule.reference_batch_size=null")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tiny_is_known() -> None:
+    tiny_detector.register()
+
+
+def _training(*assignments: str, strategy: tf.distribute.Strategy | None = None) -> tuple[TrainState, Run]:
+    """A state and the function that takes a step on a batch, the same each time."""
+    strategy = strategy or tf.distribute.get_strategy()
+    config = load_config(None, ["model.name=tiny", *(f"train.{assignment}" for assignment in assignments)])
+    state = state_from_config(config, num_classes=3, strategy=strategy)
+    with strategy.scope():
+        guard = NonFiniteGuard(skips=0)
+    step = make_train_step(
+        state,
+        guard,
+        seed=0,
+        l2=l2_from_config(config.train, state),
+        gradient_rules=gradient_rules_from_config(config.train),
+    )
+    compiled = tf.function(lambda batch: strategy.run(step, args=(batch,)), autograph=False)
+
+    def run(factor: float = 1.0) -> StepReport:
+        return tf.nest.map_structure(
+            lambda value: strategy.experimental_local_results(value)[0], compiled(_batch(factor))
+        )
+
+    return state, run
+
+
+def _batch(factor: float) -> Batch:
+    boxes = tf.constant([[[4.0, 4.0, 20.0, 28.0]]] * 4)
+    labels = Labels(boxes=boxes, classes=tf.constant([[0], [1], [2], [1]]), valid=tf.ones([4, 1], tf.bool))
+    images = tf.random.stateless_normal([4, 32, 32, 3], [1, 2]) * factor
+    return Batch(images, labels, tf.zeros([4], tf.int32))
+
+
+def _values(state: TrainState) -> dict[str, np.ndarray]:
+    variables = [*state.model.variables, *state.optimizer.variables]
+    found = {variable.path: variable.numpy() for variable in variables}
+    if state.ema is not None:
+        found |= {f"ema/{name}": shadow.numpy() for name, shadow in state.ema.shadows.items()}
+    return found
+
+
+def _changed(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> set[str]:
+    return {name for name, value in before.items() if (value != after[name]).any()}
+
+
+@pytest.mark.parametrize(
+    ("assignments", "l2"),
+    [
+        (["optimizer.name=rmsprop", "optimizer.centered=true", "schedule.name=polynomial"], True),
+        (["optimizer.name=adam", "optimizer.weight_decay=0", "schedule.hold_steps=5", "clip.value=0.1"], False),
+        (["optimizer.name=adamw", "ema.enabled=false", "clip.bias_multiplier=2"], False),
+        (["optimizer.nesterov=true", "clip.global_norm=null", "clip.norm_ratio=0.02"], True),
+    ],
+)
+def test_every_kind_of_rule_trains(assignments: list[str], l2: bool) -> None:
+    state, run = _training(*assignments)
+    before = _values(state)
+    report = run()
+    assert bool(report.finite)
+    assert ("l2_loss" in report.figures) == l2
+    assert {variable.path for variable in state.model.variables} <= _changed(before, _values(state))
+
+
+def test_the_rate_goes_by_the_runs_step() -> None:
+    state, run = _training("schedule.warmup_steps=10", "schedule.reference_batch_size=null", "steps=20")
+    rates = [float(run().figures["learning_rate"]) for _ in range(3)]
+    np.testing.assert_allclose(rates, [0.008, 0.0152, 0.0224], rtol=1e-6)
+    state.step.assign(10)
+    assert float(run().figures["learning_rate"]) == np.float32(0.08)
+
+
+def test_what_is_frozen_neither_moves_nor_is_averaged_nor_decays() -> None:
+    state, run = _training("freeze=[tiny/stem]", "optimizer.weight_decay=0.1")
+    before = _values(state)
+    report = run()
+    fixed = {variable.path for variable in state.model.variables if variable.path.startswith("tiny/stem")}
+    assert len(fixed) == 6
+    assert state.ema is not None
+    assert not fixed & set(state.ema.shadows)
+    assert not fixed & _changed(before, _values(state))
+    kernels = [before[path] for path in ("tiny/block/kernel", "tiny/head/kernel")]
+    np.testing.assert_allclose(
+        report.figures["l2_loss"], 0.1 * sum((kernel**2).sum() / 2 for kernel in kernels), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize(("batch_norm", "moves"), [("statistics", {"gamma", "beta"}), ("all", set())])
+def test_batch_norm_is_fixed_in_part_or_whole(batch_norm: str, moves: set[str]) -> None:
+    state, run = _training(f"freeze_batch_norm={batch_norm}")
+    before = _values(state)
+    run()
+    changed = _changed(before, _values(state))
+    assert {name.split("/")[-1] for name in changed if name.startswith(("tiny/stem_norm", "tiny/block_norm"))} == moves
+    assert "tiny/stem/kernel" in changed
+
+
+def test_averages_follow_what_changes_and_statistics_on_request() -> None:
+    for assignments, statistics in ((["ema.include_batch_norm=false"], 0), ([], 4), (["freeze=[tiny/stem_norm]"], 2)):
+        state, _ = _training(*assignments)
+        assert state.ema is not None
+        assert sum("moving_" in name for name in state.ema.shadows) == statistics
+        assert {variable.path for variable in state.trainable} <= set(state.ema.shadows)
+
+
+@pytest.fixture(params=["one", "two"])
+def strategy(request: pytest.FixtureRequest) -> tf.distribute.Strategy:
+    if request.param == "one":
+        return tf.distribute.OneDeviceStrategy("/cpu:0")
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def test_an_overflow_under_a_dynamic_scale_is_skipped_counted_and_halves_it(
+    strategy: tf.distribute.Strategy, tmp_path: Path
+) -> None:
+    """float16 ends at 65,504: gradients of a loss scaled by 2 ** 40 overflow, the loss itself does not."""
+    precision = ("precision=mixed_float16", f"loss_scale_initial={2.0**40}")
+    state, run = _training(*precision, *CONSTANT, strategy=strategy)
+    assert state.loss_scale is not None
+    before = _values(state)
+    report = run()
+    assert bool(report.finite)
+    assert not bool(report.halted)
+    assert not np.isfinite(report.figures["gradient_norm"])
+    assert [float(report.figures[name]) for name in ("loss_scale", "skipped_steps")] == [2.0**40, 1.0]
+    assert _changed(before, _values(state)) == set()
+    assert state.step.numpy() == 1
+    assert state.loss_scale.scale.numpy() == 2.0**39
+
+    path = state.checkpoint().save(str(tmp_path / "ckpt"))
+    again, _ = _training(*precision, *CONSTANT)
+    again.checkpoint().restore(path).assert_consumed()
+    assert again.loss_scale is not None
+    assert [again.loss_scale.scale.numpy(), again.loss_scale.skipped_steps.numpy()] == [2.0**39, 1]
+
+    while float(report.figures["skipped_steps"]) == state.step.numpy():
+        report = run()
+    assert 2.0 < float(report.figures["loss_scale"]) < 2.0**38
+    assert np.isfinite(report.figures["gradient_norm"])
+    assert "tiny/stem/kernel" in _changed(before, _values(state))
+
+    scale, skipped = state.loss_scale.scale.numpy(), state.loss_scale.skipped_steps.numpy()
+    assert not bool(run(float("nan")).finite), "no scale is to blame for a loss that is not finite"
+    assert (state.loss_scale.scale.numpy(), state.loss_scale.skipped_steps.numpy()) == (scale, skipped)
+
+
+def test_an_overflow_under_a_fixed_scale_is_a_fault() -> None:
+    state, run = _training("precision=mixed_float16", f"loss_scale={2.0**40}", *CONSTANT)
+    before = _values(state)
+    report = run()
+    assert not bool(report.finite)
+    assert bool(report.halted)
+    assert [float(report.figures[name]) for name in ("loss_scale", "skipped_steps")] == [2.0**40, 0.0]
+    assert _changed(before, _values(state)) == set()

@@ -14,10 +14,13 @@ from tests.detection.synthetic import CATEGORY_IDS, COLOURS, write_shards
 CATEGORIES: list[dict[str, Any]] = [{"id": number, "name": f"kind {number}"} for number in CATEGORY_IDS]
 
 
-def coco_records(count: int, *, side: int = 64, seed: int = 5) -> tuple[list[bytes], dict[str, Any]]:
+def coco_records(
+    count: int, *, side: int = 64, seed: int = 5, alike: bool = False
+) -> tuple[list[bytes], dict[str, Any]]:
     """Serialised records and the COCO tree that they were made of.
 
-    Every fourth image is without objects, and every fifth object is a crowd.
+    Every fourth image is without objects, and every fifth object is a crowd.  Where they
+    are alike, each image has one object of the first kind, at the same place.
     """
     random = np.random.default_rng(seed)
     tree: dict[str, Any] = {"images": [], "annotations": [], "categories": CATEGORIES}
@@ -26,10 +29,12 @@ def coco_records(count: int, *, side: int = 64, seed: int = 5) -> tuple[list[byt
         pixels = np.full((side, side, 3), 128, np.uint8)
         entry: dict[str, Any] = {"id": 100 - number, "file_name": f"{number}.png", "width": side, "height": side}
         annotations: list[dict[str, Any]] = []
-        for _ in range(0 if number % 4 == 3 else random.integers(1, 4)):
+        for _ in range(1 if alike else 0 if number % 4 == 3 else random.integers(1, 4)):
             height, width = random.integers(side // 6, side // 2, 2).tolist()
             top, left = int(random.integers(0, side - height)), int(random.integers(0, side - width))
             kind = int(random.integers(3))
+            if alike:
+                top, left, height, width, kind = side // 8, side // 8, 3 * side // 4, 3 * side // 4, 0
             pixels[top : top + height, left : left + width] = COLOURS[kind]
             annotations.append(_annotation(tree, annotations, entry["id"], [left, top, width, height], kind))
         tree["images"].append(entry)
@@ -40,9 +45,9 @@ def coco_records(count: int, *, side: int = 64, seed: int = 5) -> tuple[list[byt
     return records, tree
 
 
-def write_coco_shards(folder: Path, count: int) -> tuple[list[str], dict[str, Any]]:
+def write_coco_shards(folder: Path, count: int, *, alike: bool = False) -> tuple[list[str], dict[str, Any]]:
     """Shards of `coco_records`, and their COCO tree."""
-    records, tree = coco_records(count)
+    records, tree = coco_records(count, alike=alike)
     folder.mkdir(parents=True, exist_ok=True)
     return write_shards(folder, records), tree
 

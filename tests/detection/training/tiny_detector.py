@@ -65,7 +65,8 @@ class TinyDetector(Detector):
 
     def detect(self, outputs: tf.Tensor, image_info: ImageInfo) -> Detections:
         scores, classes = tf.math.top_k(tf.sigmoid(outputs[:, 4:]), 1)
-        boxes = tf.clip_by_value(outputs[:, tf.newaxis, :4], 0.0, 1.0)
+        corners = tf.reshape(tf.clip_by_value(outputs[:, :4], 0.0, 1.0), [-1, 1, 2, 2])
+        boxes = tf.concat([tf.reduce_min(corners, axis=2), tf.reduce_max(corners, axis=2)], axis=-1)
         return Detections(boxes, scores, classes, tf.ones_like(classes[:, 0]))
 
     @property

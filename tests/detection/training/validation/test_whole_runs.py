@@ -1,0 +1,117 @@
+"""Runs that validate: what they leave, what they export, where they stop."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from detection.coco import evaluate
+from detection.data.evaluation_records import parse_record
+from detection.data.record_reader import RecordReader
+from detection.inference import SavedModelDetector
+from detection.training.train import train
+from detection.training.validation.history import read_history
+from schemas.artifacts import BEST, CHECKPOINTS, HISTORY_JSON, LOGS, METRICS_JSON, SAVED_MODEL, VALIDATION
+from schemas.config_io import load_config
+from schemas.errors import ConfigError, DataError
+from tests.detection.training import tiny_detector
+from tests.detection.training.evaluation_records import CATEGORIES, write_coco_shards
+from tests.detection.training.tiny_run import checkpoint_values
+
+pytestmark = pytest.mark.slow
+
+STEPS = 40
+SETTINGS = (
+    "model.name=tiny",
+    f"train.steps={STEPS}",
+    "train.batch_size=4",
+    "train.checkpoint_every=15",
+    "train.keep_checkpoints=1",
+    "train.optimizer.name=adam",
+    "train.schedule.learning_rate=0.05",
+    "train.schedule.reference_batch_size=null",
+    "train.ema.decay=0.5",
+    "train.augment={horizontal_flip: false, scale_min: 1.0, scale_max: 1.0}",
+    "evaluate.batch_size=4",
+)
+METRIC = "train.validation.metric=AR10"
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return write_coco_shards(tmp_path_factory.mktemp("train"), 10, alike=True)[0]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], dict[str, Any]]:
+    return write_coco_shards(tmp_path_factory.mktemp("eval"), 7, alike=True)
+
+
+def _train(output: Path, shards: Sequence[str], validation_shards: Sequence[str], *assignments: str) -> None:
+    tiny_detector.register()
+    config = load_config(None, [*SETTINGS, *assignments])
+    train(config, shards=shards, validation_shards=validation_shards, categories=CATEGORIES, output=output)
+
+
+@pytest.fixture(scope="module")
+def validated(tmp_path_factory: pytest.TempPathFactory, shards: list[str], data: Any) -> Path:
+    output = tmp_path_factory.mktemp("validated")
+    _train(output, shards, data[0], "train.validation.every=8", METRIC)
+    return output
+
+
+def _evaluated(model: Path, data: tuple[list[str], dict[str, Any]]) -> dict[str, float]:
+    """Figures of an exported model, measured from outside."""
+    reader = RecordReader(data[0])
+    images = [parse_record(reader.read(index)).image for index in range(len(reader))]
+    rows = np.concatenate(SavedModelDetector(folder=model, batch_size=4).detect(images))
+    return evaluate(data[1], rows).figures
+
+
+def test_every_evaluation_is_kept_and_the_best_is_exported(validated: Path, data: Any) -> None:
+    history = read_history(validated / VALIDATION / HISTORY_JSON)
+    assert [entry.step for entry in history] == [8, 16, 24, 32, 40]
+    values = [entry.metrics["AR10"] for entry in history]
+    assert len(set(values)) > 1
+    best = history[int(np.argmax(values))]
+    assert json.loads((validated / VALIDATION / BEST / METRICS_JSON).read_text())["step"] == best.step
+    assert _evaluated(validated / SAVED_MODEL, data) == best.metrics
+    assert list((validated / LOGS / VALIDATION).glob("events.*"))
+    assert [path.name for path in (validated / CHECKPOINTS).glob("*.index")] == ["ckpt-40.index"]
+
+
+def test_the_last_model_is_exported_when_asked_for(validated: Path, shards: list[str], data: Any) -> None:
+    """Called again on the finished run."""
+    last = read_history(validated / VALIDATION / HISTORY_JSON)[-1]
+    _train(validated, shards, data[0], "train.validation.every=8", METRIC, "train.validation.export=final")
+    assert _evaluated(validated / SAVED_MODEL, data) == last.metrics
+
+
+def test_validation_does_not_change_what_is_learnt(
+    validated: Path, shards: list[str], data: Any, tmp_path: Path
+) -> None:
+    _train(tmp_path, shards, ())
+    got, expected = checkpoint_values(tmp_path, STEPS), checkpoint_values(validated, STEPS)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(got[name], value, err_msg=name)
+    assert not (tmp_path / VALIDATION).exists()
+
+
+def test_training_stops_early_and_epochs_say_when(shards: list[str], data: Any, tmp_path: Path) -> None:
+    """An epoch is 2.5 steps; a rise of 1 there never is."""
+    keys = ("train.validation.every_epochs=0.5", "train.validation.patience=2", "train.validation.min_delta=1.0")
+    _train(tmp_path, shards, data[0], *keys, "train.validation.export=final")
+    assert [entry.step for entry in read_history(tmp_path / VALIDATION / HISTORY_JSON)] == [2, 4, 6]
+    assert [path.name for path in (tmp_path / CHECKPOINTS).glob("*.index")] == ["ckpt-6.index"]
+    assert (tmp_path / SAVED_MODEL).is_dir()
+
+
+def test_no_data_to_validate_on_is_said_before_training(shards: list[str], data: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"train\.validation: no records of the split 'eval' to evaluate on"):
+        _train(tmp_path, shards, (), "train.validation.every=8")
+    with pytest.raises(DataError, match=r"validation\.metric=APl: cannot be measured"):
+        _train(tmp_path, shards, data[0], "train.validation.every=8", "train.validation.metric=APl")
+    assert not list(tmp_path.iterdir())

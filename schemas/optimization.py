@@ -20,7 +20,7 @@ _EPSILON = {"rmsprop": 1.0, "adam": 1e-7, "adamw": 1e-7}
 class OptimizerConfig(Section):
     """The update rule."""
 
-    name: Literal["sgd", "rmsprop", "adam", "adamw"] = "sgd"
+    name: Literal["sgd", "rmsprop", "adam", "adamw"] = Field("sgd", description="sgd: with momentum")
     momentum: float = Field(0.9, ge=0.0, lt=1.0, description="of sgd and rmsprop")
     nesterov: bool = Field(False, description="of sgd")
     beta_1: float = Field(0.9, ge=0.0, lt=1.0, description="of adam and adamw: share of the mean that stays")
@@ -64,8 +64,8 @@ class OptimizerConfig(Section):
 class EmaConfig(Section):
     """Moving average of the weights; evaluation and export use it."""
 
-    enabled: bool = True
-    decay: float = Field(0.9998, ge=0.0, lt=1.0)
+    enabled: bool = Field(True, description="keep averages beside the raw weights")
+    decay: float = Field(0.9998, ge=0.0, lt=1.0, description="share of the average that stays at each step")
     dynamic: bool = Field(True, description="min(decay, (1 + step) / (10 + step))")
     include_batch_norm: bool = Field(True, description="average batch-norm statistics as well")
 

@@ -19,7 +19,9 @@ _KEYS_OF = {
 class ScheduleConfig(Section):
     """Learning rate: a warm-up, then what `name` says, measured from its end; all rates scale with the batch."""
 
-    name: Literal["cosine", "constant", "step", "polynomial", "exponential"] = "cosine"
+    name: Literal["cosine", "constant", "step", "polynomial", "exponential"] = Field(
+        "cosine", description="what the learning rate does after warm-up"
+    )
     learning_rate: PositiveFloat = Field(0.08, description="peak, for a batch of reference_batch_size")
     reference_batch_size: PositiveInt | None = Field(
         64, description="rates scale with batch_size / this; none: they do not scale"

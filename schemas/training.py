@@ -17,9 +17,9 @@ from schemas.validation import ValidationConfig
 class TrainConfig(Section):
     """The training run."""
 
-    steps: PositiveInt = 1000
+    steps: PositiveInt = Field(1000, description="of the whole run, each of one global batch")
     batch_size: PositiveInt = Field(8, description="global: over all replicas")
-    seed: NonNegativeInt = 0
+    seed: NonNegativeInt = Field(0, description="of first weights, order, augmentation and drop-connect")
     checkpoint_every: PositiveInt = Field(500, description="steps")
     keep_checkpoints: PositiveInt = Field(3, description="newest ones kept")
     keep_checkpoint_every_n_hours: PositiveFloat | None = Field(
@@ -33,7 +33,9 @@ class TrainConfig(Section):
         description="steps inside one call of the compiled function, which also ends where something is due; "
         "20 and more for TPUs and GPUs",
     )
-    precision: Literal["float32", "mixed_bfloat16", "bfloat16", "mixed_float16"] = "float32"
+    precision: Literal["float32", "mixed_bfloat16", "bfloat16", "mixed_float16"] = Field(
+        "float32", description="of the network's arithmetic; its variables and its losses stay float32"
+    )
     loss_scale: Literal["dynamic"] | PositiveFloat | None = Field(
         None,
         description="of mixed_float16: a number, or dynamic: steps whose gradients overflow are skipped, counted and "

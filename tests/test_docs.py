@@ -72,6 +72,7 @@ def test_the_configuration_page_is_that_of_the_classes() -> None:
 
 def test_every_key_of_the_configuration_has_a_row() -> None:
     tree = Config().model_dump()
+    assert all(cell for _, found in all_tables("docs/configuration.md") for row in found for cell in row)
     listed = [row[0].split(".") for _, found in all_tables("docs/configuration.md") for row in found]
     for path in listed:
         if "<name>" not in path:

@@ -16,6 +16,7 @@ from schemas.config_table import page
 from schemas.faults import FaultPolicies
 
 ROOT = Path(__file__).parents[1]
+# Page -> tables that it has at least.
 PAGES = {  # tables, at least
     "docs/data.md": 5,
     "docs/evaluation.md": 1,

@@ -26,14 +26,12 @@ class Followed(NamedTuple):
     evaluated: number of checkpoints evaluated, earlier calls' included.
     best: path of the best checkpoint.
     figures: of the best checkpoint, by name.
-    metric: that tells the best.
     """
 
     ended: bool
     evaluated: int
     best: str
     figures: dict[str, float]
-    metric: str
 
 
 def follow_run(
@@ -75,7 +73,7 @@ def follow_run(
             patience=patience,
             every_one=every_one,
         )
-    return _result(assessor, config.train.validation.metric, ended=ended, checkpoints=folder)
+    return _result(assessor, ended=ended, checkpoints=folder)
 
 
 def checkpoints_of(given: str) -> str:
@@ -131,9 +129,8 @@ def _is_last(step: int, run: Path) -> bool:
     return has_stalled(values, patience=validation.patience, min_delta=validation.min_delta)
 
 
-def _result(assessor: Assessor, metric: str, *, ended: bool, checkpoints: Path) -> Followed:
+def _result(assessor: Assessor, *, ended: bool, checkpoints: Path) -> Followed:
     entries = assessor.entries()
     if not entries:
         raise DataError(f"{checkpoints}: no checkpoint could be evaluated; the messages above say why.")
-    figures = next((entry.metrics for entry in entries if entry.step == assessor.best.step), {})
-    return Followed(ended, len(entries), assessor.best.path, figures, metric)
+    return Followed(ended, len(entries), assessor.best.path, assessor.best.figures)

@@ -53,6 +53,9 @@ def run(args: argparse.Namespace) -> int:
         ConfigError: see `follow_run`.
         DataError: likewise.
     """
+    from rich.console import Console
+
+    from detection.coco.report import figures_table
     from pipelines.console import quiet_run
 
     with quiet_run(None, verbose=args.verbose):
@@ -71,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     if not found.ended:
         print(f"No new checkpoint for {args.timeout:g} minutes; the run has not ended, or is gone.")
     print(f"{found.evaluated} checkpoints evaluated. The best: {found.best}")
-    print("  ".join(f"{name} {value:.4f}" for name, value in found.figures.items()))
+    Console().print(figures_table(found.figures))
     return 0
 
 

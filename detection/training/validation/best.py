@@ -30,6 +30,12 @@ class BestCheckpoint:
         return None if found is None else int(found["step"])
 
     @property
+    def figures(self) -> dict[str, float]:
+        """COCO's figures of the best checkpoint, by name; none where there is none yet."""
+        found = self._read()
+        return {} if found is None else dict(found["metrics"])
+
+    @property
     def path(self) -> str:
         """Of the best checkpoint, as TensorFlow names it.
 

@@ -40,7 +40,9 @@ SMALL = (
 def run_small(output: Path, shards: Sequence[str], *assignments: str) -> None:
     """Trains the tiny detector for 20 steps, in this process."""
     tiny_detector.register()
-    training.train(load_config(None, [*SMALL, *assignments]), shards=shards, categories=CATEGORIES, output=output)
+    config = load_config(None, [*SMALL, *assignments])
+    validated = shards if config.train.validation.enabled else ()
+    training.train(config, shards=shards, validation_shards=validated, categories=CATEGORIES, output=output)
 
 
 @contextlib.contextmanager

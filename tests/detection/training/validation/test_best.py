@@ -30,6 +30,7 @@ def test_the_better_one_takes_the_place_of_the_other(tmp_path: Path) -> None:
     answers = [_offer(best, tmp_path, step, value) for step, value in [(2, 0.1), (4, 0.3), (6, 0.3), (8, 0.2)]]
     assert answers == [True, True, False, False]
     assert best.step == 4
+    assert best.figures == {"AP": 0.0, "AR100": 0.3}
     remove_checkpoint(tmp_path, 4)
     assert _stored_step(best.path) == 4
     assert json.loads((tmp_path / "best" / "metrics.json").read_text()) == {

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from schemas.training import TrainConfig
 from schemas.validation import ValidationConfig
+from schemas.without_effect import WITHOUT_EFFECT
 
 
 @pytest.mark.parametrize(
@@ -38,3 +40,7 @@ def test_a_contradiction_is_refused_with_the_reason(keys: dict[str, Any], messag
 def test_what_is_exported(keys: dict[str, Any], enabled: bool, best: bool) -> None:
     config = ValidationConfig(**keys)
     assert (config.enabled, config.exports_best) == (enabled, best)
+
+
+def test_what_has_no_effect_on_a_training_are_keys_of_it() -> None:
+    assert TrainConfig.model_fields.keys() >= WITHOUT_EFFECT

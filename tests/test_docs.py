@@ -23,6 +23,7 @@ PAGES = {  # tables, at least
     "docs/tfma.md": 2,
     "docs/configuration.md": 6,
     "docs/initialization.md": 2,
+    "docs/distributed.md": 2,
 }
 TYPES = {"BYTES": "bytes", "INT": "int64", "FLOAT": "float"}  # TFX's name -> ours
 

@@ -57,11 +57,11 @@ def _furthest(got: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> fl
 
 
 def test_two_replicas_equal_one_after_20_steps(one_replica: dict[str, np.ndarray], two_replicas_folder: Path) -> None:
-    assert _furthest(checkpoint_values(two_replicas_folder, 20), one_replica) < 2e-5
+    assert _furthest(checkpoint_values(two_replicas_folder, 20), one_replica) < 2e-6
 
 
 def test_two_processes_equal_one_replica_after_20_steps(one_replica: dict[str, np.ndarray], two_workers: Path) -> None:
-    assert _furthest(checkpoint_values(two_workers / "run", 20), one_replica) < 2e-5
+    assert _furthest(checkpoint_values(two_workers / "run", 20), one_replica) < 2e-6
 
 
 def test_two_processes_see_halves_of_what_one_replica_sees(one_folder: Path, two_workers: Path) -> None:

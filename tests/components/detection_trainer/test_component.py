@@ -114,7 +114,7 @@ def test_other_sections_do_not_train_anew() -> None:
 
     assert properties() == properties("evaluate.thresholds.absolute={AP: 0.9}", "push.directory=/elsewhere")
     assert properties() == properties("train.log_every=7", "train.checkpoint_every=1", "train.keep_checkpoints=9")
-    assert properties() == properties("train.summaries.images_every=0", "train.profile.start_step=3")
+    assert properties() == properties("train.summaries.images_every=0", "train.profile={start_step: 1, steps: 2}")
     assert properties() == properties("evaluate.split=night")
     assert properties() != properties("train.seed=1")
     validated = "train.validation.every=2"

@@ -21,7 +21,7 @@ def test_records_as_tensorflow_wrote_them(tmp_path: Path, compression: str) -> N
     assert list(read_shard(path)) == RECORDS
 
 
-@pytest.mark.parametrize("content", [b"", gzip.compress(b"")])
+@pytest.mark.parametrize("content", [b"", gzip.compress(b"")], ids=["plain", "gzipped"])
 def test_an_empty_shard_has_no_records(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "empty.record"
     path.write_bytes(content)

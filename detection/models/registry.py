@@ -1,6 +1,7 @@
 """All detectors by name.  A new one: its file, its config class, one line here."""
 
 import difflib
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -26,6 +27,13 @@ _FAMILIES = (_Family(EFFICIENTDETS, EfficientDet),)
 def detector_names() -> tuple[str, ...]:
     """Names that `build_detector` accepts."""
     return tuple(name for family in _FAMILIES for name in family.presets)
+
+
+def smallest_detectors() -> tuple[str, ...]:
+    """Of each family the name with the smallest input: what stands for it where every detector is tried."""
+    return tuple(
+        min(family.presets, key=lambda name: math.prod(family.presets[name].image_size)) for family in _FAMILIES
+    )
 
 
 def build_detector(

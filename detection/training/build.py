@@ -165,7 +165,13 @@ def train_loop_from_config(settings: TrainConfig, state: TrainState, *, strategy
         l2=l2_from_config(settings, state),
         gradient_rules=gradient_rules_from_config(settings),
     )
-    return TrainLoop(strategy, step, jit_compile=compiles(settings, strategy), eager=settings.run_eagerly)
+    return TrainLoop(
+        strategy,
+        step,
+        jit_compile=compiles(settings, strategy),
+        deterministic=is_deterministic(settings, strategy),
+        eager=settings.run_eagerly,
+    )
 
 
 def compiles(settings: TrainConfig, strategy: tf.distribute.Strategy) -> bool:

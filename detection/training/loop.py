@@ -63,6 +63,7 @@ class TrainLoop:
         strategy: that the step's variables were made under.
         train_step: what every replica runs.
         jit_compile: compiles the step under XLA; batches need static shapes.
+        deterministic: op determinism is on, under which TensorFlow refuses to tell the time.
         eager: nothing is compiled: Python runs line by line, for debugging.
     """
 
@@ -72,9 +73,11 @@ class TrainLoop:
         train_step: Callable[[Batch], StepReport],
         *,
         jit_compile: bool,
+        deterministic: bool,
         eager: bool = False,
     ) -> None:
         self._strategy = strategy
+        self._deterministic = deterministic
         self._names: Sequence[str] = ()
         # There is no Python control flow on tensors in a step; converting it costs seconds.
         self._replica_step = train_step if eager else tf.function(train_step, jit_compile=jit_compile, autograph=False)
@@ -105,11 +108,16 @@ class TrainLoop:
     def _run_steps(self, batches: tf.data.Iterator, steps: tf.Tensor) -> _Tally:
         tally = self._empty_tally(batches)
         for _ in tf.range(steps):
-            batch = next(batches)
+            asked_at = self._now()
+            with tf.control_dependencies([asked_at]):
+                batch = next(batches)
             with tf.control_dependencies(self._strategy.experimental_local_results(batch.images)):
-                ready_at = _now()
-            number, figures, finite, halted = self._step(batch)
-            tally = _counted(tally, number, figures, finite, halted, ready_at=ready_at, done_at=_now(finite))
+                ready_at = self._now()
+            with tf.control_dependencies([ready_at]):  # the step would keep all threads from looking at the clock
+                number, figures, finite, halted, updates = self._step(batch)
+            tally = _counted(tally, number, figures, finite, halted)
+            waited = tf.maximum(ready_at - tf.maximum(asked_at, tally.done_at), 0.0)
+            tally = tally._replace(waited=tally.waited + waited, done_at=self._now(updates))
         return tally
 
     def _empty_tally(self, batches: tf.data.Iterator) -> _Tally:
@@ -130,30 +138,28 @@ class TrainLoop:
             bad=figures,
             halted=tf.constant(False),
             waited=tf.constant(0.0, tf.float64),
-            done_at=_now(),
+            done_at=self._now(),
         )
 
     def _one_step(self, batch: Batch) -> tuple[tf.Tensor, ...]:
-        """One step on all replicas: its number, its figures in the order of their names, finite, halted."""
+        """One step on all replicas: a `StepReport` whose figures are [K], in the order of their names."""
         reports = self._strategy.run(self._replica_step, args=(batch,))
         # All replicas return the same global figures.
-        number, figures, finite, halted = tf.nest.map_structure(
+        number, figures, *flags = tf.nest.map_structure(
             lambda value: self._strategy.experimental_local_results(value)[0], reports
         )
         self._names = sorted(figures)
-        return number, tf.stack([figures[name] for name in self._names]), finite, halted
+        return number, tf.stack([figures[name] for name in self._names]), *flags
+
+    def _now(self, *after: tf.Tensor) -> tf.Tensor:
+        """The clock's seconds once some tensors are there, and the device that makes them is done: float64 scalar."""
+        if self._deterministic:
+            return tf.ensure_shape(tf.numpy_function(lambda *_: np.float64(time.monotonic()), after, tf.float64), [])
+        with tf.device("CPU:0"), tf.control_dependencies([tf.identity(value) for value in after]):
+            return tf.timestamp()
 
 
-def _counted(
-    tally: _Tally,
-    number: tf.Tensor,
-    figures: tf.Tensor,
-    finite: tf.Tensor,
-    halted: tf.Tensor,
-    *,
-    ready_at: tf.Tensor,
-    done_at: tf.Tensor,
-) -> _Tally:
+def _counted(tally: _Tally, number: tf.Tensor, figures: tf.Tensor, finite: tf.Tensor, halted: tf.Tensor) -> _Tally:
     """The tally after a step; what comes after the end of the run does not count."""
     counts, skips = ~tally.halted & finite, ~tally.halted & ~finite
     first = skips & (tally.skipped == 0)
@@ -167,12 +173,6 @@ def _counted(
         bad_step=tf.where(first, number, tally.bad_step),
         bad=tf.where(first, figures, tally.bad),
         halted=halted,
-        waited=tally.waited + tf.maximum(ready_at - tally.done_at, 0.0),
-        done_at=done_at,
+        waited=tally.waited,
+        done_at=tally.done_at,
     )
-
-
-def _now(*after: tf.Tensor) -> tf.Tensor:
-    """The clock's seconds once some tensors are there, and hence the device that makes them is done: float64 scalar."""
-    # Not tf.timestamp, which op determinism forbids.
-    return tf.ensure_shape(tf.numpy_function(lambda *_: np.float64(time.monotonic()), after, tf.float64), [])

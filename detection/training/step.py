@@ -24,12 +24,14 @@ class StepReport(NamedTuple):
         `loss_scale` and `skipped_steps`, those of the whole run that overflowed under it.
     finite: bool scalar, whether nothing is wrong with the step.
     halted: bool scalar, whether the run has come to its end; see `NonFiniteGuard`.
+    updates: int64 scalar, updates of the run; there only when this step's is complete.
     """
 
     number: tf.Tensor
     figures: dict[str, tf.Tensor]
     finite: tf.Tensor
     halted: tf.Tensor
+    updates: tf.Tensor
 
 
 def make_train_step(
@@ -102,7 +104,7 @@ def make_train_step(
             figures |= {"skipped_steps": tf.cast(state.loss_scale.skipped_steps, tf.float32)}
         # A run that halts stays at the step that halted it.
         state.step.assign_add(tf.cast(~halted, tf.int64))
-        return StepReport(number, figures, finite, halted)
+        return StepReport(number, figures, finite, halted, tf.convert_to_tensor(state.optimizer.iterations))
 
     return train_step
 

@@ -1,7 +1,7 @@
 import pytest
 
 from detection.models.efficientdet import EfficientDet
-from detection.models.registry import build_detector, detector_names
+from detection.models.registry import build_detector, detector_names, smallest_detectors
 from schemas.errors import ConfigError
 
 
@@ -53,3 +53,7 @@ def test_overrides_act() -> None:
 def test_names_are_unique() -> None:
     assert len(set(detector_names())) == len(detector_names())
     assert "efficientdet-d7x" in detector_names()
+
+
+def test_the_smallest_of_each_family_stands_for_it() -> None:
+    assert smallest_detectors() == ("efficientdet-nano",)

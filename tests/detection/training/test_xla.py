@@ -1,0 +1,60 @@
+"""The whole training step of every detector compiles under XLA with static shapes; a CPU stands in for a TPU.
+
+From images to detections: see `test_compiles_under_xla` in the detectors' harness.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from detection.data.training_batches import Batch
+from detection.models.registry import smallest_detectors
+from detection.training.build import state_from_config, train_loop_from_config
+from detection.types import Labels
+from schemas.config import Config
+from schemas.config_io import load_config
+
+BATCH, SIDE = 2, 64
+# Overrides make a network smaller where its depth teaches nothing new.
+OVERRIDES = {"efficientdet-nano": "{fpn_filters: 16, fpn_cells: 1, head_layers: 1, min_level: 4}"}
+
+pytestmark = pytest.mark.slow
+
+
+def _config(name: str, precision: str) -> Config:
+    keys = (
+        f"model.name={name}",
+        f"model.image_size={SIDE}",
+        f"model.overrides={OVERRIDES.get(name, '{}')}",
+        f"train.precision={precision}",
+        f"train.batch_size={BATCH}",
+        "train.jit_compile=true",
+        "train.schedule.warmup_steps=0",
+    )
+    return load_config(None, keys)
+
+
+def _batches() -> tf.data.Dataset:
+    boxes = tf.constant([[[8.0, 10.0, 40.0, 44.0], [20.0, 4.0, 60.0, 30.0]]] * BATCH)
+    labels = Labels(boxes, tf.constant([[0, 2]] * BATCH), tf.constant([[True, True], [True, False]]))
+    batch = Batch(tf.random.stateless_normal([BATCH, SIDE, SIDE, 3], [0, 0]), labels, tf.zeros([BATCH], tf.int32))
+    return tf.data.Dataset.from_tensors(batch).repeat()
+
+
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.extended)])
+@pytest.mark.parametrize("name", smallest_detectors())
+def test_the_training_step_compiles_and_changes_all_weights(name: str, precision: str) -> None:
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    config = _config(name, precision)
+    state = state_from_config(config, num_classes=3, strategy=strategy)
+    loop = train_loop_from_config(config.train, state, strategy=strategy)
+    before = {variable.path: variable.numpy() for variable in state.model.variables}
+    report = loop(iter(strategy.distribute_datasets_from_function(lambda context: _batches())), 2)
+    assert (report.steps, report.skipped) == (2, 0)
+    assert math.isfinite(report.last["loss"])
+    kernels = {v.path: v.numpy() for v in state.model.variables if v.path.endswith(("kernel", "moving_mean"))}
+    assert kernels
+    unchanged = [path for path, value in kernels.items() if np.array_equal(value, before[path])]
+    assert not unchanged

@@ -28,7 +28,7 @@ from detection.training.input_options import input_options_from_config
 from detection.training.loop import TrainLoop
 from detection.training.precision import dtype_policy
 from detection.training.state import TrainState
-from detection.training.step import make_train_step
+from detection.training.step import TrainStep
 from detection.training.strategy import on_cpu
 from schemas.config import Config, ModelConfig
 from schemas.errors import ConfigError
@@ -158,7 +158,7 @@ def train_loop_from_config(settings: TrainConfig, state: TrainState, *, strategy
     """The steps, compiled."""
     with strategy.scope():
         guard = NonFiniteGuard(skips=settings.nonfinite.max_in_a_row if settings.nonfinite.policy == "skip" else 0)
-    step = make_train_step(
+    step = TrainStep(
         state,
         guard,
         seed=settings.seed,

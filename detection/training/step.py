@@ -34,15 +34,8 @@ class StepReport(NamedTuple):
     updates: tf.Tensor
 
 
-def make_train_step(
-    state: TrainState,
-    guard: NonFiniteGuard,
-    *,
-    seed: int,
-    l2: Callable[[], tf.Tensor] | None,
-    gradient_rules: GradientRules,
-) -> Callable[[Batch], StepReport]:
-    """Builds the function that every replica runs.
+class TrainStep:
+    """What every replica runs.
 
     The loss terms are shares of the global batch's loss: their sum over replicas is
     that loss, and so are the summed gradients, which are clipped after the sum.  So N
@@ -58,55 +51,75 @@ def make_train_step(
         seed: of drop-connect, together with the step.
         l2: the weight decay that is a part of the loss, of the global batch; None: none is.
         gradient_rules: act on the gradients of the global batch.
-
-    Returns:
-        From a replica's batch to the report.
     """
-    variables = [variable.value for variable in state.trainable]
-    base_seed = tf.constant([seed % 2**31, 0x5EED], tf.int32)
 
-    def update(gradients: Sequence[tf.Tensor], statistics: Mapping[str, tf.Tensor]) -> None:
+    def __init__(
+        self,
+        state: TrainState,
+        guard: NonFiniteGuard,
+        *,
+        seed: int,
+        l2: Callable[[], tf.Tensor] | None,
+        gradient_rules: GradientRules,
+    ) -> None:
+        self._state = state
+        self._guard = guard
+        self._seed = tf.constant([seed % 2**31, 0x5EED], tf.int32)
+        self._l2 = l2
+        self._gradient_rules = gradient_rules
+
+    def __call__(self, batch: Batch) -> StepReport:
+        """Trains on a replica's share of a batch."""
+        state = self._state
+        number = tf.convert_to_tensor(state.step)
+        scale = tf.constant(1.0) if state.loss_scale is None else tf.convert_to_tensor(state.loss_scale.scale)
+        terms, gradients, statistics = self._differentiate(batch, number, scale)
+        norm = tf.linalg.global_norm(gradients)
+        cut_off = tf.cast(tf.reduce_sum(batch.cut_off), tf.float32)
+        figures = _totals(terms | {"instances_cut_off": cut_off})
+        figures |= {"gradient_norm": norm, "learning_rate": tf.cast(state.optimizer.learning_rate, tf.float32)}
+        sound = tf.math.is_finite(norm)
+        finite = tf.math.is_finite(figures["loss"]) & (sound | _excuses(state.loss_scale))
+        apply, halted = self._guard.judge(finite)
+        update_where(apply & sound, self._update, gradients, statistics)
+        if state.loss_scale is not None:
+            update_where(apply, state.loss_scale.update, sound)
+            skipped = tf.cast(state.loss_scale.skipped_steps, tf.float32)
+            figures |= {"loss_scale": scale, "skipped_steps": skipped}
+        # A run that halts stays at the step that halted it.
+        state.step.assign_add(tf.cast(~halted, tf.int64))
+        return StepReport(number, figures, finite, halted, tf.convert_to_tensor(state.optimizer.iterations))
+
+    def _differentiate(
+        self, batch: Batch, number: tf.Tensor, scale: tf.Tensor
+    ) -> tuple[dict[str, tf.Tensor], list[tf.Tensor], dict[str, tf.Tensor]]:
+        """This replica's loss terms and their sum `loss`; gradients of all replicas; new batch-norm statistics."""
+        state = self._state
+        seed = tf.random.fold_in(self._seed, tf.cast(number % 2**31, tf.int32))
+        # In the scope, new batch-norm statistics are collected instead of assigned.
+        with tf.GradientTape() as tape, keras.StatelessScope(initialize_variables=False) as forward:
+            outputs = state.model(batch.images, training=True, seed=seed)
+            terms = dict(state.model.losses(outputs, batch.labels))
+            if self._l2 is not None:
+                terms["l2_loss"] = self._l2() / replica_count()
+            loss = tf.add_n(list(terms.values()))
+            scaled_loss = loss * scale
+        variables = [variable.value for variable in state.trainable]
+        gradients = tape.gradient(scaled_loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        gradients = [gradient / scale for gradient in sum_over_replicas(gradients)]
+        return terms | {"loss": loss}, gradients, _collected(forward, state.model.non_trainable_variables)
+
+    def _update(self, gradients: Sequence[tf.Tensor], statistics: Mapping[str, tf.Tensor]) -> None:
+        state = self._state
         for variable in state.model.non_trainable_variables:
             if variable.path in statistics:
                 variable.assign(statistics[variable.path])
-        gradients, _ = apply_gradient_rules(gradients, state.trainable, gradient_rules)
+        gradients, _ = apply_gradient_rules(gradients, state.trainable, self._gradient_rules)
         # The optimizer sums over replicas again.
         replicas = replica_count()
         state.optimizer.apply([gradient / replicas for gradient in gradients], list(state.trainable))
         if state.ema is not None:
             state.ema.update(state.step)
-
-    def train_step(batch: Batch) -> StepReport:
-        number = tf.convert_to_tensor(state.step)
-        step_seed = tf.random.fold_in(base_seed, tf.cast(number % 2**31, tf.int32))
-        scale = tf.constant(1.0) if state.loss_scale is None else tf.convert_to_tensor(state.loss_scale.scale)
-        # In the scope, new batch-norm statistics are collected instead of assigned.
-        with tf.GradientTape() as tape, keras.StatelessScope(initialize_variables=False) as forward:
-            outputs = state.model(batch.images, training=True, seed=step_seed)
-            terms = dict(state.model.losses(outputs, batch.labels))
-            if l2 is not None:
-                terms["l2_loss"] = l2() / replica_count()
-            loss = tf.add_n(list(terms.values()))
-            scaled_loss = loss * scale
-        gradients = tape.gradient(scaled_loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        gradients = [gradient / scale for gradient in sum_over_replicas(gradients)]
-        norm = tf.linalg.global_norm(gradients)
-        cut_off = tf.cast(tf.reduce_sum(batch.cut_off), tf.float32)
-        figures = _totals(terms | {"loss": loss, "instances_cut_off": cut_off})
-        figures |= {"gradient_norm": norm, "learning_rate": tf.cast(state.optimizer.learning_rate, tf.float32)}
-        sound = tf.math.is_finite(norm)
-        finite = tf.math.is_finite(figures["loss"]) & (sound | _excuses(state.loss_scale))
-        apply, halted = guard.judge(finite)
-        update_where(apply & sound, update, gradients, _collected(forward, state.model.non_trainable_variables))
-        if state.loss_scale is not None:
-            figures |= {"loss_scale": scale}
-            update_where(apply, state.loss_scale.update, sound)
-            figures |= {"skipped_steps": tf.cast(state.loss_scale.skipped_steps, tf.float32)}
-        # A run that halts stays at the step that halted it.
-        state.step.assign_add(tf.cast(~halted, tf.int64))
-        return StepReport(number, figures, finite, halted, tf.convert_to_tensor(state.optimizer.iterations))
-
-    return train_step
 
 
 def _totals(shares: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -12,7 +12,7 @@ from detection.training.build import state_from_config
 from detection.training.build_update import gradient_rules_from_config, l2_from_config
 from detection.training.guard import NonFiniteGuard
 from detection.training.state import TrainState
-from detection.training.step import StepReport, make_train_step
+from detection.training.step import StepReport, TrainStep
 from detection.types import Labels
 from schemas.config_io import load_config
 from tests.detection.training import tiny_detector
@@ -33,7 +33,7 @@ def _training(*assignments: str, strategy: tf.distribute.Strategy | None = None)
     state = state_from_config(config, num_classes=3, strategy=strategy)
     with strategy.scope():
         guard = NonFiniteGuard(skips=0)
-    step = make_train_step(
+    step = TrainStep(
         state,
         guard,
         seed=0,

@@ -18,6 +18,7 @@ from detection.training.build import (
 )
 from detection.training.build_watch import next_stop, watch_from_config
 from detection.training.checkpoints import Checkpoints
+from detection.training.initialization.report import InitReport
 from detection.training.loop import TrainLoop
 from detection.training.same_start import require_same_start
 from detection.training.strategy import is_chief, make_strategy
@@ -77,6 +78,7 @@ def train(
     )
     with contextlib.ExitStack() as stack:
         stack.enter_context(lost_workers_explained(strategy))
+        stack.enter_context(_summary_writer(output / LOGS, writes=chief).as_default())
         # All machines read the output folder, the chief alone writes there.
         checkpoints = Checkpoints(
             state,
@@ -85,8 +87,6 @@ def train(
             keep_every_hours=config.train.keep_checkpoint_every_n_hours,
             writes=chief,
         )
-        summaries = tf.summary.create_file_writer(str(output / LOGS)) if chief else tf.summary.create_noop_writer()
-        stack.enter_context(summaries.as_default())
         with chief_first(strategy):
             start_step = checkpoints.restore_latest()
         init_report = initialize_from_config(
@@ -96,25 +96,33 @@ def train(
         require_same_start(strategy, state, start_step=start_step, records=len(reader), words=words)
         if chief:
             # Only now: a configuration that the checkpoints refuse must not replace theirs.
-            write_text(output / CONFIG_YAML, to_yaml(config))
-            write_json(output / LABELS_JSON, categories)
-            if init_report is not None:
-                write_json(output / INIT_REPORT_JSON, init_report.as_json())
-        batches = batches_from_config(config, state.model, reader, categories, strategy=strategy, start_step=start_step)
-        train_loop = train_loop_from_config(config.train, state, strategy=strategy)
-        watch = watch_from_config(config, state.model, reader, categories, output=output, stack=stack, writes=chief)
+            _write_facts(output, config, categories, init_report)
         last_step = _run_steps(
             config.train,
-            batches,
-            train_loop,
+            batches_from_config(config, state.model, reader, categories, strategy=strategy, start_step=start_step),
+            train_loop_from_config(config.train, state, strategy=strategy),
             step=start_step,
-            watch=watch,
+            watch=watch_from_config(config, state.model, reader, categories, output=output, stack=stack, writes=chief),
             checkpoints=checkpoints,
             validation=validation,
         )
         if chief:
             export_checkpoint(config, step=last_step, categories=categories, output=output, goal=output / SAVED_MODEL)
         wait_for_workers(strategy)
+
+
+def _summary_writer(logs: Path, *, writes: bool) -> tf.summary.SummaryWriter:
+    return tf.summary.create_file_writer(str(logs)) if writes else tf.summary.create_noop_writer()
+
+
+def _write_facts(
+    output: Path, config: Config, categories: Sequence[Mapping[str, Any]], init_report: InitReport | None
+) -> None:
+    """What somebody who finds the folder needs to know."""
+    write_text(output / CONFIG_YAML, to_yaml(config))
+    write_json(output / LABELS_JSON, categories)
+    if init_report is not None:
+        write_json(output / INIT_REPORT_JSON, init_report.as_json())
 
 
 def _run_steps(

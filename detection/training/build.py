@@ -20,6 +20,7 @@ from detection.training.build_update import (
     loss_scale_from_config,
     optimizer_from_config,
 )
+from detection.training.determinism import is_op_deterministic
 from detection.training.freezing import freeze_variables
 from detection.training.guard import NonFiniteGuard
 from detection.training.initialization.initialize import initialize
@@ -169,7 +170,7 @@ def train_loop_from_config(settings: TrainConfig, state: TrainState, *, strategy
         strategy,
         step,
         jit_compile=compiles(settings, strategy),
-        deterministic=is_deterministic(settings, strategy),
+        deterministic=is_op_deterministic(),
         eager=settings.run_eagerly,
     )
 

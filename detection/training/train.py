@@ -18,6 +18,7 @@ from detection.training.build import (
 )
 from detection.training.build_watch import next_stop, watch_from_config
 from detection.training.checkpoints import Checkpoints
+from detection.training.determinism import op_determinism
 from detection.training.initialization.report import InitReport
 from detection.training.loop import TrainLoop
 from detection.training.same_start import require_same_start
@@ -63,20 +64,19 @@ def train(
     categories = sorted(categories, key=lambda category: category["id"])
     if strategy is None:
         strategy = make_strategy(config.train.strategy, tpu=config.train.tpu)
-    if is_deterministic(config.train, strategy):
-        tf.config.experimental.enable_op_determinism()
-    state = state_from_config(config, num_classes=len(categories), strategy=strategy)
-    chief = is_chief(strategy)
-    validation = validation_from_config(
-        config,
-        shards=validation_shards,
-        categories=categories,
-        training_records=len(reader),
-        output=output,
-        chief=chief,
-        agree=lambda flag: bool(chief_value(strategy, int(flag))),
-    )
     with contextlib.ExitStack() as stack:
+        stack.enter_context(op_determinism(needed=is_deterministic(config.train, strategy)))
+        state = state_from_config(config, num_classes=len(categories), strategy=strategy)
+        chief = is_chief(strategy)
+        validation = validation_from_config(
+            config,
+            shards=validation_shards,
+            categories=categories,
+            training_records=len(reader),
+            output=output,
+            chief=chief,
+            agree=lambda flag: bool(chief_value(strategy, int(flag))),
+        )
         stack.enter_context(lost_workers_explained(strategy))
         stack.enter_context(_summary_writer(output / LOGS, writes=chief).as_default())
         # All machines read the output folder, the chief alone writes there.

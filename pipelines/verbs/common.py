@@ -13,13 +13,18 @@ DEFAULT_CONFIG = CONFIGS / "default.yaml"
 def add_config_arguments(parser: argparse._ActionsContainer) -> None:
     """Adds `--config` and `--set`."""
     parser.add_argument("--config", metavar="YAML", default=str(DEFAULT_CONFIG), help="configuration file")
+    add_assignments_argument(parser, "overrides one configuration key, for example --set train.steps=500")
+
+
+def add_assignments_argument(parser: argparse._ActionsContainer, what: str) -> None:
+    """Adds `--set`, which does `what`."""
     parser.add_argument(
         "--set",
         dest="assignments",
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="overrides one configuration key, for example --set train.steps=500; may be given many times",
+        help=f"{what}; may be given many times",
     )
 
 

@@ -16,6 +16,7 @@ alone.
 import argparse
 from pathlib import Path
 
+from pipelines.verbs.common import add_assignments_argument
 from schemas.artifacts import FOLLOW
 
 SUMMARY = "evaluate each new checkpoint of a training run, and keep the best"
@@ -36,14 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--every", action="store_true", help="evaluate all checkpoints that are there, not the newest only"
     )
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
-    parser.add_argument(
-        "--set",
-        dest="assignments",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="overrides one key of the run's configuration; may be given many times",
-    )
+    add_assignments_argument(parser, "overrides one key of the run's configuration")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -87,6 +87,7 @@ def start_workers(folder: Path, shards: Sequence[str], *assignments: Sequence[st
             "TMPDIR": str(scratch),
             "CUDA_VISIBLE_DEVICES": "-1",
             "TF_CPP_MIN_LOG_LEVEL": "2",
+            "PYTHONDONTWRITEBYTECODE": "1",  # AutoGraph imports files that it writes to TMPDIR
             "COCOFLOW_TEST_IMAGES": str(folder / f"images-{number}.npy"),
         }
         command = [sys.executable, "-m", __name__, str(folder / "run"), *shards, "--", *own]

@@ -192,6 +192,7 @@ def test_time_without_a_batch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     clock = Clock()
     monkeypatch.setattr(loop_module, "time", clock)
+    tf.config.experimental.enable_op_determinism()  # TensorFlow's own clock would be asked without it
     losses = tiny_detector.TinyDetector.losses
 
     def taking_time(self: Any, outputs: tf.Tensor, labels: Labels) -> dict[str, tf.Tensor]:

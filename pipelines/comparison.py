@@ -73,7 +73,7 @@ def compare(a: str, b: str, *, truth: Any, iou_type: str | None) -> Comparison:
     if Path(a).is_dir():
         return compare_evaluations(a, b, ground_truth=truth)
     kind = iou_type or "bbox"
-    first, second = (_read_results(path, kind) for path in (a, b))
+    first, second = (read_results_file(path, kind) for path in (a, b))
     return compare_detections(truth, first, second, settings=make_settings(kind), names=(a, b))
 
 
@@ -115,7 +115,12 @@ def _most_changed(categories: list[CategoryChange]) -> list[CategoryChange]:
     return [replace(one, figures={FIRST: one.figures[FIRST]}) for _, one in changed[:_MOST_CATEGORIES]]
 
 
-def _read_results(path: str, iou_type: str) -> Any:
+def read_results_file(path: str, iou_type: str) -> Any:
+    """The detections in a COCO results file, as `evaluate` takes them.
+
+    Raises:
+        DataError: it cannot be read, or is none.
+    """
     tree = read_detections(path, iou_type)
     require_results(tree, where=path)
     return tree

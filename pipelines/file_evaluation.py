@@ -4,12 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from detection.coco.analysis.analyse import analyse
-from detection.coco.evaluation import require_results
-from detection.coco.evaluation_files import read_detections
 from detection.coco.evaluation_report.page import write_evaluation_report
 from detection.coco.evaluation_report.picture_files import pictures_in
 from detection.coco.settings import make_settings
-from pipelines.comparison import read_truth
+from pipelines.comparison import read_results_file, read_truth
 from schemas.errors import ConfigError
 
 
@@ -47,8 +45,7 @@ def write_file_report(
         DataError: a file or folder that cannot be read, or written.
     """
     chosen = make_settings(**settings)
-    truth, found = read_truth(ground_truth), read_detections(detections, chosen.iou_type)
-    require_results(found, where=detections)
+    truth, found = read_truth(ground_truth), read_results_file(detections, chosen.iou_type)
     pictures = None if images is None else pictures_in(images, truth["images"])
     write_evaluation_report(
         path,

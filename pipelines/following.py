@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from components.coco_evaluator.examples import Dataset, read_dataset
+from detection.coco.annotations import differing_categories
 from detection.training.checkpoint_files import checkpoint_steps
 from detection.training.validation.assessor import Assessor
 from detection.training.validation.build import assessor_from_config
@@ -107,9 +108,8 @@ def _categories(labels: Path, dataset: Dataset) -> list[Mapping[str, Any]]:
     if not labels.is_file():
         return sorted(dataset.categories, key=lambda category: category["id"])
     own = list(json.loads(labels.read_text(encoding="utf-8")))
-    different = {(one["id"], one["name"]) for one in own} ^ {(one["id"], one["name"]) for one in dataset.categories}
-    if different:
-        listed = ", ".join(f"{number} {name!r}" for number, name in sorted(different))
+    listed = differing_categories(own, dataset.categories)
+    if listed:
         raise DataError(
             f"{dataset.records}: its categories are not those of the run ({labels}): {listed}. "
             "Follow with the data set that the run was given, or one of the same categories."

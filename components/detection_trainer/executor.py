@@ -1,7 +1,7 @@
 """The trainer's work: find the records, train below the run's folder, publish."""
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from components.detection_trainer.identity import (
 )
 from components.detection_trainer.working_folder import working_folder
 from detection.atomic_files import new_directory
+from detection.coco.annotations import differing_categories
 from detection.coco.json_files import read_json
 from detection.data.record_fingerprint import fingerprint_records
 from detection.training.train import train
@@ -106,9 +107,8 @@ def _categories(examples: Sequence[types.Artifact]) -> list[dict[str, Any]]:
     """The categories, which all examples have to have."""
     first, *others = [(artifact, _categories_of(artifact)) for artifact in examples]
     for artifact, categories in others:
-        different = _named(first[1]) ^ _named(categories)
-        if different:
-            listed = ", ".join(f"{number} {name!r}" for number, name in sorted(different))
+        listed = differing_categories(first[1], categories)
+        if listed:
             raise DataError(
                 f"span {_span(first[0])} ({first[0].uri}) and span {_span(artifact)} ({artifact.uri}) have different "
                 f"categories: {listed}. Give both the same, or train on fewer spans with --set data.window=N."
@@ -119,10 +119,6 @@ def _categories(examples: Sequence[types.Artifact]) -> list[dict[str, Any]]:
 def _categories_of(examples: types.Artifact) -> list[dict[str, Any]]:
     dataset = read_json(Path(examples.uri, DATASET_JSON))
     return list(dataset["categories"])
-
-
-def _named(categories: Iterable[dict[str, Any]]) -> set[tuple[int, str]]:
-    return {(category["id"], category["name"]) for category in categories}
 
 
 def _span(examples: types.Artifact) -> int:

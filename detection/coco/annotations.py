@@ -174,6 +174,16 @@ def merge_categories(files: Iterable[tuple[str, Sequence[Entry]]]) -> list[Entry
     return [category for category, _ in merged.values()]
 
 
+def differing_categories(some: Iterable[Entry], others: Iterable[Entry]) -> str:
+    """The categories that are in one list alone, by id and name, for a message; "" where there are none.
+
+    >>> differing_categories([{"id": 1, "name": "cat"}], [{"id": 1, "name": "dog"}])
+    "1 'cat', 1 'dog'"
+    """
+    one, other = ({(category["id"], category["name"]) for category in categories} for categories in (some, others))
+    return ", ".join(f"{number} {name!r}" for number, name in sorted(one ^ other))
+
+
 def is_crowd(annotation: Mapping[str, Any]) -> bool:
     """Whether an annotation marks a crowd; some tools write `is_crowd` for `iscrowd`."""
     return bool(annotation.get("iscrowd", annotation.get("is_crowd", 0)))

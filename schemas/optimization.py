@@ -9,7 +9,7 @@ from schemas.section import Section
 
 # The keys that act, by name; under the names they have in Keras.
 _KEYS_OF = {
-    "sgd": ("momentum", "nesterov"),
+    "sgd": ("momentum", "nesterov", "legacy_momentum"),
     "rmsprop": ("momentum", "rho", "epsilon", "centered"),
     "adam": ("beta_1", "beta_2", "epsilon"),
     "adamw": ("beta_1", "beta_2", "epsilon"),
@@ -23,6 +23,11 @@ class OptimizerConfig(Section):
     name: Literal["sgd", "rmsprop", "adam", "adamw"] = Field("sgd", description="sgd: with momentum")
     momentum: float = Field(0.9, ge=0.0, lt=1.0, description="of sgd and rmsprop")
     nesterov: bool = Field(False, description="of sgd")
+    legacy_momentum: bool = Field(
+        False,
+        description="of sgd: the momentum gathers gradients and the present rate scales it, as TF1's optimizer had "
+        "it, Mask R-CNN's on TPUs among its users; Keras gathers steps, each with the rate of its time",
+    )
     beta_1: float = Field(0.9, ge=0.0, lt=1.0, description="of adam and adamw: share of the mean that stays")
     beta_2: float = Field(0.999, ge=0.0, lt=1.0, description="of adam and adamw: share of the mean square that stays")
     rho: float = Field(
@@ -48,14 +53,16 @@ class OptimizerConfig(Section):
     def _keys_act(self) -> Self:
         idle = sorted({key for keys in _KEYS_OF.values() for key in keys} - set(_KEYS_OF[self.name]))
         self.refuse(idle, f"under name = {self.name}")
+        if not self.momentum:
+            self.refuse(["nesterov", "legacy_momentum"], "while momentum is 0")
         if not self.weight_decay:
             self.refuse(["weight_decay_exclude"], "while weight_decay is 0")
         return self
 
     @property
     def hyperparameters(self) -> dict[str, float | bool]:
-        """The keys that act besides weight decay, under Keras' names."""
-        chosen = {key: getattr(self, key) for key in _KEYS_OF[self.name]}
+        """The keys that Keras' optimizer takes besides weight decay."""
+        chosen = {key: getattr(self, key) for key in _KEYS_OF[self.name] if key != "legacy_momentum"}
         if "epsilon" in chosen and self.epsilon is None:
             chosen["epsilon"] = _EPSILON[self.name]
         return chosen

@@ -97,6 +97,7 @@ def optimizer_from_config(
         learning_rate=lambda: schedule(step),
         variables=changing.trainable,
         hyperparameters=optimizer.hyperparameters,
+        legacy_momentum=optimizer.legacy_momentum,
         weight_decay=optimizer.weight_decay,
         decayed=decayed_variables(changing.trainable, optimizer.weight_decay_exclude),
     )

@@ -33,7 +33,7 @@ class GradientRules(NamedTuple):
 
 def apply_gradient_rules(
     gradients: Sequence[tf.Tensor], variables: Sequence[keras.Variable], rules: GradientRules
-) -> tuple[list[tf.Tensor], tf.Tensor]:
+) -> list[tf.Tensor]:
     """Multiplies and clips gradients.
 
     Args:
@@ -43,18 +43,16 @@ def apply_gradient_rules(
         rules: which of them act.
 
     Returns:
-        The changed gradients, and the L2 norm of all together before clipping, a
-        float32 scalar.  It is finite only if every gradient is: where it is not, what
-        clipping has made of the gradients must not be applied.
+        The changed gradients.  Where one was not finite they must not be applied:
+        clipping makes zeros of infinities.
     """
     changed = list(gradients)
     if not rules.multiply_after_clipping:
         changed = _multiply_biases(changed, variables, rules.bias_multiplier)
-    norm = tf.linalg.global_norm(changed)
     changed = _clip(changed, rules)
     if rules.multiply_after_clipping:
         changed = _multiply_biases(changed, variables, rules.bias_multiplier)
-    return changed, norm
+    return changed
 
 
 def _multiply_biases(

@@ -114,10 +114,8 @@ class TrainStep:
         for variable in state.model.non_trainable_variables:
             if variable.path in statistics:
                 variable.assign(statistics[variable.path])
-        gradients, _ = apply_gradient_rules(gradients, state.trainable, self._gradient_rules)
-        # The optimizer sums over replicas again.
-        replicas = replica_count()
-        state.optimizer.apply([gradient / replicas for gradient in gradients], list(state.trainable))
+        gradients = apply_gradient_rules(gradients, state.trainable, self._gradient_rules)
+        state.optimizer.apply(gradients, list(state.trainable))
         if state.ema is not None:
             state.ema.update(state.step)
 

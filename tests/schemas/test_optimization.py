@@ -18,6 +18,9 @@ STEP = ("train.schedule.name=step", "train.schedule.boundaries=[200, 400]")
         (["optimizer.epsilon=1e-3"], "epsilon = 0.001 does nothing under name = sgd"),
         (["optimizer.name=rmsprop", "optimizer.nesterov=true"], "nesterov = True does nothing under name = rmsprop"),
         (["optimizer.name=adam", "optimizer.rho=0.8"], "rho = 0.8 does nothing under name = adam"),
+        (["optimizer.momentum=0", "optimizer.nesterov=true"], "nesterov = True does nothing while momentum is 0"),
+        (["optimizer.momentum=0", "optimizer.legacy_momentum=true"], "legacy_momentum = True does nothing while"),
+        (["optimizer.name=adam", "optimizer.legacy_momentum=true"], "legacy_momentum = True does nothing under name"),
         (["optimizer.centered=true"], "centered = True does nothing under name = sgd"),
         (
             ["optimizer.weight_decay=0", "optimizer.weight_decay_exclude=[a]"],

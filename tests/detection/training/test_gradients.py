@@ -20,11 +20,10 @@ def _norms(gradients: list[tf.Tensor]) -> list[float]:
 def test_each_gradient_then_all_together_as_automl(oracles: dict) -> None:
     oracle = oracles["clip.per_var_then_global"]
     gradients = [tf.constant([0.0, 30.0]), tf.constant([4.0])]
-    clipped, norm = apply_gradient_rules(
+    clipped = apply_gradient_rules(
         gradients, _variables("kernel", "kernel"), GradientRules(per_variable_norm=10.0, global_norm=10.0)
     )
     np.testing.assert_allclose(_norms(clipped), oracle["expected"], atol=oracle["tolerance"])
-    np.testing.assert_allclose(norm, np.hypot(30, 4), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -41,10 +40,9 @@ def test_each_gradient_then_all_together_as_automl(oracles: dict) -> None:
 )
 def test_each_rule_alone_and_in_order(rules: GradientRules, expected: list[list[float]]) -> None:
     gradients = [tf.constant([3.0, -4.0]), tf.constant([0.5])]
-    changed, norm = apply_gradient_rules(gradients, _variables("kernel", "kernel"), rules)
+    changed = apply_gradient_rules(gradients, _variables("kernel", "kernel"), rules)
     for got, value in zip(changed, expected, strict=True):
         np.testing.assert_allclose(got, value, rtol=1e-6)
-    np.testing.assert_allclose(norm, 25.25**0.5, rtol=1e-6)
 
 
 def test_the_norm_ratio_counts_weights_as_mask_rcnn(oracles: dict) -> None:
@@ -52,7 +50,7 @@ def test_the_norm_ratio_counts_weights_as_mask_rcnn(oracles: dict) -> None:
     for elements, bound in zip(oracle["inputs"]["elements"], oracle["expected"], strict=True):
         # All of it in one element, so that the norm adds up exactly.
         gradients = [tf.one_hot(0, elements - 1, on_value=1000.0), tf.zeros([1])]
-        clipped, _ = apply_gradient_rules(
+        clipped = apply_gradient_rules(
             gradients, _variables("kernel", "bias"), GradientRules(norm_ratio=oracle["inputs"]["ratio"])
         )
         np.testing.assert_allclose(_norms(clipped), [bound, 0.0], atol=oracle["tolerance"])
@@ -65,53 +63,29 @@ def test_bias_gradients_are_multiplied_before_clipping_unless_compatibility_is_a
     variables = _variables("kernel", "bias")
     rules = GradientRules(bias_multiplier=2.0, global_norm=inputs["clip_norm"])
 
-    after, norm = apply_gradient_rules(gradients, variables, rules._replace(multiply_after_clipping=True))
+    after = apply_gradient_rules(gradients, variables, rules._replace(multiply_after_clipping=True))
     np.testing.assert_allclose(_norms(after), [expected["applied_kernel"], expected["applied_bias"]], rtol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(_norms(after)), expected["applied_norm"], atol=oracle["tolerance"])
-    np.testing.assert_allclose(norm, 5.0, rtol=1e-6)
 
-    before, norm = apply_gradient_rules(gradients, variables, rules)
+    before = apply_gradient_rules(gradients, variables, rules)
     np.testing.assert_allclose(_norms(before), np.array([3.0, 8.0]) * 5.0 / np.hypot(3.0, 8.0), rtol=1e-6)
-    np.testing.assert_allclose(norm, np.hypot(3.0, 8.0), rtol=1e-6)
 
 
 def test_biases_go_by_the_variables_own_name() -> None:
     with keras.name_scope("bias_free"):
         variables = _variables("kernel", "bias", "beta", "gamma", "depthwise_bias")
-    changed, _ = apply_gradient_rules(
-        [tf.constant([1.0])] * 5, variables, GradientRules(bias_multiplier=3.0, value=100.0)
-    )
+    changed = apply_gradient_rules([tf.constant([1.0])] * 5, variables, GradientRules(bias_multiplier=3.0, value=100.0))
     assert [float(gradient[0]) for gradient in changed] == [1.0, 3.0, 3.0, 1.0, 3.0]
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize(
-    "rules",
-    [
-        GradientRules(),
-        GradientRules(value=1.0),
-        GradientRules(per_variable_norm=1.0),
-        GradientRules(norm_ratio=1.0, bias_multiplier=2.0, multiply_after_clipping=True),
-        GradientRules(value=1.0, per_variable_norm=10.0, global_norm=10.0),
-    ],
-)
-def test_the_norm_tells_of_a_gradient_that_is_not_finite_whatever_clipping_makes_of_it(
-    rules: GradientRules, bad: float
-) -> None:
-    gradients = [tf.constant([1.0, bad]), tf.constant([1.0])]
-    _, norm = apply_gradient_rules(gradients, _variables("kernel", "bias"), rules)
-    assert not np.isfinite(norm)
 
 
 def test_two_replicas_clip_the_gradient_of_the_global_batch(two_replicas: tf.distribute.Strategy) -> None:
     """Clipped before the sum, the two gradients of norm 3 and 4 would come out with norms 1 and 1."""
 
-    def per_replica() -> tuple[list[tf.Tensor], tf.Tensor]:
+    def per_replica() -> list[tf.Tensor]:
         first = tf.distribute.get_replica_context().replica_id_in_sync_group == 0
         share = tf.where(first, tf.constant([3.0, 0.0]), tf.constant([0.0, 4.0]))
         return apply_gradient_rules([sum_over_replicas(share)], _variables("kernel"), GradientRules(global_norm=1.0))
 
-    (clipped,), norm = two_replicas.run(per_replica)
+    (clipped,) = two_replicas.run(per_replica)
     for got in two_replicas.experimental_local_results(clipped):
         np.testing.assert_allclose(got, [0.6, 0.8], rtol=1e-6)
-    np.testing.assert_allclose(two_replicas.experimental_local_results(norm), [5.0, 5.0], rtol=1e-6)

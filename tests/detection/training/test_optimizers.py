@@ -17,7 +17,12 @@ GRADIENTS = RANDOM.normal(size=(len(RATES), 2, 3))
 
 
 def _weights(
-    name: str, hyperparameters: dict[str, Any], *, weight_decay: float = 0.0, decays: bool = False
+    name: str,
+    hyperparameters: dict[str, Any],
+    *,
+    legacy_momentum: bool = False,
+    weight_decay: float = 0.0,
+    decays: bool = False,
 ) -> list[np.ndarray]:
     """The weight after each update, as TensorFlow runs it."""
     weight = keras.Variable(START, name="kernel", dtype="float32")
@@ -27,6 +32,7 @@ def _weights(
         learning_rate=lambda: tf.gather(tf.constant(RATES, tf.float32), step),
         variables=[weight],
         hyperparameters=hyperparameters,
+        legacy_momentum=legacy_momentum,
         weight_decay=weight_decay,
         decayed=[weight] if decays else [],
     )
@@ -118,3 +124,49 @@ def test_rmsprop_runs_as_the_kernel_that_the_old_systems_called() -> None:
         found.append(variables[0].numpy())
     ours = _weights("rmsprop", {"rho": 0.9, "momentum": 0.9, "epsilon": 1.0, "centered": False})
     np.testing.assert_allclose(ours, found, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_legacy_momentum_runs_as_tf1s_kernel(nesterov: bool) -> None:
+    variables = [tf.Variable(start, dtype=tf.float32) for start in (START, 0 * START)]
+    found = []
+    for rate, gradient in zip(RATES, GRADIENTS, strict=True):
+        tf.raw_ops.ResourceApplyMomentum(
+            var=variables[0].handle,
+            accum=variables[1].handle,
+            lr=tf.constant(rate, tf.float32),
+            grad=tf.constant(gradient, tf.float32),
+            momentum=0.9,
+            use_nesterov=nesterov,
+        )
+        found.append(variables[0].numpy())
+    hyperparameters = {"momentum": 0.9, "nesterov": nesterov}
+    ours = _weights("sgd", hyperparameters, legacy_momentum=True)
+    np.testing.assert_allclose(ours, found, rtol=1e-6, atol=1e-7)
+    assert not np.allclose(ours, _sgd(**hyperparameters), atol=1e-3)
+
+
+def test_legacy_momentum_of_zero_is_plain_descent() -> None:
+    hyperparameters = {"momentum": 0.0, "nesterov": False}
+    ours = _weights("sgd", hyperparameters, legacy_momentum=True)
+    np.testing.assert_allclose(ours, _sgd(**hyperparameters), rtol=1e-5, atol=5e-6)
+
+
+@pytest.mark.parametrize("name", ["sgd", "rmsprop", "adam", "adamw"])
+def test_gradients_are_taken_as_summed_over_replicas(name: str, two_replicas: tf.distribute.Strategy) -> None:
+    """Each replica hands over the whole batch's gradient; summed once more it would count twice."""
+
+    def updated(strategy: tf.distribute.Strategy) -> np.ndarray:
+        with strategy.scope():
+            weight = keras.Variable(START, name="kernel", dtype="float32")
+            # An epsilon so large that Adam and RMSProp feel the gradient's size.
+            more = {"momentum": 0.9} if name == "sgd" else {"epsilon": 1.0}
+            optimizer = make_optimizer(
+                name, learning_rate=lambda: tf.constant(0.1), variables=[weight], hyperparameters=more
+            )
+        for gradient in GRADIENTS:
+            strategy.run(lambda value: optimizer.apply([value], [weight]), args=(tf.constant(gradient, tf.float32),))
+        (*_, last) = strategy.experimental_local_results(weight.value)
+        return np.asarray(last)
+
+    np.testing.assert_allclose(updated(two_replicas), updated(tf.distribute.get_strategy()), rtol=1e-6)

@@ -48,10 +48,10 @@ browser:
 	  || echo "chromium could not be installed: see the tests of pages"; fi
 
 test: lint browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not extended"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 2 -m "not extended"
 
 test-all: lint browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 2
 
 # Resolves pyproject.toml's dependency groups for every supported Python into one
 # hashed lock that names no package host.

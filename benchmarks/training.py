@@ -23,6 +23,7 @@ nothing is trained.  On a GPU or TPU look at the clock's ratio only.
 """
 
 import argparse
+import gc
 import itertools
 import os
 import statistics
@@ -40,6 +41,7 @@ from detection.data.record_reader import RecordReader
 from detection.data.training_batches import Batch
 from detection.models.detector import Detector
 from detection.training.build import batches_from_config, is_deterministic, state_from_config, train_loop_from_config
+from detection.training.determinism import op_determinism
 from detection.training.strategy import make_strategy
 from detection.types import Labels
 from schemas import features
@@ -180,20 +182,19 @@ def _make_ways(names: list[str], options: list[str], folder: Path, images: int) 
     config = load_config(None, options)
     plain = load_config(None, [*options, *_RULES_OFF])
     strategy = make_strategy(config.train.strategy)
-    if is_deterministic(config.train, strategy):
-        tf.config.experimental.enable_op_determinism()
-    data = _real_input(config, strategy, folder, images)
-    for name in names:
-        way, _, calls = name.partition("-")
-        if way == "bare":
-            yield name, _bare(config, strategy)
-        elif way in ("plain", "ours"):
-            yield name, _ours(plain if way == "plain" else config, strategy, steps_per_call=int(calls))
-        elif name == "input":
-            yield name, _ours(config, strategy, steps_per_call=20, data=data)
-        else:
-            model = state_from_config(config, num_classes=_CLASSES, strategy=strategy).model
-            yield name, _input_alone(data(model))
+    with op_determinism(needed=is_deterministic(config.train, strategy)):
+        data = _real_input(config, strategy, folder, images)
+        for name in names:
+            way, _, calls = name.partition("-")
+            if way == "bare":
+                yield name, _bare(config, strategy)
+            elif way in ("plain", "ours"):
+                yield name, _ours(plain if way == "plain" else config, strategy, steps_per_call=int(calls))
+            elif name == "input":
+                yield name, _ours(config, strategy, steps_per_call=20, data=data)
+            else:
+                model = state_from_config(config, num_classes=_CLASSES, strategy=strategy).model
+                yield name, _input_alone(data(model))
 
 
 def _measure(way: Way, steps: int) -> Measured:
@@ -204,6 +205,16 @@ def _measure(way: Way, steps: int) -> Measured:
 
 def _spread(values: list[float]) -> str:
     return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+
+
+def _compare(args: argparse.Namespace, options: list[str], folder: Path) -> dict[str, list[Measured]]:
+    ways = dict(_make_ways(args.ways, options, folder, args.images))
+    for way in ways.values():
+        way(2)
+    found: dict[str, list[Measured]] = {name: [] for name in ways}
+    for _, (name, way) in itertools.product(range(args.rounds), ways.items()):
+        found[name].append(_measure(way, args.steps))
+    return found
 
 
 def _report(found: dict[str, list[Measured]], *, images: int, steps: int) -> None:
@@ -242,13 +253,9 @@ def main() -> None:
         f"{args.model}, {args.image_size} px, batch {args.batch_size}, {args.steps} steps a round, {args.rounds} rounds"
     )
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before", flush=True)
-    found: dict[str, list[Measured]] = {name: [] for name in args.ways}
     with tempfile.TemporaryDirectory() as folder:
-        ways = dict(_make_ways(args.ways, options, Path(folder), args.images))
-        for way in ways.values():
-            way(2)
-        for _, (name, way) in itertools.product(range(args.rounds), ways.items()):
-            found[name].append(_measure(way, args.steps))
+        found = _compare(args, options, Path(folder))
+        gc.collect()  # inputs that are still there read ahead
     _report(found, images=args.steps * args.batch_size, steps=args.steps)
     print(f"load {os.getloadavg()[0]:.1f} after")
 

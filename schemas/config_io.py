@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from schemas.config import Config
 from schemas.errors import ConfigError
+from schemas.section import Section, section_of
 
 
 def load_config(path: str | Path | None = None, assignments: Sequence[str] = ()) -> Config:
@@ -105,8 +106,9 @@ def _nearest_key(key: str) -> str:
     return (difflib.get_close_matches(key, siblings, 1, 0.5) or difflib.get_close_matches(key, known, 1, 0.0))[0]
 
 
-def _known_keys(section: type[BaseModel], prefix: str = "") -> Iterable[str]:
+def _known_keys(section: type[Section], prefix: str = "") -> Iterable[str]:
     for name, field in section.model_fields.items():
         yield prefix + name
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from _known_keys(field.annotation, f"{prefix}{name}.")
+        inner = section_of(field.annotation)
+        if inner is not None:
+            yield from _known_keys(inner, f"{prefix}{name}.")

@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, get_args
 
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from schemas.config import Config
+from schemas.section import Section, section_of
 
 _HEAD = """# Configuration
 
@@ -38,13 +38,13 @@ def page() -> str:
     """The page as Markdown."""
     parts = [_HEAD]
     for name, field in Config.model_fields.items():
-        section = _section(field)
+        section = section_of(field.annotation)
         if section is not None:
             parts.append(f"## {name}\n\n{_summary(section)}\n\n{_table(rows(section, f'{name}.'))}")
     return "\n".join(parts)
 
 
-def rows(section: type[BaseModel], prefix: str) -> Iterator[Row]:
+def rows(section: type[Section], prefix: str) -> Iterator[Row]:
     """The keys of a section and of those inside it, in their order.
 
     Args:
@@ -53,7 +53,7 @@ def rows(section: type[BaseModel], prefix: str) -> Iterator[Row]:
     """
     schema = section.model_json_schema()
     for name, field in section.model_fields.items():
-        inner = _section(field)
+        inner = section_of(field.annotation)
         if inner is not None:
             yield from rows(inner, f"{prefix}{name}.")
         elif (entry := _entry_section(field)) is not None:
@@ -63,18 +63,12 @@ def rows(section: type[BaseModel], prefix: str) -> Iterator[Row]:
             yield Row(f"`{prefix}{name}`", _values(described, schema), _default(field), field.description or "")
 
 
-def _section(field: FieldInfo) -> type[BaseModel] | None:
-    kind = field.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
-
-
-def _entry_section(field: FieldInfo) -> type[BaseModel] | None:
+def _entry_section(field: FieldInfo) -> type[Section] | None:
     """The section that each entry of a mapping is, as in data.splits."""
-    last = (get_args(field.annotation) or (None,))[-1]
-    return last if isinstance(last, type) and issubclass(last, BaseModel) else None
+    return section_of((get_args(field.annotation) or (None,))[-1])
 
 
-def _summary(section: type[BaseModel]) -> str:
+def _summary(section: type[Section]) -> str:
     return (section.__doc__ or "").partition("\n")[0]
 
 

@@ -1,6 +1,7 @@
 """The base of every part of the configuration."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -24,3 +25,8 @@ class Section(BaseModel):
             value = getattr(self, key)
             if value != type(self).model_fields[key].default:
                 raise ValueError(f"{key} = {value} does nothing {because}")
+
+
+def section_of(annotation: Any) -> type[Section] | None:
+    """The section that a key's type is, or None where the key takes a value."""
+    return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None

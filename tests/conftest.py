@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,13 +50,3 @@ def browser() -> Iterator[Browser]:
         pytest.skip(lacking)
     with running_browser(program) as running:
         yield running
-
-
-@pytest.fixture(autouse=True)
-def _determinism_ends_with_the_test() -> Iterator[None]:
-    """Training switches op determinism on for its process; here many tests share one."""
-    yield
-    if "tensorflow" in sys.modules:
-        from tensorflow.python.framework.config import disable_op_determinism
-
-        disable_op_determinism()

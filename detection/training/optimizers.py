@@ -50,7 +50,7 @@ class _AdamW(_SummedGradients, keras.optimizers.AdamW):
     pass
 
 
-_CLASSES = {"sgd": _Sgd, "rmsprop": _RmsProp, "adam": _Adam, "adamw": _AdamW}
+_CLASSES: dict[str, Any] = {"sgd": _Sgd, "rmsprop": _RmsProp, "adam": _Adam, "adamw": _AdamW}
 
 
 def make_optimizer(

@@ -146,4 +146,5 @@ def _run_steps(
         if step == settings.steps or step % settings.checkpoint_every == 0 or validation.is_due(step):
             checkpoints.save(step)
         ends = validation.after(step)
+    watch.end(step)
     return step

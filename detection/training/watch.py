@@ -89,6 +89,11 @@ class Watch:
         if self._profiler is not None:
             self._profiler.see(step)
 
+    def end(self, step: int) -> None:
+        """Tells of the steps since the last word, where the run ended early, after `step` steps."""
+        if self._window.reports:
+            self._tell(step)
+
     def _tell(self, step: int) -> None:
         figures = self._window.take()
         for name, value in figures.items():

@@ -22,6 +22,11 @@ class Window:
         self._timed: list[LoopReport] = []
         self._warm = False
 
+    @property
+    def reports(self) -> int:
+        """How many were gathered since somebody looked."""
+        return len(self._reports)
+
     def add(self, report: LoopReport) -> None:
         """Adds what one call of the loop told."""
         self._reports.append(report)

@@ -1,7 +1,11 @@
 """Two logical CPUs, so that replica maths is tested on any machine."""
 
+from collections.abc import Iterator
+
 import pytest
 import tensorflow as tf
+
+from detection.training.determinism import op_determinism
 
 # Only possible before TensorFlow starts its devices, so here and not in a fixture.
 tf.config.set_logical_device_configuration(
@@ -21,8 +25,9 @@ def two_replicas() -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
-@pytest.fixture
-def op_determinism() -> None:
+@pytest.fixture(name="op_determinism")
+def _op_determinism() -> Iterator[None]:
     """Ops without a deterministic kernel raise until the test ends."""
-    tf.config.experimental.enable_op_determinism()
-    tf.random.set_seed(0)
+    with op_determinism(needed=True):
+        tf.random.set_seed(0)
+        yield

@@ -181,6 +181,7 @@ def test_an_eager_run_runs_python_at_every_step_and_gives_the_same(monkeypatch: 
         np.testing.assert_allclose(eager.values()[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.usefixtures("op_determinism")  # TensorFlow's own clock would be asked without it
 def test_time_without_a_batch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a clock that every batch moves by 10 and every step by 1; eagerly, where nothing runs at once."""
 
@@ -192,7 +193,6 @@ def test_time_without_a_batch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     clock = Clock()
     monkeypatch.setattr(loop_module, "time", clock)
-    tf.config.experimental.enable_op_determinism()  # TensorFlow's own clock would be asked without it
     losses = tiny_detector.TinyDetector.losses
 
     def taking_time(self: Any, outputs: tf.Tensor, labels: Labels) -> dict[str, tf.Tensor]:

@@ -140,14 +140,14 @@ def test_legacy_momentum_runs_as_tf1s_kernel(nesterov: bool) -> None:
             use_nesterov=nesterov,
         )
         found.append(variables[0].numpy())
-    hyperparameters = {"momentum": 0.9, "nesterov": nesterov}
+    hyperparameters: dict[str, Any] = {"momentum": 0.9, "nesterov": nesterov}
     ours = _weights("sgd", hyperparameters, legacy_momentum=True)
     np.testing.assert_allclose(ours, found, rtol=1e-6, atol=1e-7)
     assert not np.allclose(ours, _sgd(**hyperparameters), atol=1e-3)
 
 
 def test_legacy_momentum_of_zero_is_plain_descent() -> None:
-    hyperparameters = {"momentum": 0.0, "nesterov": False}
+    hyperparameters: dict[str, Any] = {"momentum": 0.0, "nesterov": False}
     ours = _weights("sgd", hyperparameters, legacy_momentum=True)
     np.testing.assert_allclose(ours, _sgd(**hyperparameters), rtol=1e-5, atol=5e-6)
 

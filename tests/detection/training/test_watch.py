@@ -8,13 +8,17 @@ import pytest
 import tensorflow as tf
 
 from detection.training.build_watch import next_stop
+from detection.training.loop import LoopReport
 from detection.training.progress import ProgressMeter
+from detection.training.watch import Watch
+from detection.training.window import Window
 from schemas.artifacts import LOGS
 from schemas.config_io import load_config
 from schemas.errors import ConfigError
 from schemas.training import TrainConfig
 from tests.detection.training import tiny_detector
 from tests.detection.training.poisoned_run import RECORDS, run, write_records
+from tests.detection.training.test_nonfinite import _steps
 
 
 def _events(logs: Path) -> dict[str, dict[int, np.ndarray]]:
@@ -55,11 +59,6 @@ def test_scalars_pictures_and_profile_of_a_run(tmp_path: Path, caplog: pytest.Lo
 
 
 def test_objects_that_are_cut_off_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    from detection.training.loop import LoopReport
-    from detection.training.watch import Watch
-    from detection.training.window import Window
-    from tests.detection.training.test_nonfinite import _steps
-
     watch = Watch(
         total_steps=9,
         log_every=1,
@@ -76,6 +75,24 @@ def test_objects_that_are_cut_off_are_told_once(tmp_path: Path, caplog: pytest.L
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.startswith("3 objects of the last steps' images were left out")
     assert "model.max_instances" in message
+
+
+def test_a_run_that_ends_between_two_words_is_told_of(tmp_path: Path) -> None:
+    watch = Watch(
+        total_steps=9,
+        log_every=5,
+        window=Window(batch_size=4),
+        nonfinite=_steps(tmp_path, tmp_path),
+        pictures=None,
+        profiler=None,
+    )
+    with tf.summary.create_file_writer(str(tmp_path / "logs")).as_default():
+        for step in (5, 7):
+            figures = {"loss": float(step)}
+            watch.see(LoopReport(1, figures, {"loss": 1.0}, figures, 0, None, {}, False, 1.0, 0.0), step)
+        watch.end(7)
+        watch.end(7)
+    assert {step: float(loss) for step, loss in _events(tmp_path / "logs")["loss"].items()} == {5: 5.0, 7: 7.0}
 
 
 def _settings(*assignments: str) -> TrainConfig:

@@ -164,8 +164,13 @@ def test_gradients_are_taken_as_summed_over_replicas(name: str, two_replicas: tf
             optimizer = make_optimizer(
                 name, learning_rate=lambda: tf.constant(0.1), variables=[weight], hyperparameters=more
             )
+
+        @tf.function
+        def update(gradient: tf.Tensor) -> None:
+            strategy.run(lambda value: optimizer.apply([tf.identity(value)], [weight]), args=(gradient,))
+
         for gradient in GRADIENTS:
-            strategy.run(lambda value: optimizer.apply([value], [weight]), args=(tf.constant(gradient, tf.float32),))
+            update(tf.constant(gradient, tf.float32))
         (*_, last) = strategy.experimental_local_results(weight.value)
         return np.asarray(last)
 

@@ -69,7 +69,9 @@ class Watch:
 
     def begin(self, step: int) -> None:
         """Shows what the first step of this process, counted from 0, is going to see."""
-        if self._pictures is not None and step < self._total_steps:
+        if step == self._total_steps:
+            return
+        if self._pictures is not None:
             self._pictures.draw(step)
         LOGGER.info("compiling the training step, which takes a while")
 

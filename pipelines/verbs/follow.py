@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if not found.ended:
         print(f"No new checkpoint for {args.timeout:g} minutes; the run has not ended, or is gone.")
-    print(f"{found.evaluated} checkpoints evaluated. The best: {found.best}")
+    print(f"{found.evaluated} checkpoint{'s' * (found.evaluated != 1)} evaluated. The best: {found.best}")
     Console().print(figures_table(found.figures))
     return 0
 

@@ -12,6 +12,7 @@ from detection.models.detector import Detector
 from detection.training.build import detector_from_config
 from detection.training.checkpoint_files import checkpoint_path
 from detection.training.checkpoint_weights import load_averages
+from detection.training.progress import LOGGER
 from detection.training.validation.assessor import Assessor, CheckpointEvaluator
 from detection.training.validation.best import BestCheckpoint
 from detection.training.validation.split import ValidationSplit
@@ -114,6 +115,7 @@ def export_checkpoint(
     """
     best = BestCheckpoint(output / VALIDATION / BEST)
     path = best.path if config.train.validation.exports_best else checkpoint_path(output / CHECKPOINTS, step)
+    LOGGER.info("exporting the model of %s", path)
     detector = _detector(config, len(categories))
     load_averages(detector, path)
     shutil.rmtree(goal, ignore_errors=True)

@@ -146,7 +146,7 @@ def check_detections(
     known = Known(image_ids, category_ids, iou_type, sizes, keypoints)
     if isinstance(detections, np.ndarray):
         return _check_rows(detections, known, where, skipped)
-    boxed = any(isinstance(entry, Mapping) and "bbox" in entry for entry in detections)
+    boxed = any(isinstance(entry, dict | Mapping) and "bbox" in entry for entry in detections)
     if not detections_are_sound(detections, known, boxed=boxed):
         bad = find_bad(detections, detection_rules(known, boxed=boxed), by_image("detection"), where=where)
         refuse_or_skip(bad, skipped)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from detection.coco.columns import Entry, Ids
 from detection.coco.record_rules import Known, segmentation_fault
 
-_AT_ONCE = 1 << 15  # characters of run lengths; what they are made into stays in the processor's cache
+_AT_ONCE = 1 << 16  # characters of run lengths; what they are made into stays in the processor's cache
 _LONGEST = 7  # characters of a run: 35 bits
 _LEAST, _GREATEST = 48, 111  # of a character's code
 
@@ -42,19 +42,22 @@ def _are_sound(rles: Sequence[Any], sizes: Ids) -> bool:
         return True
     if set(map(type, given)) != {list} or set(map(len, given)) != {2}:
         return False
-    if set(map(type, itertools.chain.from_iterable(given))) != {int} or given != sizes.tolist():
+    if set(map(type, itertools.chain.from_iterable(given))) != {int}:
+        return False
+    try:
+        if (np.fromiter(itertools.chain.from_iterable(given), np.int64).reshape(-1, 2) != sizes).any():
+            return False
+    except OverflowError:
         return False
     texts = [rle["counts"] if type(rle["counts"]) is str else rle["counts"].decode("latin-1") for rle in rles]
     return all(_cover(some, pixels) for some, pixels in _portions(texts, sizes[:, 0] * sizes[:, 1]))
 
 
 def _portions(texts: Sequence[str], pixels: Ids) -> Iterator[tuple[Sequence[str], Ids]]:
-    start = length = 0
-    for end, text in enumerate(texts, 1):
-        length += len(text)
-        if length >= _AT_ONCE or end == len(texts):
-            yield texts[start:end], pixels[start:end]
-            start, length = end, 0
+    read = np.cumsum(list(map(len, texts)))
+    starts = np.flatnonzero(np.diff(read // _AT_ONCE, prepend=-1))
+    for start, end in itertools.pairwise([*starts.tolist(), len(texts)]):
+        yield texts[start:end], pixels[start:end]
 
 
 def _cover(texts: Sequence[str], pixels: Ids) -> bool:
@@ -79,21 +82,24 @@ def _cover(texts: Sequence[str], pixels: Ids) -> bool:
     lengths = np.diff(ends, prepend=-1)
     if lengths.max() > _LONGEST:
         return False
-    runs = _runs(values, ends, lengths)
-    of_text = np.diff(np.searchsorted(ends, text_ends, side="right"), prepend=0)  # how many
-    # Two columns, runs of even and of odd number, each text with rows of its own.
-    rows = (of_text + 1) // 2
-    firsts = np.cumsum(rows) - rows
-    table = np.zeros(2 * rows.sum(), np.int64)
-    table[np.arange(len(runs)) + np.repeat(2 * firsts - (np.cumsum(of_text) - of_text), of_text)] = runs
-    table = table.reshape(-1, 2)
-    backgrounds = table[firsts, 0].copy()  # the first run is not what the third is told as the difference to
-    table[firsts, 0] = 0
-    sums = np.cumsum(table, axis=0)
-    sums -= np.repeat(sums[firsts] - table[firsts], rows, axis=0)
-    sums[(firsts + rows - 1)[of_text % 2 == 1], 1] = 0  # there is no such run
-    total = np.add.reduceat(sums.sum(axis=1), firsts) + backgrounds
-    return bool(sums.min() >= 0 and backgrounds.min() >= 0 and (total == pixels).all())
+    stops = np.searchsorted(ends, text_ends, side="right")
+    starts = np.concatenate([[0], stops[:-1]])  # of each text's runs
+    # Up to two more, so that there are pairs, one of them behind the last text.
+    runs = np.zeros(len(ends) + len(ends) % 2 + 2, np.int64)
+    runs[: len(ends)] = _runs(values, ends, lengths)
+    backgrounds = runs[starts]
+    runs[starts] = 0  # the first run is not what the third is told as the difference to
+    chains = np.cumsum(runs.reshape(-1, 2), axis=0)
+    totals = backgrounds
+    for parity, chain in enumerate(chains.T):
+        rows, after = (starts - parity + 1) // 2, (stops - parity + 1) // 2
+        there = rows < after  # otherwise a single run
+        before = np.where(rows > 0, chain[rows - 1], 0)  # from which a text's own chain starts
+        spans = np.stack([rows, after], axis=1).ravel()
+        if (np.minimum.reduceat(chain, spans)[::2] < before)[there].any():
+            return False
+        totals = totals + np.where(there, np.add.reduceat(chain, spans)[::2] - (after - rows) * before, 0)
+    return bool(backgrounds.min() >= 0 and (totals == pixels).all())
 
 
 def _runs(values: npt.NDArray[np.uint8], ends: Ids, lengths: Ids) -> Ids:

@@ -58,38 +58,36 @@ def test_scalars_pictures_and_profile_of_a_run(tmp_path: Path, caplog: pytest.Lo
     assert any("step 6/6  loss" in record.getMessage() for record in caplog.records)
 
 
-def test_objects_that_are_cut_off_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    watch = Watch(
+def _watch(folder: Path, *, log_every: int) -> Watch:
+    return Watch(
         total_steps=9,
-        log_every=1,
+        log_every=log_every,
         window=Window(batch_size=4),
-        nonfinite=_steps(tmp_path, tmp_path),
+        nonfinite=_steps(folder, folder),
         pictures=None,
         profiler=None,
     )
-    figures = {"loss": 1.0, "instances_cut_off": 3.0}
-    report = LoopReport(1, figures, {"loss": 1.0, "instances_cut_off": 1.0}, figures, 0, None, {}, False, 1.0, 0.0)
+
+
+def _one_step(**figures: float) -> LoopReport:
+    return LoopReport(1, figures, dict.fromkeys(figures, 1.0), figures, 0, None, {}, False, 1.0, 0.0)
+
+
+def test_objects_that_are_cut_off_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    watch = _watch(tmp_path, log_every=1)
     with caplog.at_level(logging.WARNING, "cocoflow.trainer"):
-        watch.see(report, 1)
-        watch.see(report, 2)
+        for step in (1, 2):
+            watch.see(_one_step(loss=1.0, instances_cut_off=3.0), step)
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.startswith("3 objects of the last steps' images were left out")
     assert "model.max_instances" in message
 
 
 def test_a_run_that_ends_between_two_words_is_told_of(tmp_path: Path) -> None:
-    watch = Watch(
-        total_steps=9,
-        log_every=5,
-        window=Window(batch_size=4),
-        nonfinite=_steps(tmp_path, tmp_path),
-        pictures=None,
-        profiler=None,
-    )
+    watch = _watch(tmp_path, log_every=5)
     with tf.summary.create_file_writer(str(tmp_path / "logs")).as_default():
         for step in (5, 7):
-            figures = {"loss": float(step)}
-            watch.see(LoopReport(1, figures, {"loss": 1.0}, figures, 0, None, {}, False, 1.0, 0.0), step)
+            watch.see(_one_step(loss=float(step)), step)
         watch.end(7)
         watch.end(7)
     assert {step: float(loss) for step, loss in _events(tmp_path / "logs")["loss"].items()} == {5: 5.0, 7: 7.0}

@@ -178,23 +178,23 @@ def _input_alone(batches: Any) -> Way:
 WAYS = ("bare", "plain-20", "plain-1", "ours-20", "ours-1", "input", "input alone")
 
 
-def _make_ways(names: list[str], options: list[str], folder: Path, images: int) -> Iterator[tuple[str, Way]]:
+def _make_ways(
+    names: list[str], options: list[str], strategy: tf.distribute.Strategy, folder: Path, images: int
+) -> Iterator[tuple[str, Way]]:
     config = load_config(None, options)
     plain = load_config(None, [*options, *_RULES_OFF])
-    strategy = make_strategy(config.train.strategy)
-    with op_determinism(needed=is_deterministic(config.train, strategy)):
-        data = _real_input(config, strategy, folder, images)
-        for name in names:
-            way, _, calls = name.partition("-")
-            if way == "bare":
-                yield name, _bare(config, strategy)
-            elif way in ("plain", "ours"):
-                yield name, _ours(plain if way == "plain" else config, strategy, steps_per_call=int(calls))
-            elif name == "input":
-                yield name, _ours(config, strategy, steps_per_call=20, data=data)
-            else:
-                model = state_from_config(config, num_classes=_CLASSES, strategy=strategy).model
-                yield name, _input_alone(data(model))
+    data = _real_input(config, strategy, folder, images)
+    for name in names:
+        way, _, calls = name.partition("-")
+        if way == "bare":
+            yield name, _bare(config, strategy)
+        elif way in ("plain", "ours"):
+            yield name, _ours(plain if way == "plain" else config, strategy, steps_per_call=int(calls))
+        elif name == "input":
+            yield name, _ours(config, strategy, steps_per_call=20, data=data)
+        else:
+            model = state_from_config(config, num_classes=_CLASSES, strategy=strategy).model
+            yield name, _input_alone(data(model))
 
 
 def _measure(way: Way, steps: int) -> Measured:
@@ -208,12 +208,15 @@ def _spread(values: list[float]) -> str:
 
 
 def _compare(args: argparse.Namespace, options: list[str], folder: Path) -> dict[str, list[Measured]]:
-    ways = dict(_make_ways(args.ways, options, folder, args.images))
-    for way in ways.values():
-        way(2)
-    found: dict[str, list[Measured]] = {name: [] for name in ways}
-    for _, (name, way) in itertools.product(range(args.rounds), ways.items()):
-        found[name].append(_measure(way, args.steps))
+    settings = load_config(None, options).train
+    strategy = make_strategy(settings.strategy)
+    found: dict[str, list[Measured]] = {name: [] for name in args.ways}
+    with op_determinism(needed=is_deterministic(settings, strategy)):
+        ways = dict(_make_ways(args.ways, options, strategy, folder, args.images))
+        for way in ways.values():
+            way(2)
+        for _, (name, way) in itertools.product(range(args.rounds), ways.items()):
+            found[name].append(_measure(way, args.steps))
     return found
 
 

@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 from schemas.expressions import RegularExpression
 from schemas.section import Section
 
-# The keys that act, by name; under the names they have in Keras.
+# The keys that act, by name; under the names they have in Keras, which has no legacy_momentum.
 _KEYS_OF = {
     "sgd": ("momentum", "nesterov", "legacy_momentum"),
     "rmsprop": ("momentum", "rho", "epsilon", "centered"),

@@ -135,6 +135,18 @@ def strategy(request: pytest.FixtureRequest) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
+def test_the_norm_that_is_told_is_the_global_batchs_before_any_rule(strategy: tf.distribute.Strategy) -> None:
+    """Plain descent at a rate of 0.5 moves the weights by half of the gradient."""
+    plain = ("optimizer.momentum=0", "optimizer.weight_decay=0", "schedule.learning_rate=0.5", *CONSTANT)
+    state, run = _training(*plain, "clip={per_variable_norm: null, global_norm: null}", strategy=strategy)
+    before = [variable.numpy() for variable in state.trainable]
+    told = float(run().figures["gradient_norm"])
+    moved = [variable.numpy() - value for variable, value in zip(state.trainable, before, strict=True)]
+    np.testing.assert_allclose(told, 2 * np.sqrt(sum((value**2).sum() for value in moved)), rtol=1e-4)
+    _, run = _training(*plain, f"clip={{global_norm: {told / 10}, bias_multiplier: 2}}", strategy=strategy)
+    np.testing.assert_allclose(run().figures["gradient_norm"], told, rtol=1e-6)
+
+
 def test_an_overflow_under_a_dynamic_scale_is_skipped_counted_and_halves_it(
     strategy: tf.distribute.Strategy, tmp_path: Path
 ) -> None:

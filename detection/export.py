@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -13,8 +13,20 @@ from detection.data.fit import fit_to_input
 from detection.models.detector import Detector
 from detection.training.state import variables_by_path
 from detection.types import Detections, ImageInfo
-from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON
+from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, TRAINING_JSON
+from schemas.optimization import WeightsKind
 from schemas.serving import BOXES, CLASSES, COUNT, ENCODED_SIGNATURE, IMAGES, PIXEL_SIGNATURE, SCORES, WEIGHTS_PART
+
+
+class ExportedFrom(NamedTuple):
+    """The checkpoint that a SavedModel was exported from.
+
+    step: training steps done.
+    weights: `ema`: the EMA weights; `raw`: the weights that the optimizer updated.
+    """
+
+    step: int
+    weights: WeightsKind
 
 
 class ServingModule(tf.Module):
@@ -68,21 +80,29 @@ class ServingModule(tf.Module):
 
 
 def export_saved_model(
-    detector: Detector, folder: Path, *, categories: Sequence[Mapping[str, Any]], config_yaml: str
+    detector: Detector,
+    folder: Path,
+    *,
+    categories: Sequence[Mapping[str, Any]],
+    config_yaml: str,
+    exported_from: ExportedFrom | None = None,
 ) -> None:
     """Writes a SavedModel with the signatures `serving_default` and `serving_images`.
 
-    The configuration and the categories lie in its `assets.extra/`, so that they
-    travel with every copy of it.
+    The configuration, the categories and the step lie in its `assets.extra/`, so that
+    they travel with every copy of it.
 
     Args:
         detector: with the weights to save.
         folder: empty.
         categories: the data set's, in the order of the network's classes.
         config_yaml: the run's configuration.
+        exported_from: the checkpoint of these weights; None: not from a checkpoint.
     """
     module = ServingModule(detector, [category["id"] for category in categories])
     signatures = {ENCODED_SIGNATURE: module.serve_encoded, PIXEL_SIGNATURE: module.serve_images}
     tf.saved_model.save(module, str(folder), signatures=signatures)
     write_text(folder / EXTRA_FILES / CONFIG_YAML, config_yaml)
     write_text(folder / EXTRA_FILES / LABELS_JSON, json.dumps(list(categories), indent=2) + "\n")
+    if exported_from is not None:
+        write_text(folder / EXTRA_FILES / TRAINING_JSON, json.dumps(exported_from._asdict()) + "\n")

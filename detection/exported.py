@@ -3,17 +3,19 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import tensorflow as tf
 
-from detection.coco.json_files import cannot_read
+from detection.coco.json_files import cannot_read, read_json
+from detection.export import ExportedFrom
 from detection.models.detector import Detector
 from detection.training.build import detector_from_config
 from detection.training.state import variables_by_path
-from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON
+from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, TRAINING_JSON
 from schemas.config_io import from_yaml
 from schemas.errors import DataError
+from schemas.optimization import WeightsKind
 from schemas.serving import WEIGHTS_PART
 
 
@@ -42,6 +44,29 @@ def restore_detector(folder: str | Path) -> tuple[Detector, list[Mapping[str, An
             f"{folder}: its weights are not those of {config.model.name}: {reason}. Export the model again."
         ) from None
     return detector, categories
+
+
+def read_exported_from(folder: str | Path) -> ExportedFrom | None:
+    """The checkpoint that a SavedModel was exported from.
+
+    Args:
+        folder: the SavedModel.
+
+    Returns:
+        None for a model of another tool, or one that was exported before models kept their step.
+
+    Raises:
+        DataError: the file is not as `detection.export` writes it.
+    """
+    path = Path(folder, EXTRA_FILES, TRAINING_JSON)
+    if not path.exists():
+        return None
+    content = read_json(path)
+    told = content if isinstance(content, dict) else {}
+    step, weights = told.get("step"), told.get("weights")
+    if type(step) is not int or not 0 <= step < 2**63 or weights not in get_args(WeightsKind):
+        raise DataError(f"{path}: not the step and weights of an exported model. Export it again, or copy it again.")
+    return ExportedFrom(step, weights)
 
 
 def _read(path: Path) -> str:

@@ -22,6 +22,7 @@ FOLLOW = "follow"  # the same, of a process that follows the checkpoints
 HISTORY_JSON = "history.json"  # [{"step", "metrics"}], by ascending step
 BEST = "best"  # ckpt-<step> and its METRICS_JSON, which tells the step
 EXTRA_FILES = "assets.extra"  # inside a SavedModel: files of ours that travel with it
+TRAINING_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights"}, see `detection.export.ExportedFrom`
 
 # Evaluation.
 METRICS_JSON = "metrics.json"

@@ -7,6 +7,8 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 from schemas.expressions import RegularExpression
 from schemas.section import Section
 
+WeightsKind = Literal["ema", "raw"]
+
 # The keys that act, by name; under the names they have in Keras, which has no legacy_momentum.
 _KEYS_OF = {
     "sgd": ("momentum", "nesterov", "legacy_momentum"),
@@ -69,12 +71,28 @@ class OptimizerConfig(Section):
 
 
 class EmaConfig(Section):
-    """Moving average of the weights; evaluation and export use it."""
+    """Moving average of the weights."""
 
     enabled: bool = Field(True, description="keep averages beside the raw weights")
     decay: float = Field(0.9998, ge=0.0, lt=1.0, description="share of the average that stays at each step")
     dynamic: bool = Field(True, description="min(decay, (1 + step) / (10 + step))")
     include_batch_norm: bool = Field(True, description="average batch-norm statistics as well")
+    use_moving_averages: bool = Field(
+        True,
+        description="validate, follow and export the EMA weights; false: the raw weights, the default of the OD API's "
+        "eval_config.use_moving_averages",
+    )
+
+    @model_validator(mode="after")
+    def _there_are_averages_to_use(self) -> Self:
+        if not self.enabled:
+            self.refuse(["use_moving_averages"], "while enabled = false: all weights are raw")
+        return self
+
+    @property
+    def exported_weights(self) -> WeightsKind:
+        """The weights that are validated, followed and exported."""
+        return "ema" if self.enabled and self.use_moving_averages else "raw"
 
 
 class ClipConfig(Section):

@@ -9,7 +9,7 @@ from schemas.section import Section
 
 
 class ValidationConfig(Section):
-    """Evaluation while training, of the averaged weights on the split that `evaluate.split` names."""
+    """Evaluation while training, of the weights that `train.ema` exports, on the split that `evaluate.split` names."""
 
     every: PositiveInt | None = Field(
         None, description="steps between evaluations; each saves a checkpoint, and the last step is always evaluated"

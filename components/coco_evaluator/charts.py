@@ -11,6 +11,7 @@ from detection.coco import CocoMetrics
 from detection.coco.analysis.findings import Analysis
 from detection.coco.tensorboard import side_by_side, write_scalars_and_images
 from detection.drawing import Picture, eight_bit_rgb
+from detection.exported import read_exported_from
 from detection.mean_losses import mean_losses
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES
 from schemas.config_io import from_yaml
@@ -32,24 +33,23 @@ def losses_of(model: str, sample: Sample, *, category_ids: list[int], batch_size
         return {}
 
 
-def write_tensorboard(folder: Path, analysis: Analysis, metrics: CocoMetrics, sample: Sample, *, model: str) -> None:
-    """Writes figures, losses and the worst images, at the step that the model was trained to.
+def write_tensorboard(folder: Path, analysis: Analysis, metrics: CocoMetrics, sample: Sample, *, step: int) -> None:
+    """Writes figures, losses and the worst images, at the step of the checkpoint that was exported.
 
     Args:
         folder: for event files.
         analysis: its losses and worst images.
         metrics: of all images.
         sample: has the images.
-        model: SavedModel folder; of another tool, the step is 0.
+        step: see `trained_steps`.
 
     Raises:
         DataError: the folder cannot be written.
     """
-    config = _config_file(model)
     names = {category["id"]: category["name"] for category in metrics.per_category}
     write_scalars_and_images(
         folder,
-        step=from_yaml(config.read_text(encoding="utf-8")).train.steps if config.is_file() else 0,
+        step=step,
         figures=metrics.figures,
         iou_type=metrics.iou_type,
         max_dets=metrics.max_dets,
@@ -57,6 +57,33 @@ def write_tensorboard(folder: Path, analysis: Analysis, metrics: CocoMetrics, sa
         losses=analysis.losses,
         pictures=list(_pictures(analysis, sample, names)),
     )
+
+
+def trained_steps(model: str) -> int:
+    """The step of the checkpoint that a model was exported from.
+
+    Args:
+        model: SavedModel folder.  For a model that does not hold its step, as they were
+            exported before, the planned number of steps is taken, with a warning; for a
+            model of another tool 0.
+
+    Raises:
+        DataError: the model's step or configuration cannot be read.
+    """
+    exported_from = read_exported_from(model)
+    if exported_from is not None:
+        return exported_from.step
+    config = _config_file(model)
+    if not config.is_file():
+        return 0
+    planned = from_yaml(config.read_text(encoding="utf-8")).train.steps
+    log.warning(
+        "%s: the model does not hold the step of its checkpoint. TensorBoard's points are written at train.steps = %d, "
+        "which is wrong after early stopping or for the best checkpoint. Export the model again.",
+        model,
+        planned,
+    )
+    return planned
 
 
 def _pictures(analysis: Analysis, sample: Sample, names: dict[int, str]) -> Iterator[Picture]:

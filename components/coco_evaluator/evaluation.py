@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from components.coco_evaluator.charts import losses_of, write_tensorboard
+from components.coco_evaluator.charts import losses_of, trained_steps, write_tensorboard
 from components.coco_evaluator.detection_files import read_detections, write_detections
 from components.coco_evaluator.eval_config import complete, settings_of
 from components.coco_evaluator.models_pass import MakePipeline, Measured, run_models
@@ -66,6 +66,7 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
     """
     config = complete(task.eval_config, has_baseline=BASELINE in task.models)
     settings = model_settings(config)
+    step = trained_steps(task.models[CANDIDATE])
     work = folder / _WORK
     work.mkdir(parents=True, exist_ok=True)
     try:
@@ -94,7 +95,7 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
             analysis,
             measured.overall[CANDIDATE].metrics,
             measured.sample,
-            model=task.models[CANDIDATE],
+            step=step,
         )
     finally:
         shutil.rmtree(work, ignore_errors=True)

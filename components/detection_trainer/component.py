@@ -41,8 +41,8 @@ class DetectionTrainerSpec(ComponentSpec):
 class DetectionTrainer(base_component.BaseComponent):
     """Trains a detector on `Examples` made by `CocoExampleGen`.
 
-    `model` holds the SavedModel of the averaged weights (where TFX looks for one) and
-    the run's configuration; `model_run` the checkpoints and TensorBoard logs.  While
+    `model` holds the SavedModel of the weights that `train.ema` says (where TFX looks for
+    one) and the run's configuration; `model_run` the checkpoints and TensorBoard logs.  While
     it trains, both lie below `<run_root>/training/`, so that a run that was killed
     goes on from its newest checkpoint.
     """

@@ -1,23 +1,26 @@
-"""A checkpoint's averaged weights, in a detector."""
+"""A checkpoint's weights, in a detector."""
 
 from pathlib import Path
 
 from detection.models.detector import Detector
 from detection.training.initialization.weight_source import WeightSource
 from schemas.errors import DataError
+from schemas.optimization import WeightsKind
 
 
-def load_averages(detector: Detector, path: str | Path) -> None:
-    """Puts a run's averaged weights into a detector, of variables without an average the raw ones.
+def load_weights(detector: Detector, path: str | Path, *, weights: WeightsKind) -> None:
+    """Puts the weights of a run's checkpoint into a detector.
 
     Args:
         detector: built as the run's configuration says.
         path: of a checkpoint of the run, as `checkpoint_files.checkpoint_path` names it.
+        weights: `ema`: the EMA weights, and the raw weights of variables without an
+            average; `raw`: all raw weights.
 
     Raises:
-        DataError: it cannot be read, or is of another detector.
+        DataError: the checkpoint cannot be read, or is of another detector.
     """
-    source = WeightSource(path)
+    source = WeightSource(path, weights="raw" if weights == "raw" else "auto")
     for variable in detector.variables:
         shape = source.shapes.get(variable.path)
         if shape != tuple(variable.shape):

@@ -28,6 +28,10 @@ STEP = ("train.schedule.name=step", "train.schedule.boundaries=[200, 400]")
         ),
         (["optimizer.weight_decay_exclude=['(']"], r"'\(' is no regular expression"),
         (["clip.norm_ratio=0.02"], "global_norm and norm_ratio both bound the same norm"),
+        (
+            ["ema={enabled: false, use_moving_averages: false}"],
+            "use_moving_averages = False does nothing while enabled",
+        ),
         (["clip.multiply_after_clipping=true"], "multiply_after_clipping does nothing while bias_multiplier is 1"),
         (["freeze=['*']"], r"train\.freeze\.0.*'\*' is no regular expression"),
         (["trainable=['[']"], r"train\.trainable\.0.*'\[' is no regular expression"),

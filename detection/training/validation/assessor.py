@@ -12,11 +12,12 @@ from detection.export import ServingModule
 from detection.inference import SignatureDetector
 from detection.models.detector import Detector
 from detection.training.checkpoint_files import checkpoint_path
-from detection.training.checkpoint_weights import load_averages
+from detection.training.checkpoint_weights import load_weights
 from detection.training.validation.best import BestCheckpoint
 from detection.training.validation.history import Entry, read_history, write_history
 from detection.training.validation.split import ValidationSplit
 from schemas.artifacts import BEST, HISTORY_JSON
+from schemas.optimization import WeightsKind
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
@@ -28,7 +29,8 @@ class CheckpointEvaluator:
         detector: built as the run's configuration says; gets each checkpoint's weights.
         split: to evaluate on.
         categories: the data set's, in the order of the detector's classes.
-        batch_size: images a call.
+        batch_size: images per call.
+        weights: the weights of a checkpoint that are evaluated.
     """
 
     def __init__(
@@ -38,19 +40,21 @@ class CheckpointEvaluator:
         *,
         categories: Sequence[Mapping[str, Any]],
         batch_size: int,
+        weights: WeightsKind = "ema",
     ) -> None:
         self._split = split
+        self._weights = weights
         self._detector = detector
         self._module = ServingModule(detector, [category["id"] for category in categories])
         self._signature = SignatureDetector(self._module.serve_encoded, batch_size=batch_size)
 
     def __call__(self, path: str) -> CocoMetrics:
-        """Evaluates the averaged weights of the checkpoint at `path`.
+        """Evaluates the checkpoint at `path`.
 
         Raises:
-            DataError: see `load_averages` and `ValidationSplit.evaluate`.
+            DataError: see `load_weights` and `ValidationSplit.evaluate`.
         """
-        load_averages(self._detector, path)
+        load_weights(self._detector, path, weights=self._weights)
         return self._split.evaluate(self._signature)
 
 

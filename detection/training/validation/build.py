@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from detection.atomic_files import new_directory
-from detection.export import export_saved_model
+from detection.export import ExportedFrom, export_saved_model
 from detection.models.detector import Detector
 from detection.training.build import detector_from_config
-from detection.training.checkpoint_files import checkpoint_path
-from detection.training.checkpoint_weights import load_averages
+from detection.training.checkpoint_files import checkpoint_path, step_of
+from detection.training.checkpoint_weights import load_weights
 from detection.training.progress import LOGGER
 from detection.training.validation.assessor import Assessor, CheckpointEvaluator
 from detection.training.validation.best import BestCheckpoint
@@ -93,7 +93,11 @@ def assessor_from_config(
     split = ValidationSplit(shards, categories=categories, batch_size=batch_size, max_images=settings.max_images)
     split.require_defined(settings.metric)
     evaluator = CheckpointEvaluator(
-        _detector(config, len(categories)), split, categories=categories, batch_size=batch_size
+        _detector(config, len(categories)),
+        split,
+        categories=categories,
+        batch_size=batch_size,
+        weights=config.train.ema.exported_weights,
     )
     return Assessor(evaluator, folder=folder, logs=logs, metric=settings.metric)
 
@@ -115,12 +119,19 @@ def export_checkpoint(
     """
     best = BestCheckpoint(output / VALIDATION / BEST)
     path = best.path if config.train.validation.exports_best else checkpoint_path(output / CHECKPOINTS, step)
-    LOGGER.info("exporting the model of %s", path)
+    weights = config.train.ema.exported_weights
+    LOGGER.info("exporting the %s weights of %s", "EMA" if weights == "ema" else "raw", path)
     detector = _detector(config, len(categories))
-    load_averages(detector, path)
+    load_weights(detector, path, weights=weights)
     shutil.rmtree(goal, ignore_errors=True)
     with new_directory(goal) as folder:
-        export_saved_model(detector, folder, categories=categories, config_yaml=to_yaml(config))
+        export_saved_model(
+            detector,
+            folder,
+            categories=categories,
+            config_yaml=to_yaml(config),
+            exported_from=ExportedFrom(step_of(path), weights),
+        )
 
 
 def _detector(config: Config, num_classes: int) -> Detector:

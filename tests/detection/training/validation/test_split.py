@@ -14,7 +14,7 @@ from detection.data.record_reader import RecordReader
 from detection.export import export_saved_model
 from detection.inference import EncodedImage, Rows, SavedModelDetector
 from detection.training.build import detector_from_config
-from detection.training.checkpoint_weights import load_averages
+from detection.training.checkpoint_weights import load_weights
 from detection.training.state import AVERAGES_PART, MODEL_PART, variables_by_path
 from detection.training.validation.assessor import CheckpointEvaluator
 from detection.training.validation.split import ValidationSplit
@@ -116,7 +116,7 @@ def test_the_figures_are_those_of_the_exported_model(data: Any, tmp_path: Path) 
     split = ValidationSplit(shards, categories=CATEGORIES, batch_size=4)
     inside = CheckpointEvaluator(detector, split, categories=CATEGORIES, batch_size=4)(str(tmp_path / "ckpt-2"))
     exported = detector_from_config(config.model, num_classes=len(CATEGORIES))
-    load_averages(exported, tmp_path / "ckpt-2")
+    load_weights(exported, tmp_path / "ckpt-2", weights="ema")
     (tmp_path / "model").mkdir()
     export_saved_model(exported, tmp_path / "model", categories=CATEGORIES, config_yaml="")
     reader = RecordReader(shards)
@@ -132,7 +132,7 @@ def test_averages_are_loaded_and_raw_weights_where_there_is_none(tmp_path: Path)
     config = tiny_config()
     _averaged_checkpoint(config, tmp_path / "ckpt-2", without="moving_")
     detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
-    load_averages(detector, tmp_path / "ckpt-2")
+    load_weights(detector, tmp_path / "ckpt-2", weights="ema")
     reader = tf.train.load_checkpoint(str(tmp_path / "ckpt-2"))
     for variable in detector.variables:
         key = variable.path.replace("/", ".S")
@@ -150,4 +150,4 @@ def test_a_checkpoint_of_another_detector_is_refused(classes: int, override: str
     other = tiny_config() if override == "{}" else tiny_config(f"model.overrides={override}")
     detector = detector_from_config(other.model, num_classes=classes)
     with pytest.raises(DataError, match=f"ckpt-2: is of another detector than its configuration says.*{message}"):
-        load_averages(detector, tmp_path / "ckpt-2")
+        load_weights(detector, tmp_path / "ckpt-2", weights="ema")

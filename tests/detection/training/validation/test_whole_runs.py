@@ -7,12 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from detection.coco import evaluate
+from components.coco_evaluator.charts import trained_steps
+from detection.coco import CocoMetrics, evaluate
 from detection.data.evaluation_records import parse_record
 from detection.data.record_reader import RecordReader
+from detection.export import ExportedFrom
+from detection.exported import read_exported_from
 from detection.inference import SavedModelDetector
+from detection.training.checkpoint_files import checkpoint_path
 from detection.training.train import train
+from detection.training.validation.build import assessor_from_config
 from detection.training.validation.history import read_history
 from schemas.artifacts import BEST, CHECKPOINTS, HISTORY_JSON, LOGS, METRICS_JSON, SAVED_MODEL, VALIDATION
 from schemas.config_io import load_config
@@ -64,11 +70,15 @@ def validated(tmp_path_factory: pytest.TempPathFactory, shards: list[str], data:
 
 
 def _evaluated(model: Path, data: tuple[list[str], dict[str, Any]]) -> dict[str, float]:
-    """Figures of an exported model, measured from outside."""
+    return _measured(model, data).figures
+
+
+def _measured(model: Path, data: tuple[list[str], dict[str, Any]]) -> CocoMetrics:
+    """Metrics of an exported model, measured from outside."""
     reader = RecordReader(data[0])
     images = [parse_record(reader.read(index)).image for index in range(len(reader))]
     rows = np.concatenate(SavedModelDetector(folder=model, batch_size=4).detect(images))
-    return evaluate(data[1], rows).figures
+    return evaluate(data[1], rows)
 
 
 def test_every_evaluation_is_kept_and_the_best_is_exported(validated: Path, data: Any) -> None:
@@ -79,6 +89,9 @@ def test_every_evaluation_is_kept_and_the_best_is_exported(validated: Path, data
     best = history[int(np.argmax(values))]
     assert json.loads((validated / VALIDATION / BEST / METRICS_JSON).read_text())["step"] == best.step
     assert _evaluated(validated / SAVED_MODEL, data) == best.metrics
+    assert best.step < STEPS
+    assert read_exported_from(validated / SAVED_MODEL) == ExportedFrom(best.step, "ema")
+    assert trained_steps(str(validated / SAVED_MODEL)) == best.step
     assert list((validated / LOGS / VALIDATION).glob("events.*"))
     assert [path.name for path in (validated / CHECKPOINTS).glob("*.index")] == ["ckpt-40.index"]
 
@@ -88,6 +101,34 @@ def test_the_last_model_is_exported_when_asked_for(validated: Path, shards: list
     last = read_history(validated / VALIDATION / HISTORY_JSON)[-1]
     _train(validated, shards, data[0], "train.validation.every=8", METRIC, "train.validation.export=final")
     assert _evaluated(validated / SAVED_MODEL, data) == last.metrics
+    assert trained_steps(str(validated / SAVED_MODEL)) == STEPS
+
+
+def test_the_raw_weights_are_exported_and_evaluated_when_asked_for(
+    validated: Path, shards: list[str], data: Any, tmp_path: Path
+) -> None:
+    """On the finished run, whose weights follow their averages from afar."""
+    raw = "train.ema.use_moving_averages=false"
+    _train(validated, shards, data[0], "train.validation.every=8", METRIC, "train.validation.export=final", raw)
+    assert read_exported_from(validated / SAVED_MODEL) == ExportedFrom(STEPS, "raw")
+    values = checkpoint_values(validated, STEPS)
+    exported = tf.saved_model.load(str(validated / SAVED_MODEL)).weights
+    for path, value in exported.items():
+        name = f"{path.replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE"
+        np.testing.assert_array_equal(value.numpy(), values[f"model/{name}"], err_msg=path)
+        assert (value.numpy() != values[f"ema/{name}"]).any(), path
+    scores = {}
+    for weights, assignments in (("ema", ()), ("raw", (raw,))):
+        assessor = assessor_from_config(
+            load_config(None, [*SETTINGS, "train.validation.every=8", METRIC, *assignments]),
+            shards=data[0],
+            categories=CATEGORIES,
+            folder=tmp_path / weights,
+            logs=tmp_path / weights,
+        )
+        scores[weights] = assessor._evaluate(checkpoint_path(validated / CHECKPOINTS, STEPS)).scores
+    np.testing.assert_array_equal(scores["raw"], _measured(validated / SAVED_MODEL, data).scores)
+    assert (scores["raw"] != scores["ema"]).any()
 
 
 def test_validation_does_not_change_what_is_learnt(
@@ -106,7 +147,7 @@ def test_training_stops_early_and_epochs_say_when(shards: list[str], data: Any, 
     _train(tmp_path, shards, data[0], *keys, "train.validation.export=final")
     assert [entry.step for entry in read_history(tmp_path / VALIDATION / HISTORY_JSON)] == [2, 4, 6]
     assert [path.name for path in (tmp_path / CHECKPOINTS).glob("*.index")] == ["ckpt-6.index"]
-    assert (tmp_path / SAVED_MODEL).is_dir()
+    assert trained_steps(str(tmp_path / SAVED_MODEL)) == 6
 
 
 def test_no_data_to_validate_on_is_said_before_training(shards: list[str], data: Any, tmp_path: Path) -> None:

@@ -63,8 +63,9 @@ def read_exported_from(folder: str | Path) -> ExportedFrom | None:
         return None
     content = read_json(path)
     told = content if isinstance(content, dict) else {}
-    step, weights = told.get("step"), told.get("weights")
-    if type(step) is not int or not 0 <= step < 2**63 or weights not in get_args(WeightsKind):
+    step = told.get("step")
+    weights = next((kind for kind in get_args(WeightsKind) if kind == told.get("weights")), None)
+    if type(step) is not int or not 0 <= step < 2**63 or weights is None:
         raise DataError(f"{path}: not the step and weights of an exported model. Export it again, or copy it again.")
     return ExportedFrom(step, weights)
 

@@ -141,8 +141,29 @@ class AnalysisConfig(Section):
     images: PositiveInt = Field(5000, description="most images analysed; of more a sample, by hash of the id")
     replicates: NonNegativeInt = Field(200, description="of the bootstrap; 0: no intervals")
     confidence: float = Field(0.95, gt=0.0, lt=1.0, description="of the intervals")
-    score: float = Field(0.3, ge=0.0, le=1.0, description="weaker detections are left out of confusion and pictures")
+    score: float = Field(
+        0.3,
+        ge=0.0,
+        le=1.0,
+        description="weaker detections are left out of confusion and pictures; the OD API's min_score_threshold",
+    )
     seed: NonNegativeInt = Field(0, description="of the sample and of the bootstrap")
+    visualizations: NonNegativeInt = Field(
+        10,
+        description="images in TensorBoard, ground truth beside detections; `train.validation` and `follow` draw "
+        "them, too; 0: none; the OD API's num_visualizations",
+    )
+    max_boxes: PositiveInt = Field(
+        20,
+        description="detections drawn on such an image, those of the highest scores; the OD API's "
+        "max_num_boxes_to_visualize",
+    )
+
+    @model_validator(mode="after")
+    def _every_key_acts(self) -> Self:
+        if not self.visualizations:
+            self.refuse(["max_boxes"], "while visualizations = 0")
+        return self
 
 
 class EvaluateConfig(Section):
@@ -158,7 +179,11 @@ class EvaluateConfig(Section):
     )
     thresholds: ThresholdsConfig = ThresholdsConfig()
     analysis: AnalysisConfig = AnalysisConfig()
-    losses: bool = Field(True, description="also the mean loss terms, on the images that are analysed")
+    losses: bool = Field(
+        True,
+        description="also the mean loss terms, on the images that are analysed; in `train.validation` and `follow` "
+        "on the images that these evaluate",
+    )
 
     @model_validator(mode="after")
     def _significance_needs_intervals(self) -> Self:

@@ -15,6 +15,16 @@ class SummariesConfig(Section):
         description="steps between pictures of training images, as the network sees them, with boxes; 0: none",
     )
     images: PositiveInt = Field(8, description="images in such a picture, at most those of a batch")
+    gradient_norms: bool = Field(
+        False,
+        description="also the norm of each variable's gradient, a mean as the other scalars; before clipping and the "
+        "bias multiplier. Part of the OD API's summarize_gradients",
+    )
+    gradient_histograms_every: NonNegativeInt = Field(
+        0,
+        description="steps between histograms of each variable's gradient in that step, before clipping and the bias "
+        "multiplier; 0: none. Part of the OD API's summarize_gradients",
+    )
 
     @model_validator(mode="after")
     def _every_key_acts(self) -> Self:

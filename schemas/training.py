@@ -30,8 +30,9 @@ class TrainConfig(Section):
     )
     steps_per_loop: PositiveInt = Field(
         1,
-        description="steps inside one call of the compiled function, which also ends where something is due; "
-        "20 and more for TPUs and GPUs",
+        description="steps inside one call of the compiled function; it may span several log points, each of which "
+        "is logged, and ends early where a checkpoint, evaluation, picture, histogram or profile is due; 20 and more "
+        "for GPUs, 100 and more for TPUs",
     )
     precision: Literal["float32", "mixed_bfloat16", "bfloat16", "mixed_float16"] = Field(
         "float32", description="of the network's arithmetic; its variables and its losses stay float32"

@@ -1,23 +1,18 @@
 """An evaluation as training is followed: mean losses, and TensorBoard's scalars and pictures."""
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
-
-import numpy as np
 
 from components.coco_evaluator.sample import Sample
 from detection.coco import CocoMetrics
 from detection.coco.analysis.findings import Analysis
-from detection.coco.tensorboard import side_by_side, write_scalars_and_images
-from detection.drawing import Picture, eight_bit_rgb
+from detection.coco.analysis.options import AnalysisOptions
+from detection.coco.tensorboard import draw_findings, write_evaluation
 from detection.exported import read_exported_from
 from detection.mean_losses import mean_losses
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES
 from schemas.config_io import from_yaml
 from schemas.errors import DataError
-
-_PICTURES = 10
 
 log = logging.getLogger("cocoflow.evaluator")
 
@@ -27,13 +22,21 @@ def losses_of(model: str, sample: Sample, *, category_ids: list[int], batch_size
     if not _config_file(model).is_file():
         return {}
     try:
-        return mean_losses(model, sample.records(), category_ids=category_ids, batch_size=batch_size)
+        return mean_losses(
+            model,
+            sample.records(),
+            category_ids=category_ids,
+            batch_size=batch_size,
+            max_instances=from_yaml(_config_file(model).read_text(encoding="utf-8")).model.max_instances,
+        )
     except DataError as error:
         log.warning("no losses: %s", error)
         return {}
 
 
-def write_tensorboard(folder: Path, analysis: Analysis, metrics: CocoMetrics, sample: Sample, *, step: int) -> None:
+def write_tensorboard(
+    folder: Path, analysis: Analysis, metrics: CocoMetrics, sample: Sample, *, step: int, options: AnalysisOptions
+) -> None:
     """Writes figures, losses and the worst images, at the step of the checkpoint that was exported.
 
     Args:
@@ -42,21 +45,15 @@ def write_tensorboard(folder: Path, analysis: Analysis, metrics: CocoMetrics, sa
         metrics: of all images.
         sample: has the images.
         step: see `trained_steps`.
+        options: how many images and boxes are drawn.
 
     Raises:
         DataError: the folder cannot be written.
     """
     names = {category["id"]: category["name"] for category in metrics.per_category}
-    write_scalars_and_images(
-        folder,
-        step=step,
-        figures=metrics.figures,
-        iou_type=metrics.iou_type,
-        max_dets=metrics.max_dets,
-        per_category={category["name"]: category["AP"] for category in metrics.per_category},
-        losses=analysis.losses,
-        pictures=list(_pictures(analysis, sample, names)),
-    )
+    worst = analysis.worst[: options.visualizations]
+    pictures = draw_findings(worst, sample.picture, names, max_boxes=options.max_boxes)
+    write_evaluation(folder, step=step, metrics=metrics, losses=analysis.losses, pictures=pictures)
 
 
 def trained_steps(model: str) -> int:
@@ -84,13 +81,6 @@ def trained_steps(model: str) -> int:
         planned,
     )
     return planned
-
-
-def _pictures(analysis: Analysis, sample: Sample, names: dict[int, str]) -> Iterator[Picture]:
-    for found in analysis.worst[:_PICTURES]:
-        image = sample.picture(found.image_id)
-        if image is not None:
-            yield side_by_side(np.asarray(eight_bit_rgb(image)), found, names)
 
 
 def _config_file(model: str) -> Path:

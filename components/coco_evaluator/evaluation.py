@@ -96,6 +96,7 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
             measured.overall[CANDIDATE].metrics,
             measured.sample,
             step=step,
+            options=task.analysis,
         )
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -163,7 +164,8 @@ def _analyse(task: Task, settings: Settings, measured: Measured, work: Path, *, 
 
 
 def _options(options: AnalysisOptions, settings: Settings) -> AnalysisOptions:
-    """Right and wrong are told apart at a threshold that is evaluated."""
+    """Right and wrong are told apart at a threshold that is evaluated; all that TensorBoard draws is listed."""
+    options = replace(options, worst=max(options.worst, options.visualizations))
     if any(abs(threshold - options.iou) < 1e-9 for threshold in settings.iou_thresholds):
         return options
     return replace(options, iou=min(settings.iou_thresholds))

@@ -1,6 +1,5 @@
 """Beam: the records of the images that are analysed and shown, kept in files."""
 
-import io
 import math
 import uuid
 from collections.abc import Collection, Iterator
@@ -12,7 +11,7 @@ import apache_beam as beam
 from PIL import Image
 
 from detection.coco.analysis.sampling import sample_ids, sample_rank
-from detection.data.evaluation_records import EvaluationRecord, parse_record
+from detection.data.evaluation_records import EvaluationRecord, parse_record, stored_picture
 
 _RANKS = 2**64
 
@@ -85,13 +84,8 @@ class Sample:
         return (self._path(image_id).read_bytes() for image_id in sorted(self.image_ids))
 
     def picture(self, image_id: int) -> Image.Image | None:
-        """The decoded image as stored; None where Pillow cannot read it."""
-        try:
-            image = Image.open(io.BytesIO(self._record(image_id).image.encoded))
-            image.load()
-        except (OSError, ValueError):
-            return None
-        return image
+        """See `stored_picture`."""
+        return stored_picture(self._record(image_id))
 
     def _record(self, image_id: int) -> EvaluationRecord:
         return parse_record(self._path(image_id).read_bytes())

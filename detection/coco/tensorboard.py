@@ -4,18 +4,23 @@ Scalars and pictures have the names that the TF Object Detection API gave them
 (`metrics/coco_tools.py`, `model_lib_v2.py`), so that old and new runs share a chart.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
+from PIL import Image
 
 from detection.atomic_files import require_writable
 from detection.coco.analysis.findings import ImageFindings
 from detection.coco.figures import FIGURES, UNDEFINED, Figure
 from detection.coco.marks import STATUSES, Mark, detection_marks, object_marks
+from detection.coco.metrics import CocoMetrics
 from detection.coco.settings import MAX_DETS
-from detection.drawing import Picture, contact_sheet, draw_detections
+from detection.drawing import Picture, contact_sheet, draw_detections, eight_bit_rgb
 from detection.pages.names import shown_name
+from schemas.scalars import loss_tag
 
 _PREFIXES = {"bbox": "DetectionBoxes_", "segm": "DetectionMasks_", "keypoints": "Keypoints_"}
 _LONGEST_SIDE = 640  # pixels of a panel
@@ -41,7 +46,7 @@ def write_scalars_and_images(
         iou_type: of the figures.
         max_dets: detections counted an image, ascending.
         per_category: name of the category -> its AP.
-        losses: term -> mean.
+        losses: term -> mean, and their sum as `TOTAL_LOSS`.
         pictures: as `side_by_side` makes them.
 
     Raises:
@@ -58,22 +63,81 @@ def write_scalars_and_images(
             if value != UNDEFINED:
                 tf.summary.scalar(tag, value)
         for name, loss in (losses or {}).items():
-            tf.summary.scalar(f"Loss/{name}", loss)
+            tf.summary.scalar(loss_tag(name), loss)
         for number, picture in enumerate(pictures):
             tf.summary.image(f"eval_side_by_side_{number}_0", picture[None])
 
 
-def side_by_side(image: Picture, found: ImageFindings, names: Mapping[int, str]) -> Picture:
+def write_evaluation(
+    logdir: str | Path,
+    *,
+    step: int,
+    metrics: CocoMetrics,
+    losses: Mapping[str, float],
+    pictures: Sequence[Picture],
+) -> None:
+    """Appends one evaluation of a checkpoint or of an exported model to a TensorBoard folder.
+
+    Args:
+        logdir: folder of event files; is made.
+        step: training steps done.
+        metrics: of all images.
+        losses: see `write_scalars_and_images`.
+        pictures: see `draw_findings`.
+
+    Raises:
+        DataError: the folder cannot be written.
+    """
+    write_scalars_and_images(
+        logdir,
+        step=step,
+        figures=metrics.figures,
+        iou_type=metrics.iou_type,
+        max_dets=metrics.max_dets,
+        per_category={category["name"]: category["AP"] for category in metrics.per_category},
+        losses=losses,
+        pictures=pictures,
+    )
+
+
+def draw_findings(
+    findings: Iterable[ImageFindings],
+    image_of: Callable[[int], Image.Image | None],
+    names: Mapping[int, str],
+    *,
+    max_boxes: int,
+) -> list[Picture]:
+    """Pictures of `side_by_side`, one per image.
+
+    Args:
+        findings: the images.
+        image_of: from an image id to the image; None: it cannot be decoded, and is left out.
+        names: category id -> name.
+        max_boxes: see `side_by_side`.
+    """
+    images = ((found, image_of(found.image_id)) for found in findings)
+    return [
+        side_by_side(np.asarray(eight_bit_rgb(image)), found, names, max_boxes=max_boxes)
+        for found, image in images
+        if image is not None
+    ]
+
+
+def side_by_side(
+    image: Picture, found: ImageFindings, names: Mapping[int, str], *, max_boxes: int | None = None
+) -> Picture:
     """Ground truth on the left, detections on the right, boxes drawn by what became of them.
 
     Args:
         image: uint8 [H, W, 3], RGB, of any scale.
         found: on it.
         names: category id -> name.
+        max_boxes: detections drawn, those of the highest scores; None: all.
 
     Returns:
         uint8 [h, w, 3], each panel at most 640 pixels on its longer side.
     """
+    found = replace(found, detections=found.detections[:max_boxes])
     scale = min(1.0, _LONGEST_SIDE / max(image.shape[:2]))
     to_image = image.shape[1] / max(1, found.width)
     panels = [

@@ -1,8 +1,10 @@
 """Records as evaluation needs them: the image as it is stored, and its COCO entries."""
 
+import io
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from PIL import Image
 
 from detection.coco.packing import unpack_entries
 from detection.inference import EncodedImage
@@ -52,6 +54,16 @@ def parse_record(serialized: bytes) -> EvaluationRecord:
         width=needed[features.WIDTH][0],
     )
     return EvaluationRecord(image, entry, annotations, example)
+
+
+def stored_picture(record: EvaluationRecord) -> Image.Image | None:
+    """The decoded image as stored; None if Pillow cannot read it."""
+    try:
+        image = Image.open(io.BytesIO(record.image.encoded))
+        image.load()
+    except (OSError, ValueError):
+        return None
+    return image
 
 
 def _text(values: Any, key: str) -> str:

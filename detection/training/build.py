@@ -22,6 +22,7 @@ from detection.training.build_update import (
 )
 from detection.training.determinism import is_op_deterministic
 from detection.training.freezing import freeze_variables
+from detection.training.gradient_summaries import GradientSummaries
 from detection.training.guard import NonFiniteGuard
 from detection.training.initialization.initialize import initialize
 from detection.training.initialization.report import InitReport
@@ -165,6 +166,9 @@ def train_loop_from_config(settings: TrainConfig, state: TrainState, *, strategy
         seed=settings.seed,
         l2=l2_from_config(settings, state),
         gradient_rules=gradient_rules_from_config(settings),
+        gradient_summaries=GradientSummaries(
+            norms=settings.summaries.gradient_norms, histograms_every=settings.summaries.gradient_histograms_every
+        ),
     )
     return TrainLoop(
         strategy,

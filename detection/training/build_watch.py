@@ -54,6 +54,7 @@ def watch_from_config(
     return Watch(
         total_steps=settings.steps,
         log_every=settings.log_every,
+        histograms_every=settings.summaries.gradient_histograms_every,
         window=Window(batch_size=settings.batch_size),
         nonfinite=NonFiniteSteps(batches, names, output, writes=writes),
         pictures=pictures,
@@ -64,10 +65,12 @@ def watch_from_config(
 def next_stop(step: int, settings: TrainConfig) -> int:
     """End of the next call of the compiled loop after `step` steps; the same on all workers.
 
-    It goes never past what happens between two calls: a log line, a picture, a
-    checkpoint, an edge of the profile, the end.
+    It goes never past what happens between two calls: a picture, a histogram, a
+    checkpoint, an edge of the profile, the end.  Log points are no reason to end: see
+    `TrainLoop.windows`.
     """
-    every = (settings.log_every, settings.checkpoint_every, settings.summaries.images_every)
+    summaries = settings.summaries
+    every = (settings.checkpoint_every, summaries.images_every, summaries.gradient_histograms_every)
     stops = [(step // number + 1) * number for number in every if number]
     edges = [edge for edge in profiled_steps(settings) if edge > step]
     return min(step + settings.steps_per_loop, settings.steps, *stops, *edges)

@@ -18,6 +18,7 @@ from detection.training.progress import LOGGER
 from detection.training.step_batches import Source, StepBatches, pictures_of
 from schemas.artifacts import CHECKPOINTS, NONFINITE
 from schemas.errors import CocoflowError
+from schemas.scalars import TOTAL_LOSS, is_variable_norm
 
 _MOST_SAVED = 5  # batches of a run; a run may skip many
 _MOST_NAMED = 8  # images in a message
@@ -66,8 +67,8 @@ class NonFiniteSteps:
         if self._writes and self._saved < _MOST_SAVED:
             saved = f" Its batch is saved in {self._save(step, sources)}."
             self._saved += 1
-        subject = "gradient" if math.isfinite(figures["loss"]) else "loss"
-        terms = ", ".join(f"{name} {value:g}" for name, value in figures.items())
+        subject = "gradient" if math.isfinite(figures[TOTAL_LOSS]) else "loss"
+        terms = ", ".join(f"{name} {value:g}" for name, value in figures.items() if not is_variable_norm(name))
         return f"the {subject} is not finite at step {step + 1} ({terms}), on the images {listed}.{saved}"
 
     def _save(self, step: int, sources: Sequence[Source]) -> Path:

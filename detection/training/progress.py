@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from schemas.scalars import TOTAL_LOSS
+
 LOGGER = logging.getLogger("cocoflow.trainer")
 PROGRESS_ATTRIBUTE = "training_progress"
 _NOTABLE_WAITING = 0.1
@@ -29,14 +31,15 @@ class ProgressMeter:
         self._total_steps = total_steps
         self._since: tuple[int, float] | None = None
 
-    def report(self, step: int, figures: Mapping[str, float]) -> TrainingProgress:
+    def report(self, step: int, figures: Mapping[str, float], *, at: float | None = None) -> TrainingProgress:
         """Logs and returns the progress after `step` steps.
 
         Args:
             step: steps done.
             figures: see `Window.take`; speeds that are not in it are 0.
+            at: `time.monotonic` when these steps were done; None: now.
         """
-        now = time.monotonic()
+        now = time.monotonic() if at is None else at
         speed = 0.0
         if self._since is not None and now > self._since[1]:
             speed = (step - self._since[0]) / (now - self._since[1])
@@ -44,7 +47,7 @@ class ProgressMeter:
         progress = TrainingProgress(
             step,
             self._total_steps,
-            figures.get("loss", math.nan),
+            figures.get(TOTAL_LOSS, math.nan),
             figures.get("images_per_second", 0.0),
             figures.get("input_bound", 0.0),
             (self._total_steps - step) / speed if speed else 0.0,

@@ -9,10 +9,12 @@ import tensorflow as tf
 from detection.data.training_batches import Batch
 from detection.replicas import replica_count, sum_over_replicas
 from detection.training.conditional_update import update_where
+from detection.training.gradient_summaries import GradientSummaries
 from detection.training.gradients import GradientRules, apply_gradient_rules
 from detection.training.guard import NonFiniteGuard
 from detection.training.precision import LossScale
 from detection.training.state import TrainState
+from schemas.scalars import GRADIENT_NORM, TOTAL_LOSS
 
 
 class StepReport(NamedTuple):
@@ -21,7 +23,9 @@ class StepReport(NamedTuple):
     number: int64 scalar, steps done before.
     figures: float32 scalars: every loss term, `loss`, `learning_rate`, `gradient_norm`
         (before any rule acts on them), `instances_cut_off`; with a loss scale also
-        `loss_scale` and `skipped_steps`, those of the whole run that overflowed under it.
+        `loss_scale` and `skipped_steps`, those of the whole run that overflowed under it,
+        and what `GradientSummaries.norms` tells.
+    histograms: see `GradientSummaries.histograms`.
     finite: bool scalar, whether nothing is wrong with the step.
     halted: bool scalar, whether the run has come to its end; see `NonFiniteGuard`.
     updates: int64 scalar, updates of the run; there only when this step's is complete.
@@ -29,6 +33,7 @@ class StepReport(NamedTuple):
 
     number: tf.Tensor
     figures: dict[str, tf.Tensor]
+    histograms: dict[str, tf.Tensor]
     finite: tf.Tensor
     halted: tf.Tensor
     updates: tf.Tensor
@@ -51,6 +56,7 @@ class TrainStep:
         seed: of drop-connect, together with the step.
         l2: the weight decay that is a part of the loss, of the global batch; None: none is.
         gradient_rules: act on the gradients of the global batch.
+        gradient_summaries: what each step tells of these gradients before that; None: their global norm alone.
     """
 
     def __init__(
@@ -61,12 +67,14 @@ class TrainStep:
         seed: int,
         l2: Callable[[], tf.Tensor] | None,
         gradient_rules: GradientRules,
+        gradient_summaries: GradientSummaries | None = None,
     ) -> None:
         self._state = state
         self._guard = guard
         self._seed = tf.constant([seed % 2**31, 0x5EED], tf.int32)
         self._l2 = l2
         self._gradient_rules = gradient_rules
+        self._summaries = gradient_summaries or GradientSummaries(norms=False, histograms_every=0)
 
     def __call__(self, batch: Batch) -> StepReport:
         """Trains on a replica's share of a batch."""
@@ -77,9 +85,11 @@ class TrainStep:
         norm = tf.linalg.global_norm(gradients)
         cut_off = tf.cast(tf.reduce_sum(batch.cut_off), tf.float32)
         figures = _totals(terms | {"instances_cut_off": cut_off})
-        figures |= {"gradient_norm": norm, "learning_rate": tf.cast(state.optimizer.learning_rate, tf.float32)}
+        figures |= {GRADIENT_NORM: norm, "learning_rate": tf.cast(state.optimizer.learning_rate, tf.float32)}
+        figures |= self._summaries.norms(gradients, state.trainable)
+        histograms = self._summaries.histograms(gradients, state.trainable, number)
         sound = tf.math.is_finite(norm)
-        finite = tf.math.is_finite(figures["loss"]) & (sound | _excuses(state.loss_scale))
+        finite = tf.math.is_finite(figures[TOTAL_LOSS]) & (sound | _excuses(state.loss_scale))
         apply, halted = self._guard.judge(finite)
         update_where(apply & sound, self._update, gradients, statistics)
         if state.loss_scale is not None:
@@ -88,7 +98,7 @@ class TrainStep:
             figures |= {"loss_scale": scale, "skipped_steps": skipped}
         # A run that halts stays at the step that halted it.
         state.step.assign_add(tf.cast(~halted, tf.int64))
-        return StepReport(number, figures, finite, halted, tf.convert_to_tensor(state.optimizer.iterations))
+        return StepReport(number, figures, histograms, finite, halted, tf.convert_to_tensor(state.optimizer.iterations))
 
     def _differentiate(
         self, batch: Batch, number: tf.Tensor, scale: tf.Tensor
@@ -107,7 +117,7 @@ class TrainStep:
         variables = [variable.value for variable in state.trainable]
         gradients = tape.gradient(scaled_loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         gradients = [gradient / scale for gradient in sum_over_replicas(gradients)]
-        return terms | {"loss": loss}, gradients, _collected(forward, state.model.non_trainable_variables)
+        return terms | {TOTAL_LOSS: loss}, gradients, _collected(forward, state.model.non_trainable_variables)
 
     def _update(self, gradients: Sequence[tf.Tensor], statistics: Mapping[str, tf.Tensor]) -> None:
         state = self._state

@@ -140,9 +140,9 @@ def _run_steps(
     ends = validation.resume(step)
     while step < settings.steps and not ends:
         stop = min(next_stop(step, settings), validation.next_step(step))
-        report = train_loop(batches, stop - step)
+        for done, report in train_loop.windows(batches, start=step, stop=stop, every=settings.log_every):
+            watch.see(report, done)
         step = stop
-        watch.see(report, step)
         if step == settings.steps or step % settings.checkpoint_every == 0 or validation.is_due(step):
             checkpoints.save(step)
         ends = validation.after(step)

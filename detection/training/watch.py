@@ -1,17 +1,20 @@
 """What those who look on get from a run: progress, TensorBoard, profiles, and news of steps that are not finite."""
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from detection.drawing import contact_sheet
+from detection.training.gradient_summaries import write_histogram
 from detection.training.loop import LoopReport
 from detection.training.nonfinite import NonFiniteSteps
 from detection.training.profiling import ProfilerWindow
 from detection.training.progress import LOGGER, ProgressMeter
 from detection.training.step_batches import StepBatches, pictures_of
 from detection.training.window import Window
+from schemas.scalars import training_tag
 
 
 class TrainingPictures:
@@ -42,6 +45,7 @@ class Watch:
     Args:
         total_steps: of the run.
         log_every: steps between progress and scalars.
+        histograms_every: steps between histograms of gradients; 0: no histograms.
         window: gathers the figures in between.
         nonfinite: asked about every call.
         pictures: None: none are drawn.
@@ -53,6 +57,7 @@ class Watch:
         *,
         total_steps: int,
         log_every: int,
+        histograms_every: int = 0,
         window: Window,
         nonfinite: NonFiniteSteps,
         pictures: TrainingPictures | None,
@@ -60,6 +65,7 @@ class Watch:
     ) -> None:
         self._total_steps = total_steps
         self._log_every = log_every
+        self._histograms_every = histograms_every
         self._window = window
         self._nonfinite = nonfinite
         self._pictures = pictures
@@ -76,7 +82,7 @@ class Watch:
         LOGGER.info("compiling the training step, which takes a while")
 
     def see(self, report: LoopReport, step: int) -> None:
-        """Takes note of a call of the loop, after which `step` steps are done.
+        """Takes note of a window of steps, after which `step` steps are done.
 
         Raises:
             CocoflowError: a step was not finite and ended the run.
@@ -85,7 +91,10 @@ class Watch:
         self._window.add(report)
         last = step == self._total_steps
         if last or step % self._log_every == 0:
-            self._tell(step)
+            self._tell(step, at=report.ended_at)
+        if self._histograms_every and step % self._histograms_every == 0:
+            for name, values in report.histograms.items():
+                write_histogram(name, values, step=step)
         if self._pictures is not None and not last and step % self._pictures.every == 0:
             self._pictures.draw(step)
         if self._profiler is not None:
@@ -94,13 +103,13 @@ class Watch:
     def end(self, step: int) -> None:
         """Tells of the steps since the last word, where the run ended early, after `step` steps."""
         if self._window.reports:
-            self._tell(step)
+            self._tell(step, at=time.monotonic())
 
-    def _tell(self, step: int) -> None:
+    def _tell(self, step: int, *, at: float) -> None:
         figures = self._window.take()
         for name, value in figures.items():
-            tf.summary.scalar(name, value, step=step)
-        self._meter.report(step, figures)
+            tf.summary.scalar(training_tag(name), value, step=step)
+        self._meter.report(step, figures, at=at)
         cut_off = figures.get("instances_cut_off", 0.0)
         if cut_off and not self._told_of_cut_off:
             self._told_of_cut_off = True

@@ -18,6 +18,8 @@ class AnalysisOptions:
     worst: images listed as the worst.
     examples: images listed for each error type.
     label_errors: most likely label errors listed.
+    visualizations: images drawn for TensorBoard.
+    max_boxes: detections drawn on such an image, those of the highest scores.
     """
 
     images: int = 5000
@@ -29,6 +31,8 @@ class AnalysisOptions:
     worst: int = 12
     examples: int = 6
     label_errors: int = 50
+    visualizations: int = 10
+    max_boxes: int = 20
 
     def __post_init__(self) -> None:
         """Checks the values.
@@ -40,8 +44,7 @@ class AnalysisOptions:
             raise ConfigError(f"images {self.images}: an analysis needs at least 1.")
         if not 0.0 < self.confidence < 1.0:
             raise ConfigError(f"confidence {self.confidence}: give a share between 0 and 1, such as 0.95.")
-        negative = [
-            name for name in ("replicates", "seed", "worst", "examples", "label_errors") if getattr(self, name) < 0
-        ]
+        numbers = ("replicates", "seed", "worst", "examples", "label_errors", "visualizations", "max_boxes")
+        negative = [name for name in numbers if getattr(self, name) < 0]
         if negative:
             raise ConfigError(f"{', '.join(negative)}: give a number from 0 on.")

@@ -1,13 +1,19 @@
 """The images worth a look, and what to draw on them; the likely faults of the ground truth."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from detection.coco.analysis.error_types import type_errors
-from detection.coco.analysis.evaluated import Evaluated
+from detection.coco.analysis.evaluated import Evaluated, evaluate_models
 from detection.coco.analysis.findings import ERROR_TYPES, Box, ImageFindings, LabelError
 from detection.coco.analysis.instances import IntArray
 from detection.coco.analysis.options import AnalysisOptions
+from detection.coco.columns import Entry, Rows
 from detection.coco.engine.batch import RIGHT, UNCOUNTED, WRONG, Diagnosis
+from detection.coco.settings import Settings
 
 
 class Gallery:
@@ -93,6 +99,28 @@ class Gallery:
         images, numbers = np.unique(self._objects.image[self._errors.missed], return_counts=True)
         most: list[int] = images[np.argsort(-numbers, kind="stable")][:count].tolist()
         return most
+
+
+def image_findings(
+    ground_truth: Mapping[str, Any], detections: Sequence[Entry] | Rows, *, settings: Settings, options: AnalysisOptions
+) -> list[ImageFindings]:
+    """The findings on each of a few images, by ascending id.
+
+    Args:
+        ground_truth: COCO tree of these images.
+        detections: COCO results or rows, see `detection.coco.analysis.analyse.analyse`.
+        settings: of the evaluation.
+        options: its IoU and score count.
+
+    Raises:
+        ConfigError: settings or options that do not fit.
+        DataError: see `detection.coco.checks`.
+    """
+    every_one = replace(options, images=max(1, len(ground_truth["images"])))
+    (model,) = evaluate_models(ground_truth, [("detections", detections)], settings, every_one)
+    evaluated = model.sampled
+    gallery = Gallery(evaluated, evaluated.diagnosis(options), options)
+    return [gallery.findings(position) for position in range(len(evaluated.objects.images))]
 
 
 def label_errors(evaluated: Evaluated, diagnosis: Diagnosis, count: int) -> list[LabelError]:

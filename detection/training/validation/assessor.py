@@ -3,13 +3,17 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+from detection.coco.analysis.options import AnalysisOptions
 from detection.coco.metrics import CocoMetrics
 from detection.coco.report import metrics_to_json
-from detection.coco.tensorboard import write_scalars_and_images
+from detection.coco.tensorboard import write_evaluation
+from detection.drawing import Picture
 from detection.export import ServingModule
 from detection.inference import SignatureDetector
+from detection.mean_losses import MeanLosses
 from detection.models.detector import Detector
 from detection.training.checkpoint_files import checkpoint_path
 from detection.training.checkpoint_weights import load_weights
@@ -22,8 +26,21 @@ from schemas.optimization import WeightsKind
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
 
+class CheckpointEvaluation(NamedTuple):
+    """An evaluation of a checkpoint.
+
+    metrics: of all images of the split.
+    losses: see `MeanLosses`; empty: not asked for.
+    pictures: see `ValidationSplit.pictures`.
+    """
+
+    metrics: CocoMetrics
+    losses: Mapping[str, float] = MappingProxyType({})
+    pictures: Sequence[Picture] = ()
+
+
 class CheckpointEvaluator:
-    """From a checkpoint to the figures that its exported model would have, to the bit.
+    """From a checkpoint to the metrics that its exported model would have, to the bit.
 
     Args:
         detector: built as the run's configuration says; gets each checkpoint's weights.
@@ -31,6 +48,8 @@ class CheckpointEvaluator:
         categories: the data set's, in the order of the detector's classes.
         batch_size: images per call.
         weights: the weights of a checkpoint that are evaluated.
+        losses: built on this detector; None: no losses.
+        options: of the pictures; its `visualizations` may be 0.
     """
 
     def __init__(
@@ -41,34 +60,42 @@ class CheckpointEvaluator:
         categories: Sequence[Mapping[str, Any]],
         batch_size: int,
         weights: WeightsKind = "ema",
+        losses: MeanLosses | None = None,
+        options: AnalysisOptions | None = None,
     ) -> None:
+        self._losses = losses
+        self._options = options or AnalysisOptions()
         self._split = split
         self._weights = weights
         self._detector = detector
         self._module = ServingModule(detector, [category["id"] for category in categories])
         self._signature = SignatureDetector(self._module.serve_encoded, batch_size=batch_size)
 
-    def __call__(self, path: str) -> CocoMetrics:
+    def __call__(self, path: str) -> CheckpointEvaluation:
         """Evaluates the checkpoint at `path`.
 
         Raises:
             DataError: see `load_weights` and `ValidationSplit.evaluate`.
         """
         load_weights(self._detector, path, weights=self._weights)
-        return self._split.evaluate(self._signature)
+        metrics = self._split.evaluate(self._signature)
+        losses = {} if self._losses is None else self._losses(self._split.records())
+        return CheckpointEvaluation(metrics, losses, self._split.pictures(self._signature, self._options))
 
 
 class Assessor:
     """Keeps the figures of each checkpoint, and the best of them, in a folder.
 
     Args:
-        evaluate: from the path of a checkpoint to its figures.
+        evaluate: from the path of a checkpoint to its evaluation.
         folder: for the history of figures and the best checkpoint.
         logs: for TensorBoard.
         metric: that tells the best; more is better.
     """
 
-    def __init__(self, evaluate: Callable[[str], CocoMetrics], *, folder: Path, logs: Path, metric: str) -> None:
+    def __init__(
+        self, evaluate: Callable[[str], CheckpointEvaluation], *, folder: Path, logs: Path, metric: str
+    ) -> None:
         self.best = BestCheckpoint(folder / BEST)
         self._evaluate = evaluate
         self._history = folder / HISTORY_JSON
@@ -105,8 +132,8 @@ class Assessor:
             FileNotFoundError: the checkpoint was removed meanwhile.
             DataError: it cannot be evaluated, or what is found cannot be written.
         """
-        metrics = self._evaluate(checkpoint_path(checkpoints, step))
-        write_scalars_and_images(self._logs, step=step, figures=metrics.figures)
+        metrics, losses, pictures = self._evaluate(checkpoint_path(checkpoints, step))
+        write_evaluation(self._logs, step=step, metrics=metrics, losses=losses, pictures=pictures)
         report = metrics_to_json(metrics)
         is_best = self.best.offer(checkpoints, step, report=report, metric=self._metric)
         entry = Entry(step, metrics.figures)

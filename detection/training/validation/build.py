@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from detection.atomic_files import new_directory
+from detection.coco.analysis.options import AnalysisOptions
 from detection.export import ExportedFrom, export_saved_model
+from detection.mean_losses import MeanLosses
 from detection.models.detector import Detector
 from detection.training.build import detector_from_config
 from detection.training.checkpoint_files import checkpoint_path, step_of
@@ -36,7 +38,7 @@ def validation_from_config(
     """What evaluates while training, if the configuration asks for it.
 
     Args:
-        config: `train.validation`, and of `evaluate` the batch size.
+        config: `train.validation`, and of `evaluate` the batch size, `losses` and what of `analysis` is drawn.
         shards: TFRecord files of the split to evaluate on.
         categories: the data set's, in the order of the detector's classes.
         training_records: images of an epoch.
@@ -92,12 +94,17 @@ def assessor_from_config(
     settings, batch_size = config.train.validation, config.evaluate.batch_size
     split = ValidationSplit(shards, categories=categories, batch_size=batch_size, max_images=settings.max_images)
     split.require_defined(settings.metric)
+    detector = _detector(config, len(categories))
     evaluator = CheckpointEvaluator(
-        _detector(config, len(categories)),
+        detector,
         split,
         categories=categories,
         batch_size=batch_size,
         weights=config.train.ema.exported_weights,
+        losses=MeanLosses(detector, categories, batch_size=batch_size, max_instances=config.model.max_instances)
+        if config.evaluate.losses
+        else None,
+        options=AnalysisOptions(**config.evaluate.analysis.model_dump()),
     )
     return Assessor(evaluator, folder=folder, logs=logs, metric=settings.metric)
 

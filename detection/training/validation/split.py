@@ -6,10 +6,15 @@ from typing import Any
 import numpy as np
 
 from detection.coco.accumulator import MetricsAccumulator
+from detection.coco.analysis.options import AnalysisOptions
+from detection.coco.analysis.pictures import image_findings
 from detection.coco.figures import UNDEFINED
 from detection.coco.metrics import CocoMetrics
-from detection.data.evaluation_records import EvaluationRecord, parse_record
+from detection.coco.settings import make_settings
+from detection.coco.tensorboard import draw_findings
+from detection.data.evaluation_records import EvaluationRecord, parse_record, stored_picture
 from detection.data.record_reader import RecordReader
+from detection.drawing import Picture
 from detection.inference import SignatureDetector
 from schemas.errors import DataError
 
@@ -40,8 +45,10 @@ class ValidationSplit:
         self._reader = RecordReader(shards)
         self._categories = list(categories)
         self._batch_size = batch_size
+        # The same order whatever `max_images`, so that a larger sample holds the smaller one.
         order = np.random.Generator(np.random.Philox(0)).permutation(len(self._reader))
-        self._indices: list[int] = np.sort(order[:max_images]).tolist()
+        self._chosen: list[int] = order[:max_images].tolist()
+        self._indices = sorted(self._chosen)
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -66,6 +73,40 @@ class ValidationSplit:
         """
         return self._measured(lambda records: np.concatenate(detector.detect([record.image for record in records])))
 
+    def records(self) -> Iterator[bytes]:
+        """The serialized records."""
+        return map(self._reader.read, self._indices)
+
+    def pictures(self, detector: SignatureDetector, options: AnalysisOptions) -> list[Picture]:
+        """Ground truth beside detections, on some of the images, the same ones in the same order at every call.
+
+        Args:
+            detector: to run on these images.
+            options: number of images, score threshold and number of boxes.
+
+        Raises:
+            DataError: see `evaluate`.
+        """
+        indices = sorted(self._chosen[: options.visualizations])
+        records = {record.image.image_id: record for record in map(self._record, indices)}
+        if not records:
+            return []
+        tree = {
+            "images": [record.entry for record in records.values()],
+            "annotations": [annotation for record in records.values() for annotation in record.annotations],
+            "categories": self._categories,
+        }
+        rows = np.concatenate(detector.detect([record.image for record in records.values()]))
+        return draw_findings(
+            image_findings(tree, rows, settings=make_settings(), options=options),
+            lambda image_id: stored_picture(records[image_id]),
+            {category["id"]: str(category.get("name", category["id"])) for category in self._categories},
+            max_boxes=options.max_boxes,
+        )
+
+    def _record(self, index: int) -> EvaluationRecord:
+        return parse_record(self._reader.read(index))
+
     def _measured(self, found_on: Any) -> CocoMetrics:
         accumulator = MetricsAccumulator(self._categories)
         for records in self._batches():
@@ -79,4 +120,4 @@ class ValidationSplit:
     def _batches(self) -> Iterator[list[EvaluationRecord]]:
         for start in range(0, len(self._indices), self._batch_size):
             indices = self._indices[start : start + self._batch_size]
-            yield [parse_record(self._reader.read(index)) for index in indices]
+            yield [self._record(index) for index in indices]

@@ -46,8 +46,17 @@ def test_a_model_without_its_step_is_taken_for_a_finished_run(
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"step": "7", "weights": "ema"}', '{"step": true, "weights": "ema"}', '{"step": 7}']
-    + ['{"step": -1, "weights": "ema"}', '{"step": 1e400, "weights": "ema"}', '{"step": 7, "weights": ["ema"]}'],
+    [
+        "",
+        "[]",
+        "{}",
+        '{"step": 7}',
+        '{"step": "7", "weights": "ema"}',
+        '{"step": true, "weights": "ema"}',
+        '{"step": -1, "weights": "ema"}',
+        '{"step": 1e400, "weights": "ema"}',
+        '{"step": 7, "weights": ["ema"]}',
+    ],
 )
 def test_a_spoilt_step_is_refused_by_name(text: str, tmp_path: Path, config: dict[str, str]) -> None:
     model = _model(tmp_path / "model", **config, **{TRAINING_JSON: text})

@@ -104,6 +104,8 @@ def _report(*, halted: bool, step: int = 0, **figures: float) -> LoopReport:
         halted=halted,
         seconds=1.0,
         waited=0.0,
+        ended_at=0.0,
+        histograms={},
     )
 
 

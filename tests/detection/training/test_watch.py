@@ -2,13 +2,14 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from detection.training.build_watch import next_stop
-from detection.training.loop import LoopReport
+from detection.training.loop import LoopReport, TrainLoop
 from detection.training.progress import ProgressMeter
 from detection.training.watch import Watch
 from detection.training.window import Window
@@ -19,6 +20,18 @@ from schemas.training import TrainConfig
 from tests.detection.training import tiny_detector
 from tests.detection.training.poisoned_run import RECORDS, run, write_records
 from tests.detection.training.test_nonfinite import _steps
+
+SPEEDS = ("steps_per_second", "images_per_second", "input_bound")
+SCALARS = (
+    "Loss/total_loss",
+    "Loss/class_loss",
+    "Loss/box_loss",
+    "Loss/l2_loss",
+    "learning_rate",
+    "gradient_norm",
+    "instances_cut_off",
+    "nonfinite_steps",
+)
 
 
 def _events(logs: Path) -> dict[str, dict[int, np.ndarray]]:
@@ -42,20 +55,47 @@ def test_scalars_pictures_and_profile_of_a_run(tmp_path: Path, caplog: pytest.Lo
     with caplog.at_level(logging.INFO, "cocoflow.trainer"):
         run(tmp_path / "run", shards, *keys)
     events = _events(tmp_path / "run" / LOGS)
-    names = {"loss", "class_loss", "box_loss", "l2_loss", "learning_rate", "gradient_norm", "instances_cut_off"}
-    for name in names | {"nonfinite_steps"}:
+    assert set(events) == {*SCALARS, *SPEEDS, "training_images"}
+    for name in SCALARS:
         assert sorted(events[name]) == [2, 4, 6], name
-    for name in ("steps_per_second", "images_per_second", "input_bound"):
+    for name in SPEEDS:
         assert set(events[name]) <= {2, 4, 6}
         assert 6 in events[name]
     assert [float(value) for value in events["learning_rate"].values()] == [0.25] * 3
-    total = sum(events[name][6] for name in ("class_loss", "box_loss", "l2_loss"))
-    np.testing.assert_allclose(events["loss"][6], total, rtol=1e-5)
+    total = sum(events[name][6] for name in ("Loss/class_loss", "Loss/box_loss", "Loss/l2_loss"))
+    np.testing.assert_allclose(events["Loss/total_loss"][6], total, rtol=1e-5)
     assert sorted(events["training_images"]) == [0, 3]
     picture = tf.io.decode_png(events["training_images"][0][2]).numpy()
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 3
     assert list((tmp_path / "run" / LOGS / "plugins" / "profile").rglob("*.xplane.pb"))
     assert any("step 6/6  loss" in record.getMessage() for record in caplog.records)
+
+
+def test_a_call_over_several_log_points_logs_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scalars of calls of one step, of calls that no log point divides, and of one call for the whole run."""
+    tiny_detector.register()
+    shards = write_records(tmp_path, RECORDS)
+    calls: list[tuple[int, int]] = []
+    windows = TrainLoop.windows
+
+    def noted(self: TrainLoop, batches: Any, *, start: int, stop: int, every: int) -> Any:
+        calls.append((start, stop))
+        return windows(self, batches, start=start, stop=stop, every=every)
+
+    monkeypatch.setattr(TrainLoop, "windows", noted)
+    events = {}
+    for steps in (1, 3, 100):
+        keys = ("train.log_every=2", "train.checkpoint_every=100", f"train.steps_per_loop={steps}", "train.steps=5")
+        run(tmp_path / str(steps), shards, "train.summaries.images_every=0", *keys)
+        events[steps] = _events(tmp_path / str(steps) / LOGS)
+    assert calls == [*((step, step + 1) for step in range(5)), (0, 3), (3, 5), (0, 5)]
+    for name in SCALARS:
+        expected = events[1][name]
+        assert sorted(expected) == [2, 4, 5]
+        for found in (events[3][name], events[100][name]):
+            assert list(found) == list(expected)
+            np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5, err_msg=name)
+    assert sorted(events[100]["images_per_second"]) == [4, 5]
 
 
 def _watch(folder: Path, *, log_every: int) -> Watch:
@@ -70,7 +110,7 @@ def _watch(folder: Path, *, log_every: int) -> Watch:
 
 
 def _one_step(**figures: float) -> LoopReport:
-    return LoopReport(1, figures, dict.fromkeys(figures, 1.0), figures, 0, None, {}, False, 1.0, 0.0)
+    return LoopReport(1, figures, dict.fromkeys(figures, 1.0), figures, 0, None, {}, False, 1.0, 0.0, 0.0, {})
 
 
 def test_objects_that_are_cut_off_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -90,7 +130,10 @@ def test_a_run_that_ends_between_two_words_is_told_of(tmp_path: Path) -> None:
             watch.see(_one_step(loss=float(step)), step)
         watch.end(7)
         watch.end(7)
-    assert {step: float(loss) for step, loss in _events(tmp_path / "logs")["loss"].items()} == {5: 5.0, 7: 7.0}
+    assert {step: float(loss) for step, loss in _events(tmp_path / "logs")["Loss/total_loss"].items()} == {
+        5: 5.0,
+        7: 7.0,
+    }
 
 
 def _settings(*assignments: str) -> TrainConfig:
@@ -106,11 +149,12 @@ def _stops(settings: TrainConfig) -> list[int]:
 
 def test_a_call_ends_where_something_is_due_and_after_its_steps() -> None:
     few = ("steps=50", "schedule.warmup_steps=0", "checkpoint_every=1000", "log_every=20", "summaries.images_every=0")
-    assert _stops(_settings(*few, "steps_per_loop=100")) == [20, 40, 50]
-    assert _stops(_settings(*few, "steps_per_loop=15")) == [15, 20, 35, 40, 50]
-    assert _stops(_settings(*few, "steps_per_loop=100", "checkpoint_every=25")) == [20, 25, 40, 50]
-    assert _stops(_settings(*few, "steps_per_loop=100", "summaries.images_every=30")) == [20, 30, 40, 50]
-    assert _stops(_settings(*few, "steps_per_loop=100", "profile={start_step: 7, steps: 4}")) == [7, 11, 20, 40, 50]
+    assert _stops(_settings(*few, "steps_per_loop=100")) == [50]
+    assert _stops(_settings(*few, "steps_per_loop=15")) == [15, 30, 45, 50]
+    assert _stops(_settings(*few, "steps_per_loop=100", "checkpoint_every=25")) == [25, 50]
+    assert _stops(_settings(*few, "steps_per_loop=100", "summaries.images_every=30")) == [30, 50]
+    assert _stops(_settings(*few, "steps_per_loop=100", "summaries.gradient_histograms_every=30")) == [30, 50]
+    assert _stops(_settings(*few, "steps_per_loop=100", "profile={start_step: 7, steps: 4}")) == [7, 11, 50]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ def _report(loss: float, *, steps: int = 2, skipped: int = 0, seconds: float = 1
         halted=False,
         seconds=seconds,
         waited=waited,
+        ended_at=0.0,
+        histograms={},
     )
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from detection.coco import CocoMetrics, evaluate
 from detection.training.checkpoint_files import checkpoint_path, step_of
-from detection.training.validation.assessor import Assessor
+from detection.training.validation.assessor import Assessor, CheckpointEvaluation
 
 _TRUTH: dict[str, Any] = {"images": [{"id": 1, "width": 9, "height": 9}], "annotations": [], "categories": [{"id": 1}]}
 
@@ -33,10 +33,10 @@ class Script:
         self.asked: list[int] = []
         self._metric = metric
 
-    def __call__(self, path: str) -> CocoMetrics:
+    def __call__(self, path: str) -> CheckpointEvaluation:
         step = step_of(path)
         self.asked.append(step)
-        return metrics_with(**{self._metric: self.values[step]})
+        return CheckpointEvaluation(metrics_with(**{self._metric: self.values[step]}))
 
     def assessor(self, folder: Path) -> Assessor:
         return Assessor(self, folder=folder / "validation", logs=folder / "logs", metric=self._metric)

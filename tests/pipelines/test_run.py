@@ -82,7 +82,7 @@ def test_a_run_leaves_what_the_contract_says(first_run: Path) -> None:
         event for path in (evaluation / LOGS).iterdir() for event in tf.compat.v1.train.summary_iterator(str(path))
     ]
     tags = {value.tag: event.step for event in events for value in event.summary.value}
-    assert {tags["DetectionBoxes_Precision/mAP"], tags["Loss/loss"], tags["eval_side_by_side_0_0"]} == {3}
+    assert {tags["DetectionBoxes_Precision/mAP"], tags["Loss/total_loss"], tags["eval_side_by_side_0_0"]} == {3}
 
 
 def test_the_same_run_again_reuses_everything(first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -47,6 +47,10 @@ def test_assignments_override_the_file(tmp_path: Path) -> None:
         ("train.precision=float8", ["train.precision", "'float8'", "mixed_bfloat16"]),
         ("evaluate.thresholds.absolute.mAP=0.5", ["evaluate.thresholds.absolute.mAP", "AP50"]),
         (
+            "evaluate.analysis={visualizations: 0, max_boxes: 5}",
+            ["evaluate.analysis: max_boxes = 5 does nothing while visualizations = 0"],
+        ),
+        (
             "evaluate={thresholds: {significant: [AP]}, analysis: {replicates: 0}}",
             ["evaluate: thresholds.significant needs intervals; set analysis.replicates"],
         ),

@@ -228,9 +228,19 @@ def test_batches_and_shards_do_not_matter(
 ) -> None:
     first, _ = evaluate(tmp_path / "1", examples, models[0])
     other_examples = write_examples(tmp_path / "examples", truth, shards=5)
-    second, _ = evaluate(tmp_path / "2", other_examples, models[0], batch_size=3)
+    few = json.dumps({"replicates": 0, "visualizations": 2})
+    second, _ = evaluate(tmp_path / "2", other_examples, models[0], batch_size=3, analysis=few)
     for name in (METRICS_JSON, DETECTIONS_JSON):
         assert (first / name).read_bytes() == (second / name).read_bytes()
+    assert _pictures(first) == [f"eval_side_by_side_{number}_0" for number in range(10)]
+    assert _pictures(second) == ["eval_side_by_side_0_0", "eval_side_by_side_1_0"]
+
+
+def _pictures(evaluation: Path) -> list[str]:
+    """Tags of TensorBoard's pictures."""
+    (path,) = (evaluation / LOGS).iterdir()
+    tags = [value.tag for event in tf.compat.v1.train.summary_iterator(str(path)) for value in event.summary.value]
+    return [tag for tag in tags if tag.startswith("eval_side_by_side")]
 
 
 def test_compared_with_the_last_blessed_model(tmp_path: Path, examples: Path, models: list[Path]) -> None:

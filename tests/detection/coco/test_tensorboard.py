@@ -131,6 +131,19 @@ def test_boxes_follow_an_image_of_another_scale() -> None:
     assert large.shape[1] < 2 * 640 + 30
 
 
+def test_the_most_confident_detections_are_drawn() -> None:
+    image = np.full((HEIGHT, WIDTH, 3), 128, np.uint8)
+    boxes = [("right", 0.9, 300.0), ("Bkg", 0.6, 100.0), ("Loc", 0.4, 200.0)]
+    found = replace(
+        findings(1),
+        objects=[],
+        detections=[Box(1, [left, 50.0, 60.0, 70.0], score, status) for status, score, left in boxes],
+    )
+    for most, expected in ((1, {"right"}), (2, {"right", "Bkg"}), (None, {"right", "Bkg", "Loc"})):
+        picture = side_by_side(image, found, {1: "cat"}, max_boxes=most)
+        assert {status for status, _, _ in boxes if pixels_of(picture, status).any()} == expected
+
+
 def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("")
     with pytest.raises(DataError, match="cannot write"):

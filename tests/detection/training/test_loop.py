@@ -191,12 +191,15 @@ def test_windows_of_a_call_are_calls_of_their_own() -> None:
         for name, total in alone.sums.items():
             assert found.sums[name] == pytest.approx(total, rel=1e-6)
         assert found.last == pytest.approx(alone.last, rel=1e-6)
+    ends = [report.ended_at for report in windows.values()]
+    assert ends == sorted(ends)
+    assert all(report.seconds >= report.waited >= 0.0 for report in windows.values())
     assert [report.bad_step for report in windows.values()] == [None, 4, 8, 9]
     assert [report.halted for report in windows.values()] == [False, False, False, True]
     _assert_equal(together.values(), apart.values())
 
 
-@pytest.mark.parametrize("kind", ["plain", "xla", "two replicas"])
+@pytest.mark.parametrize("kind", ["plain", "xla", pytest.param("two replicas", marks=pytest.mark.extended)])
 def test_norms_and_histograms_are_those_of_the_gradients_before_clipping(
     kind: str, two_replicas: tf.distribute.Strategy, tmp_path: Path
 ) -> None:
@@ -207,22 +210,26 @@ def test_norms_and_histograms_are_those_of_the_gradients_before_clipping(
     run, silent = _run(*keys, *told, strategy=strategy), _run(*keys, strategy=strategy)
     batches = [_batch(number) for number in range(2)]
     (report,) = dict(run.windows(batches, start=0, every=2)).values()
-    silent(batches)
-    _assert_equal(run.values(), silent.values())
-
-    reference = _run(*keys)
+    one_replica = silent if strategy is None else _run(*keys)
     gradients = []
     for number, batch in enumerate(batches):
-        gradients.append(_gradients(reference.state, batch, number))
-        reference([batch])
+        gradients.append(_gradients(one_replica.state, batch, number))
+        one_replica([batch])
+    if strategy is not None:
+        silent(batches)
+    _assert_equal(run.values(), silent.values())
+
     with tf.summary.create_file_writer(str(tmp_path)).as_default():
         for name, values in report.histograms.items():
             write_histogram(name, values, step=2)
     events = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
     events.Reload()
+    assert events.Tags()["tensors"] == [f"gradient/{path}" for path in sorted(gradients[0])]
     for path in gradients[0]:
         norms = [np.linalg.norm(gradient[path]) for gradient in gradients]
-        assert report.sums[f"gradient_norm/{path}"] == pytest.approx(sum(norms), rel=1e-3), path
+        assert report.sums[f"gradient_norm/{path}"] == pytest.approx(sum(norms), rel=1e-3, abs=1e-6), path
+        if path.endswith(("stem/bias", "block/bias")):
+            continue  # batch norm makes it 0 but for rounding
         (event,) = events.Tensors(f"gradient/{path}")
         left, right, counts = tf.make_ndarray(event.tensor_proto).T
         expected, edges = np.histogram(gradients[1][path], bins=30)
@@ -231,7 +238,6 @@ def test_norms_and_histograms_are_those_of_the_gradients_before_clipping(
         assert counts.sum() == expected.sum() == gradients[1][path].size
         # A value at an edge may fall to either side.
         assert np.abs(np.cumsum(counts) - np.cumsum(expected)).max() <= max(1, 0.01 * expected.sum())
-    assert events.Tags()["tensors"] == [f"gradient/{path}" for path in sorted(gradients[0])]
 
 
 def _gradients(state: TrainState, batch: Batch, number: int) -> dict[str, npt.NDArray[Any]]:

@@ -173,6 +173,13 @@ def test_a_key_that_cannot_act_is_refused(assignments: list[str], reason: str) -
         _settings(*assignments)
 
 
+def test_log_points_of_one_call_are_timed_where_they_lie() -> None:
+    meter = ProgressMeter(total_steps=100)
+    meter.report(20, {}, at=100.0)
+    assert meter.report(40, {}, at=110.0).eta_seconds == 30.0
+    assert meter.report(60, {}, at=130.0).eta_seconds == 40.0
+
+
 def test_progress_tells_waiting_only_where_it_is_notable(caplog: pytest.LogCaptureFixture) -> None:
     meter = ProgressMeter(total_steps=40)
     with caplog.at_level(logging.INFO, "cocoflow.trainer"):

@@ -68,14 +68,27 @@ def test_it_ends_with_the_last_step(run: Path, examples: Path, capsys: pytest.Ca
     _save(run, 10)
     later = threading.Timer(0.5, _save, [run, 20])
     later.start()
-    assert _call(run, examples, "--timeout", "5", "--every") == 0
+    assert _call(run, examples, "--timeout", "5", "--every", "--set", "evaluate.analysis.visualizations=2") == 0
     later.join()
     assert [entry["step"] for entry in _history(run)] == [10, 20]
     out = capsys.readouterr().out
     assert out.startswith("2 checkpoints evaluated. The best: ")
     assert "AR100" in out
     assert "undefined" in out
-    assert list((run / "follow").glob("events.*"))
+    values = [
+        (event.step, value.tag)
+        for path in (run / "follow").glob("events.*")
+        for event in tf.compat.v1.train.summary_iterator(str(path))
+        for value in event.summary.value
+    ]
+    for step in (10, 20):
+        tags = [tag for number, tag in values if number == step]
+        assert {"Loss/total_loss", "Loss/class_loss", "Loss/box_loss", "DetectionBoxes_Precision/mAP"} < set(tags)
+        assert "DetectionBoxes_PerformanceByCategory/mAP/kind 3" in tags
+        assert [tag for tag in tags if tag.startswith("eval_side")] == [
+            "eval_side_by_side_0_0",
+            "eval_side_by_side_1_0",
+        ]
     assert (run / "follow" / "best" / "metrics.json").is_file()
 
 

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from detection.coco import evaluate
+from detection.coco.analysis.options import AnalysisOptions
 from detection.data.evaluation_records import parse_record
 from detection.data.record_reader import RecordReader
 from detection.export import export_saved_model
@@ -85,6 +86,32 @@ def test_a_sample_is_always_the_same(data: Any) -> None:
     assert len(seen(1000)) == IMAGES
 
 
+def test_pictures_are_of_the_same_images_each_time(data: Any) -> None:
+    shards, tree = data
+
+    def drawn(*, most: int | None = None, **options: Any) -> tuple[list[int], list[np.ndarray]]:
+        finder: Any = _Finder(tree)
+        split = ValidationSplit(shards, categories=CATEGORIES, batch_size=4, max_images=most)
+        pictures = split.pictures(finder, AnalysisOptions(**options))
+        return finder.seen, pictures
+
+    seen, pictures = drawn(visualizations=5, score=0.0)
+    assert len(seen) == len(pictures) == 5
+    again, same = drawn(visualizations=5, score=0.0, most=6)
+    assert again == seen
+    for one, other in zip(pictures, same, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert len(drawn(visualizations=10, most=6)[1]) == 6
+    assert drawn(visualizations=0) == ([], [])
+    for picture, bare in zip(pictures, drawn(visualizations=5, score=1.0)[1], strict=True):
+        half = picture.shape[1] // 2
+        assert (picture[:, half:] != bare[:, half:]).any() == (tree_has_objects(tree, seen.pop(0)))
+
+
+def tree_has_objects(tree: dict[str, Any], image_id: int) -> bool:
+    return any(annotation["image_id"] == image_id for annotation in tree["annotations"])
+
+
 def test_a_metric_without_objects_is_refused_before_training(data: Any) -> None:
     shards, _ = data
     split = ValidationSplit(shards, categories=CATEGORIES, batch_size=4)
@@ -114,7 +141,8 @@ def test_the_figures_are_those_of_the_exported_model(data: Any, tmp_path: Path) 
     _averaged_checkpoint(config, tmp_path / "ckpt-2")
     detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
     split = ValidationSplit(shards, categories=CATEGORIES, batch_size=4)
-    inside = CheckpointEvaluator(detector, split, categories=CATEGORIES, batch_size=4)(str(tmp_path / "ckpt-2"))
+    evaluator = CheckpointEvaluator(detector, split, categories=CATEGORIES, batch_size=4)
+    inside = evaluator(str(tmp_path / "ckpt-2")).metrics
     exported = detector_from_config(config.model, num_classes=len(CATEGORIES))
     load_weights(exported, tmp_path / "ckpt-2", weights="ema")
     (tmp_path / "model").mkdir()

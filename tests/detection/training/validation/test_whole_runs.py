@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from components.coco_evaluator.charts import trained_steps
 from detection.coco import CocoMetrics, evaluate
@@ -16,6 +17,7 @@ from detection.data.record_reader import RecordReader
 from detection.export import ExportedFrom
 from detection.exported import read_exported_from
 from detection.inference import SavedModelDetector
+from detection.mean_losses import mean_losses
 from detection.training.checkpoint_files import checkpoint_path
 from detection.training.train import train
 from detection.training.validation.build import assessor_from_config
@@ -96,6 +98,39 @@ def test_every_evaluation_is_kept_and_the_best_is_exported(validated: Path, data
     assert [path.name for path in (validated / CHECKPOINTS).glob("*.index")] == ["ckpt-40.index"]
 
 
+def _events(folder: Path) -> dict[str, dict[int, Any]]:
+    """Tag -> step -> value."""
+    events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+    events.Reload()
+    return {
+        tag: {event.step: tf.make_ndarray(event.tensor_proto) for event in events.Tensors(tag)}
+        for tag in events.Tags()["tensors"]
+    }
+
+
+def test_tensorboard_shows_what_the_evaluator_shows_of_the_exported_model(validated: Path, data: Any) -> None:
+    steps = [entry.step for entry in read_history(validated / VALIDATION / HISTORY_JSON)]
+    step = read_exported_from(validated / SAVED_MODEL).step  # type: ignore[union-attr]
+    events, training = _events(validated / LOGS / VALIDATION), _events(validated / LOGS)
+    reader = RecordReader(data[0])
+    records = [reader.read(index) for index in range(len(reader))]
+    losses = mean_losses(
+        validated / SAVED_MODEL, records, category_ids=[category["id"] for category in CATEGORIES], batch_size=4
+    )
+    assert losses.keys() == {"class_loss", "box_loss", "loss"}
+    for name, loss in losses.items():
+        tag = "Loss/total_loss" if name == "loss" else f"Loss/{name}"
+        assert list(events[tag]) == steps
+        assert float(events[tag][step]) == pytest.approx(loss, rel=1e-5)
+        assert sorted(training[tag]) == [20, 40]
+    for category in _measured(validated / SAVED_MODEL, data).per_category:
+        tag = f"DetectionBoxes_PerformanceByCategory/mAP/{category['name']}"
+        assert category["AP"] == -1 or float(events[tag][step]) == pytest.approx(category["AP"], abs=1e-6)
+    pictures = [f"eval_side_by_side_{number}_0" for number in range(7)]
+    assert [tag for tag in events if tag.startswith("eval_side_by_side")] == pictures
+    assert all(list(events[tag]) == steps for tag in pictures)
+
+
 def test_the_last_model_is_exported_when_asked_for(validated: Path, shards: list[str], data: Any) -> None:
     """Called again on the finished run."""
     last = read_history(validated / VALIDATION / HISTORY_JSON)[-1]
@@ -126,7 +161,7 @@ def test_the_raw_weights_are_exported_and_evaluated_when_asked_for(
             folder=tmp_path / weights,
             logs=tmp_path / weights,
         )
-        scores[weights] = assessor._evaluate(checkpoint_path(validated / CHECKPOINTS, STEPS)).scores
+        scores[weights] = assessor._evaluate(checkpoint_path(validated / CHECKPOINTS, STEPS)).metrics.scores
     np.testing.assert_array_equal(scores["raw"], _measured(validated / SAVED_MODEL, data).scores)
     assert (scores["raw"] != scores["ema"]).any()
 

@@ -61,7 +61,7 @@ def stored_picture(record: EvaluationRecord) -> Image.Image | None:
     try:
         image = Image.open(io.BytesIO(record.image.encoded))
         image.load()
-    except (OSError, ValueError):
+    except (OSError, ValueError, Image.DecompressionBombError):
         return None
     return image
 

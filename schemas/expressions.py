@@ -1,7 +1,7 @@
 """Regular expressions as values of the configuration."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
@@ -15,3 +15,6 @@ def _compiles(expression: str) -> str:
 
 
 RegularExpression = Annotated[str, AfterValidator(_compiles)]
+
+# Where in a variable's path an expression has to match.
+PatternMatch = Literal["start", "anywhere"]

@@ -40,7 +40,8 @@ class InitConfig(Section):
         description="pairs [regular expression, replacement], applied in turn to the variable names in `checkpoint`",
     )
     skip: tuple[RegularExpression, ...] = Field(
-        (), description="regular expressions: our variables whose path matches from its start stay as they are"
+        (),
+        description="regular expressions, see train.pattern_match: our variables whose path matches stay as they are",
     )
     skip_mismatch: bool = Field(
         False,

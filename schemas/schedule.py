@@ -9,9 +9,9 @@ from schemas.section import Section
 # The keys that act under some names only.
 _KEYS_OF = {
     "constant": set(),
-    "step": {"boundaries", "rates", "factors"},
-    "cosine": {"hold_steps", "end_learning_rate", "phase"},
-    "polynomial": {"hold_steps", "end_learning_rate", "phase", "power"},
+    "step": {"total_steps", "boundaries", "rates", "factors"},
+    "cosine": {"total_steps", "hold_steps", "end_learning_rate", "phase"},
+    "polynomial": {"total_steps", "hold_steps", "end_learning_rate", "phase", "power"},
     "exponential": {"hold_steps", "end_learning_rate", "decay_steps", "decay_factor", "staircase"},
 }
 
@@ -26,7 +26,14 @@ class ScheduleConfig(Section):
     reference_batch_size: PositiveInt | None = Field(
         64, description="rates scale with batch_size / this; none: they do not scale"
     )
-    warmup_steps: NonNegativeInt | None = Field(None, description="none: a tenth of train.steps")
+    total_steps: PositiveInt | None = Field(
+        None,
+        description="of cosine, polynomial and step: the schedule's own length, for a run of a part of it; none: "
+        "train.steps; past it cosine and polynomial stay at end_learning_rate, 0 in the OD API",
+    )
+    warmup_steps: NonNegativeInt | None = Field(
+        None, description="none: a tenth of total_steps, or else of train.steps"
+    )
     warmup_learning_rate: NonNegativeFloat = Field(0.008, description="at step 0")
     warmup: Literal["linear", "constant"] = Field(
         "linear",
@@ -86,21 +93,30 @@ class ScheduleConfig(Section):
         return self
 
     def require_fit(self, *, steps: int, warmup_steps: int) -> None:
-        """Refuses parts that do not come to act in a run of `steps` steps.
+        """Refuses parts that do not come to act in a schedule of `total_steps`, or else of `steps`, steps.
+
+        Args:
+            steps: of the run.
+            warmup_steps: specified or derived.
 
         Raises:
             ValueError: with the key that is too late or too long.
         """
-        if warmup_steps >= steps:
-            raise ValueError(f"schedule.warmup_steps = {warmup_steps} leaves nothing of steps = {steps}")
-        if warmup_steps + self.hold_steps >= steps:
+        total = self.total_steps or steps
+        length = f"steps = {steps}" if self.total_steps is None else f"schedule.total_steps = {total}"
+        if warmup_steps >= total:
+            raise ValueError(f"schedule.warmup_steps = {warmup_steps} leaves nothing of {length}")
+        if warmup_steps + self.hold_steps >= total:
             raise ValueError(
-                f"schedule.hold_steps = {self.hold_steps} and a warm-up of {warmup_steps} leave nothing of "
-                f"steps = {steps}"
+                f"schedule.hold_steps = {self.hold_steps} and a warm-up of {warmup_steps} leave nothing of {length}"
             )
         for boundary in self.boundaries:
-            if not warmup_steps < boundary < steps:
+            if not warmup_steps < boundary < total:
                 raise ValueError(
-                    f"schedule.boundaries: {boundary} is not between the end of warm-up, {warmup_steps}, and "
-                    f"steps = {steps}"
+                    f"schedule.boundaries: {boundary} is not between the end of warm-up, {warmup_steps}, and {length}"
                 )
+        if total < steps and self.phase == "from_start":
+            raise ValueError(
+                f"schedule.total_steps = {total} ends before steps = {steps}, which phase = from_start cannot: its "
+                "cosine would rise to the peak again; use phase = after_warmup, or as many steps"
+            )

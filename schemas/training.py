@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from schemas.augmentation import AugmentConfig
-from schemas.expressions import RegularExpression
+from schemas.expressions import PatternMatch, RegularExpression
 from schemas.initialization import InitConfig
 from schemas.observation import NonFiniteConfig, ProfileConfig, SummariesConfig
 from schemas.optimization import ClipConfig, EmaConfig, OptimizerConfig
@@ -64,13 +64,19 @@ class TrainConfig(Section):
     )
     trainable: tuple[RegularExpression, ...] = Field(
         (),
-        description="regular expressions: only variables whose path matches one from its start train; none: all; the "
-        "OD API's update_trainable_variables",
+        description="regular expressions, see pattern_match: only variables whose path matches one train; none: all; "
+        "the OD API's update_trainable_variables",
     )
     freeze: tuple[RegularExpression, ...] = Field(
         (),
-        description="regular expressions: variables whose path matches one from its start stay fixed; that includes "
-        "batch-norm statistics, so that a frozen backbone stays what it is",
+        description="regular expressions, see pattern_match: variables whose path matches one stay fixed; that "
+        "includes batch-norm statistics, so that a frozen backbone stays what it is",
+    )
+    pattern_match: PatternMatch = Field(
+        "start",
+        description="of trainable, freeze, optimizer.weight_decay_exclude, optimizer.lars_exclude and init.skip; "
+        "start: an expression has to match from the start of a variable's path, as in google/automl; anywhere: in any "
+        "part of it, as in the OD API; the log tells how many variables each expression matches",
     )
     freeze_batch_norm: Literal["none", "statistics", "all"] = Field(
         "none",
@@ -92,10 +98,15 @@ class TrainConfig(Section):
     profile: ProfileConfig = ProfileConfig()
 
     @property
+    def schedule_steps(self) -> int:
+        """Steps that the whole schedule takes, of which the run may do a part, or more."""
+        return self.schedule.total_steps or self.steps
+
+    @property
     def warmup_steps(self) -> int:
-        """Steps of warm-up, said or derived."""
-        said = self.schedule.warmup_steps
-        return self.steps // 10 if said is None else said
+        """Steps of warm-up, specified or derived."""
+        specified = self.schedule.warmup_steps
+        return self.schedule_steps // 10 if specified is None else specified
 
     @model_validator(mode="after")
     def _strategy_is_one(self) -> Self:
@@ -131,6 +142,19 @@ class TrainConfig(Section):
     @model_validator(mode="after")
     def _schedule_fits(self) -> Self:
         self.schedule.require_fit(steps=self.steps, warmup_steps=self.warmup_steps)
+        return self
+
+    @model_validator(mode="after")
+    def _something_is_matched(self) -> Self:
+        patterns = (
+            self.trainable,
+            self.freeze,
+            self.optimizer.weight_decay_exclude,
+            self.optimizer.lars_exclude,
+            self.init.skip,
+        )
+        if not any(patterns):
+            self.refuse(("pattern_match",), "without trainable, freeze, an exclude key of optimizer or init.skip")
         return self
 
     @model_validator(mode="after")

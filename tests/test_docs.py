@@ -11,7 +11,7 @@ import pytest
 
 from schemas import features
 from schemas.config import Config
-from schemas.config_io import load_config
+from schemas.config_io import from_yaml, load_config
 from schemas.config_table import page
 from schemas.faults import FaultPolicies
 
@@ -24,8 +24,13 @@ PAGES = {  # tables, at least
     "docs/configuration.md": 6,
     "docs/initialization.md": 2,
     "docs/distributed.md": 2,
+    "docs/update_rules.md": 3,
 }
 TYPES = {"BYTES": "bytes", "INT": "int64", "FLOAT": "float"}  # TFX's name -> ours
+
+
+def _text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
 
 
 def all_tables(name: str) -> list[tuple[tuple[str, ...], list[list[str]]]]:
@@ -99,6 +104,11 @@ def default_assignments() -> list[str]:
 @pytest.mark.parametrize("assignment", default_assignments())
 def test_each_default_can_be_set_as_it_stands_in_the_table(assignment: str) -> None:
     assert load_config(None, [assignment]) == Config()
+
+
+@pytest.mark.parametrize("recipe", re.findall(r"```yaml\n(.*?)```", _text("docs/update_rules.md"), re.DOTALL))
+def test_each_recipe_is_a_configuration(recipe: str) -> None:
+    assert from_yaml(recipe) != Config()
 
 
 def test_the_keys_of_the_records() -> None:

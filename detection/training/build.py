@@ -67,7 +67,11 @@ def state_from_config(config: Config, *, num_classes: int, strategy: tf.distribu
         model = detector_from_config(config.model, num_classes=num_classes, precision=settings.precision)
         synchronize_batch_norm(model, settings.sync_batch_norm)
         changing = freeze_variables(
-            model, trainable=settings.trainable, freeze=settings.freeze, batch_norm=settings.freeze_batch_norm
+            model,
+            trainable=settings.trainable,
+            freeze=settings.freeze,
+            batch_norm=settings.freeze_batch_norm,
+            match=settings.pattern_match,
         )
         step = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
         return TrainState(
@@ -111,6 +115,7 @@ def initialize_from_config(
             categories=categories,
             backbone_weights=backbone_weights,
             base_model=base_model,
+            match=config.train.pattern_match,
             **init.model_dump(exclude={"from_previous_model"}),
         )
 

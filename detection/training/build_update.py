@@ -1,6 +1,7 @@
 """From the configuration to the parts of the update rule."""
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -14,9 +15,13 @@ from detection.training.gradients import GradientRules
 from detection.training.optimizers import make_optimizer
 from detection.training.precision import LossScale
 from detection.training.state import TrainState, variables_by_path
-from detection.training.weight_decay import decayed_variables, l2_loss
+from detection.training.variable_paths import all_kernels, kernels_without, log_matches
+from detection.training.weight_decay import EXCLUDE_KEY, decayed_variables, l2_loss
 from schemas.schedule import ScheduleConfig
 from schemas.training import TrainConfig
+
+_LOGGER = logging.getLogger("cocoflow.trainer")
+_LARS_EXCLUDE_KEY = "train.optimizer.lars_exclude"
 
 Schedule = Callable[[tf.Tensor], tf.Tensor]
 
@@ -28,7 +33,9 @@ def schedule_from_config(settings: TrainConfig) -> Schedule:
     start = schedule.warmup_learning_rate * (factor if schedule.scale_warmup else 1.0)
     warmup = schedules.Warmup(settings.warmup_steps, start, rises=schedule.warmup == "linear")
     build = _SCHEDULES[schedule.name]
-    return build(schedule, factor, peak=schedule.learning_rate * factor, warmup=warmup, total_steps=settings.steps)
+    return build(
+        schedule, factor, peak=schedule.learning_rate * factor, warmup=warmup, total_steps=settings.schedule_steps
+    )
 
 
 def _constant(schedule: ScheduleConfig, factor: float, *, total_steps: int, **common: Any) -> Schedule:
@@ -80,7 +87,7 @@ _SCHEDULES: dict[str, Callable[..., Schedule]] = {
 def optimizer_from_config(
     settings: TrainConfig, changing: ChangingVariables, step: tf.Variable
 ) -> keras.optimizers.Optimizer:
-    """The optimizer of what trains.
+    """The optimizer of what trains; logs what its expressions match.
 
     Args:
         settings: say which.
@@ -89,9 +96,17 @@ def optimizer_from_config(
             which stands still in skipped steps.
 
     Raises:
-        ConfigError: see `decayed_variables`.
+        ConfigError: see `kernels_without`.
     """
-    optimizer, schedule = settings.optimizer, schedule_from_config(settings)
+    optimizer, schedule, match = settings.optimizer, schedule_from_config(settings), settings.pattern_match
+    adapted = kernels_without(changing.trainable, optimizer.lars_exclude, key=_LARS_EXCLUDE_KEY, match=match)
+    decayed = decayed_variables(changing.trainable, optimizer.weight_decay_exclude, match=match)
+    for key, expressions in (
+        (_LARS_EXCLUDE_KEY, optimizer.lars_exclude),
+        (EXCLUDE_KEY, optimizer.weight_decay_exclude),
+    ):
+        log_matches(all_kernels(changing.trainable), expressions, key=key, match=match)
+    _warn_of_steps_at_zero(settings)
     return make_optimizer(
         optimizer.name,
         learning_rate=lambda: schedule(step),
@@ -99,8 +114,21 @@ def optimizer_from_config(
         hyperparameters=optimizer.hyperparameters,
         legacy_momentum=optimizer.legacy_momentum,
         weight_decay=optimizer.weight_decay,
-        decayed=decayed_variables(changing.trainable, optimizer.weight_decay_exclude),
+        decayed=decayed,
+        adapted=adapted,
     )
+
+
+def _warn_of_steps_at_zero(settings: TrainConfig) -> None:
+    schedule = settings.schedule
+    ends = schedule.name in ("cosine", "polynomial") and not schedule.end_learning_rate
+    if ends and settings.schedule_steps < settings.steps:
+        _LOGGER.warning(
+            "train.schedule.total_steps = %d ends before train.steps = %d: the learning rate is 0 from there on and no "
+            "weight changes; set train.schedule.end_learning_rate, or as many steps as total_steps",
+            settings.schedule_steps,
+            settings.steps,
+        )
 
 
 def l2_from_config(settings: TrainConfig, state: TrainState) -> Callable[[], tf.Tensor] | None:
@@ -108,7 +136,7 @@ def l2_from_config(settings: TrainConfig, state: TrainState) -> Callable[[], tf.
     optimizer = settings.optimizer
     if optimizer.name == "adamw" or not optimizer.weight_decay:
         return None
-    decayed = decayed_variables(state.trainable, optimizer.weight_decay_exclude)
+    decayed = decayed_variables(state.trainable, optimizer.weight_decay_exclude, match=settings.pattern_match)
     return functools.partial(l2_loss, decayed, optimizer.weight_decay)
 
 

@@ -6,8 +6,9 @@ from typing import Literal, NamedTuple
 import keras
 
 from detection.models.batch_norm import BatchNormalization
-from detection.training.variable_paths import matching_paths
+from detection.training.variable_paths import log_matches, matching_paths
 from schemas.errors import ConfigError
+from schemas.expressions import PatternMatch
 
 
 class ChangingVariables(NamedTuple):
@@ -27,8 +28,9 @@ def freeze_variables(
     trainable: Sequence[str] = (),
     freeze: Sequence[str] = (),
     batch_norm: Literal["none", "statistics", "all"] = "none",
+    match: PatternMatch = "start",
 ) -> ChangingVariables:
-    """Fixes some of a model's variables.
+    """Fixes some of a model's variables, and logs how many each expression matches.
 
     An expression speaks of weights and of batch-norm statistics alike.  A layer with
     fixed statistics normalises by them in training, too, so that what is frozen as a
@@ -37,13 +39,14 @@ def freeze_variables(
 
     Args:
         model: built; the batch-norm layers with fixed statistics are told so.
-        trainable: regular expressions, matched from the start of the path; all else is
-            fixed.  None: nothing is.  Source: the TF Object Detection API's
-            `update_trainable_variables`.
-        freeze: regular expressions, likewise; what matches is fixed, whatever
-            `trainable` says.  Source: google/automl's `var_freeze_expr`.
+        trainable: regular expressions; all else is fixed.  Empty: nothing is.  Source:
+            the TF Object Detection API's `update_trainable_variables`.
+        freeze: regular expressions; what matches is fixed, whatever `trainable` says.
+            Source: google/automl's `var_freeze_expr`, the TF Object Detection API's
+            `freeze_variables`.
         batch_norm: of all batch norm, `statistics` fixes these only, as in TPU
             Mask R-CNN, `all` scale and offset as well.
+        match: of the expressions; see `matching_paths`.
 
     Raises:
         ConfigError: an expression matches nothing, there is no batch norm to fix, or
@@ -53,7 +56,7 @@ def freeze_variables(
     layers = [layer for layer in model._flatten_layers() if isinstance(layer, BatchNormalization)]
     if batch_norm != "none" and not layers:
         raise ConfigError(f"train.freeze_batch_norm = {batch_norm}: {model.name} has no batch norm.")
-    fixed = _fixed_by_expression(model.variables, trainable, freeze)
+    fixed = _fixed_by_expression(model.variables, trainable, freeze, match)
     for layer in layers:
         own = {layer.moving_mean.path, layer.moving_variance.path}
         if batch_norm == "all":
@@ -69,10 +72,12 @@ def freeze_variables(
 
 
 def _fixed_by_expression(
-    variables: Sequence[keras.Variable], trainable: Sequence[str], freeze: Sequence[str]
+    variables: Sequence[keras.Variable], trainable: Sequence[str], freeze: Sequence[str], match: PatternMatch
 ) -> set[str]:
-    fixed = matching_paths(variables, freeze, key="train.freeze")
+    fixed = matching_paths(variables, freeze, key="train.freeze", match=match)
+    log_matches(variables, freeze, key="train.freeze", match=match)
     if trainable:
-        chosen = matching_paths(variables, trainable, key="train.trainable")
+        chosen = matching_paths(variables, trainable, key="train.trainable", match=match)
+        log_matches(variables, trainable, key="train.trainable", match=match)
         fixed |= {variable.path for variable in variables} - chosen
     return fixed

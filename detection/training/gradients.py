@@ -6,13 +6,17 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from schemas.optimization import BiasVariables
+
 
 class GradientRules(NamedTuple):
     """Rules, in the order in which they act; None and 1 leave one out.
 
-    bias_multiplier: factor of the gradients of biases and of batch norm's offsets.
-        Source: TPU Mask R-CNN, 2; also `bias_grad_multiplier` of the TF Object
-        Detection API.
+    bias_multiplier: factor of the gradients of the variables that `bias_variables` names.
+    bias_variables: `bias_and_beta`: biases and batch norm's offsets, that is variables whose
+        name contains `bias` or `beta`.  Source: TPU Mask R-CNN, which doubled them.
+        `bias`: biases of convolutions and dense layers alone.  Source: the TF Object
+        Detection API's `bias_grad_multiplier`, for names that match `.*/biases`.
     value: every element is clipped to [-value, value].
     per_variable_norm: bound of each gradient's L2 norm.  Source: google/automl, 10.
     global_norm: bound of the L2 norm of all gradients together.  Source: google/automl
@@ -24,6 +28,7 @@ class GradientRules(NamedTuple):
     """
 
     bias_multiplier: float = 1.0
+    bias_variables: BiasVariables = "bias_and_beta"
     value: float | None = None
     per_variable_norm: float | None = None
     global_norm: float | None = None
@@ -48,27 +53,27 @@ def apply_gradient_rules(
     """
     changed = list(gradients)
     if not rules.multiply_after_clipping:
-        changed = _multiply_biases(changed, variables, rules.bias_multiplier)
+        changed = _multiply_biases(changed, variables, rules)
     changed = _clip(changed, rules)
     if rules.multiply_after_clipping:
-        changed = _multiply_biases(changed, variables, rules.bias_multiplier)
+        changed = _multiply_biases(changed, variables, rules)
     return changed
 
 
 def _multiply_biases(
-    gradients: Sequence[tf.Tensor], variables: Sequence[keras.Variable], factor: float
+    gradients: Sequence[tf.Tensor], variables: Sequence[keras.Variable], rules: GradientRules
 ) -> list[tf.Tensor]:
-    if factor == 1.0:
+    if rules.bias_multiplier == 1.0:
         return list(gradients)
     return [
-        gradient * factor if _is_bias(variable) else gradient
+        gradient * rules.bias_multiplier if is_bias(variable, rules.bias_variables) else gradient
         for gradient, variable in zip(gradients, variables, strict=True)
     ]
 
 
-def _is_bias(variable: keras.Variable) -> bool:
-    """Mask R-CNN's rule, on the variable's own name: a layer's name may hold anything."""
-    return "bias" in variable.name or "beta" in variable.name
+def is_bias(variable: keras.Variable, rule: BiasVariables) -> bool:
+    """Tells whether `rule` of `GradientRules` names a variable, by its own name: a layer's may contain anything."""
+    return "bias" in variable.name or (rule == "bias_and_beta" and "beta" in variable.name)
 
 
 def _clip(gradients: list[tf.Tensor], rules: GradientRules) -> list[tf.Tensor]:

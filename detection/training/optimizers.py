@@ -39,6 +39,29 @@ class _LegacyMomentum(_Sgd):
 
 
 class _RmsProp(_SummedGradients, keras.optimizers.RMSprop):
+    """RMSProp whose mean square may start above 0.
+
+    Source: TF1's `RMSPropOptimizer` starts it at 1, Keras at 0.  Where gradients are
+    small, the start decides the first updates: with epsilon 1e-10, rho 0.9 and a gradient
+    of 0.05, the first of Keras is 60 times that of TF1.
+    """
+
+    def __init__(self, *args: Any, initial_accumulator_value: float = 0.0, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._start = initial_accumulator_value
+
+    def add_optimizer_variables(self, trainable_variables: Any, name: Any, initializer: Any = "zeros") -> Any:
+        """Adds slots, as Keras' method of this name; `velocity` is Keras' name of the mean square."""
+        if name == "velocity":
+            initializer = keras.initializers.Constant(self._start)
+        return super().add_optimizer_variables(trainable_variables, name, initializer)
+
+
+class _Adadelta(_SummedGradients, keras.optimizers.Adadelta):
+    pass
+
+
+class _Adagrad(_SummedGradients, keras.optimizers.Adagrad):
     pass
 
 
@@ -50,7 +73,60 @@ class _AdamW(_SummedGradients, keras.optimizers.AdamW):
     pass
 
 
-_CLASSES: dict[str, Any] = {"sgd": _Sgd, "rmsprop": _RmsProp, "adam": _Adam, "adamw": _AdamW}
+class _Lars(_Sgd):
+    """LARS: the learning rate of each variable is scaled by its trust ratio.
+
+    The ratio is coefficient * |w| / (|g| + weight_decay * |w| + epsilon), and 1 where |w|
+    or |g| is 0.  A variable that is not adapted keeps the learning rate.
+
+    Source: You, Gitman and Ginsburg, Large Batch Training of Convolutional Networks
+    (2017), as TF1's `contrib.opt.LARSOptimizer` has it: the decay itself is a part of the
+    loss, so g holds it already.  Momentum gathers steps, as in the paper.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        lars_coefficient: float,
+        lars_weight_decay: float,
+        epsilon: float,
+        adapted: Sequence[keras.Variable],
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self._coefficient = lars_coefficient
+        self._norm_decay = lars_weight_decay
+        self._epsilon = epsilon
+        self._adapted = frozenset(self._var_key(variable) for variable in adapted)
+
+    def update_step(self, gradient: tf.Tensor, variable: Any, learning_rate: Any) -> None:
+        """Updates one weight, as Keras' method of this name."""
+        if self._var_key(variable) in self._adapted:
+            learning_rate = tf.cast(learning_rate, tf.float32) * self._trust_ratio(gradient, variable)
+        super().update_step(gradient, variable, learning_rate)
+
+    def _trust_ratio(self, gradient: tf.Tensor, variable: Any) -> tf.Tensor:
+        weight_norm = tf.norm(tf.cast(tf.convert_to_tensor(variable), tf.float32))
+        gradient_norm = tf.norm(tf.cast(gradient, tf.float32))
+        bound = gradient_norm + self._norm_decay * weight_norm + self._epsilon
+        ratio = tf.math.divide_no_nan(self._coefficient * weight_norm, bound)
+        return tf.where((weight_norm > 0.0) & (gradient_norm > 0.0), ratio, 1.0)
+
+
+class _LegacyLars(_Lars, _LegacyMomentum):
+    """LARS with TF1's momentum, which gathers gradients, as `contrib.opt.LARSOptimizer` has it."""
+
+
+_CLASSES: dict[str, Any] = {
+    "sgd": _Sgd,
+    "rmsprop": _RmsProp,
+    "adam": _Adam,
+    "adamw": _AdamW,
+    "adadelta": _Adadelta,
+    "adagrad": _Adagrad,
+    "lars": _Lars,
+}
+_LEGACY_CLASSES: dict[str, Any] = {"sgd": _LegacyMomentum, "lars": _LegacyLars}
 
 
 def make_optimizer(
@@ -62,6 +138,7 @@ def make_optimizer(
     legacy_momentum: bool = False,
     weight_decay: float = 0.0,
     decayed: Sequence[keras.Variable] = (),
+    adapted: Sequence[keras.Variable] = (),
 ) -> keras.optimizers.Optimizer:
     """Builds an optimizer for `variables`, slots included.
 
@@ -69,20 +146,28 @@ def make_optimizer(
     them over replicas as Keras' own optimizers do.
 
     Args:
-        name: `sgd`, `rmsprop`, `adam` or `adamw`.
+        name: `sgd`, `rmsprop`, `adam`, `adamw`, `adadelta`, `adagrad` or `lars`.
         learning_rate: float32 scalar of the present step.
-        variables: that it will update.
-        hyperparameters: Keras' own arguments: `momentum` and `nesterov` of sgd; `rho`,
-            `momentum`, `epsilon` and `centered` of rmsprop; `beta_1`, `beta_2` and
-            `epsilon` of Adam's.
-        legacy_momentum: of sgd: TF1's form.
+        variables: the variables to update.
+        hyperparameters: Keras' own arguments: `momentum` and `nesterov` of sgd and lars;
+            `rho`, `momentum`, `epsilon` and `centered` of rmsprop; `beta_1`, `beta_2` and
+            `epsilon` of adam and adamw; `rho` and `epsilon` of adadelta;
+            `initial_accumulator_value` and `epsilon` of adagrad.  Besides these
+            `initial_accumulator_value` of rmsprop (see `_RmsProp`), and `lars_coefficient`,
+            `lars_weight_decay` and `epsilon` of lars (see `_Lars`).
+        legacy_momentum: TF1's form of sgd and lars.
         weight_decay: AdamW's, decoupled: weights shrink by it times the learning rate.
-        decayed: of `variables`, those that shrink.
+        decayed: those of `variables` that shrink under adamw.
+        adapted: those of `variables` whose learning rate lars adapts.
     """
-    decay = {"weight_decay": weight_decay} if name == "adamw" else {}
+    options: dict[str, Any] = dict(hyperparameters)
+    if name == "adamw":
+        options["weight_decay"] = weight_decay
+    if name == "lars":
+        options["adapted"] = adapted
     # Named, because Keras would count the optimizers of the process, and checkpoints go by path.
-    make = _LegacyMomentum if legacy_momentum else _CLASSES[name]
-    optimizer = make(learning_rate, name=name, **hyperparameters, **decay)
+    make = (_LEGACY_CLASSES if legacy_momentum else _CLASSES)[name]
+    optimizer = make(learning_rate, name=name, **options)
     if name == "adamw":
         decays = {variable.path for variable in decayed}
         optimizer.exclude_from_weight_decay([variable for variable in variables if variable.path not in decays])

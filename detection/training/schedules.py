@@ -74,15 +74,15 @@ def cosine(
     hold_steps: int = 0,
     from_start: bool = False,
 ) -> tf.Tensor:
-    """Half a cosine from `peak` to `end` at `total_steps`.
+    """Half a cosine from `peak` to `end` at `total_steps`, and `end` from there on.
 
     Source: Loshchilov and Hutter, SGDR; with the phase measured from the end of warm-up
-    TPU Mask R-CNN's, with `hold_steps` the TF Object Detection API's.
+    TPU Mask R-CNN's, with `hold_steps` the TF Object Detection API's, where `end` is 0.
 
     Args:
         step: integer scalar, >= 0.
         peak: learning rate at the end of warm-up.
-        total_steps: > warmup.steps + hold_steps.
+        total_steps: length of the schedule, > warmup.steps + hold_steps; a run may do fewer or more.
         warmup: comes first.
         end: learning rate at the end.
         hold_steps: at the peak, after warm-up.
@@ -112,14 +112,14 @@ def polynomial(
     hold_steps: int = 0,
     from_start: bool = False,
 ) -> tf.Tensor:
-    """From `peak` to `end` at `total_steps` with the share of steps left to the power of `power`.
+    """From `peak` to `end` at `total_steps` with the share of steps left to the power of `power`; then `end`.
 
     Source: google/automl (power 0.9), which counts the share from step 0.
 
     Args:
         step: integer scalar, >= 0.
         peak: learning rate at the end of warm-up.
-        total_steps: > warmup.steps + hold_steps.
+        total_steps: length of the schedule, > warmup.steps + hold_steps; a run may do fewer or more.
         warmup: comes first.
         power: 1 is linear.
         end: learning rate at the end.

@@ -5,10 +5,15 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from detection.training.variable_paths import matching_paths
+from detection.training.variable_paths import kernels_without
+from schemas.expressions import PatternMatch
+
+EXCLUDE_KEY = "train.optimizer.weight_decay_exclude"
 
 
-def decayed_variables(variables: Sequence[keras.Variable], exclude: Sequence[str] = ()) -> tuple[keras.Variable, ...]:
+def decayed_variables(
+    variables: Sequence[keras.Variable], exclude: Sequence[str] = (), *, match: PatternMatch = "start"
+) -> tuple[keras.Variable, ...]:
     """The kernels: biases, batch norm and fusion weights do not decay.
 
     Source: google/automl's rule (names ending in kernel or weight), which on other
@@ -17,17 +22,13 @@ def decayed_variables(variables: Sequence[keras.Variable], exclude: Sequence[str
 
     Args:
         variables: those that train: frozen ones do not count.
-        exclude: regular expressions; kernels whose path matches from its start are
-            left out.
+        exclude: regular expressions; kernels whose path matches are left out.
+        match: see `matching_paths`.
 
     Raises:
         ConfigError: an expression matches no kernel.
     """
-    kernels = tuple(variable for variable in variables if variable.path.endswith("kernel"))
-    if not kernels:
-        return ()
-    left_out = matching_paths(kernels, exclude, key="train.optimizer.weight_decay_exclude")
-    return tuple(kernel for kernel in kernels if kernel.path not in left_out)
+    return kernels_without(variables, exclude, key=EXCLUDE_KEY, match=match)
 
 
 def l2_loss(variables: Sequence[keras.Variable], weight: float) -> tf.Tensor:

@@ -27,6 +27,25 @@ STEP = ("train.schedule.name=step", "train.schedule.boundaries=[200, 400]")
             r"weight_decay_exclude = \('a',\) does nothing while weight_decay is 0",
         ),
         (["optimizer.weight_decay_exclude=['(']"], r"'\(' is no regular expression"),
+        (["optimizer.name=adadelta", "optimizer.momentum=0.8"], "momentum = 0.8 does nothing under name = adadelta"),
+        (["optimizer.name=adagrad", "optimizer.rho=0.8"], "rho = 0.8 does nothing under name = adagrad"),
+        (["optimizer.lars_coefficient=0.1"], "lars_coefficient = 0.1 does nothing under name = sgd"),
+        (["optimizer.name=adam", "optimizer.lars_weight_decay=0.1"], "lars_weight_decay = 0.1 does nothing under"),
+        (
+            ["optimizer.name=rmsprop", "optimizer.lars_exclude=[a]"],
+            r"lars_exclude = \('a',\) does nothing under",
+        ),
+        (["optimizer.name=lars", "optimizer.lars_exclude=['(']"], r"'\(' is no regular expression"),
+        (["optimizer.initial_accumulator_value=1"], "initial_accumulator_value = 1.0 does nothing under name = sgd"),
+        (["optimizer.name=rmsprop", "optimizer.initial_accumulator_value=-1"], "initial_accumulator_value = -1"),
+        (["optimizer.name=rmsprop", "optimizer.epsilon=0"], "name = rmsprop divides by zero if a gradient is 0"),
+        (["optimizer.name=adadelta", "optimizer.epsilon=0"], "name = adadelta divides by zero if a gradient is 0"),
+        (
+            ["optimizer.name=adagrad", "optimizer.initial_accumulator_value=0"],
+            "name = adagrad divides by zero .* set epsilon, or initial_accumulator_value",
+        ),
+        (["clip.bias_variables=bias"], "bias_variables = bias does nothing while bias_multiplier is 1"),
+        (["pattern_match=anywhere"], "pattern_match = anywhere does nothing without trainable, freeze, an exclude key"),
         (["clip.norm_ratio=0.02"], "global_norm and norm_ratio both bound the same norm"),
         (
             ["ema={enabled: false, use_moving_averages: false}"],
@@ -61,6 +80,18 @@ def test_what_cannot_act_is_refused(assignments: list[str], message: str) -> Non
         (["name=step", "boundaries=[1000]", "rates=[0.1]"], r"1000 is not between .* and steps = 1000"),
         (["name=exponential"], "name = exponential needs decay_steps"),
         (["end_learning_rate=0.09"], "end_learning_rate = 0.09 is above learning_rate, the peak"),
+        (["name=constant", "total_steps=500"], "total_steps = 500 does nothing under name = constant"),
+        (["name=exponential", "decay_steps=5", "total_steps=500"], "total_steps = 500 does nothing under name = exp"),
+        (["total_steps=50", "warmup_steps=50"], r"warmup_steps = 50 leaves nothing of schedule\.total_steps = 50"),
+        (["total_steps=5000", "hold_steps=4500"], r"warm-up of 500 leave nothing of schedule\.total_steps = 5000"),
+        (
+            ["total_steps=500", "phase=from_start"],
+            "total_steps = 500 ends before steps = 1000, which phase =",
+        ),
+        (
+            ["name=step", "boundaries=[5000]", "factors=[0.1]", "total_steps=5000"],
+            r"5000 is not between .* and schedule\.total_steps = 5000",
+        ),
         (["hold_steps=900"], "hold_steps = 900 and a warm-up of 100 leave nothing of steps = 1000"),
     ],
 )
@@ -99,9 +130,37 @@ def test_each_optimizer_gets_the_keys_that_act() -> None:
     assert hyperparameters() == {"momentum": 0.9, "nesterov": False}
     assert hyperparameters("name=adamw") == {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7}
     assert hyperparameters("name=adam", "epsilon=1.0e-8", "beta_1=0.5")["epsilon"] == 1e-8
-    rmsprop = {"momentum": 0.9, "rho": 0.9, "epsilon": 1.0, "centered": False}
+    rmsprop = {"momentum": 0.9, "rho": 0.9, "epsilon": 1.0, "centered": False, "initial_accumulator_value": 0.0}
     assert hyperparameters("name=rmsprop") == rmsprop
     assert hyperparameters("name=rmsprop", "epsilon=0.001", "rho=0.8") == rmsprop | {"epsilon": 0.001, "rho": 0.8}
+    assert hyperparameters("name=rmsprop", "initial_accumulator_value=1") == rmsprop | {"initial_accumulator_value": 1}
+    assert hyperparameters("name=adadelta") == {"rho": 0.95, "epsilon": 1e-8}
+    assert hyperparameters("name=adagrad") == {"epsilon": 0.0, "initial_accumulator_value": 0.1}
+    assert hyperparameters("name=lars", "legacy_momentum=true", "lars_exclude=[head]") == {
+        "momentum": 0.9,
+        "nesterov": False,
+        "epsilon": 0.0,
+        "lars_coefficient": 0.001,
+        "lars_weight_decay": 1e-4,
+    }
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "rmsprop"])
+def test_files_from_before_adadelta_are_read(name: str) -> None:
+    """They say `rho: 0.9` under every optimizer."""
+    optimizer = load_config(None, [f"train.optimizer={{name: {name}, rho: 0.9}}"]).train.optimizer
+    assert optimizer.rho == (0.9 if name == "rmsprop" else None)
+    with pytest.raises(ConfigError, match=r"train\.optimizer\.name"):
+        load_config(None, ["train.optimizer={name: [], rho: 0.9}"])
+
+
+def test_the_schedule_has_a_length_of_its_own() -> None:
+    """The warm-up is a tenth of it, and a run may end before it does or long before a boundary."""
+    train = load_config(None, ["train.steps=100", "train.schedule.total_steps=5000"]).train
+    assert (train.schedule_steps, train.warmup_steps) == (5000, 500)
+    assert load_config(None, ["train.steps=100"]).train.schedule_steps == 100
+    step = ("name=step", "boundaries=[3000]", "factors=[0.1]", "total_steps=5000")
+    assert load_config(None, ["train.steps=100", *(f"train.schedule.{item}" for item in step)])
 
 
 def test_what_acts_is_taken() -> None:

@@ -10,6 +10,7 @@ from detection.training.initialization.report import InitReport
 from detection.training.initialization.warm_start import warm_start
 from detection.training.initialization.weight_source import WeightSource
 from detection.training.state import TrainState
+from schemas.expressions import PatternMatch
 from schemas.initialization import FineTuneType, SourceWeights
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
@@ -27,6 +28,7 @@ def initialize(
     fine_tune_type: FineTuneType,
     skip: Sequence[str],
     skip_mismatch: bool,
+    match: PatternMatch = "start",
 ) -> InitReport | None:
     """Sets the weights that a new run starts from, the averages with them; step and optimizer stay as they are.
 
@@ -44,6 +46,7 @@ def initialize(
         fine_tune_type: see `warm_start`, as are `skip` and `skip_mismatch`.
         skip: variables to leave out.
         skip_mismatch: leave out what does not fit.
+        match: of `skip`; see `matching_paths`.
 
     Returns:
         What was done; None: nothing was asked for.
@@ -63,6 +66,7 @@ def initialize(
             fine_tune_type=fine_tune_type,
             skip=skip,
             skip_mismatch=skip_mismatch,
+            match=match,
         )
     if backbone is None and started is None:
         return None

@@ -11,6 +11,7 @@ from detection.training.initialization.plan import Plan, plan_warm_start
 from detection.training.initialization.weight_source import WeightSource
 from detection.training.variable_paths import matching_paths
 from schemas.errors import DataError
+from schemas.expressions import PatternMatch
 from schemas.initialization import FineTuneType
 
 
@@ -46,6 +47,7 @@ def warm_start(
     fine_tune_type: FineTuneType,
     skip: Sequence[str] = (),
     skip_mismatch: bool = False,
+    match: PatternMatch = "start",
 ) -> WarmStart:
     """Sets the model's variables from `source`; those it does not set stay as they are.
 
@@ -57,9 +59,10 @@ def warm_start(
             backbone.  `detection`: everything, but the outputs of classes only for categories
             that both sides have.  `full`: everything; where the source tells its
             categories, they have to be ours, else its classes are taken for ours.
-        skip: regular expressions, matched from the start of our variables' paths.
+        skip: regular expressions, matched against our variables' paths.
         skip_mismatch: pass over variables that the source lacks or has in another
             shape, and over different categories.
+        match: of `skip`; see `matching_paths`.
 
     Raises:
         DataError: without `skip_mismatch`, one of these; nothing would be loaded; or
@@ -69,7 +72,7 @@ def warm_start(
     ours = {variable.path: tuple(variable.shape) for variable in model.variables}
     left_out: dict[str, str] = {}
     for expression in skip:
-        for path in matching_paths(model.variables, [expression], key="train.init.skip"):
+        for path in matching_paths(model.variables, [expression], key="train.init.skip", match=match):
             left_out.setdefault(path, expression)
     if fine_tune_type == "classification":
         backbone = {variable.path for variable in model.backbone_variables}

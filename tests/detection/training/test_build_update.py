@@ -76,6 +76,9 @@ def _changed(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> set
         (["optimizer.name=adam", "optimizer.weight_decay=0", "schedule.hold_steps=5", "clip.value=0.1"], False),
         (["optimizer.name=adamw", "ema.enabled=false", "clip.bias_multiplier=2"], False),
         (["optimizer.nesterov=true", "clip.global_norm=null", "clip.norm_ratio=0.02"], True),
+        (["optimizer.name=adadelta", "optimizer.rho=0.5", "schedule.total_steps=5000"], True),
+        (["optimizer.name=adagrad", "clip.bias_multiplier=2", "clip.bias_variables=bias"], True),
+        (["optimizer.name=lars", "optimizer.legacy_momentum=true", "precision=mixed_float16", "loss_scale=8"], True),
     ],
 )
 def test_every_kind_of_rule_trains(assignments: list[str], l2: bool) -> None:
@@ -93,6 +96,47 @@ def test_the_rate_goes_by_the_runs_step() -> None:
     np.testing.assert_allclose(rates, [0.008, 0.0152, 0.0224], rtol=1e-6)
     state.step.assign(10)
     assert float(run().figures["learning_rate"]) == np.float32(0.08)
+
+
+def test_lars_adapts_the_kernels_that_are_not_excluded() -> None:
+    """A plain step is rate * gradient; an adapted one has the norm rate * coefficient * |w|."""
+    state, _ = _training(
+        "optimizer={name: lars, momentum: 0, lars_coefficient: 0.01, lars_weight_decay: 0, lars_exclude: ['tem/']}",
+        "pattern_match=anywhere",
+        "schedule.learning_rate=0.5",
+        *CONSTANT,
+    )
+    before = {variable.path: variable.numpy() for variable in state.trainable}
+    state.optimizer.apply([tf.ones(variable.shape) for variable in state.trainable], list(state.trainable))
+    for variable in state.trainable:
+        step = before[variable.path] - variable.numpy()
+        expected = 0.5
+        if variable.path in ("tiny/block/kernel", "tiny/head/kernel"):
+            expected *= 0.01 * np.linalg.norm(before[variable.path]) / np.sqrt(step.size)
+        np.testing.assert_allclose(step, np.full_like(step, expected), rtol=1e-3, err_msg=variable.path)
+
+
+def test_patterns_of_the_optimizer_are_logged_once_with_their_counts(caplog: pytest.LogCaptureFixture) -> None:
+    keys = ("optimizer.name=lars", "optimizer.lars_exclude=[tiny/head]", "optimizer.weight_decay_exclude=[.*block]")
+    with caplog.at_level("INFO", logger="cocoflow.trainer"):
+        _training(*keys)
+    assert [record.getMessage() for record in caplog.records] == [
+        "train.optimizer.lars_exclude: 'tiny/head' matches 1 of 3 variables",
+        "train.optimizer.weight_decay_exclude: '.*block' matches 1 of 3 variables",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "warnings"),
+    [(["total_steps=500"], 1), (["total_steps=500", "end_learning_rate=0.001"], 0), (["total_steps=5000"], 0)],
+)
+def test_a_schedule_that_ends_at_zero_before_the_run_does_is_warned_of(
+    keys: list[str], warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    _training("steps=1000", *(f"schedule.{key}" for key in keys))
+    found = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(found) == warnings
+    assert all("total_steps = 500 ends before train.steps = 1000: the learning rate is 0" in text for text in found)
 
 
 def test_what_is_frozen_neither_moves_nor_is_averaged_nor_decays() -> None:

@@ -45,6 +45,9 @@ def _paths(changing: ChangingVariables) -> tuple[list[str], list[str]]:
         ({"freeze": [".*(kernel|gamma)"]}, ["stem/bias", "norm/beta", "head/bias"], STATISTICS),
         ({"freeze": ["(?!.*moving_)(stem|norm)"]}, WEIGHTS[4:], STATISTICS),
         ({"trainable": ["head"]}, WEIGHTS[4:], []),
+        ({"freeze": ["ead|ernel|norm/m"], "match": "anywhere"}, ["stem/bias", "norm/gamma", "norm/beta"], []),
+        ({"freeze": ["^stem", "a$"], "match": "anywhere"}, WEIGHTS[4:], STATISTICS),
+        ({"trainable": ["gamma|bias"], "match": "anywhere"}, ["stem/bias", "norm/gamma", "head/bias"], []),
         ({"trainable": ["norm", "head"], "freeze": [".*bias"]}, ["norm/gamma", "norm/beta", "head/kernel"], STATISTICS),
         ({"batch_norm": "statistics"}, WEIGHTS, []),
         ({"batch_norm": "statistics", "freeze": ["stem", "norm/beta"]}, ["norm/gamma", *WEIGHTS[4:]], []),
@@ -58,7 +61,13 @@ def test_what_is_left_to_change(options: dict, trainable: list[str], statistics:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"freeze": ["ead"]}, r"train\.freeze: 'ead' matches no variable; they are named like stem/kernel"),
+        (
+            {"freeze": ["ead"]},
+            r"train\.freeze: 'ead' matches no variable from the start of its path, but 2 further on, such as head/bias"
+            r"; to match anywhere, begin with '\.\*' or set train\.pattern_match=anywhere",
+        ),
+        ({"freeze": ["neck"]}, r"train\.freeze: 'neck' matches no variable; they are named like stem/kernel"),
+        ({"freeze": ["neck"], "match": "anywhere"}, r"train\.freeze: 'neck' matches no variable; they are named"),
         ({"trainable": ["head", "neck"]}, r"train\.trainable: 'neck' matches no variable"),
         ({"freeze": [".*"]}, "leave nothing to train"),
         ({"trainable": ["head"], "freeze": ["head"]}, "leave nothing to train"),
@@ -68,6 +77,35 @@ def test_what_is_left_to_change(options: dict, trainable: list[str], statistics:
 def test_a_freeze_that_cannot_be_is_explained(options: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         freeze_variables(_Net(), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "level", "message"),
+    [
+        ({"freeze": ["stem"]}, "INFO", "train.freeze: 'stem' matches 2 of 8 variables"),
+        ({"trainable": ["norm|head"]}, "INFO", "train.trainable: 'norm|head' matches 6 of 8 variables"),
+        (
+            {"freeze": ["e"], "match": "anywhere", "trainable": ["."]},
+            "WARNING",
+            ".*'.' matches 8 of 8 .*, which is all",
+        ),
+        (
+            {"freeze": ["stem|gamma"]},
+            "WARNING",
+            "train.freeze: 'stem|gamma' matches 2 of 8 variables from the start of their paths, and 3 anywhere in them"
+            "; to match anywhere, begin with '.*' or set train.pattern_match=anywhere",
+        ),
+        ({"freeze": ["bias", "stem"], "match": "anywhere"}, "INFO", "train.freeze: 'bias' matches 2 of 8 variables"),
+    ],
+)
+def test_the_log_tells_how_many_variables_each_expression_matches(
+    options: dict, level: str, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="cocoflow.trainer"):
+        freeze_variables(_Net(), **options)
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert (level, message) in lines
+    assert len(lines) == len(options.get("freeze", [])) + len(options.get("trainable", []))
 
 
 def test_batch_norm_that_is_not_there_cannot_be_frozen() -> None:

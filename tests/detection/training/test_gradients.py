@@ -1,12 +1,17 @@
 """Gradient rules: against the oracle's, hand-computed and numpy's numbers."""
 
+from typing import get_args
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from detection.models.batch_norm import BatchNormalization
+from detection.models.registry import build_detector
 from detection.replicas import sum_over_replicas
-from detection.training.gradients import GradientRules, apply_gradient_rules
+from detection.training.gradients import GradientRules, apply_gradient_rules, is_bias
+from schemas.optimization import BiasVariables
 
 
 def _variables(*names: str) -> list[keras.Variable]:
@@ -71,11 +76,25 @@ def test_bias_gradients_are_multiplied_before_clipping_unless_compatibility_is_a
     np.testing.assert_allclose(_norms(before), np.array([3.0, 8.0]) * 5.0 / np.hypot(3.0, 8.0), rtol=1e-6)
 
 
-def test_biases_go_by_the_variables_own_name() -> None:
+@pytest.mark.parametrize(("rule", "beta"), [("bias_and_beta", 3.0), ("bias", 1.0)])
+def test_biases_go_by_the_variables_own_name(rule: BiasVariables, beta: float) -> None:
     with keras.name_scope("bias_free"):
         variables = _variables("kernel", "bias", "beta", "gamma", "depthwise_bias")
-    changed = apply_gradient_rules([tf.constant([1.0])] * 5, variables, GradientRules(bias_multiplier=3.0, value=100.0))
-    assert [float(gradient[0]) for gradient in changed] == [1.0, 3.0, 3.0, 1.0, 3.0]
+    rules = GradientRules(bias_multiplier=3.0, bias_variables=rule, value=100.0)
+    changed = apply_gradient_rules([tf.constant([1.0])] * 5, variables, rules)
+    assert [float(gradient[0]) for gradient in changed] == [1.0, 3.0, beta, 1.0, 3.0]
+
+
+def test_which_variables_of_an_efficientdet_each_rule_multiplies() -> None:
+    """The OD API's `.*/biases` are those of convolutions; TPU Mask R-CNN's rule takes batch norm's offsets, too."""
+    detector = build_detector("efficientdet-d0", num_classes=3)
+    variables = detector.trainable_variables
+    taken = {rule: {v.path for v in variables if is_bias(v, rule)} for rule in get_args(BiasVariables)}
+    layers = [layer for layer in detector._flatten_layers() if layer.trainable_variables]
+    norms = [layer for layer in layers if isinstance(layer, BatchNormalization)]
+    biases = {layer.bias.path for layer in layers if getattr(layer, "bias", None) is not None}
+    assert (len(norms), len(biases)) == (108, 70)
+    assert taken == {"bias": biases, "bias_and_beta": biases | {norm.beta.path for norm in norms}}
 
 
 def test_two_replicas_clip_the_gradient_of_the_global_batch(two_replicas: tf.distribute.Strategy) -> None:

@@ -115,6 +115,25 @@ def test_rates_rise_to_the_peak_and_never_again(name: str) -> None:
     assert rates[79] < 0.26
 
 
+@pytest.mark.parametrize("name", ["cosine", "polynomial"])
+def test_a_run_may_be_shorter_or_longer_than_its_schedule(name: str) -> None:
+    """The rates are those of a run of `total_steps`; past it they stay at the end, where the OD API's cosine is 0."""
+    keys: dict[str, Any] = {"name": name, "learning_rate": 0.08, "end_learning_rate": 0.002}
+    whole = _rates(_configured(**keys, steps=1000), range(0, 1200, 50))
+    for steps in (300, 1100):
+        assert _rates(_configured(**keys, steps=steps, total_steps=1000), range(0, 1200, 50)) == whole
+    np.testing.assert_allclose(whole[20:], [0.002] * 4, rtol=1e-6)
+    assert whole[19] > 0.00205
+
+
+def test_the_od_apis_total_steps(oracles: dict) -> None:
+    """Its 25,000-step schedule in a run of 10,000 steps, and 0 past its end in one of 30,000."""
+    oracle, keys = oracles["lr.odapi.cosine_r50_25k"], ORACLES["lr.odapi.cosine_r50_25k"]
+    for steps in (10_000, 30_000):
+        got = _rates(_configured(**{**keys, "steps": steps}, total_steps=25_000), [*oracle["inputs"]["steps"], 30_000])
+        np.testing.assert_allclose(got, [*oracle["expected"], 0.0], rtol=0, atol=oracle["tolerance"])
+
+
 @pytest.mark.parametrize("name", [name for name in DECAYS if name != "stepwise"])
 def test_decay_waits_for_the_hold_and_ends_at_the_floor(name: str) -> None:
     held = functools.partial(DECAYS[name], peak=1.0, warmup=WARMUP, hold_steps=7, end=0.2)

@@ -49,5 +49,8 @@ def test_d0_decays_what_the_original_did(oracles: dict) -> None:
 def test_kernels_are_left_out_by_expression() -> None:
     variables = [_variable("stem/kernel"), _variable("head/kernel"), _variable("head/bias")]
     assert _paths(decayed_variables(variables, ["head"])) == ["stem/kernel"]
-    with pytest.raises(ConfigError, match=r"weight_decay_exclude: 'ead' matches no variable.*like stem/kernel"):
+    with pytest.raises(ConfigError, match=r"weight_decay_exclude: 'neck' matches no variable.*like stem/kernel"):
+        decayed_variables(variables, ["neck"])
+    with pytest.raises(ConfigError, match=r"weight_decay_exclude: 'ead' matches no .* 1 further on, such as head/ker"):
         decayed_variables(variables, ["ead"])
+    assert _paths(decayed_variables(variables, ["ead"], match="anywhere")) == ["stem/kernel"]

@@ -179,8 +179,12 @@ def test_skipped_variables_stay_and_name_their_rule(
     assert done.plan.skipped["box_net/box-predict/bias"] == "box_net"
     assert done.plan.skipped["class_net/class-0-bn-4/gamma"] == ".*/gamma"
     assert set(done.plan.unused) == skipped
-    with pytest.raises(ConfigError, match=r"train\.init\.skip: 'net' matches no variable; they are named like effic"):
-        _start(detector, write(source_values), skip=["net"])
+    with pytest.raises(ConfigError, match=r"train\.init\.skip: 'top' matches no variable; they are named like effic"):
+        _start(detector, write(source_values), skip=["top"])
+    with pytest.raises(ConfigError, match=r"train\.init\.skip: '_net' matches no variable from the start of its path"):
+        _start(detector, write(source_values), skip=["_net"])
+    anywhere = _start(detector, write(source_values), skip=["_net"], match="anywhere")
+    assert anywhere.plan.skipped.keys() == {path for path in fresh if path.startswith(("box_net", "class_net"))}
 
 
 def test_another_shape_is_an_error_unless_it_may_be_passed_over(

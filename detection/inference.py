@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from detection.literal_paths import literal_path
 from schemas import serving
 from schemas.errors import DataError
 
@@ -120,7 +121,7 @@ class SavedModelDetector(SignatureDetector):
         require_saved_model(folder)
         try:
             # The loaded object owns the signature's variables, so it is kept.
-            self._model = tf.saved_model.load(str(folder))
+            self._model = tf.saved_model.load(literal_path(folder))
         except (OSError, ValueError, tf.errors.OpError) as error:
             raise DataError(f"{folder}: the SavedModel does not load: {error}. Export or copy it again.") from error
         signature = self._model.signatures.get(serving.ENCODED_SIGNATURE)

@@ -1,7 +1,14 @@
-"""From the configuration to the files of the data set."""
+"""From the configuration to the files of the data set, and to what they tell without being read."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from components.coco_example_gen.fingerprint import description_beside
 from components.coco_example_gen.span_files import SpanSplits, locate_given, locate_root
+from detection.coco.annotations import merge_categories, scan_categories
 from detection.coco.layouts import Division, SplitFiles
+from detection.data.foreign.label_map import read_label_map
+from detection.data.foreign.shards import find_shards
 from schemas.config import DataConfig
 from schemas.errors import ConfigError, DataError
 
@@ -39,6 +46,33 @@ def files_of(data: DataConfig, *needed: str) -> dict[str, SplitFiles]:
 def division_of(data: DataConfig) -> Division:
     """How the files become splits."""
     return Division(data.eval_fraction, data.split_ratios, data.sample_1_of_n)
+
+
+def categories_of(splits: Mapping[str, SplitFiles], data: DataConfig) -> list[dict[str, Any]] | None:
+    """The categories of a data set, as far as they can be told without reading its annotations or records.
+
+    Args:
+        splits: files of each split.
+        data: its label map counts.
+
+    Returns:
+        COCO entries; None: only reading the data will tell, or what is wrong with them.
+
+    Raises:
+        DataError: a label map that cannot be read, or categories that contradict each other.
+    """
+    found = []
+    for files in splits.values():
+        categories = scan_categories(files.annotations) if files.images else _categories_of_records(files, data)
+        if categories is None:
+            return None
+        found.append((files.annotations, categories))
+    return merge_categories(found) or None
+
+
+def _categories_of_records(files: SplitFiles, data: DataConfig) -> list[dict[str, Any]] | None:
+    named = data.label_map or next(iter(description_beside(find_shards(files.annotations)[0])), None)
+    return None if named is None else read_label_map(named).categories
 
 
 def _locate(data: DataConfig) -> SpanSplits:

@@ -9,6 +9,7 @@ from detection.training.cluster import CLUSTER_VARIABLES, cluster_from_environme
 from pipelines.console import quiet_run
 from pipelines.data_files import files_of
 from pipelines.layout import RunLayout
+from pipelines.start_check import check_run
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config import Config
 from schemas.config_io import to_yaml
@@ -35,13 +36,14 @@ def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunRe
     """
     _require_one_machine()
     # What cannot be is said now, not after hours of training.
-    files_of(config.data, TRAIN_SPLIT, config.evaluate.split)
+    splits = files_of(config.data, TRAIN_SPLIT, config.evaluate.split)
     layout = RunLayout(config)
     require_writable(layout.push_directory)
     write_text(layout.config, to_yaml(config))
     # What an earlier run said must not be taken for this one's answer.
     layout.summary.unlink(missing_ok=True)
     with quiet_run(layout.log, verbose=verbose):
+        check_run(config, splits, layout)
         results = _run_pipeline(config, layout, runner)
     write_json(layout.summary, results.summary())
     return results

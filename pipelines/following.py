@@ -1,6 +1,5 @@
 """Following a training run from another process: each new checkpoint evaluated, the best one kept."""
 
-import glob
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any, NamedTuple
 
 from components.coco_evaluator.examples import Dataset, read_dataset
 from detection.coco.annotations import differing_categories
+from detection.data.foreign.shards import find_shards
 from detection.training.checkpoint_files import checkpoint_steps
 from detection.training.validation.assessor import Assessor
 from detection.training.validation.build import assessor_from_config
@@ -64,7 +64,7 @@ def follow_run(
     with data_as_examples(config, data) as root:
         dataset = read_dataset(root, config.evaluate.split)
         categories = _categories(folder.parent / LABELS_JSON, dataset)
-        shards = sorted(glob.glob(dataset.records))
+        shards = find_shards(dataset.records)
         assessor = assessor_from_config(config, shards=shards, categories=categories, folder=goal, logs=goal)
         ended = follow_checkpoints(
             folder,

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from detection.literal_paths import has_pattern_characters
 from schemas.artifacts import CONFIG_YAML, SUMMARY_JSON, TRAINING
 from schemas.config import Config
+from schemas.errors import ConfigError
 
 
 class RunLayout:
@@ -11,10 +13,18 @@ class RunLayout:
 
     Args:
         config: its `run` and `push` sections count.
+
+    Raises:
+        ConfigError: TFX cannot work in `run.root`.
     """
 
     def __init__(self, config: Config) -> None:
         self.root = Path(config.run.root).absolute()
+        if has_pattern_characters(self.root):
+            raise ConfigError(
+                f"run.root = {self.root}: TFX takes paths with one of [ ] * ? \\ for patterns, and would not find "
+                "its files there. Name another folder; the data may lie in such a one."
+            )
         self.artifacts = self.root / "artifacts"
         self.training = self.root / TRAINING
         self.metadata = self.root / "metadata.sqlite"

@@ -13,6 +13,7 @@ from detection.coco.layouts import SplitFiles
 from detection.training.cluster import cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.data_files import files_of
+from pipelines.start_check import check_train
 from schemas.artifacts import DATASET_JSON, SAVED_MODEL, TRAIN_SPLIT, split_dir
 from schemas.config import Config, DataConfig
 from schemas.errors import DataError
@@ -54,6 +55,8 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
         # First of all: once TensorFlow has done anything, machines can meet no more.
         strategy = make_strategy(config.train.strategy, tpu=config.train.tpu)
         with lost_workers_explained(strategy), chief_first(strategy):
+            if leads:
+                check_train(config, splits, folder, strategy)
             examples = _examples(splits, folder / "examples", config.data, makes=leads)
         train(
             config,

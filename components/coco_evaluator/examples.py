@@ -11,7 +11,7 @@ from schemas.errors import DataError
 class Dataset(NamedTuple):
     """A split that can be evaluated.
 
-    records: pattern of its files.
+    records: folder of its files.
     categories: COCO `categories` of the data set.
     images: of the split; None where the artifact does not say.
     """
@@ -40,4 +40,4 @@ def read_dataset(root: str | Path, split: str) -> Dataset:
     if not any(folder.glob("*")):
         raise DataError(f"{folder}: no file of records. Write the examples again.")
     counts = dataset.get("splits", {}).get(split, {})
-    return Dataset(str(folder / "*"), dataset["categories"], counts.get("images"))
+    return Dataset(str(folder), dataset["categories"], counts.get("images"))

@@ -17,6 +17,7 @@ from components.coco_evaluator.task import Task
 from components.coco_evaluator.transforms import Evaluate, all_images, arrays_folder
 from detection.atomic_files import write_text
 from detection.coco.settings import Settings
+from detection.data.foreign.shards import find_shards, read_shard
 
 MakePipeline = Callable[[], beam.Pipeline]
 
@@ -60,7 +61,7 @@ def run_models(
     choice = Choice(task.analysis.images, images, task.analysis.seed)
     slicer = Slicer(slicing) if any(spec.ByteSize() for spec in slicing) else None
     with make_pipeline() as pipeline:
-        records = pipeline | "Read" >> beam.io.ReadFromTFRecord(task.records)
+        records = pipeline | "Read" >> _ReadRecords(task.records)
         records | "Sample" >> KeepSample(choice, work / _SAMPLE)
         for part, model in task.models.items():
             known = None if part == CANDIDATE else [category["id"] for category in task.categories]
@@ -71,11 +72,23 @@ def run_models(
     return Measured(overall, slices, Sample(choice, work / _SAMPLE))
 
 
-def _count_records(pattern: str, path: Path, make_pipeline: MakePipeline) -> int:
+class _ReadRecords(beam.PTransform):
+    """The records of TFRecord files, of which Beam's own source would take the path for a pattern."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self._shards = find_shards(where)
+
+    def expand(self, root: beam.pvalue.PBegin) -> beam.PCollection:
+        """Builds the steps."""
+        return root | beam.Create(self._shards) | beam.Reshuffle() | beam.FlatMap(read_shard)
+
+
+def _count_records(where: str, path: Path, make_pipeline: MakePipeline) -> int:
     with make_pipeline() as pipeline:
         (
             pipeline
-            | "Read" >> beam.io.ReadFromTFRecord(pattern)
+            | "Read" >> _ReadRecords(where)
             | "Count" >> beam.combiners.Count.Globally()
             | "Write" >> beam.Map(lambda count: write_text(path, str(count)))
         )

@@ -12,7 +12,7 @@ from detection.coco.analysis.options import AnalysisOptions
 class Task:
     """Models on the records of a split.
 
-    records: pattern of the TFRecord files.
+    records: folder or pattern of the TFRecord files, see `find_shards`.
     images: how many they hold; None: nobody has counted them.
     categories: COCO `categories` of the data set.
     models: SavedModel folder by part: `candidate`, and maybe `baseline`, of which what

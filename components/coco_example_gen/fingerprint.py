@@ -33,15 +33,15 @@ def fingerprint(splits: Iterable[SplitFiles], *others: str | None) -> str:
 def _files(split: SplitFiles) -> Iterator[str | Path]:
     if split.images is None:
         for shard in find_shards(split.annotations):
-            yield from (shard, *_beside(shard))
+            yield from (shard, *description_beside(shard))
         return
     yield from filter(None, (split.annotations, split.keypoints))
     for name in scan_file_names(split.annotations):
         yield Path(split.images, name)
 
 
-def _beside(shard: str) -> list[Path]:
-    """The description of an Examples artifact that a shard belongs to."""
+def description_beside(shard: str) -> list[Path]:
+    """The description of the Examples artifact that a shard belongs to, if it belongs to one."""
     return [path for path in (folder / DATASET_JSON for folder in Path(shard).parents[:2]) if path.is_file()]
 
 

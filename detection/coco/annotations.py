@@ -23,6 +23,8 @@ from detection.coco.json_stream import Place, read_entry
 from schemas.errors import DataError
 from schemas.faults import FaultPolicies
 
+_CATEGORIES = re.compile(rb'"categories"\s*:\s*\[')
+_CATEGORIES_BYTES = 16 << 20
 _FILE_NAME = re.compile(rb'"file_name"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
@@ -203,6 +205,29 @@ def scan_file_names(path: str | Path) -> Iterator[str]:
                 yield json.loads(match[1])
     except (OSError, ValueError):
         return
+
+
+def scan_categories(path: str | Path) -> list[Entry] | None:
+    """The `categories` of a COCO file without parsing the rest; None if it has no list, or several.
+
+    Like `scan_file_names` it takes a fraction of the time of `index_annotations`,
+    which says what is wrong with the file.
+    """
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            places = [match.end() - 1 for match in _CATEGORIES.finditer(data)]
+            if len(places) != 1:
+                return None
+            entries, _ = json.JSONDecoder().raw_decode(_text_from(data, places[0]))
+    except (OSError, ValueError, RecursionError):
+        return None
+    named = all(isinstance(entry, dict) and {"id", "name"} <= entry.keys() for entry in entries)
+    return entries if named else None
+
+
+def _text_from(data: mmap.mmap, start: int) -> str:
+    """What follows a place, as far as categories ever reach."""
+    return data[start : start + _CATEGORIES_BYTES].decode("utf-8", errors="replace")
 
 
 def _places(offsets: np.ndarray, lengths: np.ndarray) -> list[Place]:

@@ -69,11 +69,20 @@ class Detector(keras.Model):
         self.pixel_std = pixel_std
         self.postprocess = postprocess
 
+    def __call__(self, images: Any, *args: Any, **kwargs: Any) -> Any:
+        """As `call`, for images of the detector's own size only: anchors and pyramid levels are made for it.
+
+        Raises:
+            ValueError: images of another size.
+            tf.errors.InvalidArgumentError: likewise, of a size that was unknown when the function was traced.
+        """
+        return super().__call__(self._of_input_size(images), *args, **kwargs)
+
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> Any:
         """Raw outputs, float32 under any dtype policy.
 
         Args:
-            images: float32 [B, H, W, 3], RGB, normalised.
+            images: float32 [B, H, W, 3], RGB, normalised; H, W are `image_size`.
             training: batch statistics, and drop-connect where there is a seed.
             seed: int32 [2], of this step; None: no drop-connect.
         """
@@ -106,3 +115,20 @@ class Detector(keras.Model):
             int64 0..num_classes-1, or -1 where it predicts none, such as background.
         """
         raise NotImplementedError
+
+    def _of_input_size(self, images: Any) -> Any:
+        """`images`, seen to have the detector's input size; what is not known of it is checked when it is."""
+        given, needed = tf.TensorShape(images.shape), tf.TensorShape([None, *self.image_size, 3])
+        if not given.is_compatible_with(needed):
+            raise ValueError(
+                f"{self.name} takes images of {_size_text(needed)}, not of {_size_text(given)}. Resize and pad them "
+                "(detection.data.fit.fit_to_input), or build the detector with that model.image_size."
+            )
+        return images if given[1:].is_fully_defined() else tf.ensure_shape(images, needed)
+
+
+def _size_text(shape: tf.TensorShape) -> str:
+    if shape.rank != 4:
+        return f"shape {shape}"
+    _, height, width, channels = shape
+    return f"{height} x {width} pixels (height x width) and {channels} channels"

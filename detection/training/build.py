@@ -136,12 +136,6 @@ def batches_from_config(
             `detection.training.input_options`.
     """
     settings = config.train
-    replicas = strategy.num_replicas_in_sync
-    if settings.batch_size % replicas:
-        raise ConfigError(
-            f"train.batch_size = {settings.batch_size} does not divide among {replicas} replicas. "
-            "It is the global batch: make it a multiple."
-        )
     options = input_options_from_config(config, model, categories)
 
     def batches_of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -153,12 +147,27 @@ def batches_from_config(
             # Where data may end, the machines ask each other before every step whether there is more.
             stop_step=None,
             batch_size=settings.batch_size // context.num_input_pipelines,
-            replica_batch_size=settings.batch_size // replicas,
+            replica_batch_size=replica_batch_size(settings, strategy),
             pipeline=context.input_pipeline_id,
             num_pipelines=context.num_input_pipelines,
         )
 
     return iter(strategy.distribute_datasets_from_function(batches_of_worker))
+
+
+def replica_batch_size(settings: TrainConfig, strategy: tf.distribute.Strategy) -> int:
+    """Images per step and replica.
+
+    Raises:
+        ConfigError: the global batch does not divide among the replicas.
+    """
+    replicas = strategy.num_replicas_in_sync
+    if settings.batch_size % replicas:
+        raise ConfigError(
+            f"train.batch_size = {settings.batch_size} does not divide among {replicas} replicas. "
+            "It is the global batch: make it a multiple."
+        )
+    return settings.batch_size // replicas
 
 
 def train_loop_from_config(settings: TrainConfig, state: TrainState, *, strategy: tf.distribute.Strategy) -> TrainLoop:

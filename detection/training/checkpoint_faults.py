@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from detection.literal_paths import literal_path
 from detection.training.checkpoint_files import PREFIX, checkpoint_path, checkpoint_steps
 from detection.training.checkpoint_state import listed_steps
 from schemas.errors import DataError
@@ -24,7 +25,7 @@ class Found(NamedTuple):
 def find_fault(path: str | Path) -> str | None:
     """Reads a checkpoint whole, against TensorFlow's checksums; returns what is wrong with it, or None."""
     try:
-        reader = tf.train.load_checkpoint(str(path))
+        reader = tf.train.load_checkpoint(literal_path(path))
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)
     except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:  # what its statuses become

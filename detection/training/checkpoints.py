@@ -6,6 +6,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from detection.atomic_files import fsync_path
+from detection.literal_paths import literal_path
 from detection.training.checkpoint_faults import find_newest_whole
 from detection.training.checkpoint_files import checkpoint_path, files_of, remove_checkpoint, remove_leftovers, step_of
 from detection.training.checkpoint_state import write_state
@@ -73,9 +74,10 @@ class Checkpoints:
             for bad in found.faults:
                 remove_checkpoint(folder, bad)
             remove_leftovers(folder)
+            folder.mkdir(parents=True, exist_ok=True)
             self._manager = tf.train.CheckpointManager(
                 self._checkpoint,
-                str(folder),
+                literal_path(folder),
                 max_to_keep=self._keep,
                 keep_checkpoint_every_n_hours=self._keep_every_hours,
             )
@@ -83,7 +85,7 @@ class Checkpoints:
 
     def _restore(self, path: str) -> int:
         try:
-            self._checkpoint.restore(path).assert_consumed()
+            self._checkpoint.restore(literal_path(path)).assert_consumed()
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise DataError(
                 f"{path}: does not fit this configuration ({str(error).splitlines()[0]}). "

@@ -12,6 +12,7 @@ from PIL import Image
 
 from detection.atomic_files import new_directory
 from detection.drawing import contact_sheet
+from detection.literal_paths import literal_path
 from detection.training.checkpoint_files import PREFIX, checkpoint_path, checkpoint_steps
 from detection.training.loop import LoopReport
 from detection.training.progress import LOGGER
@@ -102,7 +103,7 @@ def _last_good(checkpoints: Path) -> str:
 def _is_finite(path: str) -> bool:
     """Whether all values of a checkpoint are finite."""
     try:
-        reader = tf.train.load_checkpoint(path)
+        reader = tf.train.load_checkpoint(literal_path(path))
         # The graph of the objects comes as bytes.
         values = (np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map())
         return all(value.dtype.kind != "f" or bool(np.isfinite(value).all()) for value in values)

@@ -31,7 +31,7 @@ def make_strategy(kind: str, *, tpu: str | None = None) -> tf.distribute.Strateg
             wrong or asks for something else.
         CocoflowError: the other machines did not answer.
     """
-    if kind == "auto" and _has_tpu(tpu):
+    if kind == "auto" and has_tpu(tpu):
         kind = "tpu"
     cluster = None if kind == "tpu" else cluster_from_environment(os.environ)
     if kind == "auto":
@@ -58,7 +58,8 @@ def on_cpu(strategy: tf.distribute.Strategy) -> bool:
     return not isinstance(strategy, tf.distribute.TPUStrategy) and not tf.config.list_logical_devices("GPU")
 
 
-def _has_tpu(tpu: str | None) -> bool:
+def has_tpu(tpu: str | None) -> bool:
+    """Whether `auto` means a TPU: one is named, as `train.tpu` or TPU_NAME, or is in this machine."""
     return bool(tpu or os.environ.get("TPU_NAME") or tf.config.list_physical_devices("TPU"))
 
 

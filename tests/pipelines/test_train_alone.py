@@ -21,7 +21,7 @@ from schemas.errors import ConfigError, DataError
 def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     folder = tmp_path_factory.mktemp("data")
     make_demo_data(folder, train_images=2, eval_images=1)
-    return load_config(None, [f"data.root={folder}"])
+    return load_config(None, [f"data.root={folder}", "model.name=efficientdet-nano"])
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ from typing import IO
 import google_crc32c
 import tensorflow as tf
 
+from detection.literal_paths import literal_pattern
 from schemas.artifacts import DATASET_JSON, QUARANTINE_JSONL
 from schemas.errors import DataError
 
@@ -36,7 +37,7 @@ def find_shards(where: str | Path) -> list[str]:
     Args:
         where: a file, a folder or a glob pattern.  Of folders and patterns, hidden
             files and what commonly lies beside shards (labels, reports, licences) are
-            left out.
+            left out.  A part of a pattern that is a folder's own name is no pattern.
 
     Raises:
         DataError: there is none.
@@ -47,11 +48,19 @@ def find_shards(where: str | Path) -> list[str]:
     elif tf.io.gfile.exists(text):
         return [text]
     else:
-        found = tf.io.gfile.glob(text)
+        found = tf.io.gfile.glob(_escape_existing(text))
     shards = sorted(path for path in found if _is_shard_name(path) and not tf.io.gfile.isdir(path))
     if not shards:
         raise DataError(f"{text}: no TFRecord file there. Name a folder, a file or a pattern such as 'data/*.record*'.")
     return shards
+
+
+def _escape_existing(pattern: str) -> str:
+    """The pattern, its folders that are there under just this name taken as they are."""
+    folder = os.path.dirname(pattern)
+    while folder and not tf.io.gfile.isdir(folder):
+        folder = os.path.dirname(folder)
+    return literal_pattern(folder) + pattern.removeprefix(folder)
 
 
 def read_shard(path: str | Path) -> Iterator[bytes]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from detection.literal_paths import literal_path
 from schemas.artifacts import CHECKPOINTS, EXTRA_FILES, LABELS_JSON, VALIDATION
 from schemas.errors import DataError
 
@@ -64,9 +65,10 @@ def _of_saved_model(folder: Path) -> Located:
 
 def _newest_checkpoint(folder: Path) -> Path | None:
     """The one that TensorFlow's list names; without a list that holds, the one of the highest number."""
-    listed = tf.train.latest_checkpoint(str(folder)) if folder.is_dir() else None
+    literal = literal_path(folder)
+    listed = tf.train.latest_checkpoint(literal) if folder.is_dir() else None
     if listed is not None:
-        return Path(listed)
+        return Path(listed.replace(literal, str(folder), 1))
     return max((file.with_suffix("") for file in folder.glob(f"*{_INDEX}")), key=_number, default=None)
 
 

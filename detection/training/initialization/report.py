@@ -45,8 +45,9 @@ def _warm_start_words(done: WarmStart) -> str:
     }
     told = "".join(f", {count} {what}" for what, count in counts.items() if count)
     averages = f" ({done.averages} averages)" if done.averages else ""
+    assumed = "; its class outputs taken for COCO's ids" if done.coco_ids else ""
     fresh = f"; class outputs fresh for {', '.join(done.new_categories)}" if done.new_categories else ""
-    return f"warm start from {done.source}: {len(plan.load)} variables loaded{averages}{told}{fresh}"
+    return f"warm start from {done.source}: {len(plan.load)} variables loaded{averages}{told}{assumed}{fresh}"
 
 
 def _warm_start_lists(done: WarmStart) -> dict[str, Any]:
@@ -54,6 +55,7 @@ def _warm_start_lists(done: WarmStart) -> dict[str, Any]:
     return {
         "source": done.source,
         "averages": done.averages,
+        "class_outputs_taken_for_coco_ids": done.coco_ids,
         "loaded": [path for path, positions in plan.load.items() if not _is_partial(positions)],
         "loaded_in_part": [path for path, positions in plan.load.items() if _is_partial(positions)],
         "new_categories": done.new_categories,

@@ -6,7 +6,13 @@ from typing import NamedTuple
 import numpy as np
 
 from detection.models.detector import Detector
-from detection.training.initialization.class_outputs import Category, same_categories, source_outputs
+from detection.training.initialization.class_outputs import (
+    COCO_CLASS_COUNTS,
+    Category,
+    coco_classes,
+    same_categories,
+    source_outputs,
+)
 from detection.training.initialization.plan import Plan, plan_warm_start
 from detection.training.initialization.weight_source import WeightSource
 from detection.training.variable_paths import matching_paths
@@ -22,12 +28,14 @@ class WarmStart(NamedTuple):
     plan: what became of each variable.
     averages: of how many variables the average was taken.
     new_categories: names of those whose class outputs stay fresh.
+    coco_ids: the source tells no categories, and its class outputs are taken for COCO's ids.
     """
 
     source: str
     plan: Plan
     averages: int
     new_categories: tuple[str, ...]
+    coco_ids: bool = False
 
 
 class _Outputs(NamedTuple):
@@ -37,6 +45,7 @@ class _Outputs(NamedTuple):
     positions: Mapping[str, np.ndarray]
     widths: Mapping[str, int]
     new_categories: tuple[str, ...]
+    coco_ids: bool = False
 
 
 def warm_start(
@@ -59,6 +68,8 @@ def warm_start(
             backbone.  `detection`: everything, but the outputs of classes only for categories
             that both sides have.  `full`: everything; where the source tells its
             categories, they have to be ours, else its classes are taken for ours.
+            A source that tells none, but has an output for each of COCO's ids, as
+            google/automl's releases do, has COCO's categories.
         skip: regular expressions, matched against our variables' paths.
         skip_mismatch: pass over variables that the source lacks or has in another
             shape, and over different categories.
@@ -92,7 +103,7 @@ def warm_start(
         if variable.path in plan.load:
             variable.assign(_value(variable.numpy(), source.read(variable.path), plan.load[variable.path]))
     averages = len(source.averages & plan.load.keys())
-    return WarmStart(str(source.prefix), plan, averages, outputs.new_categories)
+    return WarmStart(str(source.prefix), plan, averages, outputs.new_categories, outputs.coco_ids)
 
 
 def _class_outputs(
@@ -108,28 +119,60 @@ def _class_outputs(
     if not here:
         return _Outputs({}, {}, {}, ())
     everyone = tuple(str(category["name"]) for category in categories)
-    if source.categories is None:
-        if fine_tune_type == "full":
+    full = fine_tune_type == "full"
+    theirs = source.categories or _coco_classes_of(source, model, here)
+    if theirs is None:
+        if full:
             return _Outputs({}, {}, {}, ())
         return _Outputs(dict.fromkeys(here, f"{_rule(fine_tune_type)}: no categories are told"), {}, {}, everyone)
-    same = same_categories(categories, source.categories)
-    if fine_tune_type == "full" and strict and ((same < 0).any() or len(same) != len(source.categories)):
-        raise _different_categories(source, categories, same)
+    same = same_categories(categories, theirs)
+    if full and _differ(same, theirs):
+        if source.categories is None and len(theirs) == len(categories):
+            return _Outputs({}, {}, {}, ())  # so many of its own categories
+        if strict:
+            raise _different_categories(source, theirs, categories, same)
     if (same < 0).all():
         return _Outputs(dict.fromkeys(here, f"{_rule(fine_tune_type)}: no category in common"), {}, {}, everyone)
-    there = model.output_classes(len(source.categories))
+    there = model.output_classes(len(theirs))
     return _Outputs(
         left_out={},
         positions={path: source_outputs(kinds, there[path], same) for path, kinds in here.items()},
         widths={path: len(there[path]) for path in here},
         new_categories=tuple(name for name, place in zip(everyone, same, strict=True) if place < 0),
+        coco_ids=source.categories is None,
     )
 
 
-def _different_categories(source: WeightSource, ours: Sequence[Category], same: np.ndarray) -> DataError:
-    theirs = source.categories or ()
+def _coco_classes_of(
+    source: WeightSource, model: Detector, here: Mapping[str, np.ndarray]
+) -> Sequence[Category] | None:
+    """COCO's ids, if the source has class outputs for just so many; else None."""
+    for count in COCO_CLASS_COUNTS:
+        there = model.output_classes(count)
+        if all(source.shapes.get(path, (0,))[-1] == len(there[path]) for path in here):
+            return coco_classes(count)
+    return None
+
+
+def _differ(same: np.ndarray, theirs: Sequence[Category]) -> bool:
+    return bool((same < 0).any()) or bool(_unmatched(same, theirs))
+
+
+def _unmatched(same: np.ndarray, theirs: Sequence[Category]) -> list[str]:
+    """Names of their categories that are not ours."""
+    matched = set(same.tolist())
+    return [
+        str(category["name"])
+        for place, category in enumerate(theirs)
+        if place not in matched and category["name"] is not None
+    ]
+
+
+def _different_categories(
+    source: WeightSource, theirs: Sequence[Category], ours: Sequence[Category], same: np.ndarray
+) -> DataError:
     here = [str(category["name"]) for category, place in zip(ours, same, strict=True) if place < 0]
-    there = [str(category["name"]) for place, category in enumerate(theirs) if place not in same]
+    there = _unmatched(same, theirs)
     return DataError(
         f"{source.prefix}: train.init.fine_tune_type=full needs the same categories; "
         f"only here: {_some(here)}; only there: {_some(there)}. "

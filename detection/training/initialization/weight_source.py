@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from detection.literal_paths import literal_path
 from detection.training.initialization.checkpoint_names import contents_of
 from detection.training.initialization.class_outputs import Category
 from detection.training.initialization.locate import locate_weights
@@ -45,7 +46,7 @@ class WeightSource:
         self.prefix, labels = locate_weights(path)
         self.categories = _read_categories(labels)
         try:
-            self._reader = tf.train.load_checkpoint(str(self.prefix))
+            self._reader = tf.train.load_checkpoint(literal_path(self.prefix))
             contents = contents_of(self._reader)
         except (tf.errors.OpError, ValueError) as error:
             raise self._unreadable(error) from error

@@ -124,6 +124,38 @@ def test_works_with_any_batch_size_when_traced(name: str) -> None:
     assert detect(_images()[:1]).boxes.shape == (1, DETECTIONS, 4)
 
 
+def test_images_of_another_size_are_refused(name: str) -> None:
+    """Their pyramid would not be that of the anchors."""
+    detector = _build(name)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3])])
+    def traced(images: tf.Tensor) -> Any:
+        return detector(images)
+
+    for height, width in [(80, 80), (64, 96), (96, 64), (32, 64), (65, 64), (1, 1)]:
+        images = tf.zeros([1, height, width, 3])
+        sizes = rf"takes images of 64 x 64 pixels .* not of {height} x {width} pixels \(height x width\)"
+        with pytest.raises(ValueError, match=sizes):
+            detector(images)
+        with pytest.raises(ValueError, match=sizes):
+            tf.function(detector)(images)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=rf"\[1,{height},{width},3\] .* \[\?,64,64,3\]"):
+            traced(images)
+    with pytest.raises(ValueError, match=r"not of shape \(64, 64, 3\)"):
+        detector(tf.zeros([64, 64, 3]))
+    known, unknown = tf.nest.flatten(detector(_images())), tf.nest.flatten(traced(_images()))
+    for ours, theirs in zip(unknown, known, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_a_detector_may_be_wider_than_high(name: str) -> None:
+    overrides = DETECTORS[name] | {"image_size": (32, 64)}
+    detector = build_detector(name, num_classes=CLASSES, overrides=overrides)
+    detector(tf.zeros([1, 32, 64, 3]))
+    with pytest.raises(ValueError, match=r"images of 32 x 64 pixels \(height x width\) .* not of 64 x 32 pixels"):
+        detector(tf.zeros([1, 64, 32, 3]))
+
+
 def test_saves_and_loads_equal(name: str, tmp_path: Path) -> None:
     first, second = _build(name), _build(name)
     for number, variable in enumerate(first.variables):

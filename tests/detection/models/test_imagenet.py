@@ -1,3 +1,7 @@
+import hashlib
+import importlib
+import socket
+import urllib.error
 from pathlib import Path
 
 import keras
@@ -6,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from detection.models.efficientdet import EfficientDet
-from detection.models.imagenet import load_imagenet_weights
+from detection.models.imagenet import find_weights_file, load_imagenet_weights
 from detection.models.registry import build_detector
 from schemas.errors import ConfigError, DataError
 
@@ -84,16 +88,78 @@ def test_a_wrong_file_is_refused(detector: EfficientDet, tmp_path: Path, content
         np.testing.assert_array_equal(old, new)
 
 
-def test_a_failed_fetch_is_told(detector: EfficientDet, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(**_options: object) -> None:
-        raise OSError("no network")
+FileRequest = tuple[str, str, str]  # name, URL, hash
 
-    monkeypatch.setattr(keras.applications, "EfficientNetB0", fail)
-    with pytest.raises(DataError, match="could not fetch the weights: no network Set it to a local weights file"):
-        load_imagenet_weights(detector, "imagenet")
+
+def _requests(monkeypatch: pytest.MonkeyPatch, answer: Path | None = None) -> list[FileRequest]:
+    """What is asked of Keras' downloads; they answer with a file, or fail."""
+    asked: list[FileRequest] = []
+
+    def get_file(name: str, url: str, *, file_hash: str, **_folders: str) -> str:
+        asked.append((name, url, file_hash))
+        if answer is None:
+            raise OSError("no network")
+        return str(answer)
+
+    for place in (keras.utils, importlib.import_module("keras.src.utils.file_utils")):
+        monkeypatch.setattr(place, "get_file", get_file)
+    return asked
+
+
+def test_imagenet_asks_for_the_file_that_keras_itself_asks_for(
+    theirs: keras.Model, detector: EfficientDet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = _requests(monkeypatch)
+    with pytest.raises(OSError, match="no network"):
+        keras.applications.EfficientNetB0(weights="imagenet", include_top=False)
+    theirs.save_weights(tmp_path / "b0.weights.h5")
+    ours = _requests(monkeypatch, tmp_path / "b0.weights.h5")
+    report = load_imagenet_weights(detector, "imagenet")
+    assert ours == asked
+    assert (report.source, len(report.loaded)) == ("imagenet", len(detector.backbone_variables))
+    project = theirs.get_layer("block7a_project_conv").get_weights()[0]
+    np.testing.assert_array_equal(detector.backbone.blocks[-1].project_conv.kernel.numpy(), project)
+
+
+@pytest.mark.parametrize("cached", [None, b"cut off"])
+def test_without_network_the_file_and_its_place_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cached: bytes | None
+) -> None:
+    def unreachable(url: str, *_rest: object) -> None:
+        assert socket.getdefaulttimeout() is not None, "without it, a firewall that drops packets hangs the run"
+        raise urllib.error.URLError("Name or service not known")
+
+    monkeypatch.setattr(importlib.import_module("keras.src.utils.file_utils"), "urlretrieve", unreachable)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    folder = tmp_path / "keras" / "models"
+    if cached is not None:
+        folder.mkdir(parents=True)
+        (folder / "efficientnetb0_notop.h5").write_bytes(cached)
+    with pytest.raises(DataError) as refused:
+        find_weights_file("efficientnet-b0", "imagenet")
+    message = str(refused.value)
+    for part in (
+        "model.backbone_weights = imagenet: the weights could not be downloaded",
+        "Name or service not known",
+        "/efficientnetb0_notop.h5 (MD5 50bc09e76180e00e4465e1a485ddc09d)",
+        f"put it into {folder}, or set model.backbone_weights to the file",
+    ):
+        assert part in message
+    assert socket.getdefaulttimeout() is None
+
+
+def test_a_file_in_keras_cache_is_used_without_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    file = tmp_path / "models" / "efficientnetb3_notop.h5"
+    file.parent.mkdir()
+    file.write_bytes(b"weights")
+    module = importlib.import_module("keras.src.applications.efficientnet")
+    digest = hashlib.md5(b"weights").hexdigest()
+    monkeypatch.setattr(module, "WEIGHTS_HASHES", {"b3": ("", digest)})
+    assert find_weights_file("efficientnet-b3", "imagenet") == file
 
 
 def test_a_backbone_without_imagenet_weights_is_refused() -> None:
     nano = build_detector("efficientdet-nano", num_classes=3)
-    with pytest.raises(ConfigError, match="efficientdet-nano has no ImageNet weights"):
+    with pytest.raises(ConfigError, match="efficientnet-nano has no ImageNet weights"):
         load_imagenet_weights(nano, "imagenet")

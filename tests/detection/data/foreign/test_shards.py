@@ -21,6 +21,20 @@ def test_records_as_tensorflow_wrote_them(tmp_path: Path, compression: str) -> N
     assert list(read_shard(path)) == RECORDS
 
 
+def test_a_folder_s_own_name_is_no_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a[1]*?" / "b[c]"
+    for place in (folder, tmp_path / "a1xy" / "b[c]"):
+        place.mkdir(parents=True)
+        for name in ("x-0.record", "x-1.record", "y.record"):
+            write_shard(place / name, RECORDS)
+    expected = [str(folder / "x-0.record"), str(folder / "x-1.record")]
+    assert find_shards(folder / "x-*.record") == find_shards(folder / "x-[01].record") == expected
+    assert len(find_shards(folder)) == 3
+    assert find_shards(tmp_path / "a[1]x?" / "b*" / "y.record") == [str(tmp_path / "a1xy" / "b[c]" / "y.record")]
+    monkeypatch.chdir(folder)
+    assert find_shards("x*") == ["./x-0.record", "./x-1.record"]
+
+
 @pytest.mark.parametrize("content", [b"", gzip.compress(b"")], ids=["plain", "gzipped"])
 def test_an_empty_shard_has_no_records(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "empty.record"

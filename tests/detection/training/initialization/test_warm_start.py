@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
+from detection.training.initialization.report import InitReport
 from detection.training.initialization.warm_start import WarmStart, warm_start
 from detection.training.initialization.weight_source import WeightSource
 from schemas.artifacts import LABELS_JSON
@@ -146,6 +147,30 @@ def test_classes_of_a_source_that_tells_no_categories(
     assert done.new_categories == ("cat", "dog", "cow")
     _start(detector, source, "full")
     _assert_values(detector, source_values)
+
+
+@pytest.mark.parametrize("count", [90, 91])
+def test_as_many_classes_as_coco_has_ids_are_coco_s(
+    detector: Detector,
+    fresh: dict[str, np.ndarray],
+    source_values: dict[str, np.ndarray],
+    write: Write,
+    count: int,
+) -> None:
+    """Cat, dog and cow have the ids 17, 18 and 21; of 91 classes the first is background, of 90 it is id 1."""
+    places = np.array([17, 18, 21]) - (91 - count)
+    wider = {path: (*fresh[path].shape[:-1], ANCHORS * count) for path in (CLASS_KERNEL, CLASS_BIAS)}
+    values = source_values | _numbered(wider)
+    done = _start(detector, write(values), "detection")
+    expected = dict(source_values)
+    for path in wider:
+        there = values[path].reshape(-1, ANCHORS, count)
+        expected[path] = there[..., places].reshape(fresh[path].shape)
+    _assert_values(detector, expected)
+    assert done.coco_ids
+    assert "taken for COCO's ids" in str(InitReport(None, done, ()))
+    with pytest.raises(DataError, match="full needs the same categories; only here: none; only there: person, bicyc"):
+        _start(detector, write(values), "full")
 
 
 def test_without_a_category_in_common_class_outputs_are_fresh(

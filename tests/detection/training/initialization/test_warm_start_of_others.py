@@ -1,17 +1,21 @@
 """google/automl's own checkpoints of EfficientDet-D0, read by the names of their variables."""
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from detection.coco.coco_categories import COCO_CATEGORIES
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from detection.training.initialization.warm_start import warm_start
 from detection.training.initialization.weight_source import WeightSource
 from schemas.config_io import from_yaml
+from schemas.errors import DataError
 from schemas.initialization import InitConfig
 
 pytestmark = pytest.mark.slow
@@ -60,3 +64,53 @@ def test_the_backbone_alone(oracle_dir: Path, detector: Detector, documented: In
     stem = reader.get_tensor("backbone/_stem/_conv_stem/kernel/.ATTRIBUTES/VARIABLE_VALUE")
     np.testing.assert_array_equal(detector.backbone.stem.conv.kernel.numpy(), stem)
     assert not any(variable.numpy().any() for variable in detector.fpn.variables)
+
+
+def _coco(shared_data: Path) -> list[dict[str, Any]]:
+    """COCO's 80 categories from its own file: the reference of the built-in list."""
+    return list(json.loads((shared_data / "coco2017_ccby" / "instances_train.json").read_text())["categories"])
+
+
+def test_the_built_in_list_is_that_of_coco_s_own_file(shared_data: Path) -> None:
+    assert {category["id"]: category["name"] for category in _coco(shared_data)} == COCO_CATEGORIES
+    assert list(COCO_CATEGORIES) == sorted(COCO_CATEGORIES)
+
+
+def _rows(reader: Any, name: str) -> np.ndarray:
+    """The checkpoint's class outputs as [..., anchors, category id - 1], the averaged weights."""
+    values = reader.get_tensor(f"class_net/class-predict/{name}/ExponentialMovingAverage")
+    return values.reshape(*values.shape[:-1], 9, 90)
+
+
+@pytest.mark.parametrize("kind", ["object_based/model", "name_based/model.ckpt"])
+@pytest.mark.parametrize("fine_tune_type", ["full", "detection"])
+def test_the_recipe_on_coco_s_80_categories(
+    oracle_dir: Path, shared_data: Path, documented: InitConfig, kind: str, fine_tune_type: Any
+) -> None:
+    """In another order than the file's, since rows follow names."""
+    coco = _coco(shared_data)[::-1]
+    reader = tf.train.load_checkpoint(str(oracle_dir / "efficientdet_d0" / "name_based" / "model.ckpt"))
+    detector = build_detector("efficientdet-d0", num_classes=80, image_size=128)
+    source = WeightSource(oracle_dir / "efficientdet_d0" / kind, rename=documented.rename)
+    done = warm_start(detector, source, categories=coco, fine_tune_type=fine_tune_type)
+    assert (len(done.plan.load), done.new_categories, done.coco_ids) == (len(detector.variables), (), True)
+    predict = detector.class_net.predict
+    for variable, name in ((predict.pointwise_kernel, "pointwise_kernel"), (predict.bias, "bias")):
+        ours = variable.numpy().reshape(*variable.shape[:-1], 9, 80)
+        for place, category in enumerate(coco):
+            np.testing.assert_array_equal(ours[..., place], _rows(reader, name)[..., category["id"] - 1])
+
+
+def test_categories_of_one_s_own_take_the_rows_of_coco_s_names(oracle_dir: Path, documented: InitConfig) -> None:
+    own = [{"id": 1, "name": "dog"}, {"id": 2, "name": "screw"}, {"id": 3, "name": "person"}]
+    detector = build_detector("efficientdet-d0", num_classes=3, image_size=128)
+    fresh = detector.class_net.predict.bias.numpy().reshape(9, 3)
+    folder = oracle_dir / "efficientdet_d0" / "name_based"
+    source = WeightSource(folder, rename=documented.rename)
+    done = warm_start(detector, source, categories=own, fine_tune_type="detection")
+    rows = _rows(tf.train.load_checkpoint(str(folder / "model.ckpt")), "bias")
+    ours = detector.class_net.predict.bias.numpy().reshape(9, 3)
+    np.testing.assert_array_equal(ours, np.stack([rows[:, 17], fresh[:, 1], rows[:, 0]], axis=-1))
+    assert done.new_categories == ("screw",)
+    with pytest.raises(DataError, match="full needs the same categories; only here: screw; only there: bicycle, car"):
+        warm_start(detector, source, categories=own, fine_tune_type="full")

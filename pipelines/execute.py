@@ -5,6 +5,7 @@ import os
 from typing import TYPE_CHECKING
 
 from detection.atomic_files import require_writable, write_json, write_text
+from detection.folder_lock import exclusive_use
 from detection.training.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.data_files import files_of
@@ -29,7 +30,8 @@ def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunRe
         verbose: libraries' logs to the terminal instead of run.log.
 
     Raises:
-        CocoflowError: a component refused its input, or the folder cannot be written.
+        CocoflowError: a component refused its input, the folder cannot be written, or
+            another process uses it.
         ConfigError: no data set is named, no such detector, or this is one of several machines.
         DataError: it is not there, or not recognised.
     """
@@ -37,13 +39,14 @@ def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunRe
     # What cannot be is said now, not after hours of training.
     files_of(config.data, TRAIN_SPLIT, config.evaluate.split)
     layout = RunLayout(config)
-    require_writable(layout.push_directory)
-    write_text(layout.config, to_yaml(config))
-    # What an earlier run said must not be taken for this one's answer.
-    layout.summary.unlink(missing_ok=True)
-    with quiet_run(layout.log, verbose=verbose):
-        results = _run_pipeline(config, layout, runner)
-    write_json(layout.summary, results.summary())
+    with exclusive_use(layout.root, instead="name another folder with --set run.root=DIR"):
+        require_writable(layout.push_directory)
+        write_text(layout.config, to_yaml(config))
+        # What an earlier run said must not be taken for this one's answer.
+        layout.summary.unlink(missing_ok=True)
+        with quiet_run(layout.log, verbose=verbose):
+            results = _run_pipeline(config, layout, runner)
+        write_json(layout.summary, results.summary())
     return results
 
 

@@ -5,6 +5,7 @@ program prints them without a traceback; anything else is a bug and shows one.
 """
 
 import re
+from collections.abc import Iterator
 
 
 class CocoflowError(Exception):
@@ -28,6 +29,8 @@ _IN_TRACEBACK = re.compile(
     re.DOTALL,
 )
 
+_INTERRUPTED = re.compile(r"(?:^|\n)KeyboardInterrupt(?: \[while running |\s*(?:\n|\Z))")
+
 _BEAM_TRAIL = re.compile(r" \[while running '[^']*'\]$")  # Beam adds it to a worker's message
 
 
@@ -38,12 +41,9 @@ def find_user_error(error: BaseException) -> CocoflowError | None:
     as a `RuntimeError` that holds only the traceback's text, so the text is
     searched too.
     """
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
+    for current in _chain(error):
         if isinstance(current, CocoflowError):
             return type(current)(_BEAM_TRAIL.sub("", str(current)))
-        seen.add(id(current))
         match = _IN_TRACEBACK.search(str(current))
         if match:
             kinds: dict[str, type[CocoflowError]] = {
@@ -52,5 +52,19 @@ def find_user_error(error: BaseException) -> CocoflowError | None:
                 "DataError": DataError,
             }
             return kinds[match[1]](match[2].strip())
-        current = current.__cause__ or current.__context__
     return None
+
+
+def was_interrupted(error: BaseException) -> bool:
+    """Whether a `KeyboardInterrupt`, here or in a Beam worker, caused `error`."""
+    return any(isinstance(one, KeyboardInterrupt) or _INTERRUPTED.search(str(one)) for one in _chain(error))
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error, and those that led to it, the latest first."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        yield current
+        seen.add(id(current))
+        current = current.__cause__ or current.__context__

@@ -10,6 +10,7 @@ from detection.training.cluster import CLUSTER_VARIABLES, cluster_from_environme
 from pipelines.console import quiet_run
 from pipelines.data_files import files_of
 from pipelines.layout import RunLayout
+from pipelines.metadata_file import check_metadata, metadata_failures_explained
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config import Config
 from schemas.config_io import to_yaml
@@ -40,6 +41,7 @@ def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunRe
     files_of(config.data, TRAIN_SPLIT, config.evaluate.split)
     layout = RunLayout(config)
     with exclusive_use(layout.root, instead="name another folder with --set run.root=DIR"):
+        check_metadata(layout)
         require_writable(layout.push_directory)
         write_text(layout.config, to_yaml(config))
         # What an earlier run said must not be taken for this one's answer.
@@ -68,6 +70,7 @@ def _run_pipeline(config: Config, layout: RunLayout, runner: str) -> "RunResults
     from pipelines.runners import RUNNERS
 
     detector_config(config.model.name, image_size=config.model.image_size, overrides=config.model.overrides)
-    RUNNERS[runner](create_pipeline(config))
-    remove_served(layout.training)
-    return read_results(layout.metadata)
+    with metadata_failures_explained(layout):
+        RUNNERS[runner](create_pipeline(config))
+        remove_served(layout.training)
+        return read_results(layout.metadata)

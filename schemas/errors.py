@@ -41,7 +41,7 @@ def find_user_error(error: BaseException) -> CocoflowError | None:
     as a `RuntimeError` that holds only the traceback's text, so the text is
     searched too.
     """
-    for current in _chain(error):
+    for current in causes(error):
         if isinstance(current, CocoflowError):
             return type(current)(_BEAM_TRAIL.sub("", str(current)))
         match = _IN_TRACEBACK.search(str(current))
@@ -57,11 +57,11 @@ def find_user_error(error: BaseException) -> CocoflowError | None:
 
 def was_interrupted(error: BaseException) -> bool:
     """Whether a `KeyboardInterrupt`, here or in a Beam worker, caused `error`."""
-    return any(isinstance(one, KeyboardInterrupt) or _INTERRUPTED.search(str(one)) for one in _chain(error))
+    return any(isinstance(one, KeyboardInterrupt) or _INTERRUPTED.search(str(one)) for one in causes(error))
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, and those that led to it, the latest first."""
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yields `error`, and the errors that led to it, the latest first."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:

@@ -13,6 +13,7 @@ from schemas.errors import CocoflowError, DataError, causes
 
 _LOCK_SECONDS = 2.0  # ML Metadata would wait for more than a minute, without a word
 _FAILED_QUERY = re.compile(r"Error when executing query: (.+?)\s+query:", re.DOTALL)  # in ML Metadata's errors
+_BRING_BACK = "Bring back a copy of it"
 _PRIMARY = 0xFF  # SQLite's extended error codes hold the plain ones
 
 
@@ -20,14 +21,18 @@ def check_metadata(layout: RunLayout) -> None:
     """Sees that a run can use the metadata database, which need not be there yet.
 
     Raises:
-        DataError: it is damaged, of another version, cannot be written, or is no database at all.
+        DataError: it is damaged, of another version, cannot be written, is no database at
+            all, or has gone from beside the results of earlier runs.
         CocoflowError: another process has locked it.
     """
     path = layout.metadata
-    if not os.path.lexists(path):
-        return
-    if not path.is_file():
+    if os.path.lexists(path) and not path.is_file():
         raise DataError(f"{path}: this is no file, but the run's metadata database belongs there. Move it away.")
+    if not path.exists() or not path.stat().st_size:
+        # A new database counts from 1 again, into folders that are there already.
+        if layout.artifacts.is_dir() and any(layout.artifacts.iterdir()):
+            raise _unusable(layout, "is gone, but not the results of earlier runs", remedy=_BRING_BACK, remove="remove")
+        return
     try:
         _check_content(path)
     except sqlite3.Error as error:
@@ -76,7 +81,7 @@ def _explained(error: sqlite3.Error, layout: RunLayout) -> CocoflowError:
             "Wait until it has ended, or end it, and start the run again."
         )
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return _unusable(layout, f"is damaged ({error})", remedy="Bring back a copy of it")
+        return _unusable(layout, f"is damaged ({error})", remedy=_BRING_BACK)
     return DataError(
         f"{path}: the run's metadata database cannot be used: {error}. See that it may be read and written."
     )
@@ -98,9 +103,9 @@ def _check_version(layout: RunLayout) -> None:
         raise _unusable(layout, how, remedy="Run with the installation that wrote it") from error
 
 
-def _unusable(layout: RunLayout, how: str, *, remedy: str) -> DataError:
+def _unusable(layout: RunLayout, how: str, *, remedy: str, remove: str = "remove it and") -> DataError:
     return DataError(
-        f"{layout.metadata}: the run's metadata database {how}. {remedy}, or remove it and "
+        f"{layout.metadata}: the run's metadata database {how}. {remedy}, or {remove} "
         f"{layout.artifacts}: then the run begins with an empty history. What was pushed stays, and a training that "
         f"was cut off goes on from its checkpoints below {layout.training}."
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import pipeline_runner
+from detection.atomic_files import write_json
 from detection.folder_lock import LOCK_FILE
-from pipelines.demo_data import make_demo_data
 from schemas.artifacts import CONFIG_YAML, SUMMARY_JSON
 from tests.folder_holder import folder_holder
 
@@ -64,7 +64,8 @@ def test_a_user_error_is_one_message_on_stderr(
 def test_a_run_in_a_folder_that_another_process_uses_is_refused_before_it_touches_anything(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    make_demo_data(tmp_path / "data", train_images=1, eval_images=1)
+    for name in ("train", "val"):
+        write_json(tmp_path / "data" / "annotations" / f"instances_{name}.json", {"images": [], "annotations": []})
     root = tmp_path / "run"
     root.mkdir()
     for name in (CONFIG_YAML, SUMMARY_JSON):

@@ -1,3 +1,5 @@
+import errno
+
 import pytest
 
 from schemas.errors import ConfigError, DataError, find_user_error, was_interrupted
@@ -75,3 +77,31 @@ def test_an_error_that_is_its_own_cause_is_searched_once() -> None:
     first, second = RuntimeError("a"), RuntimeError("b")
     first.__cause__, second.__cause__ = second, first
     assert not was_interrupted(first)
+
+
+@pytest.mark.parametrize(
+    ("error", "refusal"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "/d/out.json"), "No space left on device (/d/out.json)"),
+        (OSError(errno.EROFS, "Read-only file system"), "Read-only file system"),
+        (
+            RuntimeError("{{node device:CPU:0}} /d/my out/events.v2; No space left on device\n\tFailed to flush"),
+            "No space left on device (/d/my out/events.v2)",
+        ),
+        (
+            RuntimeError("Traceback\nOSError: [Errno 28] No space left on device: '/d/a' [while running 'b']"),
+            "No space left on device (/d/a)",
+        ),
+        (_nested(OSError(errno.EDQUOT, "Disk quota exceeded", "/d/x")), "Disk quota exceeded (/d/x)"),
+    ],
+)
+def test_what_the_disk_refuses_is_no_bug(error: Exception, refusal: str) -> None:
+    found = find_user_error(error)
+    assert found is not None
+    assert str(found).startswith(f"the disk refuses to be written: {refusal}. Make room")
+    assert found.exit_code == 1
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(errno.ENOENT, "No such file"), RuntimeError("no space")])
+def test_other_system_errors_are_bugs(error: Exception) -> None:
+    assert find_user_error(error) is None

@@ -30,7 +30,7 @@ def check_metadata(layout: RunLayout) -> None:
         raise DataError(f"{path}: this is no file, but the run's metadata database belongs there. Move it away.")
     if not path.exists() or not path.stat().st_size:
         # A new database counts from 1 again, into folders that are there already.
-        if layout.artifacts.is_dir() and any(layout.artifacts.iterdir()):
+        if any(path.is_file() for path in layout.artifacts.rglob("*")):
             raise _unusable(layout, "is gone, but not the results of earlier runs", remedy=_BRING_BACK, remove="remove")
         return
     try:

@@ -39,7 +39,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def layout(database: Path, tmp_path: Path) -> RunLayout:
     layout = RunLayout(load_config(None, [f"run.root={tmp_path}"]))
     shutil.copy(database, layout.metadata)
-    (layout.artifacts / "CocoExampleGen").mkdir(parents=True)
+    write_json(layout.artifacts / "CocoExampleGen" / "examples" / "1" / "dataset.json", {})
     return layout
 
 
@@ -95,7 +95,7 @@ def test_a_whole_database_and_a_new_folder_are_accepted(layout: RunLayout, tmp_p
     assert layout.metadata.read_bytes() == before
     new = RunLayout(load_config(None, [f"run.root={tmp_path / 'new'}"]))
     check_metadata(new)
-    new.root.mkdir()
+    (new.artifacts / "CocoExampleGen").mkdir(parents=True)  # of a run that was killed at once
     new.metadata.touch()
     check_metadata(new)
 

@@ -5,14 +5,19 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
-from schemas.errors import find_user_error
+from pipelines.stop_signals import StopSignals, end_soon, stop_signals
+from schemas.errors import find_user_error, was_interrupted
 
 # One module of pipelines/verbs/ each; heavy imports stand inside their `run`.
 VERBS = ("run", "train", "follow", "evaluate", "compare", "predict", "check-data", "to-examples", "to-coco")
 
 _DESCRIPTION = "Turns a COCO data set into an evaluated, pushed object detector."
-_EPILOG = "`%(prog)s VERB --help` explains a verb. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration."
+_EPILOG = (
+    "`%(prog)s VERB --help` explains a verb. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, "
+    "130 ended by Ctrl-C, 143 by SIGTERM."
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -35,14 +40,28 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a verb; returns the exit code."""
-    args = build_parser().parse_args(arguments)
+    with stop_signals() as stop:
+        return _run(arguments, stop)
+
+
+def program() -> NoReturn:
+    """Runs the verb of the command line, and ends the process."""
+    with stop_signals() as stop:
+        code = _run(None, stop)
+        if stop.received:
+            end_soon(code)
+    sys.exit(code)
+
+
+def _run(arguments: Sequence[str] | None, stop: StopSignals) -> int:
     try:
+        args = build_parser().parse_args(arguments)
         return int(args.run(args))
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    except Exception as error:
+    except BaseException as error:
         # Beam and TFX raise a worker's error again inside errors of their own.
+        if stop.received or was_interrupted(error):
+            print(stop.word, file=sys.stderr)
+            return stop.exit_code
         found = find_user_error(error)
         if found is None:
             raise
@@ -51,4 +70,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

@@ -44,7 +44,7 @@ def new_file(path: str | Path) -> Iterator[BinaryIO]:
     goal = Path(path)
     beside = _sibling(goal)
     try:
-        with _explained(goal):
+        with explained(goal):
             goal.parent.mkdir(parents=True, exist_ok=True)
             with beside.open("wb") as file:
                 yield file
@@ -83,16 +83,32 @@ def new_directory(path: str | Path) -> Iterator[Path]:
             be made or written.
     """
     goal = Path(path)
-    with _explained(goal):
+    with explained(goal):
         beside = temporary_sibling(goal)
     try:
         yield beside
         fsync_tree(beside)
-        with _explained(goal):
+        with explained(goal):
             beside.rename(goal)
             fsync_path(goal.parent)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def explained(path: str | Path) -> Iterator[None]:
+    """Turns the block's `OSError` into one that says what to do about `path`, which the block writes.
+
+    Raises:
+        DataError: the block raised an `OSError`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot write: {error.strerror}. "
+            f"Check that {Path(path).parent} is a folder you may write to and that it has free space, or name another."
+        ) from error
 
 
 def require_writable(folder: str | Path) -> None:
@@ -102,7 +118,7 @@ def require_writable(folder: str | Path) -> None:
         DataError: they cannot.
     """
     probe = _sibling(Path(folder) / "probe")
-    with _explained(Path(folder)):
+    with explained(Path(folder)):
         probe.parent.mkdir(parents=True, exist_ok=True)
         probe.touch()
         probe.unlink()
@@ -141,14 +157,3 @@ def fsync_path(path: str | Path) -> None:
 def _sibling(goal: Path) -> Path:
     # Not from `tempfile`, whose files and folders are closed to everyone but their owner.
     return goal.with_name(f".{goal.name}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}")
-
-
-@contextlib.contextmanager
-def _explained(goal: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"{goal}: cannot write: {error.strerror}. "
-            f"Check that {goal.parent} is a folder you may write to and that it has free space, or name another."
-        ) from error

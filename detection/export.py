@@ -14,6 +14,7 @@ from detection.models.detector import Detector
 from detection.training.state import variables_by_path
 from detection.types import Detections, ImageInfo
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, TRAINING_JSON
+from schemas.errors import CocoflowError, disk_refusal
 from schemas.optimization import WeightsKind
 from schemas.serving import BOXES, CLASSES, COUNT, ENCODED_SIGNATURE, IMAGES, PIXEL_SIGNATURE, SCORES, WEIGHTS_PART
 
@@ -98,10 +99,22 @@ def export_saved_model(
         categories: the data set's, in the order of the network's classes.
         config_yaml: the run's configuration.
         exported_from: the checkpoint of these weights; None: not from a checkpoint.
+
+    Raises:
+        CocoflowError: the disk does not take it.
     """
     module = ServingModule(detector, [category["id"] for category in categories])
     signatures = {ENCODED_SIGNATURE: module.serve_encoded, PIXEL_SIGNATURE: module.serve_images}
-    tf.saved_model.save(module, str(folder), signatures=signatures)
+    try:
+        tf.saved_model.save(module, str(folder), signatures=signatures)
+    except (OSError, tf.errors.OpError) as error:
+        refusal = disk_refusal(error)
+        if refusal is None:
+            raise
+        raise CocoflowError(
+            f"the SavedModel cannot be written: {refusal}. The checkpoints are kept. Make room, or see that the disk "
+            "may be written, and give the same command again: it exports without training again."
+        ) from error
     write_text(folder / EXTRA_FILES / CONFIG_YAML, config_yaml)
     write_text(folder / EXTRA_FILES / LABELS_JSON, json.dumps(list(categories), indent=2) + "\n")
     if exported_from is not None:

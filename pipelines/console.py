@@ -4,6 +4,7 @@ The log flood of TFX, Beam and TensorFlow (Python's and C++'s) goes to a file.
 """
 
 import contextlib
+import io
 import logging
 import os
 import re
@@ -11,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import absl.logging
 from rich.console import Console
@@ -139,12 +140,21 @@ def quiet_run(log_file: Path | None, *, verbose: bool) -> Iterator[Console]:
             yield display.console
 
 
+class _LogFile(io.FileIO):
+    """A file that drops what the disk does not take: work must not fail because of its log."""
+
+    def write(self, content: Any) -> int:
+        try:
+            return super().write(content)
+        except OSError:
+            return memoryview(content).nbytes
+
+
 def _open_log(path: Path | None) -> IO[str]:
     try:
-        if path is None:
-            return open(os.devnull, "a", encoding="utf-8")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("a", encoding="utf-8")
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return io.TextIOWrapper(io.BufferedWriter(_LogFile(path or os.devnull, "a")), encoding="utf-8")
     except OSError as error:
         raise DataError(f"{path}: cannot write the log: {error.strerror}. Name another folder.") from error
 

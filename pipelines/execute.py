@@ -5,10 +5,12 @@ import os
 from typing import TYPE_CHECKING
 
 from detection.atomic_files import require_writable, write_json, write_text
+from detection.folder_lock import exclusive_use
 from detection.training.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.data_files import files_of
 from pipelines.layout import RunLayout
+from pipelines.metadata_file import check_metadata, metadata_failures_explained
 from pipelines.start_check import check_run
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config import Config
@@ -30,7 +32,8 @@ def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunRe
         verbose: libraries' logs to the terminal instead of run.log.
 
     Raises:
-        CocoflowError: a component refused its input, or the folder cannot be written.
+        CocoflowError: a component refused its input, the folder cannot be written, or
+            another process uses it.
         ConfigError: no data set is named, no such detector, or this is one of several machines.
         DataError: it is not there, or not recognised.
     """
@@ -38,14 +41,16 @@ def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunRe
     # What cannot be is said now, not after hours of training.
     splits = files_of(config.data, TRAIN_SPLIT, config.evaluate.split)
     layout = RunLayout(config)
-    require_writable(layout.push_directory)
-    write_text(layout.config, to_yaml(config))
-    # What an earlier run said must not be taken for this one's answer.
-    layout.summary.unlink(missing_ok=True)
-    with quiet_run(layout.log, verbose=verbose):
-        check_run(config, splits, layout)
-        results = _run_pipeline(config, layout, runner)
-    write_json(layout.summary, results.summary())
+    with exclusive_use(layout.root, instead="name another folder with --set run.root=DIR"):
+        check_metadata(layout)
+        require_writable(layout.push_directory)
+        write_text(layout.config, to_yaml(config))
+        # What an earlier run said must not be taken for this one's answer.
+        layout.summary.unlink(missing_ok=True)
+        with quiet_run(layout.log, verbose=verbose):
+            check_run(config, splits, layout)
+            results = _run_pipeline(config, layout, runner)
+        write_json(layout.summary, results.summary())
     return results
 
 
@@ -67,6 +72,7 @@ def _run_pipeline(config: Config, layout: RunLayout, runner: str) -> "RunResults
     from pipelines.runners import RUNNERS
 
     detector_config(config.model.name, image_size=config.model.image_size, overrides=config.model.overrides)
-    RUNNERS[runner](create_pipeline(config))
-    remove_served(layout.training)
-    return read_results(layout.metadata)
+    with metadata_failures_explained(layout):
+        RUNNERS[runner](create_pipeline(config))
+        remove_served(layout.training)
+        return read_results(layout.metadata)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from components.coco_evaluator.examples import Dataset, read_dataset
 from detection.coco.annotations import differing_categories
 from detection.data.foreign.shards import find_shards
+from detection.folder_lock import exclusive_use
 from detection.training.checkpoint_files import checkpoint_steps
 from detection.training.validation.assessor import Assessor
 from detection.training.validation.build import assessor_from_config
@@ -57,11 +58,13 @@ def follow_run(
     Raises:
         ConfigError: an assignment that cannot be.
         DataError: no checkpoint came; the data cannot be used, or has other categories than the run.
+        CocoflowError: another process uses `output`.
     """
     folder, goal = Path(checkpoints), Path(output)
     _wait_for_begin(folder, patience)
     config = _configuration(folder, data, assignments)
-    with data_as_examples(config, data) as root:
+    held = exclusive_use(goal, instead="name another folder with --output")
+    with held, data_as_examples(config, data) as root:
         dataset = read_dataset(root, config.evaluate.split)
         categories = _categories(folder.parent / LABELS_JSON, dataset)
         shards = find_shards(dataset.records)

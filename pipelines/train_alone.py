@@ -5,11 +5,13 @@ import json
 import logging
 import os
 import shutil
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
 from detection.atomic_files import new_directory
 from detection.coco.layouts import SplitFiles
+from detection.folder_lock import exclusive_use
 from detection.training.cluster import cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.data_files import files_of
@@ -35,14 +37,14 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
     Raises:
         ConfigError: no data set is named, or see `detection.training.train.train`.
         DataError: the data cannot be used.
-        CocoflowError: see `detection.training.train.train`.
+        CocoflowError: another process uses the folder; see `detection.training.train.train`.
     """
     folder = Path(output)
     leads = _leads(config)
     names = [TRAIN_SPLIT, *([config.evaluate.split] if config.train.validation.enabled else [])]
     files = files_of(config.data, *names)
     splits = {name: files[name] for name in names}
-    with quiet_run(folder / "run.log", verbose=verbose or not leads):
+    with _held(folder) if leads else nullcontext(), quiet_run(folder / "run.log", verbose=verbose or not leads):
         from detection.training.strategy import make_strategy
         from detection.training.train import train
         from detection.training.workers import chief_first, lost_workers_explained
@@ -67,6 +69,11 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
             strategy=strategy,
         )
     return folder / SAVED_MODEL
+
+
+def _held(folder: Path) -> AbstractContextManager[bool]:
+    """Several machines of one training share the folder: the one that writes holds it for all."""
+    return exclusive_use(folder, instead="name another folder with --output")
 
 
 def _shards(examples: Path, split: str) -> list[str]:

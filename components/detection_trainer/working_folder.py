@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from detection.folder_lock import folder_lock
+from detection.folder_lock import exclusive_use
+from schemas.errors import CocoflowError
 
 _PUBLISHED = "published"  # an empty file in a folder whose results are in the output artifacts
 _REMOVED = ".removed"
@@ -24,10 +25,13 @@ def working_folder(parent: Path, name: str) -> Iterator[Path]:
     Args:
         parent: of the working folders of all trainings of a run.
         name: tells this training from others.
+
+    Raises:
+        CocoflowError: another process works in the folder.
+        DataError: the folder cannot be written.
     """
     folder = parent / name
-    folder.mkdir(parents=True, exist_ok=True)
-    with folder_lock(folder, shared=True):
+    with exclusive_use(folder, instead="give the other pipeline another run_root"):
         (folder / _PUBLISHED).unlink(missing_ok=True)
         remove_served(parent)
         yield folder
@@ -41,9 +45,11 @@ def remove_served(parent: Path) -> None:
     of trainings that nothing has gone on with for two weeks.
     """
     for folder in filter(Path.is_dir, sorted(parent.iterdir()) if parent.is_dir() else []):
-        with folder_lock(folder) as free:
-            if free and (folder.name.endswith(_REMOVED) or _has_served(folder)):
-                _remove(folder)
+        # Asked first: the lock's file makes the folder young again.
+        if folder.name.endswith(_REMOVED) or _has_served(folder):
+            with contextlib.suppress(CocoflowError), exclusive_use(folder, instead="leave it") as held:
+                if held:
+                    _remove(folder)
 
 
 def _has_served(folder: Path) -> bool:

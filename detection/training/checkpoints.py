@@ -7,11 +7,19 @@ import tensorflow as tf
 
 from detection.atomic_files import fsync_path
 from detection.literal_paths import literal_path
-from detection.training.checkpoint_faults import find_newest_whole
-from detection.training.checkpoint_files import checkpoint_path, files_of, remove_checkpoint, remove_leftovers, step_of
+from detection.training.checkpoint_faults import find_fault, find_newest_whole
+from detection.training.checkpoint_files import (
+    STATE_FILE,
+    checkpoint_path,
+    checkpoint_steps,
+    files_of,
+    remove_checkpoint,
+    remove_leftovers,
+    step_of,
+)
 from detection.training.checkpoint_state import write_state
 from detection.training.state import TrainState
-from schemas.errors import DataError
+from schemas.errors import CocoflowError, DataError, disk_refusal
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
@@ -47,12 +55,40 @@ class Checkpoints:
         self._writes = writes
 
     def save(self, step: int) -> None:
-        """Saves the state after `step` steps; `restore_latest` comes before the first."""
+        """Saves the state after `step` steps; `restore_latest` comes before the first.
+
+        Raises:
+            CocoflowError: the disk does not take it.  What lies there of it is removed.
+        """
         if not self._writes:
             return
         # TensorFlow's own callback, which removes old ones, comes after those given.
         options = tf.train.CheckpointOptions(experimental_write_callbacks=[_flush])
-        self._manager.save(checkpoint_number=step, options=options)
+        try:
+            self._manager.save(checkpoint_number=step, options=options)
+        except (OSError, tf.errors.OpError) as error:
+            refusal = disk_refusal(error)
+            if refusal is None:
+                raise
+            self._tidy_up_failed(step)
+            raise CocoflowError(
+                f"{checkpoint_path(self._folder, step)}: the checkpoint cannot be written: {refusal}. "
+                f"{self._kept()} Make room, or see that the disk may be written, and start the training again."
+            ) from error
+
+    def _tidy_up_failed(self, step: int) -> None:
+        """Leaves whole checkpoints alone, and a list of them or none."""
+        if find_fault(checkpoint_path(self._folder, step)) is not None:
+            remove_checkpoint(self._folder, step)
+        try:
+            write_state(self._folder, [])
+        except (OSError, tf.errors.OpError):
+            (self._folder / STATE_FILE).unlink(missing_ok=True)
+        remove_leftovers(self._folder)
+
+    def _kept(self) -> str:
+        steps = checkpoint_steps(self._folder)
+        return f"Training will go on from step {steps[-1]}." if steps else "There is none before it."
 
     def restore_latest(self) -> int:
         """Restores the newest whole checkpoint if there is one; returns the steps done.

@@ -10,6 +10,7 @@ from rich.console import Console
 from detection.training.progress import LOGGER, ProgressMeter
 from pipelines.console import RunDisplay, quiet_run
 from schemas.errors import DataError
+from tests.full_disk import no_file_above
 
 
 @pytest.fixture
@@ -77,6 +78,19 @@ def test_what_c_and_python_write_goes_to_the_file_and_comes_back_afterwards(
     written = log.read_text()
     for line in ("from C, out", "from C, err", "a warning of a library", "said to the user"):
         assert line in written
+
+
+def test_work_goes_on_when_the_disk_takes_no_more_of_the_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "run.log"
+    with no_file_above(100), quiet_run(log, verbose=False):
+        print("first", flush=True)
+        for _ in range(2000):
+            print("words of a library")
+            logging.getLogger("absl").warning("a warning of a library")
+        logging.getLogger("cocoflow.test").info("said to the user")
+    assert log.read_text().startswith("first\n")
+    assert log.stat().st_size <= 100
+    assert capfd.readouterr().err.strip() == "said to the user"
 
 
 def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:

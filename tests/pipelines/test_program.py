@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 
 import pipeline_runner
+from detection.atomic_files import write_json
+from detection.folder_lock import LOCK_FILE
+from schemas.artifacts import CONFIG_YAML, SUMMARY_JSON
+from tests.folder_holder import folder_holder
 
 SLOW_IMPORTS = ("tensorflow", "keras", "tfx", "apache_beam", "kfp", "matplotlib", "sklearn")
 
@@ -55,3 +59,22 @@ def test_a_user_error_is_one_message_on_stderr(
     assert captured.out == ""
     for part in parts:
         assert part in captured.err
+
+
+def test_a_run_in_a_folder_that_another_process_uses_is_refused_before_it_touches_anything(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("train", "val"):
+        write_json(tmp_path / "data" / "annotations" / f"instances_{name}.json", {"images": [], "annotations": []})
+    root = tmp_path / "run"
+    root.mkdir()
+    for name in (CONFIG_YAML, SUMMARY_JSON):
+        (root / name).write_text("of the run that is going on")
+    with folder_holder(root) as process:
+        assert pipeline_runner.main(["run", "--data", str(tmp_path / "data"), "--set", f"run.root={root}"]) == 1
+        assert sorted(path.name for path in root.iterdir()) == [LOCK_FILE, CONFIG_YAML, SUMMARY_JSON]
+    captured = capfd.readouterr()
+    assert captured.err.startswith(f"error: {root}: in use by process {process.pid} on ")
+    assert "run.root" in captured.err
+    assert captured.err.count("\n") == 1
+    assert {(root / name).read_text() for name in (CONFIG_YAML, SUMMARY_JSON)} == {"of the run that is going on"}

@@ -9,12 +9,14 @@ import tensorflow as tf
 
 import detection.training.strategy
 import detection.training.train
+from detection.folder_lock import LOCK_FILE
 from pipelines.demo_data import make_demo_data
 from pipelines.execute import execute_run
 from pipelines.train_alone import train_alone
 from schemas.config import Config
 from schemas.config_io import load_config
-from schemas.errors import ConfigError, DataError
+from schemas.errors import CocoflowError, ConfigError, DataError
+from tests.folder_holder import folder_holder
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +54,24 @@ def test_the_chief_makes_the_records_and_the_log_and_the_others_read_them(
     assert sorted(tmp_path.rglob("*")) == before
     assert trained[0]["shards"] == trained[1]["shards"] != []
     assert trained[0]["categories"] == trained[1]["categories"]
+
+
+def test_a_training_of_its_own_is_refused_and_another_machine_of_the_same_is_not(
+    config: Config, trained: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_alone(config, str(tmp_path))
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    with folder_holder(tmp_path) as process:
+        with pytest.raises(CocoflowError, match=f"in use by process {process.pid} .* another folder with --output"):
+            train_alone(config, str(tmp_path))
+        _is_worker(0, monkeypatch)
+        with pytest.raises(CocoflowError, match="in use by"):
+            train_alone(config, str(tmp_path))
+        (tmp_path / LOCK_FILE).rename(tmp_path.parent / LOCK_FILE)
+        assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+        _is_worker(1, monkeypatch)
+        train_alone(config, str(tmp_path))
+    assert len(trained) == 2
 
 
 def test_where_the_chief_s_records_are_not_seen_that_is_said(

@@ -1,14 +1,14 @@
 """Folders that trainings work in: what stays after a kill, and what goes."""
 
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from components.detection_trainer.working_folder import remove_served, working_folder
+from schemas.errors import CocoflowError
+from tests.folder_holder import folder_holder
 
 DAY = 24 * 3600.0
 
@@ -69,21 +69,24 @@ def test_an_abandoned_training_goes_after_two_weeks(tmp_path: Path) -> None:
 
 
 def test_what_a_living_process_works_in_stays(tmp_path: Path) -> None:
-    (tmp_path / "held").mkdir()
-    _age(tmp_path / "held", 30)
-    code = (
-        "import sys; from detection.folder_lock import folder_lock\n"
-        "with folder_lock(sys.argv[1], shared=True): print('held', flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "held")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with folder_holder(tmp_path / "held") as process:
+        _age(tmp_path / "held", 30)
         remove_served(tmp_path)
         assert _names(tmp_path) == ["held"]
         process.kill()
+    _age(tmp_path / "held", 30)
     remove_served(tmp_path)
     assert _names(tmp_path) == []
+
+
+def test_one_process_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
+    with (
+        folder_holder(tmp_path / "a") as process,
+        pytest.raises(CocoflowError, match=f"a: in use by process {process.pid} .* another run_root"),
+    ):
+        _train(tmp_path, "a")
+    assert not (tmp_path / "a" / "ckpt").exists()
+    _train(tmp_path, "a")
 
 
 def test_a_removal_that_was_killed_is_ended_and_never_gone_on_with(

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.checkpoint import checkpoint_management
 
 from detection.training.checkpoint_files import (
     checkpoint_path,
@@ -20,7 +21,8 @@ from detection.training.checkpoint_files import (
 )
 from detection.training.checkpoints import Checkpoints
 from detection.training.state import TrainState
-from schemas.errors import DataError
+from schemas.errors import CocoflowError, DataError
+from tests.full_disk import no_file_above
 
 
 class _State:
@@ -243,3 +245,48 @@ def test_a_checkpoint_is_linked_or_copied_and_outlives_its_removal(
 
 def test_names_and_steps() -> None:
     assert step_of(checkpoint_path(Path("x"), 120)) == 120
+
+
+@pytest.mark.parametrize("size", [0, 50, 1000, 3000], ids=lambda size: f"{size} bytes")
+def test_a_disk_that_takes_no_checkpoint_keeps_those_before(size: int, tmp_path: Path) -> None:
+    state = _State()
+    checkpoints = _checkpoints(tmp_path, state)
+    checkpoints.restore_latest()
+    with no_file_above(size), pytest.raises(CocoflowError, match=r"ckpt-2: .*There is none before it") as refused:
+        checkpoints.save(2)
+    assert "cannot be written: File too large" in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+    assert _restore(tmp_path) == (0, 0.0)
+    _save(tmp_path, 2)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.name != "checkpoint"}
+    checkpoints = _checkpoints(tmp_path, _State())
+    checkpoints.restore_latest()
+    with no_file_above(size), pytest.raises(CocoflowError, match=r"ckpt-4: .*Training will go on from step 2\."):
+        checkpoints.save(4)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.name != "checkpoint"} == before
+    assert _restore(tmp_path) == (2, 1.0)
+
+
+def test_a_whole_checkpoint_that_could_not_be_listed_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any, **options: Any) -> None:
+        raise tf.errors.ResourceExhaustedError(None, None, f"{tmp_path}/checkpoint.tmp; No space left on device")
+
+    _save(tmp_path, 2)
+    checkpoints = _checkpoints(tmp_path, _State(5.0))
+    checkpoints.restore_latest()
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint_management, "update_checkpoint_state_internal", full)
+        with pytest.raises(CocoflowError, match=r"No space left on device \(.*/checkpoint\.tmp\)\..* from step 4\."):
+            checkpoints.save(4)
+    assert checkpoint_steps(tmp_path) == [2, 4]
+    assert _checkpoints(tmp_path, _State()).restore_latest() == 2  # the value that was saved
+    assert tf.train.latest_checkpoint(str(tmp_path)) == checkpoint_path(tmp_path, 4)
+
+
+def test_other_errors_of_a_save_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any, **options: Any) -> None:
+        raise tf.errors.InternalError(None, None, "a bug")
+
+    monkeypatch.setattr(tf.train.CheckpointManager, "save", broken)
+    with pytest.raises(tf.errors.InternalError, match="a bug"):
+        _save(tmp_path, 2)

@@ -9,12 +9,14 @@ import pytest
 import tensorflow as tf
 
 import pipeline_runner
+from detection.folder_lock import LOCK_FILE
 from detection.training.build import detector_from_config
 from detection.training.checkpoint_files import checkpoint_path
 from detection.training.state import MODEL_PART, variables_by_path
 from detection.training.validation.history import Entry, write_history
 from schemas.config_io import load_config, to_yaml
 from tests.detection.training.evaluation_records import CATEGORIES, coco_records, write_coco_shards
+from tests.folder_holder import folder_holder
 
 SETTINGS = (
     "model.name=efficientdet-nano",
@@ -62,13 +64,25 @@ def _history(run: Path) -> list[Any]:
     return list(json.loads((run / "follow" / "history.json").read_text()))
 
 
+def test_a_second_one_with_the_same_output_is_refused(
+    run: Path, examples: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run / "checkpoints").mkdir()
+    (run / "checkpoints" / "ckpt-10.index").touch()
+    with folder_holder(run / "follow") as process:
+        assert _call(run, examples) == 1
+        assert [path.name for path in (run / "follow").iterdir()] == [LOCK_FILE]
+    assert f"follow: in use by process {process.pid} " in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_it_ends_with_the_last_step(run: Path, examples: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The second checkpoint comes while the first is evaluated."""
+    """The second checkpoint comes while the first is evaluated; the training holds its folder meanwhile."""
     _save(run, 10)
     later = threading.Timer(0.5, _save, [run, 20])
     later.start()
-    assert _call(run, examples, "--timeout", "5", "--every", "--set", "evaluate.analysis.visualizations=2") == 0
+    with folder_holder(run):
+        assert _call(run, examples, "--timeout", "5", "--every", "--set", "evaluate.analysis.visualizations=2") == 0
     later.join()
     assert [entry["step"] for entry in _history(run)] == [10, 20]
     out = capsys.readouterr().out

@@ -1,0 +1,127 @@
+"""Ctrl-C and SIGTERM: a tidy end with one line, and an end in any case."""
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+_SHELL_OFFSET = 128  # shells give 128 + N to a process that signal N ended
+
+_PATIENCE_SECONDS = 10.0  # for a tidy end; container platforms kill after 10 to 30
+_SAME_SECONDS = 1.0  # within which a second signal is the first one, passed on by a parent process
+_LAST_SECONDS = 3.0  # for the interpreter's own end
+_SHOW_CURSOR = b"\x1b[?25h"  # progress bars hide it
+
+
+class StopSignals:
+    """The signals that end a program, and what it says and returns then.
+
+    The first one raises `KeyboardInterrupt` in the main thread.  If the process goes on, as
+    in a long call into C++ or because a library drops the exception, it ends at the
+    second one, or after ten seconds: nothing on the disk relies on a tidy end.
+    """
+
+    def __init__(self) -> None:
+        self._received: int | None = None
+        self._raised = False
+
+    @property
+    def received(self) -> bool:
+        """Whether one came."""
+        return self._received is not None
+
+    @property
+    def word(self) -> str:
+        """What happened, for the user."""
+        return _WORDS[signal.Signals(self._received or signal.SIGINT)]
+
+    @property
+    def exit_code(self) -> int:
+        """130 for Ctrl-C, 143 for SIGTERM."""
+        return _SHELL_OFFSET + (self._received or signal.SIGINT)
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Python's signal handler."""
+        self._received = self._received or number
+        if not self._raised:
+            self._raised = True
+            raise KeyboardInterrupt
+
+    def watch(self, numbers: socket.socket, terminal: int) -> None:
+        """Ends the process if `handle` does not; runs in a thread of its own.
+
+        Args:
+            numbers: those of signals, a byte each, as they come; at its end the watch ends.
+            terminal: descriptor for the last word.
+        """
+        began = None
+        while True:
+            numbers.settimeout(None if began is None else max(0.01, began + _PATIENCE_SECONDS - time.monotonic()))
+            try:
+                received = numbers.recv(1)
+            except TimeoutError:
+                break
+            if not received:
+                return
+            if began is None and received[0] in _WORDS:
+                self._received = self._received or received[0]
+                began = time.monotonic()
+            elif began is not None and time.monotonic() - began > _SAME_SECONDS:
+                break
+        cursor = _SHOW_CURSOR if os.isatty(terminal) else b""
+        os.write(terminal, cursor + f"{self.word}\n".encode())
+        os._exit(self.exit_code)
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[StopSignals]:
+    """Handles SIGINT and SIGTERM while the block runs, except those that the process was started to ignore.
+
+    Outside the main thread, in which alone Python handles signals, nothing changes.
+    """
+    stop = StopSignals()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    numbers, told = socket.socketpair()
+    told.setblocking(False)
+    terminal = os.dup(2)
+    before = {number: signal.getsignal(number) for number in _WORDS}
+    handled = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
+    threading.Thread(target=stop.watch, args=(numbers, terminal), daemon=True).start()
+    former = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    try:
+        for number in handled:
+            signal.signal(number, stop.handle)
+        yield stop
+    finally:
+        for number in handled:
+            if signal.getsignal(number) == stop.handle:
+                signal.signal(number, before[number])
+        signal.set_wakeup_fd(former)
+        told.close()
+        os.close(terminal)
+
+
+def end_soon(exit_code: int) -> None:
+    """Ends the process within seconds: the interpreter would wait for the threads of libraries."""
+    for number in _WORDS:
+        signal.signal(number, signal.SIG_IGN)
+    last = threading.Timer(_LAST_SECONDS, os._exit, [exit_code])
+    last.daemon = True
+    last.start()
+
+
+def _default_in_child() -> None:
+    """A forked child is ended by its parent's signals, which are not to look like this process's own."""
+    if isinstance(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), StopSignals):
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_default_in_child)

@@ -16,6 +16,8 @@ class RunLayout:
     def __init__(self, config: Config) -> None:
         self.root = Path(config.run.root).absolute()
         self.artifacts = self.root / "artifacts"
+        self.file_records = self.artifacts / ".files"
+        self.unregistered = self.root / "unregistered"
         self.training = self.root / TRAINING
         self.metadata = self.root / "metadata.sqlite"
         self.config = self.root / CONFIG_YAML

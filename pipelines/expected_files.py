@@ -19,6 +19,7 @@ from schemas.artifacts import (
     POINTER_JSON,
     QUARANTINE_JSONL,
     REPORT_HTML,
+    TRAINING_JSON,
     VALIDATION,
     split_dir,
 )
@@ -51,7 +52,7 @@ def own_files(artifact: mlmd.Artifact) -> list[Path]:
     root = Path(artifact.uri)
     roots = [root]
     if artifact.type == "ModelRun":
-        roots = [root / LABELS_JSON, root / CHECKPOINTS, root / VALIDATION]
+        roots = [root / name for name in (LABELS_JSON, TRAINING_JSON, CHECKPOINTS, VALIDATION)]
     if artifact.type == "PushedModel":
         roots += _destination(artifact)
     return [file for start in roots for file in _files_below(start)]

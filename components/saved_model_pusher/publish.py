@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from detection.atomic_files import fsync_path, fsync_tree
-from detection.temporary_folder import temporary_folder
+from detection.temporary_folder import remove_leftovers, temporary_folder
 from schemas.errors import DataError
 
 _TEMPORARY_STEM = "push"
@@ -69,6 +69,7 @@ def versions(push_directory: str | Path) -> list[int]:
 
 def _publish(source: Path, directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(directory, _TEMPORARY_STEM)
     newest = _newest(directory)
     if newest is not None and _same_files(source, newest):
         _LOGGER.info("version %s holds this model already", newest.name)

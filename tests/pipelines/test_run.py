@@ -96,6 +96,60 @@ def test_the_same_run_again_reuses_everything(first_run: Path, digits: Path, cap
         assert f"{node} reused" in shown
 
 
+def test_a_pushed_model_that_was_removed_is_pushed_again(
+    first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = _summary(first_run)
+    shutil.rmtree(first_run / "serving")
+    assert _run(first_run, digits) == 0
+    summary = _summary(first_run)
+    assert summary | {"seconds": None, "pushed_path": None} == before | {"seconds": None, "pushed_path": None}
+    assert Path(summary["pushed_path"], "saved_model.pb").is_file()
+    assert list((first_run / "serving").iterdir()) == [Path(summary["pushed_path"])]
+    shown = capfd.readouterr().err
+    missing = Path(before["pushed_path"], "saved_model.pb")
+    assert f"SavedModelPusher: {missing} is missing, so this result is not reused" in shown
+    assert "CocoEvaluator reused" in shown
+
+
+REMOVED = (
+    ("serving/*/saved_model.pb", {"SavedModelPusher"}),
+    ("artifacts/CocoEvaluator/evaluation/*/metrics.json", {"CocoEvaluator", "SavedModelPusher"}),
+    ("artifacts/CocoEvaluator/evaluation/*/blessing.json", {"CocoEvaluator", "SavedModelPusher"}),
+    ("artifacts/StatisticsGen/statistics/*/Split-eval/FeatureStats.pb", {"StatisticsGen", "ExampleValidator"}),
+    ("artifacts/ImportSchemaGen/schema/*/schema.pbtxt", {"ImportSchemaGen", "StatisticsGen", "ExampleValidator"}),
+    (
+        "artifacts/DetectionTrainer/model/*/Format-Serving/variables/variables.index",
+        {"DetectionTrainer", "CocoEvaluator", "SavedModelPusher"},
+    ),
+    (
+        "artifacts/CocoExampleGen/examples/*/Split-train/*",
+        {"CocoExampleGen", "StatisticsGen", "ExampleValidator", "DetectionTrainer", "CocoEvaluator"},
+    ),
+)
+
+
+@pytest.mark.extended  # each run again takes up to a minute; test_repair.py shows the same with stubs
+def test_whatever_is_removed_is_made_again(tmp_path: Path, digits: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert _run(tmp_path, digits) == 0
+    before = _summary(tmp_path)
+    for pattern, again in REMOVED:
+        for path in tmp_path.glob(pattern):
+            path.unlink()
+        capfd.readouterr()
+        assert _run(tmp_path, digits) == 0
+        shown = capfd.readouterr().err
+        done = {node for node in before["seconds"] if f"{node} done" in shown} - {"previous_blessed_model"}
+        assert done - {"SavedModelPusher"} == again - {"SavedModelPusher"}, pattern
+        summary = _summary(tmp_path)
+        assert summary["metrics"] == before["metrics"], pattern
+        assert summary["blessed"] is True
+        assert Path(summary["pushed_path"], "saved_model.pb").is_file()
+        assert list(tmp_path.glob(pattern)), pattern
+        if "Trainer" in pattern or "Examples" in pattern:
+            assert "going on from this finished training" in shown
+
+
 def test_another_threshold_judges_the_same_model_anew(
     first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -158,14 +158,11 @@ publishing.publish("Format-Serving", "serving")
 """
 
 
-@pytest.mark.parametrize("last", ["saved_model.pb", "config.yaml"])
-def test_killed_in_the_middle_shows_no_version_and_the_leftover_goes(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
-) -> None:
-    serving = tmp_path / "serving"
+def kill_in_the_middle(script: str, folder: Path) -> None:
+    """Runs `script` in `folder` until it says that it is in the middle."""
     process = subprocess.Popen(
-        [sys.executable, "-c", PUSH_AND_STALL.format(last=last)],
-        cwd=tmp_path,
+        [sys.executable, "-c", script],
+        cwd=folder,
         stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
     )
@@ -175,11 +172,37 @@ def test_killed_in_the_middle_shows_no_version_and_the_leftover_goes(
     process.wait()
     process.stdout.close()
 
+
+@pytest.mark.parametrize("last", ["saved_model.pb", "config.yaml"])
+def test_killed_in_the_middle_shows_no_version_and_the_leftover_goes(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    serving = tmp_path / "serving"
+    kill_in_the_middle(PUSH_AND_STALL.format(last=last), tmp_path)
     assert versions(serving) == []
     assert len(hidden(serving)) == 1
     publish(model, serving)
     assert hidden(serving) == []
     assert len(versions(serving)) == 1
+
+
+PUSH_AND_STALL_AFTER_THE_RENAME = """
+import time
+from components.saved_model_pusher import publish as publishing
+def stall(folder):
+    print("middle", flush=True)
+    time.sleep(600)
+publishing.fsync_path = stall
+publishing.publish("Format-Serving", "serving")
+"""
+
+
+def test_killed_before_the_version_is_registered_pushes_no_second_one(model: Path, tmp_path: Path) -> None:
+    kill_in_the_middle(PUSH_AND_STALL_AFTER_THE_RENAME, tmp_path)
+    [version] = versions(tmp_path / "serving")
+    assert publish(model, tmp_path / "serving") == tmp_path / "serving" / str(version)
+    assert versions(tmp_path / "serving") == [version]
+    assert hidden(tmp_path / "serving") == []
 
 
 def test_a_living_pusher_is_left_alone_however_long_it_is_silent(

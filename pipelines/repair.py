@@ -37,10 +37,10 @@ def repair(layout: RunLayout, nodes: Sequence[str]) -> None:
     store = open_store(layout.metadata)
     closed = close_dead_executions(store)
     if closed:
-        _LOGGER.info("an earlier run was killed in %s", ", ".join(dict.fromkeys(closed)))
+        _LOGGER.info("an earlier run ended in the middle of %s", ", ".join(dict.fromkeys(closed)))
     removed = remove_dead_folders(store, layout.artifacts)
     if removed:
-        _LOGGER.info("removed %d folders that killed or failed runs left", len(removed))
+        _LOGGER.info("folders that killed or failed runs left, now removed: %d", len(removed))
     aside = set_unregistered_aside(store, layout.artifacts, nodes, layout.unregistered)
     if aside is not None:
         _LOGGER.warning("%s: not in %s, so set aside. Remove the folder to free space.", aside, layout.metadata.name)

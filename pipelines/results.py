@@ -1,12 +1,12 @@
 """What a finished run produced, read from its ML Metadata."""
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
+from detection.coco.json_files import read_json
 from pipelines.expected_files import first_missing
 from pipelines.run_metadata import node_name, open_store
 from schemas.artifacts import BLESSING_JSON, METRICS_JSON
@@ -75,13 +75,11 @@ def read_results(metadata_file: Path, run_id: str) -> RunResults:
     }
     artifacts = {key: artifact for named in outputs.values() for key, artifact in named.items()}
     evaluation, model_run, _ = (_present(artifacts, key) for key in _REPORTED)
-    metrics = json.loads((evaluation / METRICS_JSON).read_text(encoding="utf-8"))["metrics"]
-    blessing = json.loads((evaluation / BLESSING_JSON).read_text(encoding="utf-8"))
     return RunResults(
         nodes=nodes,
-        metrics=metrics,
-        blessed=blessing["blessed"],
-        reasons=blessing["reasons"],
+        metrics=_read(evaluation / METRICS_JSON, "metrics"),
+        blessed=_read(evaluation / BLESSING_JSON, "blessed"),
+        reasons=_read(evaluation / BLESSING_JSON, "reasons"),
         pushed=_pushed_path(artifacts["pushed_model"]),
         evaluation=evaluation,
         model_run=model_run,
@@ -96,6 +94,13 @@ def _present(artifacts: dict[str, mlmd.Artifact], key: str) -> Path:
     if missing is not None:
         raise DataError(f"{missing}: missing, though this run made or reused it. Run again: it is made anew.")
     return Path(artifacts[key].uri)
+
+
+def _read(path: Path, key: str) -> Any:
+    content = read_json(path)
+    if not isinstance(content, dict) or key not in content:
+        raise DataError(f"{path}: no {key!r} here, so this is not what the evaluator wrote. Remove it and run again.")
+    return content[key]
 
 
 def _outputs(store: metadata_store.MetadataStore, execution_id: int) -> dict[str, mlmd.Artifact]:

@@ -84,8 +84,8 @@ def _without_marker(leftover: Path) -> None:
     (leftover / ".unfinished").unlink()
 
 
-def _marker(text: str) -> Callable[[Path], None]:
-    return lambda leftover: (leftover / ".unfinished").write_text(text) and None
+def _marker(text: str) -> Callable[[Path], object]:
+    return lambda leftover: (leftover / ".unfinished").write_text(text)
 
 
 def _linked(leftover: Path) -> None:
@@ -109,7 +109,7 @@ def _linked(leftover: Path) -> None:
         _marker("\udc80".encode("utf-8", "surrogateescape").decode("latin-1")),
     ],
 )
-def test_a_users_folder_that_looks_like_a_leftover_stays(leftover: Path, change: Callable[[Path], None]) -> None:
+def test_a_users_folder_that_looks_like_a_leftover_stays(leftover: Path, change: Callable[[Path], object]) -> None:
     change(leftover)
     before = sorted(leftover.parent.parent.rglob("*"))
     assert remove_leftovers(leftover.parent) == []

@@ -223,7 +223,7 @@ def test_a_killed_execution_is_closed_and_its_folders_go(runs: Runs, caplog: pyt
     assert all(folder.is_dir() for folder in mine)
     states = {execution.last_known_state for execution in runs.store().get_executions()}
     assert states == {mlmd.Execution.COMPLETE, mlmd.Execution.CACHED, mlmd.Execution.FAILED}
-    assert "killed in StubTrainer" in caplog.text
+    assert "ended in the middle of StubTrainer" in caplog.text
     for folder in mine:
         folder.rmdir()
 
@@ -311,6 +311,24 @@ def test_results_name_no_folder_that_is_gone(tmp_path: Path, gone: str) -> None:
     store.add("run", 0.5)
     (tmp_path / "run" / gone).rename(tmp_path / "away")
     with pytest.raises(DataError, match=r"run/.*: missing, though this run made or reused it\. Run again"):
+        read_results(store.file, "run")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("metrics.json", "{", "not JSON"),
+        ("metrics.json", "[]", "no 'metrics' here"),
+        ("blessing.json", "{}", "'blessed'"),
+    ],
+)
+def test_an_evaluation_that_cannot_be_read_is_named(tmp_path: Path, name: str, text: str, message: str) -> None:
+    from pipelines.results import read_results
+
+    store = ByHand(tmp_path)
+    store.add("run", 0.5)
+    (tmp_path / "run/evaluation/5" / name).write_text(text)
+    with pytest.raises(DataError, match=f"{name}: .*{message}"):
         read_results(store.file, "run")
 
 

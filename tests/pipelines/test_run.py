@@ -112,42 +112,54 @@ def test_a_pushed_model_that_was_removed_is_pushed_again(
     assert "CocoEvaluator reused" in shown
 
 
-REMOVED = (
-    ("serving/*/saved_model.pb", {"SavedModelPusher"}),
-    ("artifacts/CocoEvaluator/evaluation/*/metrics.json", {"CocoEvaluator", "SavedModelPusher"}),
-    ("artifacts/CocoEvaluator/evaluation/*/blessing.json", {"CocoEvaluator", "SavedModelPusher"}),
-    ("artifacts/StatisticsGen/statistics/*/Split-eval/FeatureStats.pb", {"StatisticsGen", "ExampleValidator"}),
-    ("artifacts/ImportSchemaGen/schema/*/schema.pbtxt", {"ImportSchemaGen", "StatisticsGen", "ExampleValidator"}),
-    (
-        "artifacts/DetectionTrainer/model/*/Format-Serving/variables/variables.index",
-        {"DetectionTrainer", "CocoEvaluator", "SavedModelPusher"},
-    ),
-    (
-        "artifacts/CocoExampleGen/examples/*/Split-train/*",
-        {"CocoExampleGen", "StatisticsGen", "ExampleValidator", "DetectionTrainer", "CocoEvaluator"},
-    ),
-)
+REMOVED = {
+    "serving/*/saved_model.pb": {"SavedModelPusher"},
+    "artifacts/CocoEvaluator/evaluation/*/metrics.json": {"CocoEvaluator", "SavedModelPusher"},
+    "artifacts/CocoEvaluator/evaluation/*/blessing.json": {"CocoEvaluator", "SavedModelPusher"},
+    "artifacts/StatisticsGen/statistics/*/Split-eval/FeatureStats.pb": {"StatisticsGen", "ExampleValidator"},
+    "artifacts/ImportSchemaGen/schema/*/schema.pbtxt": {"ImportSchemaGen", "StatisticsGen", "ExampleValidator"},
+    "artifacts/DetectionTrainer/model/*/Format-Serving/variables/variables.index": {
+        "DetectionTrainer",
+        "CocoEvaluator",
+        "SavedModelPusher",
+    },
+    "artifacts/CocoExampleGen/examples/*/Split-train/*": {
+        "CocoExampleGen",
+        "StatisticsGen",
+        "ExampleValidator",
+        "DetectionTrainer",
+        "CocoEvaluator",
+        "SavedModelPusher",
+    },
+}
 
 
-@pytest.mark.extended  # each run again takes up to a minute; test_repair.py shows the same with stubs
-def test_whatever_is_removed_is_made_again(tmp_path: Path, digits: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert _run(tmp_path, digits) == 0
-    before = _summary(tmp_path)
-    for pattern, again in REMOVED:
-        for path in tmp_path.glob(pattern):
-            path.unlink()
-        capfd.readouterr()
-        assert _run(tmp_path, digits) == 0
-        shown = capfd.readouterr().err
-        done = {node for node in before["seconds"] if f"{node} done" in shown} - {"previous_blessed_model"}
-        assert done - {"SavedModelPusher"} == again - {"SavedModelPusher"}, pattern
-        summary = _summary(tmp_path)
-        assert summary["metrics"] == before["metrics"], pattern
-        assert summary["blessed"] is True
-        assert Path(summary["pushed_path"], "saved_model.pb").is_file()
-        assert list(tmp_path.glob(pattern)), pattern
-        if "Trainer" in pattern or "Examples" in pattern:
-            assert "going on from this finished training" in shown
+@pytest.fixture(scope="module")
+def damaged_run(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
+    root = tmp_path_factory.mktemp("damaged") / "run"
+    assert _run(root, digits) == 0
+    return root
+
+
+@pytest.mark.extended  # each takes up to a minute; test_repair.py shows the same with stubs
+@pytest.mark.parametrize("pattern", REMOVED)
+def test_whatever_is_removed_is_made_again(
+    pattern: str, damaged_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = _summary(damaged_run)
+    for path in damaged_run.glob(pattern):
+        path.unlink()
+    assert _run(damaged_run, digits) == 0
+    shown = capfd.readouterr().err
+    nodes = set(before["seconds"]) - {"previous_blessed_model"}
+    assert {node for node in nodes if f"{node} done" in shown} == REMOVED[pattern]
+    summary = _summary(damaged_run)
+    assert summary["metrics"] == before["metrics"]
+    assert summary["blessed"] is True
+    assert Path(summary["pushed_path"], "saved_model.pb").is_file()
+    assert list(damaged_run.glob(pattern))
+    if "DetectionTrainer" in REMOVED[pattern]:
+        assert "going on from this finished training" in shown
 
 
 def test_another_threshold_judges_the_same_model_anew(

@@ -2,6 +2,7 @@
 
 A reader sees the old content, or the new one, whole; never a part.  A process
 killed in the middle leaves at most a hidden `.NAME.XXXXXXXX.tmp` beside the goal.
+The next `new_directory` of the same goal removes such folders.
 
 Local (POSIX) file systems only: renaming within a folder is atomic there.  Remote
 ones such as `gs://` or `s3://` have no atomic rename of a folder; write there
@@ -11,15 +12,12 @@ through the client library, which publishes single objects whole.
 import contextlib
 import json
 import os
-import shutil
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from detection.temporary_folder import hidden_sibling, temporary_folder
 from schemas.errors import DataError
-
-TEMPORARY_SUFFIX = ".tmp"
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
@@ -42,7 +40,7 @@ def new_file(path: str | Path) -> Iterator[BinaryIO]:
         DataError: see `write_bytes`; also where the block itself raises an `OSError`.
     """
     goal = Path(path)
-    beside = _sibling(goal)
+    beside = hidden_sibling(goal)
     try:
         with explained(goal):
             goal.parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +71,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 @contextlib.contextmanager
 def new_directory(path: str | Path) -> Iterator[Path]:
-    """Yields an empty folder beside `path` that takes its place when the block ends.
+    """Yields an empty folder in a hidden one beside `path`; it takes its place when the block ends.
 
     Where the block raises, the folder is removed and `path` stays as it was.  An
     empty folder at `path` (as TFX makes for every artifact) is replaced.
@@ -83,16 +81,14 @@ def new_directory(path: str | Path) -> Iterator[Path]:
             be made or written.
     """
     goal = Path(path)
-    with explained(goal):
-        beside = temporary_sibling(goal)
-    try:
+    with contextlib.ExitStack() as stack:
+        with explained(goal):
+            beside = stack.enter_context(temporary_folder(goal))
         yield beside
         fsync_tree(beside)
         with explained(goal):
             beside.rename(goal)
             fsync_path(goal.parent)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -117,24 +113,11 @@ def require_writable(folder: str | Path) -> None:
     Raises:
         DataError: they cannot.
     """
-    probe = _sibling(Path(folder) / "probe")
+    probe = hidden_sibling(Path(folder) / "probe")
     with explained(Path(folder)):
         probe.parent.mkdir(parents=True, exist_ok=True)
         probe.touch()
         probe.unlink()
-
-
-def temporary_sibling(path: str | Path) -> Path:
-    """Makes an empty hidden folder beside `path`, and the folders above it.
-
-    Raises:
-        OSError: a parent cannot be made or written.
-    """
-    goal = Path(path)
-    goal.parent.mkdir(parents=True, exist_ok=True)
-    beside = _sibling(goal)
-    beside.mkdir()
-    return beside
 
 
 def fsync_tree(folder: str | Path) -> None:
@@ -152,8 +135,3 @@ def fsync_path(path: str | Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _sibling(goal: Path) -> Path:
-    # Not from `tempfile`, whose files and folders are closed to everyone but their owner.
-    return goal.with_name(f".{goal.name}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}")

@@ -109,7 +109,7 @@ class RunDisplay(logging.Handler):
         return self._tasks[node]
 
     def _print(self, message: str, style: str | None = None) -> None:
-        self.console.print(message, style=style, highlight=False, markup=False)
+        self.console.print(message, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextlib.contextmanager

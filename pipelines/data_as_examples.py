@@ -1,12 +1,12 @@
 """Whatever data is named, as an `Examples` artifact's folder."""
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from components.coco_example_gen.conversion import convert
 from pipelines.data_files import files_of
+from pipelines.scratch_folder import scratch_folder
 from schemas.artifacts import DATASET_JSON
 from schemas.config import Config
 
@@ -28,12 +28,12 @@ def data_as_examples(config: Config, folder: str) -> Iterator[str]:
         return
     split = config.evaluate.split
     data = config.data
-    with tempfile.TemporaryDirectory() as made:
+    with scratch_folder() as made:
         convert(
             {split: files_of(data, split)[split]},
-            Path(made),
+            made,
             policies=data.on_fault,
             max_pixels=data.max_pixels,
             label_map=data.label_map,
         )
-        yield made
+        yield str(made)

@@ -1,6 +1,5 @@
 """Converting and checking a data set without a pipeline."""
 
-import tempfile
 from pathlib import Path
 
 from components.coco_example_gen.conversion import convert, report
@@ -8,6 +7,7 @@ from components.coco_example_gen.examination import Examination, examine
 from detection.atomic_files import require_writable
 from pipelines.data_files import files_of
 from pipelines.output_folder import output_folder
+from pipelines.scratch_folder import scratch_folder
 from schemas.config import Config
 from schemas.errors import DataError
 from schemas.faults import FaultPolicies
@@ -56,13 +56,13 @@ def check_data(config: Config, page: str | None) -> Examination:
         if Path(page).is_dir():
             raise DataError(f"--report {page}: this is a folder. Name a file in it.")
         require_writable(Path(page).resolve().parent)
-    with tempfile.TemporaryDirectory() as work:
+    with scratch_folder() as work:
         found = examine(
             splits,
             policies=config.data.on_fault,
             max_pixels=config.data.max_pixels,
             label_map=config.data.label_map,
-            work=Path(work),
+            work=work,
             records=None,
         )
     if page is not None:

@@ -68,11 +68,15 @@ def _run_pipeline(config: Config, layout: RunLayout, runner: str) -> "RunResults
     from components.detection_trainer.working_folder import remove_served
     from detection.models.registry import detector_config
     from pipelines.pipeline import create_pipeline
+    from pipelines.repair import record_outputs, repair
     from pipelines.results import read_results
     from pipelines.runners import RUNNERS
 
     detector_config(config.model.name, image_size=config.model.image_size, overrides=config.model.overrides)
+    pipeline = create_pipeline(config)
     with metadata_failures_explained(layout):
-        RUNNERS[runner](create_pipeline(config))
+        repair(layout, [component.id for component in pipeline.components])
+        run_id = RUNNERS[runner](pipeline)
         remove_served(layout.training)
-        return read_results(layout.metadata)
+        record_outputs(layout)
+        return read_results(layout.metadata, run_id)

@@ -26,6 +26,8 @@ class RunLayout:
                 "its files there. Name another folder; the data may lie in such a one."
             )
         self.artifacts = self.root / "artifacts"
+        self.file_records = self.artifacts / ".files"
+        self.unregistered = self.root / "unregistered"
         self.training = self.root / TRAINING
         self.metadata = self.root / "metadata.sqlite"
         self.config = self.root / CONFIG_YAML

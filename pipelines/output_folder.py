@@ -1,13 +1,10 @@
 """The folder that a verb writes: new, and there only when it is whole."""
 
 import contextlib
-import glob
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from detection.atomic_files import TEMPORARY_SUFFIX, new_directory
-from detection.folder_lock import folder_lock
+from detection.atomic_files import new_directory
 from schemas.errors import DataError
 
 
@@ -15,7 +12,7 @@ from schemas.errors import DataError
 def output_folder(output: str) -> Iterator[Path]:
     """Yields an empty folder that becomes `output` when the block ends.
 
-    What killed runs left beside it is removed.
+    What killed runs left beside it is removed, see `detection.temporary_folder`.
 
     Args:
         output: folder, new or empty.
@@ -28,15 +25,5 @@ def output_folder(output: str) -> Iterator[Path]:
         raise DataError(f"{goal}: --output is the folder you are in. Name another, or one below it.")
     if goal.exists() and (not goal.is_dir() or any(goal.iterdir())):
         raise DataError(f"{goal}: --output needs a new or empty folder. Name another, or remove this one.")
-    _remove_leftovers(goal)
-    with contextlib.ExitStack() as held, new_directory(goal) as folder:
-        held.enter_context(folder_lock(folder))
+    with new_directory(goal) as folder:
         yield folder
-
-
-def _remove_leftovers(goal: Path) -> None:
-    """Removes the hidden folders beside `goal` that runs left which were killed."""
-    for leftover in goal.parent.glob(f".{glob.escape(goal.name)}.{'?' * 8}{TEMPORARY_SUFFIX}"):
-        with folder_lock(leftover) as dead:
-            if dead:
-                shutil.rmtree(leftover, ignore_errors=True)

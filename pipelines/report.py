@@ -31,7 +31,8 @@ def print_results(results: "RunResults", config: Config, console: Console) -> No
         line("", reason)
     line("Pushed:", results.pushed or "no, only blessed models are pushed")
     line("Report:", str(results.evaluation / REPORT_HTML))
-    logs = f"train:{results.model_run / LOGS},eval:{results.evaluation / LOGS}"
+    folders = {"train": results.model_run / LOGS, "eval": results.evaluation / LOGS}
+    logs = ",".join(f"{name}:{folder}" for name, folder in folders.items() if folder.is_dir())
     line("TensorBoard:", f"tensorboard --logdir_spec {shlex.quote(logs)}")
     images = files_of(config.data)[config.evaluate.split].images
     if results.pushed and images:

@@ -1,20 +1,23 @@
 """What a finished run produced, read from its ML Metadata."""
 
-import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
+from detection.coco.json_files import read_json
+from pipelines.expected_files import first_missing
+from pipelines.run_metadata import node_name, open_store
 from schemas.artifacts import BLESSING_JSON, METRICS_JSON
+from schemas.errors import CocoflowError, DataError
 
 _STATES = {mlmd.Execution.CACHED: "reused", mlmd.Execution.COMPLETE: "done"}
+_REPORTED = ("evaluation", "model_run", "pushed_model")
 
 
 class NodeResult(NamedTuple):
-    """One component of the newest run: its state, wall-clock seconds and output folders by key."""
+    """One component of a run: its state, wall-clock seconds and output folders by key."""
 
     state: str
     seconds: float
@@ -22,7 +25,7 @@ class NodeResult(NamedTuple):
 
 
 class RunResults(NamedTuple):
-    """The newest run of a pipeline.
+    """A finished run of a pipeline.
 
     `nodes` by id, in the order they ran; `metrics` by name; `pushed` where this run's
     model lies for serving, or None; `evaluation` and `model_run` are artifacts' folders.
@@ -47,14 +50,23 @@ class RunResults(NamedTuple):
         }
 
 
-def read_results(metadata_file: Path) -> RunResults:
-    """Reads the newest run from a run folder's metadata."""
-    store = _open(metadata_file)
-    newest = max(store.get_contexts_by_type("pipeline_run"), key=lambda context: context.id)
-    executions = sorted(store.get_executions_by_context(newest.id), key=lambda execution: execution.id)
+def read_results(metadata_file: Path, run_id: str) -> RunResults:
+    """Reads a run from a run folder's metadata.
+
+    Args:
+        metadata_file: of the run folder.
+        run_id: from the runner.
+
+    Raises:
+        CocoflowError: a component did not run.
+        DataError: an output is missing, as if removed while the run went on.
+    """
+    store = open_store(metadata_file, read_only=True)
+    run = store.get_context_by_type_and_name("pipeline_run", run_id)
+    executions = sorted(store.get_executions_by_context(run.id), key=lambda execution: execution.id) if run else []
     outputs = {execution.id: _outputs(store, execution.id) for execution in executions}
     nodes = {
-        _node_name(store, execution): NodeResult(
+        node_name(store, execution.id): NodeResult(
             _STATES.get(execution.last_known_state, "failed"),
             (execution.last_update_time_since_epoch - execution.create_time_since_epoch) / 1000,
             {key: Path(artifact.uri) for key, artifact in outputs[execution.id].items()},
@@ -62,31 +74,33 @@ def read_results(metadata_file: Path) -> RunResults:
         for execution in executions
     }
     artifacts = {key: artifact for named in outputs.values() for key, artifact in named.items()}
-    evaluation = Path(artifacts["evaluation"].uri)
-    metrics = json.loads((evaluation / METRICS_JSON).read_text(encoding="utf-8"))["metrics"]
-    blessing = json.loads((evaluation / BLESSING_JSON).read_text(encoding="utf-8"))
+    evaluation, model_run, _ = (_present(artifacts, key) for key in _REPORTED)
     return RunResults(
         nodes=nodes,
-        metrics=metrics,
-        blessed=blessing["blessed"],
-        reasons=blessing["reasons"],
+        metrics=_read(evaluation / METRICS_JSON, "metrics"),
+        blessed=_read(evaluation / BLESSING_JSON, "blessed"),
+        reasons=_read(evaluation / BLESSING_JSON, "reasons"),
         pushed=_pushed_path(artifacts["pushed_model"]),
         evaluation=evaluation,
-        model_run=Path(artifacts["model_run"].uri),
+        model_run=model_run,
     )
 
 
-def _open(metadata_file: Path) -> metadata_store.MetadataStore:
-    connection = mlmd.ConnectionConfig()
-    connection.sqlite.filename_uri = str(metadata_file)
-    connection.sqlite.connection_mode = mlmd.SqliteMetadataSourceConfig.READONLY
-    return metadata_store.MetadataStore(connection)
+def _present(artifacts: dict[str, mlmd.Artifact], key: str) -> Path:
+    """The folder of an output, which is whole."""
+    if key not in artifacts:
+        raise CocoflowError(f"the run made no {key}: its component did not run. See run.log for the reason.")
+    missing = first_missing(artifacts[key])
+    if missing is not None:
+        raise DataError(f"{missing}: missing, though this run made or reused it. Run again: it is made anew.")
+    return Path(artifacts[key].uri)
 
 
-def _node_name(store: metadata_store.MetadataStore, execution: mlmd.Execution) -> str:
-    """TFX names a node's context PIPELINE.NODE."""
-    contexts: Iterable[mlmd.Context] = store.get_contexts_by_execution(execution.id)
-    return next(context.name.partition(".")[2] for context in contexts if context.type == "node")
+def _read(path: Path, key: str) -> Any:
+    content = read_json(path)
+    if not isinstance(content, dict) or key not in content:
+        raise DataError(f"{path}: no {key!r} here, so this is not what the evaluator wrote. Remove it and run again.")
+    return content[key]
 
 
 def _outputs(store: metadata_store.MetadataStore, execution_id: int) -> dict[str, mlmd.Artifact]:

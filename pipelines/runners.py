@@ -1,24 +1,39 @@
 """The runners that `run --runner` knows."""
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
+    from tfx.orchestration.portable.tfx_runner import IrBasedRunner
 
 
-def run_local(pipeline: "Pipeline") -> None:
-    """Runs the components one after the other in this process."""
+def run_local(pipeline: "Pipeline") -> str:
+    """Runs the components one after the other in this process; returns the run's id."""
     from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
-    LocalDagRunner().run(pipeline)
+    return _run(LocalDagRunner(), pipeline)
 
 
-def run_beam(pipeline: "Pipeline") -> None:
-    """Runs the pipeline itself as a Beam pipeline, each component in a worker of it."""
+def run_beam(pipeline: "Pipeline") -> str:
+    """Runs the pipeline itself as a Beam pipeline, each component in a worker of it; returns the run's id."""
     from tfx.orchestration.beam.beam_dag_runner import BeamDagRunner
 
-    BeamDagRunner().run(pipeline)
+    return _run(BeamDagRunner(), pipeline)
 
 
-RUNNERS: dict[str, Callable[["Pipeline"], None]] = {"local": run_local, "beam": run_beam}
+def _run(runner: "IrBasedRunner", pipeline: "Pipeline") -> str:
+    """Runs under an id that is known here: a runner makes up its own, and tells nobody."""
+    from tfx.dsl.compiler.compiler import Compiler
+    from tfx.dsl.compiler.constants import PIPELINE_RUN_ID_PARAMETER_NAME
+    from tfx.orchestration.portable.runtime_parameter_utils import substitute_runtime_parameter
+
+    run_id = datetime.now().astimezone().isoformat()
+    compiled = Compiler().compile(pipeline)
+    substitute_runtime_parameter(compiled, {PIPELINE_RUN_ID_PARAMETER_NAME: run_id})
+    runner.run_with_ir(compiled)
+    return run_id
+
+
+RUNNERS: dict[str, Callable[["Pipeline"], str]] = {"local": run_local, "beam": run_beam}

@@ -15,6 +15,7 @@ INIT_REPORT_JSON = "init_report.json"  # what a warm start loaded, and what it l
 
 CHECKPOINTS = "checkpoints"  # TensorFlow checkpoints ckpt-<step>
 LOGS = "logs"  # TensorBoard summaries
+TRAINING_JSON = "training.json"  # {"training": its name, "files": {path: SHA-256}} of a finished one, in the ModelRun
 NONFINITE = "nonfinite"  # step-<number>/: batches that gave NaN or infinity
 SAVED_MODEL = "saved_model"
 VALIDATION = "validation"  # what evaluations while training found: HISTORY_JSON, and in BEST the best checkpoint

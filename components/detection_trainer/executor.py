@@ -13,6 +13,7 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
+from components.detection_trainer.finished_training import describe_training, restore_training
 from components.detection_trainer.identity import (
     BASE_MODEL_PROPERTY,
     SPLIT_KEY,
@@ -78,6 +79,7 @@ class Executor(base_executor.BaseExecutor):
         model = artifact_utils.get_single_instance(output_dict[keys.MODEL_KEY])
         model_run = artifact_utils.get_single_instance(output_dict[keys.MODEL_RUN_KEY])
         with working_folder(run_root / TRAINING, name) as working:
+            restore_training(working, Path(model_run.uri).parent, name)
             train(
                 config_of(exec_properties, from_yaml((run_root / CONFIG_YAML).read_text(encoding="utf-8"))),
                 shards=shards,
@@ -86,7 +88,7 @@ class Executor(base_executor.BaseExecutor):
                 output=working,
                 base_model=None if base_model is None else Path(path_utils.serving_model_dir(base_model.uri)),
             )
-            _publish(working, Path(model.uri), Path(model_run.uri))
+            _publish(working, Path(model.uri), Path(model_run.uri), name)
         model.set_string_custom_property(TRAINING_PROPERTY, training_identity(exec_properties, examples))
         model.set_int_custom_property(BASE_MODEL_PROPERTY, 0 if base_model is None else base_model.id)
 
@@ -125,14 +127,17 @@ def _span(examples: types.Artifact) -> int:
     return int(examples.get_int_custom_property(utils.SPAN_PROPERTY_NAME))
 
 
-def _publish(working: Path, model: Path, model_run: Path) -> None:
+def _publish(working: Path, model: Path, model_run: Path, name: str) -> None:
     with new_directory(model) as folder:
         shutil.copytree(working / SAVED_MODEL, path_utils.serving_model_dir(str(folder)))
         shutil.copy(working / CONFIG_YAML, folder)
         if (working / INIT_REPORT_JSON).is_file():
             shutil.copy(working / INIT_REPORT_JSON, folder)
     with new_directory(model_run) as folder:
-        for name in (CHECKPOINTS, LOGS, VALIDATION):
-            if (working / name).is_dir():
-                shutil.copytree(working / name, folder / name)
-        shutil.copy(working / LABELS_JSON, folder)
+        for part in (CHECKPOINTS, LOGS, VALIDATION):
+            if (working / part).is_dir():
+                shutil.copytree(working / part, folder / part)
+        for file in (LABELS_JSON, INIT_REPORT_JSON):
+            if (working / file).is_file():
+                shutil.copy(working / file, folder)
+        describe_training(folder, name)

@@ -8,33 +8,38 @@ renamed: it appears whole or not at all.
 import contextlib
 import errno
 import fcntl
+import filecmp
+import logging
 import os
 import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from detection.atomic_files import TEMPORARY_SUFFIX, fsync_path, fsync_tree, temporary_sibling
+from detection.atomic_files import fsync_path, fsync_tree
+from detection.temporary_folder import remove_leftovers, temporary_folder
 from schemas.errors import DataError
 
-STALE_AFTER_SECONDS = 3600.0  # a push writes all the time; one silent for so long is dead
 _TEMPORARY_STEM = "push"
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
+_LOGGER = logging.getLogger("cocoflow.pusher")
+
 
 def publish(saved_model: str | Path, push_directory: str | Path) -> Path:
-    """Copies a SavedModel folder, whole, to `push_directory/<version>`.
+    """Copies a SavedModel folder, whole, to `push_directory/<version>`, unless the newest version equals it.
 
-    The version is the time in seconds since 1970, or one more than the highest
+    Only the newest version counts: a server that serves a newer model is to get this one
+    again.  The version is the time in seconds since 1970, or one more than the highest
     version there, whichever is larger.  Pushers may run at the same time.
 
     Args:
         saved_model: a local folder with `saved_model.pb`; everything in it is copied.
         push_directory: a local or mounted folder, made if need be.  What killed
-            pushes left in it is removed after an hour.
+            pushes left in it is removed (see `temporary_folder`).
 
     Returns:
-        The new version's absolute path.
+        Absolute path of the new version, or of the newest one if it holds this model.
 
     Raises:
         DataError: no SavedModel there, or `push_directory` cannot be written.
@@ -64,17 +69,40 @@ def versions(push_directory: str | Path) -> list[int]:
 
 def _publish(source: Path, directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(directory)
-    beside = temporary_sibling(directory / _TEMPORARY_STEM)
-    try:
+    remove_leftovers(directory, _TEMPORARY_STEM)
+    newest = _newest(directory)
+    if newest is not None and _same_files(source, newest):
+        _LOGGER.info("version %s holds this model already", newest.name)
+        return newest
+    with temporary_folder(directory / _TEMPORARY_STEM) as beside:
         _copy_tree(source, beside)
         fsync_tree(beside)
         with _one_at_a_time(directory):
             goal = _rename_to_next_version(beside, directory)
         fsync_path(directory)
-        return goal
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    _LOGGER.info("pushed as version %s", goal.name)
+    return goal
+
+
+def _newest(directory: Path) -> Path | None:
+    """The version that a model server serves."""
+    numbered = [entry for entry in directory.iterdir() if entry.name.isdecimal()]
+    return max(numbered, key=lambda entry: int(entry.name), default=None)
+
+
+def _same_files(source: Path, version: Path) -> bool:
+    names = _file_names(source)
+    if names != _file_names(version):
+        return False
+    return all(filecmp.cmp(source / name, version / name, shallow=False) for name in names)
+
+
+def _file_names(folder: Path) -> set[Path]:
+    return {
+        Path(current, name).relative_to(folder)
+        for current, _, files in os.walk(folder, followlinks=True)
+        for name in files
+    }
 
 
 def _copy_tree(source: Path, goal: Path) -> None:
@@ -109,16 +137,3 @@ def _one_at_a_time(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _remove_leftovers(directory: Path) -> None:
-    for leftover in directory.glob(f".{_TEMPORARY_STEM}.*{TEMPORARY_SUFFIX}"):
-        with contextlib.suppress(OSError):
-            if time.time() - _last_change(leftover) > STALE_AFTER_SECONDS:
-                # Moved first: should its pusher wake up, it finds nothing to publish.
-                shutil.rmtree(leftover.rename(temporary_sibling(directory / _TEMPORARY_STEM)))
-
-
-def _last_change(folder: Path) -> float:
-    """When anything in the folder last changed, seconds since 1970."""
-    return max(path.stat().st_ctime for path in [folder, *folder.rglob("*")])

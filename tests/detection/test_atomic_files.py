@@ -74,8 +74,9 @@ def test_a_folder_appears_only_when_it_is_done(tmp_path: Path) -> None:
     with atomic_files.new_directory(goal) as beside:
         (beside / "sub").mkdir()
         (beside / "sub" / "file").write_text("x")
-        assert beside.parent == tmp_path
-        assert beside.name.startswith(".")
+        assert beside.parent.parent == tmp_path
+        assert beside.parent.name.startswith(".")
+        assert names(tmp_path) == [beside.parent.name]
         assert not goal.exists()
     assert (goal / "sub" / "file").read_text() == "x"
     assert names(tmp_path) == ["goal"]
@@ -144,9 +145,10 @@ def test_killed_while_filling_a_folder_leaves_no_visible_result(tmp_path: Path) 
         tmp_path,
     )
     assert [name for name in names(tmp_path) if not name.startswith(".")] == []
+    assert len(names(tmp_path)) == 1
     with atomic_files.new_directory(tmp_path / "goal"):
         pass
-    assert (tmp_path / "goal").is_dir()
+    assert names(tmp_path) == ["goal"]
 
 
 def test_killed_while_writing_a_file_keeps_the_old_one(tmp_path: Path) -> None:

@@ -13,11 +13,18 @@ from components.saved_model_pusher.component import SavedModelPusher
 from pipelines.baseline import previous_blessed_model
 
 
+def write_model(folder: Path, content: str) -> None:
+    """The files that every Model artifact of ours has."""
+    serving = folder / "Format-Serving"
+    (serving / "variables").mkdir(parents=True)
+    for file in (serving / "saved_model.pb", serving / "variables/variables.index", folder / "config.yaml"):
+        file.write_text(content)
+
+
 class TrainerExecutor(base_executor.BaseExecutor):
     def Do(self, input_dict: Any, output_dict: Any, exec_properties: Any) -> None:  # noqa: N802
-        serving = Path(output_dict["model"][0].uri) / "Format-Serving"
-        serving.mkdir(parents=True)
-        (serving / "saved_model.pb").write_text(str(exec_properties["seed"]))
+        folder = Path(output_dict["model"][0].uri)
+        write_model(folder, str(exec_properties["seed"]))
 
 
 class TrainerSpec(ComponentSpec):
@@ -40,6 +47,7 @@ class EvaluatorExecutor(base_executor.BaseExecutor):
         [model] = input_dict["model"]
         blessing.set_int_custom_property("blessed", exec_properties["blessed"])
         blessing.set_int_custom_property("current_model_id", model.id)
+        (Path(blessing.uri) / ("BLESSED" if exec_properties["blessed"] else "NOT_BLESSED")).touch()
         baselines = input_dict.get("baseline_model", [])
         for baseline in baselines:
             blessing.set_int_custom_property("baseline_model_id", baseline.id)

@@ -96,6 +96,72 @@ def test_the_same_run_again_reuses_everything(first_run: Path, digits: Path, cap
         assert f"{node} reused" in shown
 
 
+def test_a_pushed_model_that_was_removed_is_pushed_again(
+    first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = _summary(first_run)
+    shutil.rmtree(first_run / "serving")
+    assert _run(first_run, digits) == 0
+    summary = _summary(first_run)
+    assert summary | {"seconds": None, "pushed_path": None} == before | {"seconds": None, "pushed_path": None}
+    assert Path(summary["pushed_path"], "saved_model.pb").is_file()
+    assert list((first_run / "serving").iterdir()) == [Path(summary["pushed_path"])]
+    shown = capfd.readouterr().err
+    missing = Path(before["pushed_path"], "saved_model.pb")
+    assert f"SavedModelPusher: {missing} is missing, so this result is not reused" in shown
+    assert "CocoEvaluator reused" in shown
+
+
+REMOVED = {
+    "serving/*/saved_model.pb": {"SavedModelPusher"},
+    "artifacts/CocoEvaluator/evaluation/*/metrics.json": {"CocoEvaluator", "SavedModelPusher"},
+    "artifacts/CocoEvaluator/evaluation/*/blessing.json": {"CocoEvaluator", "SavedModelPusher"},
+    "artifacts/StatisticsGen/statistics/*/Split-eval/FeatureStats.pb": {"StatisticsGen", "ExampleValidator"},
+    "artifacts/ImportSchemaGen/schema/*/schema.pbtxt": {"ImportSchemaGen", "StatisticsGen", "ExampleValidator"},
+    "artifacts/DetectionTrainer/model/*/Format-Serving/variables/variables.index": {
+        "DetectionTrainer",
+        "CocoEvaluator",
+        "SavedModelPusher",
+    },
+    "artifacts/CocoExampleGen/examples/*/Split-train/*": {
+        "CocoExampleGen",
+        "StatisticsGen",
+        "ExampleValidator",
+        "DetectionTrainer",
+        "CocoEvaluator",
+        "SavedModelPusher",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def damaged_run(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
+    root = tmp_path_factory.mktemp("damaged") / "run"
+    assert _run(root, digits) == 0
+    return root
+
+
+@pytest.mark.extended  # each takes up to a minute; test_repair.py shows the same with stubs
+@pytest.mark.parametrize("pattern", REMOVED)
+def test_whatever_is_removed_is_made_again(
+    pattern: str, damaged_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = _summary(damaged_run)
+    for path in damaged_run.glob(pattern):
+        path.unlink()
+    assert _run(damaged_run, digits) == 0
+    shown = capfd.readouterr().err
+    nodes = set(before["seconds"]) - {"previous_blessed_model"}
+    assert {node for node in nodes if f"{node} done" in shown} == REMOVED[pattern]
+    summary = _summary(damaged_run)
+    assert summary["metrics"] == before["metrics"]
+    assert summary["blessed"] is True
+    assert Path(summary["pushed_path"], "saved_model.pb").is_file()
+    assert list(damaged_run.glob(pattern))
+    if "DetectionTrainer" in REMOVED[pattern]:
+        assert "going on from this finished training" in shown
+
+
 def test_another_threshold_judges_the_same_model_anew(
     first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import shutil
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import IO, Any, Self
 
 import numpy as np
 
-from detection.atomic_files import fsync_path, temporary_sibling
+from detection.atomic_files import fsync_path
+from detection.temporary_folder import temporary_folder
 from schemas.errors import DataError
 
 
@@ -30,11 +30,12 @@ class CocoWriter:
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        with self._explained():
+        with self._explained(), contextlib.ExitStack() as stack:
             if self._path.is_dir():
                 raise IsADirectoryError(21, "it is a folder")
-            self._folder = temporary_sibling(self._path)
+            self._folder = stack.enter_context(temporary_folder(self._path))
             self._file = (self._folder / "entries").open("w+b")
+            self._temporary = stack.pop_all()
         self._images = _Index("images")
         self._annotations = _Index("annotations")
 
@@ -46,7 +47,7 @@ class CocoWriter:
     ) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._temporary.close()
 
     @property
     def images(self) -> int:

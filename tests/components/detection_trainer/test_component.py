@@ -95,7 +95,7 @@ def test_what_a_warm_start_took_is_told_beside_the_configuration(tmp_path: Path)
         (working / folder).mkdir(parents=True)
     for name in (CONFIG_YAML, LABELS_JSON, INIT_REPORT_JSON):
         (working / name).write_text(name)
-    _publish(working, tmp_path / "model", tmp_path / "model_run")
+    _publish(working, tmp_path / "model", tmp_path / "model_run", "0123")
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
         "Format-Serving",
         CONFIG_YAML,
@@ -137,7 +137,7 @@ def test_the_working_folder_follows_from_what_the_examples_hold(
 
     seen: list[Path] = []
     monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments["output"]))
-    monkeypatch.setattr(executor, "_publish", lambda *paths: None)
+    monkeypatch.setattr(executor, "_publish", lambda *arguments: None)
 
     def folder_of(call: _Call) -> str:
         call.do()
@@ -167,7 +167,7 @@ def test_the_newest_span_is_validated_on(tmp_path: Path, monkeypatch: pytest.Mon
 
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments))
-    monkeypatch.setattr(executor, "_publish", lambda *paths: None)
+    monkeypatch.setattr(executor, "_publish", lambda *arguments: None)
     call = _Call(tmp_path, tiny_config("train.validation.every=2"))
     call.examples.set_int_custom_property("span", 4)
     outputs: dict[str, list[Any]] = {key: [artifact] for key, artifact in call.outputs.items()}
@@ -219,7 +219,7 @@ def test_a_base_model_is_started_from_and_names_the_folder(tmp_path: Path, monke
 
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments))
-    monkeypatch.setattr(executor, "_publish", lambda *paths: None)
+    monkeypatch.setattr(executor, "_publish", lambda *arguments: None)
     call = _Call(tmp_path, tiny_config("train.init.from_previous_model=true"))
     outputs: dict[str, list[Any]] = {key: [artifact] for key, artifact in call.outputs.items()}
 
@@ -252,7 +252,7 @@ def test_the_records_of_several_spans_are_trained_on(tmp_path: Path, monkeypatch
 
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments))
-    monkeypatch.setattr(executor, "_publish", lambda *paths: None)
+    monkeypatch.setattr(executor, "_publish", lambda *arguments: None)
 
     def trained(spans: list[Any]) -> dict[str, Any]:
         executor.Executor().Do({"examples": spans}, outputs, call.properties)

@@ -7,13 +7,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from components.saved_model_pusher import publish as publishing
 from components.saved_model_pusher.publish import publish, versions
-from detection import atomic_files
+from detection import temporary_folder
 from schemas.errors import DataError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -38,6 +39,13 @@ def model(tmp_path: Path) -> Path:
 
 def parts(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def another(model: Path) -> Path:
+    """The model with other weights, in its place."""
+    weights = model / "variables/variables.data-00000-of-00001"
+    weights.write_bytes(weights.read_bytes()[1:] + weights.read_bytes()[:1])
+    return model
 
 
 def hidden(folder: Path) -> list[str]:
@@ -77,11 +85,11 @@ def test_versions_rise_within_one_second_and_above_a_clock_that_fell_back(
 ) -> None:
     serving = tmp_path / "serving"
     monkeypatch.setattr(publishing.time, "time", lambda: 1000.9)
-    assert [int(publish(model, serving).name) for _ in range(3)] == [1000, 1001, 1002]
+    assert [int(publish(another(model), serving).name) for _ in range(3)] == [1000, 1001, 1002]
     monkeypatch.setattr(publishing.time, "time", lambda: 500.0)
-    assert publish(model, serving).name == "1003"
+    assert publish(another(model), serving).name == "1003"
     monkeypatch.setattr(publishing.time, "time", lambda: 2000.0)
-    assert publish(model, serving).name == "2000"
+    assert publish(another(model), serving).name == "2000"
 
 
 def test_versions_are_compared_as_numbers_and_other_names_are_not_versions(
@@ -114,18 +122,25 @@ def test_a_version_taken_meanwhile_is_left_alone(model: Path, tmp_path: Path, mo
 
 
 def test_pushers_side_by_side_all_get_their_own_version(model: Path, tmp_path: Path) -> None:
+    models = [tmp_path / f"model-{number}" for number in range(4)]
+    for number, copy in enumerate(models):
+        shutil.copytree(model, copy)
+        (copy / "number").write_text(str(number))
     goals: list[Path] = []
-    threads = [
-        threading.Thread(target=lambda: goals.extend(publish(model, tmp_path / "serving") for _ in range(5)))
-        for _ in range(4)
-    ]
+
+    def push(copy: Path) -> None:
+        for _ in range(5):
+            (copy / "count").write_text(str(len(goals)))
+            goals.append(publish(another(copy), tmp_path / "serving"))
+
+    threads = [threading.Thread(target=push, args=(copy,)) for copy in models]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len({goal.name for goal in goals}) == 20
     assert versions(tmp_path / "serving") == sorted(int(goal.name) for goal in goals)
-    assert all(parts(goal) == PARTS for goal in goals)
+    assert all(set(parts(goal)) == {*PARTS, "number", "count"} for goal in goals)
     assert hidden(tmp_path / "serving") == []
 
 
@@ -143,14 +158,11 @@ publishing.publish("Format-Serving", "serving")
 """
 
 
-@pytest.mark.parametrize("last", ["saved_model.pb", "config.yaml"])
-def test_killed_in_the_middle_shows_no_version_and_the_leftover_goes(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
-) -> None:
-    serving = tmp_path / "serving"
+def kill_in_the_middle(script: str, folder: Path) -> None:
+    """Runs `script` in `folder` until it says that it is in the middle."""
     process = subprocess.Popen(
-        [sys.executable, "-c", PUSH_AND_STALL.format(last=last)],
-        cwd=tmp_path,
+        [sys.executable, "-c", script],
+        cwd=folder,
         stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
     )
@@ -160,35 +172,109 @@ def test_killed_in_the_middle_shows_no_version_and_the_leftover_goes(
     process.wait()
     process.stdout.close()
 
-    assert versions(serving) == []
-    [leftover] = hidden(serving)
-    publish(model, serving)
-    assert hidden(serving) == [leftover], "it may belong to a pusher that is still at work"
-    now = time.time()
-    monkeypatch.setattr(publishing.time, "time", lambda: now + publishing.STALE_AFTER_SECONDS + 60)
-    publish(model, serving)
-    assert hidden(serving) == []
-    assert len(versions(serving)) == 2
 
-
-def test_a_pusher_that_slept_past_its_hour_publishes_nothing(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("last", ["saved_model.pb", "config.yaml"])
+def test_killed_in_the_middle_shows_no_version_and_the_leftover_goes(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
     serving = tmp_path / "serving"
-    fsync_tree = atomic_files.fsync_tree
+    kill_in_the_middle(PUSH_AND_STALL.format(last=last), tmp_path)
+    assert versions(serving) == []
+    assert len(hidden(serving)) == 1
+    publish(model, serving)
+    assert hidden(serving) == []
+    assert len(versions(serving)) == 1
+
+
+PUSH_AND_STALL_AFTER_THE_RENAME = """
+import time
+from components.saved_model_pusher import publish as publishing
+def stall(folder):
+    print("middle", flush=True)
+    time.sleep(600)
+publishing.fsync_path = stall
+publishing.publish("Format-Serving", "serving")
+"""
+
+
+def test_killed_before_the_version_is_registered_pushes_no_second_one(model: Path, tmp_path: Path) -> None:
+    kill_in_the_middle(PUSH_AND_STALL_AFTER_THE_RENAME, tmp_path)
+    [version] = versions(tmp_path / "serving")
+    assert publish(model, tmp_path / "serving") == tmp_path / "serving" / str(version)
+    assert versions(tmp_path / "serving") == [version]
+    assert hidden(tmp_path / "serving") == []
+
+
+def test_a_living_pusher_is_left_alone_however_long_it_is_silent(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving, other = tmp_path / "serving", tmp_path / "other"
+    shutil.copytree(model, other)
+    fsync_tree = publishing.fsync_tree
 
     def sleep_while_another_pushes(folder: Path) -> None:
         monkeypatch.setattr(publishing, "fsync_tree", fsync_tree)
         with monkeypatch.context() as later:
             now = time.time()
-            later.setattr(publishing.time, "time", lambda: now + publishing.STALE_AFTER_SECONDS + 60)
-            publish(model, serving)
+            later.setattr(publishing.time, "time", lambda: now + temporary_folder.SILENT_SECONDS + 60)
+            publish(another(other), serving)
+        fsync_tree(folder)
 
     monkeypatch.setattr(publishing, "fsync_tree", sleep_while_another_pushes)
-    with pytest.raises(DataError, match="cannot push: No such file or directory"):
-        publish(model, serving)
-    assert len(versions(serving)) == 1
+    assert parts(publish(model, serving)) == PARTS
+    assert len(versions(serving)) == 2
     assert hidden(serving) == []
+
+
+def test_the_newest_version_is_not_pushed_again(model: Path, tmp_path: Path) -> None:
+    serving = tmp_path / "serving"
+    first = publish(model, serving)
+    assert publish(model, serving) == first
+    second = publish(another(model), serving)
+    assert versions(serving) == [int(first.name), int(second.name)]
+
+
+def test_a_model_under_a_newer_one_is_pushed_again(model: Path, tmp_path: Path) -> None:
+    serving = tmp_path / "serving"
+    old = tmp_path / "old"
+    shutil.copytree(model, old)
+    first = publish(old, serving)
+    second = publish(another(model), serving)
+    third = publish(old, serving)
+    assert versions(serving) == [int(version.name) for version in (first, second, third)]
+    # Rolled back to what is then the newest: nothing to push.
+    shutil.rmtree(third)
+    assert publish(model, serving) == second
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda version: (version / "saved_model.pb").unlink(),
+        lambda version: (version / "variables/variables.index").write_bytes(b"indeX"),
+        lambda version: (version / "extra").touch(),
+    ],
+    ids=["removed", "changed", "added"],
+)
+def test_a_newest_version_that_differs_from_the_model_is_not_taken_for_it(
+    spoil: Callable[[Path], object], model: Path, tmp_path: Path
+) -> None:
+    serving = tmp_path / "serving"
+    first = publish(model, serving)
+    spoil(first)
+    second = publish(model, serving)
+    assert int(second.name) > int(first.name)
+    assert parts(second) == PARTS
+
+
+def test_a_users_folders_beside_the_versions_stay(model: Path, tmp_path: Path) -> None:
+    serving = tmp_path / "serving"
+    for name in (".push.0123abcd.tmp", ".push.mybackup.tmp", ".push.old.tmp"):
+        (serving / name).mkdir(parents=True)
+        (serving / name / "mine").touch()
+        os.utime(serving / name, (0, 0))
+    publish(model, serving)
+    assert len(hidden(serving)) == 3
 
 
 def test_a_full_disk_is_explained_and_leaves_nothing(

@@ -222,10 +222,12 @@ def test_a_killed_run_leaves_nothing_that_looks_whole_and_the_next_one_clears_up
     process.wait()
     process.stdout.close()
     assert names(tmp_path) == [living.name, "data", "whole"]
-    beside = tmp_path / ".out2.0123abcd.tmp"  # of another output
-    beside.mkdir()
+    mine = [".out.0123abcd.tmp", ".out.mybackup.tmp", ".out2.0123abcd.tmp"]
+    for name in mine:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine").touch()
     assert call("--data", data, "--output", "out") == 0
-    assert names(tmp_path) == [beside.name, "data", "out", "whole"]
+    assert names(tmp_path) == [*mine, "data", "out", "whole"]
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 

@@ -1,0 +1,114 @@
+"""Hidden folders for unfinished work, which the next process can tell from a user's and remove after a kill."""
+
+import contextlib
+import fcntl
+import glob
+import json
+import os
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+TEMPORARY_SUFFIX = ".tmp"
+# A process writes all the time.  Only for folders of other machines, whose locks a shared file system may not show.
+SILENT_SECONDS = 3600.0
+
+_MARKER = ".unfinished"  # JSON: {"folder": name of the temporary folder, "host": machine that writes}
+_CONTENT = "content"
+_MARKER_BYTES = 4096  # more than any marker has
+
+
+@contextlib.contextmanager
+def temporary_folder(goal: str | Path, *, mode: int = 0o777) -> Iterator[Path]:
+    """Yields an empty folder on the file system of `goal`, and removes it when the block ends.
+
+    The block may rename the yielded folder, or files in it, to `goal`.  What killed
+    processes left for the same goal is removed first (see `remove_leftovers`).
+
+    Args:
+        goal: file or folder that the block makes; the folders above it are made if need be.
+        mode: permissions of the folder, before the umask.
+
+    Raises:
+        OSError: a parent cannot be made or written.
+    """
+    goal = Path(goal)
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(goal.parent, goal.name)
+    folder = hidden_sibling(goal)
+    folder.mkdir(mode)
+    with _lock(folder):
+        try:
+            # Written under the lock: a folder with a marker and without a lock is dead.
+            marker = {"folder": folder.name, "host": socket.gethostname()}
+            (folder / _MARKER).write_text(json.dumps(marker), encoding="utf-8")
+            (folder / _CONTENT).mkdir()
+            yield folder / _CONTENT
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_leftovers(parent: str | Path, goal: str | None = None) -> list[Path]:
+    """Removes temporary folders whose process was killed, and nothing else.
+
+    A folder counts only if it has the marker that `temporary_folder` wrote for this very
+    folder, and no process holds its lock.  One that another machine wrote must also have been
+    silent for an hour.
+
+    Args:
+        parent: folder with the temporary folders.
+        goal: name of what was to be made; None: any.
+
+    Returns:
+        The removed folders.
+    """
+    name = "*" if goal is None else glob.escape(goal)
+    removed = []
+    for leftover in Path(parent).glob(f".{name}.{'[0-9a-f]' * 8}{TEMPORARY_SUFFIX}"):
+        host = _host_of(leftover)
+        if host is None:
+            continue
+        with _lock(leftover) as free, contextlib.suppress(OSError):
+            if free and (host == socket.gethostname() or time.time() - _last_change(leftover) > SILENT_SECONDS):
+                shutil.rmtree(leftover)
+                removed.append(leftover)
+    return removed
+
+
+def hidden_sibling(goal: Path) -> Path:
+    """A new name beside `goal`.  `tempfile`'s files and folders would be closed to everyone but their owner."""
+    return goal.with_name(f".{goal.name}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}")
+
+
+def _host_of(folder: Path) -> str | None:
+    """The machine that wrote a temporary folder; None: `temporary_folder` did not make this folder."""
+    try:
+        if folder.is_symlink():
+            return None
+        with (folder / _MARKER).open("rb") as file:
+            marker = json.loads(file.read(_MARKER_BYTES))
+        return str(marker["host"]) if marker["folder"] == folder.name else None
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[bool]:
+    """Yields whether no other process holds the folder; this one does then, until it ends."""
+    with contextlib.ExitStack() as stack:
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = True
+        except OSError:
+            held = False
+        yield held
+
+
+def _last_change(folder: Path) -> float:
+    """When anything in the folder last changed, seconds since 1970."""
+    return max(path.lstat().st_ctime for path in [folder, *folder.rglob("*")])

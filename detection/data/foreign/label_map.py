@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,16 @@ class LabelMap:
 
     def id_of(self, text: str) -> int | None:
         """The category that `text` names; None where there is none or more than one."""
-        found = [identity for identity, texts in self.texts.items() if text in texts]
+        found = self._ids.get(text, ())
         return found[0] if len(found) == 1 else None
+
+    @cached_property
+    def _ids(self) -> dict[str, list[int]]:
+        ids: dict[str, list[int]] = {}
+        for identity, texts in self.texts.items():
+            for text in texts:
+                ids.setdefault(text, []).append(identity)
+        return ids
 
 
 def read_label_map(path: str | Path) -> LabelMap:

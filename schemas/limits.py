@@ -17,4 +17,4 @@ MAX_NUMBERS = 1 << 25  # values of one key of a record; a mask of a pixel a numb
 # Configuration
 MAX_CONFIG = 1 << 20  # characters of a configuration file, or of one --set
 MAX_CONFIG_DEPTH = 32  # of nesting
-MAX_CONFIG_VALUES = 50_000  # values, those of aliases counted each time
+MAX_CONFIG_VALUES = 10_000  # values, those of aliases counted each time

@@ -18,6 +18,7 @@ from detection.coco.entries import (
     image_fault,
     keypoint_category_fault,
     short,
+    too_many_categories,
 )
 from detection.coco.faults import Fault
 from detection.coco.json_stream import Member, Place, stream_members
@@ -233,6 +234,10 @@ class AnnotationScan:
 
     def _listed(self, member: Member) -> None:
         self.lists[member.key].append(member.value)
+        if member.key == "categories":
+            fault = too_many_categories(len(self.lists["categories"]))
+            if fault is not None:
+                raise DataError(f"{self.path}: {fault}.")
 
 
 def keypoint_fields(entry: Entry, *keys: str) -> Entry:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from detection.coco.columns import is_id
+from schemas.limits import MAX_CATEGORIES
 
 Entry = dict[str, Any]
 
@@ -33,6 +34,13 @@ def annotation_fault(entry: Any) -> str | None:
 def category_fault(entry: Any) -> str | None:
     """Why an entry of `categories` is invalid: id, name, names of keypoints and skeleton."""
     return _lacks(entry, ids=("id",), fields={"name": str}) or keypoint_category_fault(entry)
+
+
+def too_many_categories(count: int) -> str | None:
+    """Why a data set cannot have this many categories."""
+    if count <= MAX_CATEGORIES:
+        return None
+    return f"more than {MAX_CATEGORIES} categories. Join some, or remove those without annotations"
 
 
 def keypoint_category_fault(entry: Any) -> str | None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import track
 
 from detection.atomic_files import new_directory
-from detection.coco.json_files import read_json
+from detection.coco.dataset_file import read_dataset_head
 from detection.data.foreign.coco_writer import CocoWriter
 from detection.data.foreign.dialects import COCOFLOW
 from detection.data.foreign.images import ForeignImage, read_images, read_own_images
@@ -143,11 +143,9 @@ def _open_source(
 ) -> _Source:
     shards = [shard for paths in splits.values() for shard in paths]
     beside = _dataset_file(examples, shards)
-    tree = None if beside is None else read_json(beside)
-    dataset = tree if isinstance(tree, dict) else {}
     named = beside if label_map is None else label_map
     labels = None if named is None else read_label_map(named)
-    head = {"info": dataset.get("info", {}), "licenses": dataset.get("licenses", [])}
+    head: dict[str, Any] = {"info": {}, "licenses": []} if beside is None else read_dataset_head(beside)
     if labels is not None and _is_ours(shards):
         return _Source(head | {"categories": labels.categories}, "", read_own_images)
     return _survey(shards, head, labels, console)

@@ -1,6 +1,6 @@
 """`predict`: image files through an exported model to a COCO results file."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from rich.progress import track
 
 from detection.atomic_files import write_json
 from detection.coco.columns import by_id, identifiers, refuse_unless
+from detection.coco.entries import unwritable
 from detection.coco.json_files import read_json
 from detection.coco.results import write_results
 from detection.data.folder_files import ImageFileError, read_file
@@ -112,12 +113,15 @@ def find_images(sources: Sequence[str | Path]) -> list[Path]:
 
 
 def _numbered(paths: Sequence[Path]) -> list[_Named]:
+    for path in paths:
+        if unwritable(path.as_posix()) is not None:
+            raise DataError(f"{path.as_posix()!a}: the file's name is not UTF-8, which JSON needs. Rename the file.")
     return [_Named(number, path) for number, path in enumerate(paths, 1)]
 
 
 def _as_listed(paths: Sequence[Path], ground_truth: str | Path, console: Console) -> list[_Named]:
     listed = _read_file_names(ground_truth)
-    matches = {path: _listed_id(path, listed) for path in paths}
+    matches = {path: _listed_id(path, listed, ground_truth) for path in paths}
     by_image: dict[int, Path] = {}
     for path, image_id in matches.items():
         if image_id is None:
@@ -129,12 +133,14 @@ def _as_listed(paths: Sequence[Path], ground_truth: str | Path, console: Console
         raise DataError(f"{ground_truth}: lists none of the {len(paths)} images, such as {paths[0]}. Check file_name.")
     if len(by_image) < len(paths):
         console.print(f"{len(paths) - len(by_image)} images are not in {ground_truth} and are left out", soft_wrap=True)
-    if len(by_image) < len(listed):
-        console.print(f"{len(listed) - len(by_image)} images of {ground_truth} are not among --images", soft_wrap=True)
+    images = sum(map(len, listed.values()))
+    if len(by_image) < images:
+        console.print(f"{images - len(by_image)} images of {ground_truth} are not among --images", soft_wrap=True)
     return [_Named(image_id, by_image[image_id]) for image_id in sorted(by_image)]
 
 
-def _read_file_names(path: str | Path) -> dict[str, int]:
+def _read_file_names(path: str | Path) -> dict[str, list[int]]:
+    """file_name -> ids of the images with it."""
     tree = read_json(path)
     images = tree.get("images") if isinstance(tree, dict) else None
     if not isinstance(images, list):
@@ -148,14 +154,30 @@ def _read_file_names(path: str | Path) -> dict[str, int]:
         what="no file_name",
         remedy="Images are found by it: add it.",
     )
-    return {image["file_name"]: image_id for image, image_id in zip(images, ids, strict=True)}
+    names: dict[str, list[int]] = {}
+    for image, image_id in zip(images, ids, strict=True):
+        names.setdefault(image["file_name"], []).append(image_id)
+    return names
 
 
-def _listed_id(path: Path, listed: dict[str, int]) -> int | None:
-    """The id of the longest `file_name` that the path ends in."""
+def _listed_id(path: Path, listed: Mapping[str, Sequence[int]], ground_truth: str | Path) -> int | None:
+    """The id of the longest `file_name` that the path ends in.
+
+    Raises:
+        DataError: several images have that `file_name`.
+    """
     parts = path.resolve().parts
     endings = ("/".join(parts[start:]) for start in range(1, len(parts)))
-    return next((listed[ending] for ending in endings if ending in listed), None)
+    name = next((ending for ending in endings if ending in listed), None)
+    if name is None:
+        return None
+    first, *others = listed[name]
+    if others:
+        raise DataError(
+            f"{ground_truth}: images {first} and {others[0]} have the same file_name {name!r}, so {path} may be "
+            "either. Give each image a file of its own."
+        )
+    return first
 
 
 def _with_progress(named: Sequence[_Named], batch_size: int, console: Console) -> Iterator[Sequence[_Named]]:

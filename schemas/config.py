@@ -4,6 +4,7 @@ Files and `--set` assignments are read by `schemas.config_io`.  Code below the
 program never sees a section it does not need: classes take keyword arguments.
 """
 
+import re
 from datetime import date
 from typing import Annotated, Any, Self
 
@@ -26,8 +27,13 @@ Probability = Field(ge=0.0, le=1.0)
 
 
 def _days_since_1970(value: Any) -> Any:
-    """A date as the number of its span."""
-    return value.toordinal() - date(1970, 1, 1).toordinal() if isinstance(value, date) else value
+    """A date, as YYYY-MM-DD, as the number of its span."""
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
+        return value
+    try:
+        return date.fromisoformat(value).toordinal() - date(1970, 1, 1).toordinal()
+    except ValueError as error:
+        raise ValueError(f"{value} is no day of the calendar, {error}; write a span's number or YYYY-MM-DD") from None
 
 
 SpanNumber = Annotated[int, BeforeValidator(_days_since_1970), Field(ge=0, lt=2**31)]  # TFX has 32 bits for it

@@ -10,7 +10,9 @@ from pydantic import ValidationError
 
 from schemas.config import Config
 from schemas.errors import ConfigError
+from schemas.limits import MAX_CONFIG
 from schemas.section import Section, section_of
+from schemas.yaml_text import check_values, parse_yaml, shown
 
 
 def load_config(path: str | Path | None = None, assignments: Sequence[str] = ()) -> Config:
@@ -32,6 +34,7 @@ def load_config(path: str | Path | None = None, assignments: Sequence[str] = ())
 
 def parse_config(tree: dict[str, Any], where: str = "configuration") -> Config:
     """Validates a nested dictionary; errors start with `where`."""
+    check_values(tree, where)
     try:
         return Config.model_validate(tree)
     except ValidationError as error:
@@ -50,12 +53,13 @@ def sections_to_yaml(config: Config, sections: Sequence[str]) -> str:
 
 def from_yaml(text: str) -> Config:
     """Inverse of `to_yaml`."""
-    return parse_config(yaml.safe_load(text) or {})
+    return parse_config(parse_yaml(text, "configuration") or {})
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        with path.open(encoding="utf-8") as file:  # no more of it than is parsed: it may be a device
+            tree = parse_yaml(file.read(MAX_CONFIG + 1), str(path))
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the configuration: {error.strerror}. Check --config.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -63,17 +67,19 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise ConfigError(f"{path}: a configuration is a mapping of sections such as `train:`, not {tree!r}.")
+        raise ConfigError(f"{path}: a configuration is a mapping of sections such as `train:`, not {shown(tree)}.")
     return tree
 
 
 def _assign(tree: dict[str, Any], assignment: str) -> None:
     key, separator, text = assignment.partition("=")
     if not separator or not key:
-        raise ConfigError(f"--set {assignment}: expected key=value, for example --set train.batch_size=8.")
+        raise ConfigError(f"--set {shown(assignment)}: expected key=value, for example --set train.batch_size=8.")
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
+        value = parse_yaml(text, f"--set {shown(key)}")
+    except yaml.constructor.ConstructorError as error:
+        raise ConfigError(f"--set {shown(key)}: {error.problem}.") from None
+    except yaml.YAMLError:  # a text with brackets or the like
         value = text
     *parents, leaf = key.split(".")
     node = tree
@@ -82,7 +88,8 @@ def _assign(tree: dict[str, Any], assignment: str) -> None:
         if child is None:
             child = node[parent] = {}
         if not isinstance(child, dict):
-            raise ConfigError(f"--set {assignment}: {'.'.join(parents[: depth + 1])} is a value, not a section.")
+            section = ".".join(parents[: depth + 1])
+            raise ConfigError(f"--set {shown(assignment)}: {section} is a value, not a section.")
         node = child
     node[leaf] = value
 
@@ -96,7 +103,7 @@ def _explain(item: Any, where: str) -> str:
         return f"{where}: {key} is missing."
     if item["type"] == "value_error":  # two keys that contradict each other
         return f"{': '.join(filter(None, (where, key)))}: {item['ctx']['error']}."
-    return f"{where}: {key} = {item['input']!r}: {item['msg']}."
+    return f"{where}: {key} = {shown(item['input'])}: {item['msg']}."
 
 
 def _nearest_key(key: str) -> str:

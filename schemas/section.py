@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 class Section(BaseModel):
     """A part of the configuration: immutable, and a key it does not know is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
 
     def refuse(self, keys: Iterable[str], because: str) -> None:
         """Refuses keys that cannot act, where they are set to other than their defaults.

@@ -13,6 +13,8 @@ from detection.coco.settings import Settings
 from schemas.errors import ConfigError
 from schemas.serving import ENCODED_SIGNATURE
 
+_SHOWN = 400  # characters of the parser's reason
+
 
 def read_eval_config(path: str | Path) -> Any:
     """Reads and checks a `tfma.EvalConfig`, JSON or text format.
@@ -39,9 +41,9 @@ def parse_eval_config(text: str, *, where: str = "EvalConfig") -> Any:
             json_format.Parse(text, config)
         else:
             text_format.Parse(text, config)
-    except (json_format.ParseError, text_format.ParseError) as error:
+    except (json_format.ParseError, text_format.ParseError, RecursionError) as error:  # nested thousands deep
         reason = " ".join(str(error).split())
-        raise ConfigError(f"{where}: no EvalConfig: {reason}") from None
+        raise ConfigError(f"{where}: no EvalConfig: {reason[:_SHOWN]}") from None
     check_eval_config(config, where)
     return config
 

@@ -26,7 +26,7 @@ def fingerprint(splits: Iterable[SplitFiles], *others: str | None) -> str:
     """
     digest = hashlib.sha256(f"{RECORD_VERSION}\n".encode())
     for path in chain(filter(None, others), *map(_files, splits)):
-        digest.update(_state(path).encode())
+        digest.update(_state(path).encode(errors="backslashreplace"))  # a JSON text may hold half a character
     return digest.hexdigest()
 
 
@@ -48,6 +48,6 @@ def description_beside(shard: str) -> list[Path]:
 def _state(path: str | Path) -> str:
     try:
         found = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # a NUL or half a character in a name; the checks of the data tell of it
         return f"{path} absent\n"
     return f"{path} {found.st_size} {found.st_mtime_ns}\n"

@@ -12,9 +12,10 @@ import apache_beam as beam
 
 from components.coco_example_gen.sources import CocoSource, RecordSource, Source
 from components.coco_example_gen.workers import MakePipeline
-from detection.coco.annotations import AnnotationFile, Entry, index_annotations, merge_categories
+from detection.coco.annotations import AnnotationFile, index_annotations, merge_categories
+from detection.coco.dataset_file import read_dataset_head
 from detection.coco.faults import Fault
-from detection.coco.json_files import read_json
+from detection.coco.json_text import serialize
 from detection.coco.layouts import SplitFiles
 from detection.data.foreign.label_map import read_label_map
 from detection.data.foreign.merging import Survey, merge_surveys
@@ -108,8 +109,7 @@ def _survey(
     survey = merge_surveys(surveys, label_map=None if named is None else read_label_map(named))
     for line in dialect_report(survey).splitlines():
         log.info("%s", line)
-    head = read_json(beside) if beside is not None else {}
-    return survey, {"info": head.get("info") or {}, "licenses": head.get("licenses") or []}
+    return survey, {"info": {}, "licenses": []} if beside is None else read_dataset_head(beside)
 
 
 def _write_survey(shard: str, answer: str) -> None:
@@ -119,8 +119,9 @@ def _write_survey(shard: str, answer: str) -> None:
 def _describe(heads: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     if not heads:
         raise DataError("the data set has no split. Name its files.")
-    licenses: list[Entry] = []
+    licenses: dict[bytes, Any] = {}
     for _, head in heads:
-        licenses += [entry for entry in head["licenses"] if entry not in licenses]
+        for entry in head["licenses"]:
+            licenses.setdefault(serialize(entry), entry)
     categories = merge_categories((path, head["categories"]) for path, head in heads)
-    return {"info": heads[0][1]["info"], "licenses": licenses, "categories": categories}
+    return {"info": heads[0][1]["info"], "licenses": list(licenses.values()), "categories": categories}

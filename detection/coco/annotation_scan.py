@@ -1,7 +1,5 @@
 """One pass over a COCO annotation file: what it holds and where, and every fault of its structure."""
 
-import json
-import math
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -9,17 +7,28 @@ from typing import Any
 
 import numpy as np
 
+from detection.coco import packing
+from detection.coco.entries import (
+    Entry,
+    annotation_fault,
+    category_fault,
+    head_fault,
+    id_fault,
+    id_of,
+    image_fault,
+    keypoint_category_fault,
+    short,
+    too_many_categories,
+)
 from detection.coco.faults import Fault
 from detection.coco.json_stream import Member, Place, stream_members
 from schemas.errors import DataError
 from schemas.faults import FaultPolicies
 
-Entry = dict[str, Any]
-
-_INT64 = 2**63
 _NEEDED = ("images", "annotations", "categories")
 _KNOWN = {*_NEEDED, "info", "licenses"}
 _LISTED = 400  # characters of keys in a message
+_LISTED_IDS = 100  # more than a message shows
 
 
 class AnnotationScan:
@@ -52,7 +61,7 @@ class AnnotationScan:
         for member in stream_members(self.path):
             if not member.position and member.key in self.members:
                 raise DataError(
-                    f"{self.path}: the key {_short(member.key)} is there twice. Join the two, or remove one."
+                    f"{self.path}: the key {short(member.key)} is there twice. Join the two, or remove one."
                 )
             # Of other members nothing but their names: they may be large.
             value = [] if member.position is not None else member.value if member.key in _KNOWN else None
@@ -74,7 +83,7 @@ class AnnotationScan:
         """
         seen = set()
         for position, category in enumerate(self.lists["categories"]):
-            reason = _lacks(category, {"id": int, "name": str}) or _bad_skeleton(category) or _unwritable(category)
+            reason = category_fault(category)
             if reason is None and category["id"] in seen:
                 reason = f"id {category['id']} is there twice. Give each category an id of its own"
             if reason is not None:
@@ -92,13 +101,14 @@ class AnnotationScan:
             np.isin(image_ids, images),
             lambda row: ("entry", self._no_image(int(image_ids[row]))),
         )
-        known = np.array(sorted(category_ids), np.int64)
+        known = sorted(category_ids)
+        told = short(known[:_LISTED_IDS])  # once: there may be as many such faults as categories
         keep &= self._sieve(
             columns,
-            np.isin(categories, known) | ~keep,
+            np.isin(categories, np.array(known, np.int64)) | ~keep,
             lambda row: (
                 "entry",
-                f"category_id {categories[row]} does not exist; known ids: {_short(known.tolist())}. "
+                f"category_id {categories[row]} does not exist; known ids: {told}. "
                 "Correct it or add the category to `categories`",
             ),
         )
@@ -111,7 +121,18 @@ class AnnotationScan:
         )
         rows = np.flatnonzero(keep)
         rows = rows[np.argsort(image_ids[rows], kind="stable")]
+        rows = rows[self._fit_into_records(image_ids[rows], columns[3][rows])]
         return [column[rows] for column in columns[:4]]
+
+    def _fit_into_records(self, image_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Leaves out images whose annotations have more JSON than a record may hold; which rows are kept."""
+        images, starts = np.unique(image_ids, return_index=True)
+        sizes = np.add.reduceat(lengths, starts) if len(starts) else np.zeros(0, np.int64)
+        for image_id, size in zip(images.tolist(), sizes.tolist(), strict=True):
+            if size > packing.MAX_IMAGE_ENTRIES:
+                self._add_fault("entry", packing.too_large(size), image_id=image_id)
+                del self.images[image_id]
+        return np.isin(image_ids, images[sizes <= packing.MAX_IMAGE_ENTRIES])
 
     def keypoints(self, path: str, ids: np.ndarray, categories: Sequence[Entry]) -> list[np.ndarray]:
         """Finds the entries of a keypoints file that belong to annotations.
@@ -134,11 +155,11 @@ class AnnotationScan:
             entry = member.value
             if member.position is None or member.key not in ("annotations", "categories"):
                 continue
-            reason = _lacks(entry, {"id": int})
+            reason = id_fault(entry)
             if reason is not None:
                 self._add_fault("entry", f"{member.key}[{member.position}]: {reason}", path=path)
             elif member.key == "categories":
-                reason = _bad_skeleton(entry) or _unwritable(entry)
+                reason = keypoint_category_fault(entry)
                 if reason is not None:
                     raise DataError(f"{path}: categories[{member.position}]{_identity(entry)}: {reason}.")
                 by_category.get(entry["id"], {}).update(keypoint_fields(entry, "keypoints", "skeleton"))
@@ -165,11 +186,11 @@ class AnnotationScan:
             value = self.members.pop(key, None) or self.lists.pop(key, None)
             if not value:
                 continue
-            fault = f"no {_JSON[kind]}. Write one" if type(value) is not kind else _unwritable(value)
+            fault = head_fault(value, kind)
             if fault is None:
                 self.members[key] = value
             else:
-                self._add_fault("entry", f"{key}: {_short(value)}: {fault}, or remove it")
+                self._add_fault("entry", f"{key}: {short(value)}: {fault}, or remove it")
 
     def _sieve(
         self, columns: Sequence[np.ndarray], sound: np.ndarray, explain: Callable[[int], tuple[str, str]]
@@ -181,9 +202,9 @@ class AnnotationScan:
 
     def _image(self, member: Member) -> None:
         entry = member.value
-        reason = _lacks(entry, {"id": int, "file_name": str}) or _unwritable(entry["file_name"]) or _bad_size(entry)
+        reason = image_fault(entry)
         if reason is not None:
-            identity = _id_of(entry)
+            identity = id_of(entry)
             self._add_fault("entry", f"images[{member.position}]: {reason}", image_id=identity)
             if identity is not None:
                 self._faulty_images.add(identity)
@@ -195,9 +216,9 @@ class AnnotationScan:
 
     def _annotation(self, member: Member) -> None:
         entry = member.value
-        reason = _lacks(entry, {"id": int, "image_id": int, "category_id": int, "bbox": list}) or _bad_box(entry)
+        reason = annotation_fault(entry)
         if reason is not None:
-            self._add_fault("entry", f"annotations[{member.position}]: {reason}", annotation_id=_id_of(entry))
+            self._add_fault("entry", f"annotations[{member.position}]: {reason}", annotation_id=id_of(entry))
             return
         values = (entry["id"], entry["image_id"], *member.place, entry["category_id"])
         for row, value in zip(self._rows, values, strict=True):
@@ -213,6 +234,10 @@ class AnnotationScan:
 
     def _listed(self, member: Member) -> None:
         self.lists[member.key].append(member.value)
+        if member.key == "categories":
+            fault = too_many_categories(len(self.lists["categories"]))
+            if fault is not None:
+                raise DataError(f"{self.path}: {fault}.")
 
 
 def keypoint_fields(entry: Entry, *keys: str) -> Entry:
@@ -220,69 +245,6 @@ def keypoint_fields(entry: Entry, *keys: str) -> Entry:
     return {key: entry[key] for key in keys if key in entry}
 
 
-_JSON = {dict: "object", list: "list"}
-_KINDS: Mapping[type, str] = {int: "an integer", str: "a text", list: "a list"}
-
-
-def _lacks(entry: Any, fields: Mapping[str, type]) -> str | None:
-    """Why `entry` is no object with these fields; None where it is."""
-    if type(entry) is not dict:
-        return f"{_short(entry)} is no object. Write one with {', '.join(fields)}"
-    for field, kind in fields.items():
-        value: Any = entry.get(field)
-        if type(value) is not kind:
-            found = f"{field} is {_short(value)}" if field in entry else f"{field} is missing"
-            return f"{found}. Write {_KINDS[kind]}"
-        if isinstance(value, int) and not -_INT64 <= value < _INT64:
-            return f"{field} is {_short(value)}. Write an integer of at most 64 bits"
-    return None
-
-
-def _bad_size(entry: Entry) -> str | None:
-    for field in ("width", "height"):
-        value = entry.get(field, 1)
-        if type(value) not in (int, float) or not 0 < value < _INT64 or math.trunc(value) != value:
-            return f"{field} is {_short(value)}. Write the size in whole pixels"
-    return None
-
-
-def _bad_box(entry: Entry) -> str | None:
-    box = entry["bbox"]
-    if len(box) == 4 and all(type(value) in (int, float) for value in box):
-        return None
-    return f"bbox is {_short(box)}. Write four numbers: x, y, width, height"
-
-
-def _bad_skeleton(category: Entry) -> str | None:
-    names, bones = category.get("keypoints") or [], category.get("skeleton") or []
-    if type(names) is not list or not all(type(name) is str for name in names):
-        return f"keypoints is {_short(names)}. Write a list of names"
-    if type(bones) is not list or not all(type(bone) is list and set(map(type, bone)) <= {int} for bone in bones):
-        return f"skeleton is {_short(bones)}. Write a list of pairs of numbers of keypoints"
-    return None
-
-
-def _unwritable(value: Any) -> str | None:
-    """Why `value` cannot be written as JSON in UTF-8, though Python read it; None where it can."""
-    try:
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:
-        return "holds half a character (one surrogate of a pair). Write UTF-8"
-    except ValueError:
-        return "holds NaN or Infinity, which JSON does not have. Write a number"
-    return None
-
-
-def _id_of(entry: Any) -> int | None:
-    identity = entry.get("id") if type(entry) is dict else None
-    return identity if type(identity) is int else None
-
-
 def _identity(entry: Any) -> str:
-    identity = _id_of(entry)
+    identity = id_of(entry)
     return "" if identity is None else f" (id {identity})"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from detection.coco.annotation_scan import AnnotationScan, Entry, keypoint_fields
+from detection.coco.annotation_scan import AnnotationScan, keypoint_fields
+from detection.coco.entries import Entry
 from detection.coco.faults import Fault
 from detection.coco.json_stream import Place, read_entry
 from schemas.errors import DataError

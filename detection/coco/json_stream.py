@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from detection.coco.json_files import cannot_read
-from detection.coco.json_text import parse
+from detection.coco.json_text import is_too_deep, parse
 from schemas.errors import DataError
+from schemas.limits import MAX_DEPTH, MAX_ENTRY
 
 WINDOW = 1 << 20  # bytes read at once
-MAX_ENTRY = 32 << 20  # bytes of one entry; a polygon of a million vertices has some 20 MB
-MAX_DEPTH = 64  # of nesting; COCO has three. Python gives up at its stack's end, which is not the same everywhere
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _ID = re.compile(r'"id"\s*:\s*(-?\d{1,30})')
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|([\[{])|[\]}]')
 _CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of UTF-8 that begin no character
 _UNDECIDED = 16  # characters: an error this close to the end of the text may be a token cut in two
 _SCANNER = json.JSONDecoder()
@@ -191,7 +189,7 @@ class _Reader:
             if end <= len(self._text) - _UNDECIDED or not self._more():  # else a number may go on
                 break
         text = self._text[self._at : end]
-        if _depth(text) > MAX_DEPTH:
+        if is_too_deep(text.encode("latin-1")):
             self._refuse(f"nested more than {MAX_DEPTH} deep")
         if not text.isascii():
             try:
@@ -257,18 +255,3 @@ class _Reader:
             column += len(data[data.rfind(b"\n") + 1 :].translate(None, _CONTINUATION))
             left -= len(data)
         return line, column
-
-
-def _depth(text: str) -> int:
-    """How deep a JSON value is nested; or some number up to `MAX_DEPTH` where it has few brackets."""
-    opened = text.count("[") + text.count("{")
-    if opened <= MAX_DEPTH:
-        return opened
-    depth = deepest = 0
-    for match in _BRACKETS.finditer(text):
-        if match[1]:
-            depth += 1
-            deepest = max(deepest, depth)
-        elif match[0] in "]}":
-            depth -= 1
-    return deepest

@@ -1,5 +1,6 @@
 """What can be wrong with an annotation, given its image's size, and how it is fixed."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -50,15 +51,17 @@ def sound_annotations(annotations: Sequence[Entry], context: Context, findings: 
         Those that may be used: without what policies drop, and fixed as they say.
     """
     kept: list[dict[str, Any]] = []
-    alike: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    repeats = _Repeats()
     for annotation in annotations:
         sound = _checked(dict(annotation), context, findings)
         if sound is None:
             continue
-        others = alike.setdefault((sound["category_id"], *sound["bbox"]), [])
-        if not _is_repeated(sound, others, findings):
-            others.append(sound)
-            kept.append(sound)
+        first = repeats.earlier(sound)
+        if first is not None:
+            message = f"the same object as annotation {first}. Remove one of them."
+            if findings.add("annotation_duplicate", message, annotation_id=sound["id"]) != "keep":
+                continue
+        kept.append(sound)
     return kept
 
 
@@ -213,11 +216,40 @@ _CHECKS: Mapping[str, Callable[[dict[str, Any], Context], Problem | None]] = {
 }
 
 
-def _is_repeated(annotation: dict[str, Any], others: Sequence[dict[str, Any]], findings: Findings) -> bool:
-    """Whether one of `others`, of the same category and box, says the same, and policy does not keep both."""
-    same = ("segmentation", "iscrowd", "keypoints")
-    for other in others:
-        if all(annotation.get(key) == other.get(key) for key in same):
-            message = f"the same object as annotation {other['id']}. Remove one of them."
-            return findings.add("annotation_duplicate", message, annotation_id=annotation["id"]) != "keep"
-    return False
+class _Repeats:
+    """Finds annotations that say the same as an earlier one of the image, each in the same time."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[Any, ...], Entry | None] = {}  # by category and box; None: it is in `_ids`
+        self._ids: dict[tuple[Any, ...], int] = {}
+
+    def earlier(self, annotation: Entry) -> int | None:
+        """The id of the first annotation with the same category, box, mask, crowd flag and keypoints, if any."""
+        place = (annotation["category_id"], *annotation["bbox"])
+        if place not in self._first:
+            self._first[place] = annotation  # most boxes are there once, and their masks need not be compared
+            return None
+        first, self._first[place] = self._first[place], None
+        if first is not None:
+            self._ids[*place, _content(first)] = first["id"]
+        found = self._ids.setdefault((*place, _content(annotation)), annotation["id"])
+        return None if found == annotation["id"] else found
+
+
+def _content(annotation: Entry) -> str:
+    """A text that is equal for equal masks, crowd flags and keypoints; hashes of numbers may be made to collide."""
+    values = [_plain(annotation.get(key)) for key in ("segmentation", "iscrowd", "keypoints")]
+    return json.dumps(values, sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    """A value with numbers that are equal written alike: 1, 1.0 and true, 0 and -0.0."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    try:
+        number = float(value) + 0.0 if isinstance(value, int | float) else value
+    except OverflowError:
+        return value
+    return number if number == value else value

@@ -11,7 +11,7 @@ import tensorflow as tf
 from detection.coco.annotations import is_crowd
 from detection.coco.faults import Fault
 from detection.coco.json_text import serialize
-from detection.coco.packing import pack_entries
+from detection.coco.packing import EntriesTooLargeError, pack_entries
 from detection.data.annotation_checks import MARGIN, Context, sound_annotations, without_nan
 from detection.data.findings import Findings, printable
 from detection.data.folder_files import ImageFileError
@@ -76,10 +76,14 @@ def make_record(
     image, file = fitted
     sound = sound_annotations(annotations, Context(file.height, file.width, rules.keypoints), findings)
     try:
-        example = encode_example(file, image, sound, category_names=rules.category_names)
-    except ValueError:  # NaN, wherever it hides
-        sound = without_nan(sound, findings)
-        example = encode_example(file, image, sound, category_names=rules.category_names)
+        try:
+            example = encode_example(file, image, sound, category_names=rules.category_names)
+        except ValueError:  # NaN, wherever it hides
+            sound = without_nan(sound, findings)
+            example = encode_example(file, image, sound, category_names=rules.category_names)
+    except EntriesTooLargeError as error:
+        findings.add("entry", f"{error}.")
+        return Record(None, None, [], findings.faults)
     return Record(example, file, sound, findings.faults)
 
 
@@ -100,6 +104,7 @@ def encode_example(
         category_names: category id -> name.
 
     Raises:
+        EntriesTooLargeError: the entries have more JSON than a record may hold.
         ValueError: NaN or Infinity in an entry.
     """
     boxes = [annotation["bbox"] for annotation in annotations]

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from detection.coco.columns import is_id
+from detection.coco.entries import too_many_categories
 from detection.data.foreign.label_map import LabelMap
 from schemas.errors import DataError
 
@@ -43,6 +45,10 @@ def resolve_classes(found: Mapping[Named, str], label_map: LabelMap | None) -> C
             message names the file.
     """
     _refuse_two_texts(found)
+    _refuse_invalid_labels(found)
+    too_many = too_many_categories(len({text if label is None else label for label, text in found}))
+    if too_many is not None:
+        raise DataError(f"{next(iter(found.values()))}: {too_many}.")
     if label_map is not None:
         ids = {named: _id_by_map(named, label_map, path) for named, path in found.items()}
         return Classes(label_map.source, label_map.categories, ids)
@@ -70,6 +76,14 @@ def _refuse_two_texts(found: Mapping[Named, str]) -> None:
             raise DataError(
                 f"label {label} is {known!r} in {known_path} but {text!r} in {path}. "
                 "Give each label one text in all files of a data set."
+            )
+
+
+def _refuse_invalid_labels(found: Mapping[Named, str]) -> None:
+    for (label, _), path in found.items():
+        if label is not None and not is_id(label):
+            raise DataError(
+                f"{path}: label {label} is no category id: an integer from 0 to 2^53. Write the records again."
             )
 
 

@@ -109,6 +109,7 @@ class _Reading:
 
     def __init__(self, record: Record, where: str, survey: Survey, number: int, first_annotation: int) -> None:
         self.count = object_count(record)
+        self._classes = object_classes(record)
         self._record = record
         self._where = where
         self._survey = survey
@@ -184,7 +185,7 @@ class _Reading:
         return {
             "id": self._first_annotation + row,
             "image_id": self._image_id,
-            "category_id": self._category(object_classes(self._record)[row]),
+            "category_id": self._category(self._classes[row]),
             "bbox": box,
             "area": short_float(area) if math.isfinite(area) else box[2] * box[3],
             "iscrowd": int(row < len(crowds) and bool(crowds[row])),
@@ -212,7 +213,7 @@ class _Reading:
         points = object_keypoints(self._record, self.count)
         if points is None:
             self._problem("keypoints_broken", "keypoints cannot be shared out among the objects, and are left out")
-        for row, (named, each) in enumerate(zip(object_classes(self._record), points or [], strict=False)):
+        for row, (named, each) in enumerate(zip(self._classes, points or [], strict=False)):
             if self._category(named) in self._survey.with_keypoints:
                 values = coco_keypoints(each, height=header.height, width=header.width)
                 found[row] = {"keypoints": values, "num_keypoints": sum(value > 0 for value in values[2::3])}

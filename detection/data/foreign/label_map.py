@@ -3,11 +3,14 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from detection.coco.json_files import read_json
+from detection.coco.entries import category_fault, too_many_categories
+from detection.coco.json_files import read_bytes, read_json
 from schemas.errors import DataError
+from schemas.limits import MAX_LABEL_MAP
 
 _TOKEN = re.compile(
     r"""\#[^\n]* | [\s,;]+ | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*') | (?P<word>[^\s{}<>:,;"'\#\[\]]+)"""
@@ -32,8 +35,16 @@ class LabelMap:
 
     def id_of(self, text: str) -> int | None:
         """The category that `text` names; None where there is none or more than one."""
-        found = [identity for identity, texts in self.texts.items() if text in texts]
+        found = self._ids.get(text, ())
         return found[0] if len(found) == 1 else None
+
+    @cached_property
+    def _ids(self) -> dict[str, list[int]]:
+        ids: dict[str, list[int]] = {}
+        for identity, texts in self.texts.items():
+            for text in texts:
+                ids.setdefault(text, []).append(identity)
+        return ids
 
 
 def read_label_map(path: str | Path) -> LabelMap:
@@ -49,19 +60,25 @@ def read_label_map(path: str | Path) -> LabelMap:
     """
     source = str(path)
     if source.endswith(".json"):
-        tree = read_json(path)
+        tree = read_json(path)  # of any size: it may be the annotation file itself
         items = tree.get("categories") if isinstance(tree, dict) else None
         if not isinstance(items, list):
             raise DataError(f"{source}: no list `categories`. Give a COCO file or a label_map.pbtxt as the label map.")
-        categories = [item if isinstance(item, dict) else {} for item in items]
+        categories = items
     else:
         items = [_item(block) for block in _blocks(source)]
         categories = [_category(item) for item in items]
+    too_many = too_many_categories(len(items))
+    if too_many is not None:
+        raise DataError(f"{source}: {too_many}.")
     texts: dict[int, set[str]] = {}
     for place, (item, category) in enumerate(zip(items, categories, strict=True), 1):
-        identity, name = category.get("id"), category.get("name")
-        if not isinstance(identity, int) or isinstance(identity, bool) or not isinstance(name, str) or not name:
-            raise DataError(f"{source}: item {place} has no whole number as `id` and text as `name`. Give it both.")
+        fault = category_fault(category)
+        if fault is None and not category["name"]:
+            fault = "name is empty. Write a text"
+        if fault is not None:
+            raise DataError(f"{source}: item {place}: {fault}.")
+        identity = category["id"]
         if identity in texts:
             raise DataError(f"{source}: item {place}: id {identity} is there twice. Give each item an id of its own.")
         texts[identity] = {str(item[key]) for key in ("name", "display_name") if item.get(key)}
@@ -76,7 +93,7 @@ def _category(item: dict[str, Any]) -> dict[str, Any]:
 def _item(block: list[tuple[str, Any]]) -> dict[str, Any]:
     """An item's fields; of those that are there more than once, all keypoints' labels and the last of others."""
     item: dict[str, Any] = {key: value for key, value in block if isinstance(value, str)}
-    if re.fullmatch(r"-?\d+", str(item.get("id"))):
+    if re.fullmatch(r"-?[0-9]{1,19}", str(item.get("id"))):
         item["id"] = int(item["id"])
     points = [dict(value) for key, value in block if key == "keypoints" and isinstance(value, list)]
     return item | {"keypoints": [str(point.get("label", "")) for point in points]}
@@ -85,8 +102,8 @@ def _item(block: list[tuple[str, Any]]) -> dict[str, Any]:
 def _blocks(source: str) -> list[list[tuple[str, Any]]]:
     """The `item` blocks of a file."""
     try:
-        text = Path(source).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_bytes(source, MAX_LABEL_MAP).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
         raise DataError(f"{source}: cannot read the label map: {error}. Check --label-map.") from None
     try:
         fields = _fields(_tokens(text), nested=False)

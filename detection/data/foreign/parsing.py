@@ -6,15 +6,17 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from detection.coco.columns import is_id
 from detection.data.foreign import keys
 from schemas import features
 from schemas.errors import DataError
+from schemas.limits import MAX_NUMBERS
 
 # key -> values: bytes, int, or float with a float32's value.  Keys without any value are left out.
 Record: TypeAlias = dict[str, list[Any]]
 
 _CORNERS = (features.BBOX_XMIN, features.BBOX_YMIN, features.BBOX_XMAX, features.BBOX_YMAX)
-_MAX_ID = 2**63 - 1
+_ID_DIGITS = 19
 _WHOLE = {
     features.HEIGHT,
     features.WIDTH,
@@ -54,6 +56,11 @@ def parse_record(data: bytes, where: str) -> Record:
     for key, feature in example.features.feature.items():
         kind = feature.WhichOneof("kind")
         if kind and (values := getattr(feature, kind).value):
+            if len(values) > MAX_NUMBERS:
+                raise DataError(
+                    f"{where}: {as_text(key)[:80]} has {len(values)} values, more than {MAX_NUMBERS}. "
+                    "Write masks as PNG, or without that key."
+                )
             record[key] = _typed(key, list(values), where)
     return record
 
@@ -89,11 +96,11 @@ def source_id(record: Record) -> str:
 
 
 def numeric_source_id(record: Record) -> int | None:
-    """`image/source_id` as an image id; None where it is no whole number from 0 on."""
+    """`image/source_id` as an image id; None where it is no valid one."""
     text = source_id(record)
-    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+    if not (text.isascii() and text.isdigit() and len(text) <= _ID_DIGITS):
         return None
-    return int(text) if int(text) <= _MAX_ID else None
+    return int(text) if is_id(int(text)) else None
 
 
 def corners(record: Record) -> list[list[float]]:

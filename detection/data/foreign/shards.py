@@ -19,8 +19,7 @@ import tensorflow as tf
 from detection.literal_paths import literal_pattern
 from schemas.artifacts import DATASET_JSON, QUARANTINE_JSONL
 from schemas.errors import DataError
-
-MAX_RECORD = 1 << 30  # bytes; a gzipped file's size does not bound what its frames may claim
+from schemas.limits import MAX_GZIPPED_RECORD
 
 HEADER = struct.Struct("<QI")
 CHECKSUM = struct.Struct("<I")
@@ -134,8 +133,8 @@ class _Frames:
                 "Name TFRecord files only, for example by a pattern."
             )
         length: int = HEADER.unpack(header)[0]
-        if self._size is None and length > MAX_RECORD:
-            raise self._damaged(f"it claims {length} bytes, more than {MAX_RECORD}")
+        if self._size is None and length > MAX_GZIPPED_RECORD:
+            raise self._damaged(f"it claims {length} bytes, more than {MAX_GZIPPED_RECORD}")
         return length
 
     def _record(self, length: int) -> bytes:

@@ -142,3 +142,16 @@ def test_the_fingerprint_follows_the_files_that_are_used(tmp_path: Path) -> None
     (tmp_path / "annotations/person_keypoints_val.json").write_text("{}")
     seen.add(fingerprint(find_splits(tmp_path).values()))
     assert len(seen) == 5
+
+
+def test_the_fingerprint_takes_any_name_that_json_can_hold(tmp_path: Path) -> None:
+    """The checks of the data tell of such names, and leave their images out."""
+    write_data_set(tmp_path)
+    path = tmp_path / "annotations/instances_train.json"
+    tree = json.loads(path.read_text())
+    names = ["null\0.png", "half \ud800.png", "caf\udce9.png", "x" * 5000, "", "/", "..", "\n"]
+    tree["images"] += [{"id": 1000 + number, "file_name": name} for number, name in enumerate(names)]
+    path.write_text(json.dumps(tree))
+    splits = find_splits(tmp_path).values()
+    first = fingerprint(splits)
+    assert fingerprint(splits) == first

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detection.coco import json_stream
+from detection.coco import evaluate, json_stream, packing
 from detection.coco.annotations import AnnotationFile, index_annotations, is_crowd, merge_categories, scan_file_names
 from schemas.errors import DataError
 from schemas.faults import FaultPolicies
@@ -100,16 +100,21 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "change", "kind", "message"),
     [
-        ("images[1]", {"id": "x"}, "entry", 'images[1]: id is "x". Write an integer.'),
-        ("images[1]", {"id": True}, "entry", "images[1]: id is true. Write an integer."),
-        ("images[1]", {"id": 2**63}, "entry", f"images[1]: id is {2**63}. Write an integer of at most 64 bits."),
+        ("images[1]", {"id": "x"}, "entry", 'images[1]: id is "x". Write an integer from 0 to 2^53.'),
+        ("images[1]", {"id": True}, "entry", "images[1]: id is true. Write an integer from 0 to 2^53."),
+        ("images[1]", {"id": 2**63}, "entry", f"images[1]: id is {2**63}. Write an integer from 0 to 2^53."),
         ("images[1]", {"id": 7}, "duplicate_id", "images[1]: the id is there twice. Give each image an id of its own."),
         ("images[1]", {"file_name": None}, "entry", "images[1]: file_name is null. Write a text."),
         ("images[1]", {"width": -4}, "entry", "images[1]: width is -4. Write the size in whole pixels."),
         ("images[1]", {"height": 2.5}, "entry", "images[1]: height is 2.5. Write the size in whole pixels."),
         ("annotations[1]", {"id": 3}, "duplicate_id", "the id is there twice. Give each annotation an id of its own."),
         ("annotations[1]", {"image_id": 70}, "entry", "there is no image with id 70. Correct image_id, add the image"),
-        ("annotations[1]", {"image_id": "7"}, "entry", 'annotations[1]: image_id is "7". Write an integer.'),
+        (
+            "annotations[1]",
+            {"image_id": "7"},
+            "entry",
+            'annotations[1]: image_id is "7". Write an integer from 0 to 2^53.',
+        ),
         (
             "annotations[0]",
             {"category_id": 90},
@@ -179,6 +184,39 @@ def test_a_missing_field_is_named(tmp_path: Path, key: str, field: str) -> None:
     del tree[key][1][field]
     [fault] = index_annotations(_write(tmp_path, tree)).faults
     assert fault.message.startswith(f"{key}[1]: {field} is missing. Write ")
+
+
+_MOVED = {
+    "images": {"images": ["id"], "annotations": ["image_id"]},
+    "annotations": {"annotations": ["id"]},
+    "categories": {"categories": ["id"], "annotations": ["category_id"]},
+}
+
+
+@pytest.mark.parametrize("key", _MOVED)
+@pytest.mark.parametrize(
+    "identity", [-(2**63), -1, 0, 1, 2**31, 2**53 - 1, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 10**30, 1.0, True, "1", None]
+)
+def test_ids_are_valid_where_the_evaluator_takes_them(tmp_path: Path, key: str, identity: Any) -> None:
+    """Else a data set passes all checks, and its evaluation fails after the whole training."""
+    entry = {"id": 5, "image_id": 5, "category_id": 5, "bbox": [1, 1, 2, 2]}
+    tree = {
+        "images": [{"id": 5, "file_name": "a.jpg"}],
+        "annotations": [entry],
+        "categories": [{"id": 5, "name": "cat"}],
+    }
+    for place, fields in _MOVED[key].items():
+        tree[place][0].update(dict.fromkeys(fields, identity))
+    try:
+        evaluate(tree, [])
+        measurable = True
+    except DataError:
+        measurable = False
+    try:
+        valid = index_annotations(_write(tmp_path, tree)).faults == []
+    except DataError:
+        valid = False
+    assert valid == measurable == (type(identity) is int and 0 <= identity <= 2**53)
 
 
 def test_a_missing_file_tells_what_is_there(tmp_path: Path) -> None:
@@ -315,3 +353,14 @@ def test_memory_does_not_grow_with_the_polygons(tmp_path: Path, monkeypatch: pyt
     used = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert used < path.stat().st_size / 2
+
+
+def test_an_image_whose_annotations_fill_no_record_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = _tree()
+    tree["annotations"].append({"id": 4, "image_id": 0, "category_id": 9, "bbox": [0, 0, 2, 1]})
+    monkeypatch.setattr(packing, "MAX_IMAGE_ENTRIES", 100)  # one annotation
+    read = index_annotations(_write(tmp_path, tree))
+    assert [(image["id"], [each["id"] for each in found]) for image, found in read.entries()] == [(0, [4])]
+    [fault] = read.faults
+    assert (fault.kind, fault.image_id) == ("entry", 7)
+    assert re.match(r"the image's annotations have 1\d\d bytes of JSON, more than 100\. Simplify", fault.message)

@@ -1,4 +1,5 @@
 import math
+import random
 from typing import Any
 
 import pytest
@@ -145,3 +146,54 @@ def test_the_same_object_twice_is_told_and_dropped_on_demand() -> None:
     assert "the same object as annotation 1" in findings.faults[0].message
     kept, _ = _check(*twins, *others, annotation_duplicate="drop")
     assert kept == [twins[0], *others]
+
+
+_SHAPES: list[Any] = [
+    [[10, 10, 20, 10, 20, 20, 10, 20]],
+    [[10.0, 10, 20, 10, 20, 20, 10, 20]],
+    [[10, 10, 20, 10, 20, 20, 10, 19]],
+    [],
+    None,
+    {"size": [40, 80], "counts": [810, 10, 2380]},
+    {"counts": [810.0, 10, 2380], "size": [40, 80]},
+    {"size": [40, 80], "counts": [810, 11, 2379], "note": "x"},
+]
+
+
+@pytest.mark.parametrize("policy", ["keep", "drop"])
+def test_repeated_objects_are_those_that_comparing_each_with_each_finds(policy: str) -> None:
+    """Against all pairs compared by ==, for which 1, 1.0 and true, 0 and -0.0 are the same."""
+    draw = random.Random(4)
+    for _ in range(300):
+        annotations = []
+        for number in range(draw.randint(0, 9)):
+            more: dict[str, Any] = {"iscrowd": draw.choice([0, 0.0, True, 1])}
+            more |= draw.choice([{}, {"segmentation": draw.choice(_SHAPES)}])
+            more |= draw.choice([{}, {"keypoints": draw.choice([[0, -0.0, 0, 10, 9, 1], [0.0, 0, 0, 10, 9, True]])}])
+            box = draw.choice([(10, 10, 10, 10), (10.0, 10, 10, 10), (10, 10, 10, 11)])
+            annotations.append(_annotation(number, box, **more) | {"category_id": draw.choice([9, 3])})
+        kept, findings = _check(*annotations, annotation_duplicate=policy, mask_broken="drop", mask_box="keep")
+        others = [fault for fault in findings.faults if fault.kind != "annotation_duplicate"]
+        broken = {fault.annotation_id for fault in others if fault.policy != "keep"}
+        valid = [annotation for annotation in annotations if annotation["id"] not in broken]
+        keys = ("category_id", "bbox", "segmentation", "iscrowd", "keypoints")
+        pairs = [
+            next((o["id"] for o in valid[:place] if all(o.get(key) == each.get(key) for key in keys)), None)
+            for place, each in enumerate(valid)
+        ]
+        repeated = {each["id"]: first for each, first in zip(valid, pairs, strict=True) if first is not None}
+        found = [fault for fault in findings.faults if fault.kind == "annotation_duplicate"]
+        assert {fault.annotation_id: fault.message.split()[5] for fault in found} == {
+            number: f"{first}." for number, first in repeated.items()
+        }
+        assert [each["id"] for each in kept] == [
+            each["id"] for each in valid if policy == "keep" or each["id"] not in repeated
+        ]
+
+
+def test_many_objects_of_one_category_and_box_take_no_longer_than_others() -> None:
+    """Comparing each with each would take minutes."""
+    count = 30_000
+    corner = [[10, 10, 20, 10, 20, 20, 10, 20 - number / count] for number in range(count)]
+    kept, findings = _check(*(_annotation(number, segmentation=[corner[number]]) for number in range(count)))
+    assert (len(kept), findings.faults) == (count, [])

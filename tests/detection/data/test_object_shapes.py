@@ -47,8 +47,9 @@ def _record(**values: Sequence[Any]) -> bytes:
 
 
 def _packed(*annotations: Mapping[str, Any]) -> bytes:
-    entries = [{"id": number, "category_id": 7, **annotation} for number, annotation in enumerate(annotations)]
-    return _record(coco=[pack_entries({"id": 42}, entries)])
+    common = {"image_id": 42, "category_id": 7, "bbox": [0, 0, 1, 1]}
+    entries = [{"id": number, **common, **annotation} for number, annotation in enumerate(annotations)]
+    return _record(coco=[pack_entries({"id": 42, "file_name": "a.png"}, entries)])
 
 
 def _decode(record: bytes, *, num_keypoints: int = 2) -> Sample:

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from detection.coco import packing
 from detection.coco.annotations import index_annotations
 from detection.coco.packing import unpack_entries
 from detection.data.decode_image import decode_rgb
@@ -37,8 +38,8 @@ def _lists(example: tf.train.Example) -> dict[str, list[Any]]:
 def test_every_key_by_its_name_and_by_hand() -> None:
     image = {"id": 900100204805, "file_name": "a/ö.png"}
     annotations = [
-        _annotation(1, [8, 10, 16, 20], category_id=5, area=33.5, iscrowd=1),
-        _annotation(2, [0.0, 0.0, 80.0, 40.0]),
+        _annotation(1, [8, 10, 16, 20], category_id=5, area=33.5, iscrowd=1) | {"image_id": 900100204805},
+        _annotation(2, [0.0, 0.0, 80.0, 40.0]) | {"image_id": 900100204805},
     ]
     found = _lists(encode_example(FILE, image, annotations, category_names=NAMES))
     assert unpack_entries(found.pop("coco/annotations")[0]) == (image, annotations)
@@ -75,7 +76,7 @@ def test_equal_input_gives_equal_bytes_and_no_objects_are_empty_lists() -> None:
 
 def test_boxes_a_little_outside_are_clipped_in_the_features_only() -> None:
     annotation = _annotation(1, [-0.5, -1.0, 81.5, 42.0])
-    found = _lists(encode_example(FILE, {"id": 1, "file_name": "a"}, [annotation], category_names=NAMES))
+    found = _lists(encode_example(FILE, {"id": 7, "file_name": "a"}, [annotation], category_names=NAMES))
     corners = [found[f"image/object/bbox/{side}"] for side in ("xmin", "ymin", "xmax", "ymax")]
     assert corners == [[0.0], [0.0], [1.0], [1.0]]
     assert unpack_entries(found["coco/annotations"][0])[1] == [annotation]
@@ -206,7 +207,7 @@ def test_nan_anywhere_is_a_fault(folder: Path, place: str) -> None:
 @pytest.mark.parametrize("area", [None, "12"])
 def test_an_unusable_area_is_that_of_the_box(area: Any) -> None:
     example = encode_example(
-        FILE, {"id": 1, "file_name": "a"}, [_annotation(1, [0, 0, 2, 3], area=area)], category_names=NAMES
+        FILE, {"id": 7, "file_name": "a"}, [_annotation(1, [0, 0, 2, 3], area=area)], category_names=NAMES
     )
     assert _lists(example)["image/object/area"] == [6.0]
 
@@ -230,3 +231,14 @@ def test_real_records_decode_to_the_entries(shared_data: Path) -> None:
         ]
         np.testing.assert_allclose(sample.boxes_yxyx, np.reshape(expected, (-1, 4)), atol=1e-6)
         assert _lists(record.example)["image/encoded"] == [path.read_bytes()]
+
+
+def test_an_image_whose_annotations_fill_no_record_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "MAX_IMAGE_ENTRIES", 200)
+    annotation = _annotation(1, [0, 0, 5, 5], segmentation=[[0, 0, 5, 0, 5, 5, 0, 5]] * 20)
+    Image.new("RGB", (80, 40)).save(tmp_path / "a.png")
+    record = _make(tmp_path, IMAGE, [annotation])
+    assert record.example is None
+    [fault] = record.faults
+    assert (fault.kind, fault.annotation_id) == ("entry", None)
+    assert "bytes of JSON, more than 200. Simplify their polygons" in fault.message

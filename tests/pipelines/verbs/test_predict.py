@@ -2,12 +2,14 @@
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
+from pipelines import prediction
 from pipelines.verbs import predict
 from schemas.errors import ConfigError, DataError
 from tests.detection.fake_detector import save_fake_detector, write_images
@@ -133,3 +135,35 @@ def test_a_picture_of_no_known_format_is_refused_before_detecting(tmp_path: Path
     with pytest.raises(ConfigError, match=r"sheet\.txt: the name tells the format"):
         call("--model", model, "--images", tmp_path / "images", "--output", tmp_path / "f.json", "--draw", "sheet.txt")
     assert not (tmp_path / "f.json").exists()
+
+
+def test_a_name_that_is_not_utf8_is_refused_before_detecting(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_images(tmp_path / "images", 2)
+    name = tmp_path / "images" / os.fsdecode(b"caf\xe9.png")
+    next((tmp_path / "images").iterdir()).rename(name)
+    monkeypatch.setattr(prediction, "SavedModelDetector", None)  # not even loaded
+    with pytest.raises(DataError, match=r"images/caf\\udce9\.png': the file's name is not UTF-8"):
+        call("--model", model, "--images", tmp_path / "images", "--output", tmp_path / "f.json")
+    assert not (tmp_path / "f.json").exists()
+
+
+def test_a_name_that_is_not_utf8_may_lie_beside_those_of_the_ground_truth(tmp_path: Path, model: Path) -> None:
+    [entry, _] = write_images(tmp_path / "images", 2)
+    (tmp_path / "images" / os.fsdecode(b"caf\xe9.png")).write_bytes(b"")
+    truth = write_ground_truth(tmp_path / "gt.json", [entry])
+    given = ("--images", tmp_path / "images", "--ground-truth", truth)
+    assert call("--model", model, *given, "--output", tmp_path / "f.json") == 0
+
+
+def test_two_images_of_the_ground_truth_with_one_name_are_told_apart(tmp_path: Path, model: Path) -> None:
+    entries = write_images(tmp_path / "images", 2)
+    truth = write_ground_truth(tmp_path / "gt.json", [*entries, entries[0] | {"id": 9}])
+    given = ("--model", model, "--ground-truth", truth, "--output", tmp_path / "f.json")
+    with pytest.raises(
+        DataError, match=r"gt\.json: images 500 and 9 have the same file_name '.*', so .* may be either"
+    ):
+        call(*given, "--images", tmp_path / "images")
+    others = [path for path in (tmp_path / "images").iterdir() if path.name != entries[0]["file_name"]]
+    assert call(*given, "--images", *others) == 0

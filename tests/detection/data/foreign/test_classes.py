@@ -61,6 +61,8 @@ def test_a_label_map_knows_also_what_does_not_occur() -> None:
         ([(7, "cow")], MAP, r"shard-0: label 7 \(cow\) is not in labels.pbtxt"),
         ([(7, None)], MAP, r"label 7 \(without text\)"),
         ([(None, "pig")], MAP, "shard-0: 'pig' is not one item of labels.pbtxt"),
+        ([(-1, "cat")], None, r"shard-0: label -1 is no category id: an integer from 0 to 2\^53"),
+        ([(2**53 + 1, None)], None, "shard-0: label 9007199254740993 is no category id"),
         ([(None, None)], MAP, "shard-0: objects have neither label nor text"),
     ],
 )

@@ -1,6 +1,7 @@
 """Records with every liberty that tools take, back to COCO entries."""
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from pycocotools import mask
 
 from detection.coco.packing import pack_entries
-from detection.data.foreign import keys
+from detection.data.foreign import images as images_module
+from detection.data.foreign import keys, parsing
 from detection.data.foreign.images import ForeignImage, Problem, read_images, read_own_images
 from detection.data.foreign.merging import Survey, merge_surveys
 from detection.data.foreign.survey import survey_shard
@@ -65,6 +67,8 @@ def test_a_record_as_coco_has_it(tmp_path: Path) -> None:
         (["a1b2", "33"], [(1, "a1b2"), (2, "33")]),
         (["-3", "33"], [(1, "-3"), (2, "33")]),
         ([str(2**63), "33"], [(1, str(2**63)), (2, "33")]),
+        ([str(2**53 + 1), "33"], [(1, str(2**53 + 1)), (2, "33")]),
+        ([str(2**53), "33"], [(2**53, None), (33, None)]),
         (["\u0663", "33"], [(1, "\u0663"), (2, "33")]),
     ],
 )
@@ -412,3 +416,41 @@ def test_whatever_records_hold_they_are_read_or_refused_as_data(
     assert len(images) == len(changes)
     for image in images:
         json.dumps([image.entry, image.annotations], allow_nan=False)
+
+
+def test_the_classes_of_a_record_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once an object, a record of 8,000 objects took minutes."""
+    objects = 50
+    rows = [[float(number), 2.0, 5.5, 7.25] for number in range(objects)]
+    record = automl_record(
+        **{key.replace("/", "__"): value for key, value in boxes(rows, height=40, width=60).items()},
+        image__object__class__label=[17, 3] * (objects // 2),
+        image__object__class__text=["cat", "dog"] * (objects // 2),
+        image__object__area=[1.0] * objects,
+        image__object__is_crowd=[0] * objects,
+    )
+    read_classes = images_module.object_classes
+    calls: list[int] = []
+
+    def counted(record: Any) -> Any:
+        calls.append(1)
+        return read_classes(record)
+
+    monkeypatch.setattr(images_module, "object_classes", counted)
+    [image] = read(tmp_path, record)
+    assert [each["category_id"] for each in image.annotations] == [17, 3] * (objects // 2)
+    assert len(calls) == 1
+
+
+def test_a_key_of_too_many_numbers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsing, "MAX_NUMBERS", 10)
+    with pytest.raises(DataError, match=r"record 0: image/weights has 11 values, more than 10"):
+        read(tmp_path, automl_record(image__weights=[1] * 11))
+    assert len(read(tmp_path, automl_record(image__weights=[1] * 10))) == 1
+
+
+def test_crafted_entries_of_our_own_records_are_told_with_their_place(tmp_path: Path) -> None:
+    packed = zlib.compress(json.dumps({"image": {"id": 1, "file_name": "a", "width": "9"}, "annotations": []}).encode())
+    shard = write_shard(tmp_path / "own.record", [automl_record(coco__annotations=packed)])
+    with pytest.raises(DataError, match=r'own\.record, record 0: coco/annotations: .*image: width is "9"'):
+        list(read_own_images(shard))

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from detection.coco import entries
+from detection.data.foreign import label_map
 from detection.data.foreign.label_map import LabelMap, read_label_map
 from schemas.errors import DataError
 
@@ -66,8 +68,12 @@ def test_a_text_of_two_categories_names_none(tmp_path: Path) -> None:
         ("item { 'id': 1 }", "expected a key, found 'id'"),
         ("item { id: }", "id has no value"),
         ("item { " * 5000, "no label map: "),
-        ("item { id: 1 }", "item 1 has no whole number as `id` and text as `name`"),
-        ("item { id: 1.5 name: 'cat' }", "item 1 has no whole number"),
+        ("item { id: 1 }", "item 1: name is null. Write a text"),
+        ("item { id: 1 name: '' }", "item 1: name is empty. Write a text"),
+        ("item { id: 1.5 name: 'cat' }", 'item 1: id is "1.5". Write an integer from 0'),
+        ("item { id: -1 name: 'cat' }", "item 1: id is -1. Write an integer from 0"),
+        ("item { id: 9007199254740993 name: 'cat' }", "item 1: id is 9007199254740993. Write an integer from 0"),
+        (f"item {{ id: {'9' * 5001} name: 'cat' }}", 'item 1: id is "9999'),
         ("item { id: 1 name: 'cat' } item { id: 1 name: 'dog' }", "item 2: id 1 is there twice"),
     ],
 )
@@ -81,8 +87,13 @@ def test_no_label_map(tmp_path: Path, text: str, message: str) -> None:
     [
         ("[]", "no list `categories`"),
         ('{"categories": 3}', "no list `categories`"),
-        ('{"categories": [7]}', "item 1 has no whole number"),
-        ('{"categories": [{"id": true, "name": "a"}]}', "item 1 has no whole number"),
+        ('{"categories": [7]}', "item 1: 7 is no object"),
+        ('{"categories": [{"id": true, "name": "a"}]}', "item 1: id is true. Write an integer"),
+        ('{"categories": [{"id": 1, "name": "half \\ud800"}]}', "item 1: holds half a character"),
+        ('{"categories": [{"id": 1, "name": "a", "weight": NaN}]}', "item 1: holds NaN"),
+        ('{"categories": [{"id": 1%s, "name": "a"}]}' % ("0" * 5000), "digits"),
+        ('{"categories": %s}' % ("[" * 65 + "]" * 65), "nested more than 64 deep"),
+        ('{"categories": %s}' % ("[" * 100_000), "nested more than 64 deep"),
     ],
 )
 def test_no_coco_file(tmp_path: Path, text: str, message: str) -> None:
@@ -91,8 +102,21 @@ def test_no_coco_file(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_a_file_that_is_not_there_or_no_text(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere.pbtxt: cannot read the label map: .*--label-map"):
+    with pytest.raises(DataError, match=r"nowhere.pbtxt: cannot read the file: No such file"):
         read_label_map(tmp_path / "nowhere.pbtxt")
+    with pytest.raises(DataError, match=r"this is a device\."):
+        read_label_map("/dev/zero")
     (tmp_path / "m.pbtxt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match="cannot read the label map"):
         read_label_map(tmp_path / "m.pbtxt")
+
+
+def test_a_label_map_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entries, "MAX_CATEGORIES", 2)
+    items = [f"item {{ id: {number} name: 'c{number}' }}" for number in range(3)]
+    assert len(write(tmp_path / "m.pbtxt", " ".join(items[:2])).categories) == 2
+    with pytest.raises(DataError, match=r"m\.pbtxt: more than 2 categories\. Join some"):
+        write(tmp_path / "m.pbtxt", " ".join(items))
+    monkeypatch.setattr(label_map, "MAX_LABEL_MAP", 10)
+    with pytest.raises(DataError, match="more than 10 bytes"):
+        write(tmp_path / "m.pbtxt", items[0])

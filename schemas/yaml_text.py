@@ -1,0 +1,155 @@
+"""Reads YAML as configuration needs it: bounded, and every value one that the program can use.
+
+Dates stay text, so that `run.name: 2026-11-21` is a name; numbers are finite and have
+at most 64 bits; texts are UTF-8 without NUL, as paths must be.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import yaml
+
+from schemas.errors import ConfigError
+from schemas.limits import MAX_CONFIG, MAX_CONFIG_DEPTH, MAX_CONFIG_VALUES
+
+_INT64 = 2**63
+_SHOWN = 60  # characters of a value in a message
+_STANDARD = "tag:yaml.org,2002:"  # what `!!` stands for
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 without timestamps; a value that its tag does not allow is an error of its line."""
+
+    yaml_implicit_resolvers: ClassVar = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{_STANDARD}timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except yaml.YAMLError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            problem = f"{shown(node.value)} cannot be read as {node.tag.replace(_STANDARD, '!!')}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """Parses a YAML text of limited size.
+
+    Args:
+        text: one document.
+        where: names it in messages.
+
+    Raises:
+        ConfigError: it is longer, nested deeper or has more values than the limits of
+            `schemas.limits` allow, or an alias contains itself.
+        yaml.YAMLError: it is no YAML.
+    """
+    if len(text) > MAX_CONFIG:
+        raise ConfigError(f"{where}: more than {MAX_CONFIG} characters. Give a configuration file.")
+    size = _Size(where)
+    for event in yaml.parse(text, _Loader):
+        size.add(event)
+    return yaml.load(text, _Loader)
+
+
+def check_values(tree: Any, where: str) -> None:
+    """Sees that every value of a configuration tree can be used and written again.
+
+    Raises:
+        ConfigError: an integer of more than 64 bits, NaN or infinity, a text that is not
+            UTF-8 or has a NUL character, or deeper nesting than `MAX_CONFIG_DEPTH`; the
+            message names the key.
+    """
+    for key, value in _leaves(tree, where):
+        reason = None
+        if isinstance(value, int) and not -_INT64 <= value < _INT64:
+            reason = f"an integer of {value.bit_length()} bits. Write one of at most 64"
+        elif isinstance(value, float) and not math.isfinite(value):
+            reason = f"{value} is no finite number. Write one"
+        elif isinstance(value, str) and "\0" in value:
+            reason = f"{shown(value)} has a NUL character. Remove it"
+        elif isinstance(value, str) and not value.isascii() and not _is_utf8(value):
+            reason = f"{shown(value)} is not UTF-8. Rename what it names"
+        if reason is not None:
+            raise ConfigError(f"{where}: {key}: {reason}." if key else f"{where}: {reason}.")
+
+
+def shown(value: Any) -> str:
+    """A value for a message: on one line, cut after some characters."""
+    try:
+        text = ascii(value) if isinstance(value, str) and not _is_utf8(value) else repr(value)
+    except (ValueError, RecursionError):  # integers of thousands of digits, deep nesting
+        text = f"a {type(value).__name__} that is too large to be shown"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+class _Size:
+    """Counts nesting and values before anything is built; an alias counts as all that it stands for."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._open: list[list[int]] = [[0, 0]]  # of each open collection: values, itself included; nesting below it
+        self._names: list[str | None] = []  # anchors of the open collections
+        self._anchors: dict[str | None, tuple[int, int]] = {}
+
+    def add(self, event: yaml.Event) -> None:
+        """Counts one event.
+
+        Raises:
+            ConfigError: a limit is exceeded, or an alias contains itself.
+        """
+        if isinstance(event, yaml.CollectionStartEvent):
+            self._open.append([1, 0])
+            self._names.append(event.anchor)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            size, depth = self._open.pop()
+            self._put(self._names.pop(), size, depth + 1)
+        elif isinstance(event, yaml.ScalarEvent):
+            self._put(event.anchor, 1, 0)
+        elif isinstance(event, yaml.AliasEvent):
+            if event.anchor in self._names:
+                raise self._error(event, f"*{event.anchor} contains itself. Write out what is meant")
+            self._put(None, *self._anchors.get(event.anchor, (1, 0)))
+        if len(self._names) + self._open[-1][1] > MAX_CONFIG_DEPTH:
+            raise self._error(event, f"nested more than {MAX_CONFIG_DEPTH} deep. Write it flat")
+        if sum(size for size, _ in self._open) > MAX_CONFIG_VALUES:
+            raise self._error(event, f"more than {MAX_CONFIG_VALUES} values, those of aliases counted. Write fewer")
+
+    def _put(self, anchor: str | None, size: int, depth: int) -> None:
+        self._anchors[anchor] = (size, depth)
+        parent = self._open[-1]
+        parent[0] += size
+        parent[1] = max(parent[1], depth)
+
+    def _error(self, event: yaml.Event, reason: str) -> ConfigError:
+        return ConfigError(f"{self._where}, line {event.start_mark.line + 1}: {reason}.")
+
+
+def _leaves(tree: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of everything in nested mappings and lists, keys of mappings included."""
+    waiting = [("", tree, 0)]
+    while waiting:
+        key, value, depth = waiting.pop()
+        if depth > MAX_CONFIG_DEPTH:
+            raise ConfigError(f"{where}: {shown(key)}: nested more than {MAX_CONFIG_DEPTH} deep. Write it flat.")
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                yield key, name
+                label = name if isinstance(name, str) and _is_utf8(name) else shown(name)
+                waiting.append((f"{key}.{label}" if key else label, inner, depth + 1))
+        elif isinstance(value, list | tuple | set):
+            waiting += [(f"{key}[{position}]", inner, depth + 1) for position, inner in enumerate(value)]
+        else:
+            yield key, value
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

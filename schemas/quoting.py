@@ -13,10 +13,10 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = LENGTH
 
 
 def quoted(value: Any) -> str:
-    """Returns a value as Python writes it, cut to `LENGTH` characters, in time that does not depend on its size.
+    r"""Returns a value as Python writes it, cut to `LENGTH` characters, in time that does not depend on its size.
 
-    >>> quoted("two\\x1b[31m lines\\n")
-    "'two\\\\x1b[31m lines\\\\n'"
+    >>> quoted("two\x1b[31m lines\n")
+    "'two\\x1b[31m lines\\n'"
     >>> quoted(10**400)
     'an integer of 1329 bits'
     >>> quoted(list(range(1000)))

@@ -13,6 +13,7 @@ from schemas.errors import DataError
 MOST_BYTES = 3 << 30  # of the arrays of an evaluation or analysis
 PAIRS_AT_ONCE = 50_000_000  # of a detection and an object, 8 bytes each
 MOST_PAIRS = 300_000_000  # in one image
+_CONFUSION_BYTES = 24  # of each pair of categories: as the engine counts them, as integers, and as a list
 
 
 def array_bytes(categories: int, settings: Settings) -> int:
@@ -34,6 +35,22 @@ def require_arrays(categories: int, settings: Settings, *, where: str) -> None:
             f"{where}: {categories} categories: their precision, recall and scores would take {needed / 2**30:.1f} GiB "
             f"of memory; with these settings at most {most} categories are evaluated at once. Evaluate the "
             "categories in several files, or all as one (--no-cats, use_cats=False)."
+        )
+
+
+def require_analysis(categories: int, settings: Settings, *, models: int, replicates: int) -> None:
+    """Checks that the arrays of an analysis can be held: of each model, of the bootstrap, and the confusion matrix.
+
+    Raises:
+        DataError: they are too large.
+    """
+    cells = len(settings.iou_thresholds) * len(settings.area_ranges) * (1 + len(settings.max_dets))
+    bootstrap = 8 * replicates * cells * categories
+    needed = models * array_bytes(categories, settings) + bootstrap + _CONFUSION_BYTES * categories**2
+    if needed > MOST_BYTES:
+        raise DataError(
+            f"{categories} categories: an analysis (report, comparison) would take about {needed / 2**30:.1f} GiB of "
+            f"memory, more than {MOST_BYTES >> 30}. Evaluate without it, or the categories in several files."
         )
 
 

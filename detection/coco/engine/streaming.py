@@ -18,7 +18,7 @@ from detection.coco.settings import RECALLS, Settings
 from schemas.errors import DataError
 
 _AT_ONCE = 5_000  # images; what the engine needs beside its state follows from them
-_CATEGORIES = 200  # whose arrays are summed up at once
+_CATEGORIES = 500  # whose arrays are summed up at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class MatchingEngine:
         """
         counted = counted_detections(detections, self._settings)
         if counted is not None:
-            detections = _chosen(detections, counted)
+            detections = chosen(detections, counted)
         try:
             for some in _groups(list(images), list(annotations), detections, self._settings, where):
                 self._state.update(*some)
@@ -109,21 +109,24 @@ def accumulated(evaluated: Any, settings: Settings) -> Arrays:
     would double the memory.
     """
     parameters = evaluated.params
-    ids = list(parameters.cat_ids)
-    groups = [ids[start : start + _CATEGORIES] for start in range(0, len(ids), _CATEGORIES)]
+    ids = tuple(parameters.cat_ids)
+    if not settings.use_cats or len(ids) <= _CATEGORIES:
+        return Arrays(**_sums(evaluated), category_ids=ids)
     whole = blank_arrays(ids, settings)
-    if not settings.use_cats or len(groups) < 2:
-        groups = [ids]
-    for number, group in enumerate(groups):
-        if len(groups) > 1:
-            parameters.cat_ids = group
-        evaluated.accumulate()
-        sums: dict[str, Any] = evaluated.eval or {}
-        place = slice(number * _CATEGORIES, number * _CATEGORIES + len(group))
-        whole.precision[:, :, place] = sums["precision"]
-        whole.recall[:, place] = sums["recall"]
-        whole.scores[:, :, place] = sums["scores"]
+    for start in range(0, len(ids), _CATEGORIES):
+        parameters.cat_ids = list(ids[start : start + _CATEGORIES])
+        place = slice(start, start + len(parameters.cat_ids))
+        some = _sums(evaluated)
+        whole.precision[:, :, place] = some["precision"]
+        whole.recall[:, place] = some["recall"]
+        whole.scores[:, :, place] = some["scores"]
     return whole
+
+
+def _sums(evaluated: Any) -> dict[str, FloatArray]:
+    evaluated.accumulate()
+    sums: dict[str, Any] = evaluated.eval or {}
+    return {name: np.asarray(sums[name]) for name in ("precision", "recall", "scores")}
 
 
 def blank_arrays(category_ids: Sequence[int], settings: Settings) -> Arrays:
@@ -139,7 +142,8 @@ def blank_arrays(category_ids: Sequence[int], settings: Settings) -> Arrays:
     )
 
 
-def _chosen(detections: Sequence[Entry] | Rows, positions: npt.NDArray[np.int64]) -> Sequence[Entry] | Rows:
+def chosen(detections: Sequence[Entry] | Rows, positions: npt.NDArray[np.int64]) -> Sequence[Entry] | Rows:
+    """Returns the detections at some positions."""
     if isinstance(detections, np.ndarray):
         return detections[positions]
     return [detections[position] for position in positions.tolist()]

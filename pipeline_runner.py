@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from schemas.errors import find_user_error
+from schemas.quoting import printable
 
 # One module of pipelines/verbs/ each; heavy imports stand inside their `run`.
 VERBS = ("run", "train", "follow", "evaluate", "compare", "predict", "check-data", "to-examples", "to-coco")
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = find_user_error(error)
         if found is None:
             raise
-        print(f"error: {found}", file=sys.stderr)
+        print(f"error: {printable(str(found))}", file=sys.stderr)
         return found.exit_code
 
 

@@ -42,6 +42,15 @@ def printable(text: str) -> str:
     )
 
 
+def one_line(text: object) -> str:
+    r"""Returns a path or other text with line feeds escaped, too, so that it stays on its line.
+
+    >>> one_line("a\nerror: b.jpg")
+    'a\\nerror: b.jpg'
+    """
+    return printable(str(text)).replace("\n", "\\n")
+
+
 def _written(value: Any) -> str:
     try:
         return _SHORT.repr(value)

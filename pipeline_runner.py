@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from pipelines.stop_signals import StopSignals, end_soon, stop_signals
 from schemas.errors import find_user_error, was_interrupted
+from schemas.quoting import printable
 
 # One module of pipelines/verbs/ each; heavy imports stand inside their `run`.
 VERBS = ("run", "train", "follow", "evaluate", "compare", "predict", "check-data", "to-examples", "to-coco")
@@ -65,7 +66,7 @@ def _run(arguments: Sequence[str] | None, stop: StopSignals) -> int:
         found = find_user_error(error)
         if found is None:
             raise
-        print(f"error: {found}", file=sys.stderr)
+        print(f"error: {printable(str(found))}", file=sys.stderr)
         return found.exit_code
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from detection.atomic_files import write_text
-from detection.data.decode_image import decode_rgb
+from detection.data.decode_image import decode_rgb_or_blank
 from detection.data.fit import fit_to_input
 from detection.models.detector import Detector
 from detection.training.state import variables_by_path
@@ -16,7 +16,17 @@ from detection.types import Detections, ImageInfo
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, TRAINING_JSON
 from schemas.errors import CocoflowError, disk_refusal
 from schemas.optimization import WeightsKind
-from schemas.serving import BOXES, CLASSES, COUNT, ENCODED_SIGNATURE, IMAGES, PIXEL_SIGNATURE, SCORES, WEIGHTS_PART
+from schemas.serving import (
+    BOXES,
+    CLASSES,
+    COUNT,
+    ENCODED_SIGNATURE,
+    IMAGES,
+    PIXEL_SIGNATURE,
+    SCORES,
+    VALID,
+    WEIGHTS_PART,
+)
 
 
 class ExportedFrom(NamedTuple):
@@ -47,9 +57,23 @@ class ServingModule(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name=IMAGES)], autograph=False)
     def serve_encoded(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Signature `serving_default`: encoded images of any size."""
-        inputs, info = self._fit_each(images, lambda encoded: self._fit(decode_rgb(encoded)))
-        return self._answer(self.detect(inputs, info))
+        """Signature `serving_default`: encoded images of any size.
+
+        An image that cannot be decoded is marked in `valid` and has no detections; the
+        others of the batch are answered as without it.
+        """
+
+        def fit(encoded: tf.Tensor) -> tuple[tf.Tensor, ImageInfo, tf.Tensor]:
+            image, valid = decode_rgb_or_blank(encoded)
+            return (*self._fit(image), valid)
+
+        inputs, info, valid = self._fit_each(images, fit, tf.TensorSpec([], tf.bool))
+        answer = self._answer(self.detect(inputs, info))
+        return answer | {
+            SCORES: tf.where(valid[:, None], answer[SCORES], 0.0),
+            COUNT: tf.where(valid, answer[COUNT], 0),
+            VALID: valid,
+        }
 
     @tf.function(input_signature=[tf.TensorSpec([None, None, None, 3], tf.uint8, name=IMAGES)], autograph=False)
     def serve_images(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -66,9 +90,9 @@ class ServingModule(tf.Module):
         detector = self._detector
         return fit_to_input(image, image_size=detector.image_size, mean=detector.pixel_mean, std=detector.pixel_std)
 
-    def _fit_each(self, images: tf.Tensor, fit: Any) -> tuple[tf.Tensor, ImageInfo]:
+    def _fit_each(self, images: tf.Tensor, fit: Any, *more: tf.TensorSpec) -> Any:
         pair = tf.TensorSpec([2], tf.float32)
-        spec = (tf.TensorSpec([*self._detector.image_size, 3], tf.float32), ImageInfo(pair, pair))
+        spec = (tf.TensorSpec([*self._detector.image_size, 3], tf.float32), ImageInfo(pair, pair), *more)
         return tf.map_fn(fit, images, fn_output_signature=spec)
 
     def _answer(self, detections: Detections) -> dict[str, tf.Tensor]:

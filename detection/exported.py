@@ -1,12 +1,12 @@
 """An exported SavedModel back to the detector that it was made of."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 import tensorflow as tf
 
+from detection.coco.checks import check_categories
 from detection.coco.json_files import cannot_read, read_json
 from detection.export import ExportedFrom
 from detection.models.detector import Detector
@@ -33,7 +33,8 @@ def restore_detector(folder: str | Path) -> tuple[Detector, list[Mapping[str, An
     """
     extra = Path(folder, EXTRA_FILES)
     config = from_yaml(_read(extra / CONFIG_YAML))
-    categories = json.loads(_read(extra / LABELS_JSON))
+    categories = read_json(extra / LABELS_JSON)
+    check_categories(categories if isinstance(categories, list) else [categories], where=str(extra / LABELS_JSON))
     detector = detector_from_config(config.model, num_classes=len(categories), precision=config.train.precision)
     try:
         checkpoint = tf.train.Checkpoint(**{WEIGHTS_PART: variables_by_path(detector.variables)})
@@ -75,3 +76,5 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise cannot_read(path, error) from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not a text file ({error}). Export the model again.") from None

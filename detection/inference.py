@@ -11,9 +11,11 @@ import tensorflow as tf
 from detection.literal_paths import literal_path
 from schemas import serving
 from schemas.errors import DataError
+from schemas.quoting import one_line, printable
 
 Rows = npt.NDArray[np.float64]
 
+_REASON = 300  # characters of TensorFlow's messages
 _OUTPUTS = (serving.BOXES, serving.SCORES, serving.CLASSES, serving.COUNT)
 
 
@@ -84,26 +86,26 @@ class SignatureDetector:
 
     def _call(self, batch: Sequence[EncodedImage]) -> dict[str, npt.NDArray[Any]]:
         try:
-            return self._run([image.encoded for image in batch])
-        except tf.errors.InvalidArgumentError:
+            outputs = self._run([image.encoded for image in batch])
+        except tf.errors.InvalidArgumentError:  # of a model without the output `valid`
             for image in batch:
                 self._require_readable(image)
             raise
+        for image, valid in zip(batch, outputs.pop(serving.VALID, ()), strict=False):
+            if not valid:
+                raise _unreadable(image, "it does not decode")
+        return outputs
 
     def _require_readable(self, image: EncodedImage) -> None:
         try:
             self._run([image.encoded])
         except tf.errors.InvalidArgumentError as error:
-            reason = str(error.message).strip().splitlines()[0]
-            raise DataError(
-                f"{image.name}: the model cannot read the image (id {image.image_id}): {reason}. "
-                "Copy the file again, or convert it to JPEG or PNG."
-            ) from None
+            raise _unreadable(image, str(error.message).strip().splitlines()[0]) from None
 
     def _run(self, encoded: list[bytes]) -> dict[str, npt.NDArray[Any]]:
         filled = encoded + encoded[:1] * (self._batch_size - len(encoded))
         outputs = self._signature(**{serving.IMAGES: tf.constant(filled, tf.string)})
-        return {name: outputs[name].numpy() for name in _OUTPUTS}
+        return {name: outputs[name].numpy() for name in (*_OUTPUTS, serving.VALID) if name in outputs}
 
 
 class SavedModelDetector(SignatureDetector):
@@ -122,8 +124,8 @@ class SavedModelDetector(SignatureDetector):
         try:
             # The loaded object owns the signature's variables, so it is kept.
             self._model = tf.saved_model.load(literal_path(folder))
-        except (OSError, ValueError, tf.errors.OpError) as error:
-            raise DataError(f"{folder}: the SavedModel does not load: {error}. Export or copy it again.") from error
+        except Exception as error:  # a damaged one makes TensorFlow raise whatever it stumbles over
+            raise _damaged(folder, "does not load", error) from error
         signature = self._model.signatures.get(serving.ENCODED_SIGNATURE)
         if signature is None:
             raise DataError(
@@ -134,6 +136,52 @@ class SavedModelDetector(SignatureDetector):
         if lacking:
             raise DataError(f"{folder}: its signature lacks the output {', '.join(lacking)}. Export the model again.")
         super().__init__(signature, batch_size=batch_size)
+        self._folder = folder
+
+    def _call(self, batch: Sequence[EncodedImage]) -> dict[str, npt.NDArray[Any]]:
+        try:
+            outputs = super()._call(batch)
+        except DataError:
+            raise
+        except Exception as error:
+            raise _damaged(self._folder, "cannot be run", error) from error
+        _require_detections(outputs, len(batch), self._folder)
+        return outputs
+
+
+def _unreadable(image: EncodedImage, reason: str) -> DataError:
+    return DataError(
+        f"{one_line(image.name)}: the model cannot read the image (id {image.image_id}): {reason}. "
+        "Copy the file again, or convert it to JPEG or PNG."
+    )
+
+
+def _damaged(folder: str | Path, what: str, error: Exception) -> DataError:
+    reason = (str(error).strip().splitlines() or [""])[0][:_REASON]
+    return DataError(
+        f"{folder}: the SavedModel {what}: {type(error).__name__}: {printable(reason)}. It may be damaged: export or "
+        "copy it again."
+    )
+
+
+def _require_detections(outputs: Mapping[str, npt.NDArray[Any]], images: int, folder: str | Path) -> None:
+    """Checks shapes and values of the outputs, which a damaged model may break.
+
+    Raises:
+        DataError: they are no detections.
+    """
+    boxes, scores, classes, counts = (outputs[name] for name in _OUTPUTS)
+    shaped = boxes.ndim == 3 and boxes.shape[2] == 4 and scores.shape == classes.shape == boxes.shape[:2]
+    if not (shaped and counts.shape == boxes.shape[:1] and len(boxes) >= images):
+        shapes = ", ".join(f"{name} {list(outputs[name].shape)}" for name in _OUTPUTS)
+        raise DataError(f"{folder}: the SavedModel gives no detections: {shapes}. Export it again.")
+    counted = np.arange(boxes.shape[1]) < counts[:, None]
+    within = bool(((counts >= 0) & (counts <= boxes.shape[1])).all())
+    if not within or not (np.isfinite(boxes[counted]).all() and np.isfinite(scores[counted]).all()):
+        raise DataError(
+            f"{folder}: the SavedModel gives detections of NaN or infinity, or of an impossible number. "
+            "Its weights may be damaged: export or copy it again."
+        )
 
 
 def require_saved_model(folder: str | Path) -> None:

@@ -1,7 +1,6 @@
 """A sheet of pictures with what a model found on them."""
 
 import io
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +9,8 @@ import numpy as np
 from PIL import Image
 
 from detection.atomic_files import write_bytes
+from detection.coco.checks import check_categories
+from detection.coco.json_files import read_json
 from detection.data.decode_image import decode_rgb
 from detection.drawing import contact_sheet, draw_detections
 from detection.inference import EncodedImage, Rows
@@ -63,7 +64,10 @@ def _category_names(model: Path) -> dict[int, str]:
     path = model / EXTRA_FILES / LABELS_JSON
     if not path.is_file():
         return {}
-    return {category["id"]: category["name"] for category in json.loads(path.read_text(encoding="utf-8"))}
+    categories = read_json(path)
+    categories = categories if isinstance(categories, list) else [categories]
+    ids = check_categories(categories, where=str(path)).tolist()
+    return {number: str(category.get("name", number)) for number, category in zip(ids, categories, strict=True)}
 
 
 def check_picture_name(path: str | Path) -> None:

@@ -19,6 +19,7 @@ from detection.inference import EncodedImage, Rows, SavedModelDetector
 from pipelines.picture import MAX_PICTURES, Found, check_picture_name, write_sheet
 from schemas.errors import ConfigError, DataError
 from schemas.faults import MAX_PIXELS
+from schemas.quoting import one_line, printable
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
 
@@ -104,7 +105,7 @@ def find_images(sources: Sequence[str | Path]) -> list[Path]:
         elif source.exists():
             paths.add(source)
         else:
-            raise DataError(f"{source}: no such file or folder. Check --images.")
+            raise DataError(f"{one_line(source)}: no such file or folder. Check --images.")
     if not paths:
         raise DataError(
             f"no image in {', '.join(map(str, sources))}: looked for {', '.join(sorted(_SUFFIXES))}. Check --images."
@@ -132,11 +133,15 @@ def _as_listed(paths: Sequence[Path], ground_truth: str | Path, console: Console
     if not by_image:
         raise DataError(f"{ground_truth}: lists none of the {len(paths)} images, such as {paths[0]}. Check file_name.")
     if len(by_image) < len(paths):
-        console.print(f"{len(paths) - len(by_image)} images are not in {ground_truth} and are left out", soft_wrap=True)
+        _tell(console, f"{len(paths) - len(by_image)} images are not in {ground_truth} and are left out")
     images = sum(map(len, listed.values()))
     if len(by_image) < images:
-        console.print(f"{images - len(by_image)} images of {ground_truth} are not among --images", soft_wrap=True)
+        _tell(console, f"{images - len(by_image)} images of {ground_truth} are not among --images")
     return [_Named(image_id, by_image[image_id]) for image_id in sorted(by_image)]
+
+
+def _tell(console: Console, text: str) -> None:
+    console.print(printable(text), soft_wrap=True, markup=False, highlight=False)
 
 
 def _read_file_names(path: str | Path) -> dict[str, list[int]]:
@@ -191,5 +196,5 @@ def _load(image: _Named) -> EncodedImage:
     try:
         file = inspect_image(read_file(str(real.parent), real.name, max_pixels=MAX_PIXELS), max_pixels=MAX_PIXELS)
     except ImageFileError as error:
-        raise DataError(f"{image.path}: {error}") from None
+        raise DataError(f"{one_line(image.path)}: {error.message}") from None
     return EncodedImage(image.image_id, image.path.as_posix(), file.data, file.height, file.width)

@@ -10,6 +10,7 @@ from detection.coco.checked import Checked, by_category, check_whole_images
 from detection.coco.checks import check_categories
 from detection.coco.columns import Entry, Ids, Rows
 from detection.coco.engine import Arrays, MatchingEngine
+from detection.coco.engine.bounds import require_arrays
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.parts import WHOLE, Part, part_settings
 from detection.coco.settings import Settings, make_settings
@@ -44,11 +45,14 @@ class MetricsAccumulator:
 
         Raises:
             ConfigError: the evaluation has no such part.
-            DataError: a category without an id of its own.
+            DataError: a category without an id of its own; too many categories for
+                their arrays.
         """
         self._categories = list(categories)
         settings = settings or make_settings()
         self._category_ids = check_categories(self._categories, where=where, lvis=settings.lvis)
+        if part.category_id is None:
+            require_arrays(len(self._category_ids), part_settings(part, self._categories, settings), where=where)
         self._settings = part_settings(part, self._categories, settings)
         self._part = part
         self._engine = MatchingEngine(self._categories, self._settings, category_id=part.category_id)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from detection.coco.bad_records import listed
 from schemas.errors import DataError
+from schemas.quoting import quoted
 
 Entry = Mapping[str, Any]
 Naming = Callable[[int, Entry], str]  # (position, entry) -> how an error names it
@@ -16,6 +17,7 @@ Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.float64]
 
 LARGEST_ID = 2**53  # float64 holds all integers up to here
+_NUMBERS = (int, float, np.integer, np.floating)
 
 
 def by_id(what: str) -> Naming:
@@ -23,7 +25,7 @@ def by_id(what: str) -> Naming:
 
     def name(position: int, entry: Entry) -> str:
         known = isinstance(entry, Mapping) and "id" in entry
-        return f"{what} {entry['id']!r}" if known else f"{what} at position {position}"
+        return f"{what} {quoted(entry['id'])}" if known else f"{what} at position {position}"
 
     return name
 
@@ -39,7 +41,7 @@ def by_image(what: str, positions: Sequence[int] | None = None) -> Naming:
     def name(position: int, entry: Entry) -> str:
         known = isinstance(entry, Mapping) and "image_id" in entry
         place = positions[position] if positions else position
-        return f"{what} {place}" + (f" (image {entry['image_id']!r})" if known else "")
+        return f"{what} {place}" + (f" (image {quoted(entry['image_id'])})" if known else "")
 
     return name
 
@@ -110,8 +112,7 @@ def is_id(value: Any) -> bool:
 
 def is_number(value: Any) -> bool:
     """Whether `value` is a finite number."""
-    kinds = (int, float, np.integer, np.floating)
-    if not isinstance(value, kinds) or isinstance(value, bool):
+    if not isinstance(value, _NUMBERS) or isinstance(value, bool):
         return False
     try:
         return bool(np.isfinite(float(value)))
@@ -133,20 +134,31 @@ def _values(entries: Sequence[Entry], key: str) -> list[Any] | None:
 
 
 def _as_array(values: list[Any] | None, kinds: str, shape: tuple[int, ...]) -> npt.NDArray[Any] | None:
-    """`values` as an array of numbers, or None where one of them is something else."""
+    """`values` as an array of numbers, or None if one of them is something else.
+
+    The types are checked first: numpy would make all values texts as wide as the longest,
+    and takes true and false among numbers for 1 and 0.
+    """
     if values is None:
         return None
     if not values:
         return np.zeros(shape)
-    try:
-        array = np.asarray(values)
-    except ValueError:
+    if len(shape) == 2 and not all(_is_row(value, shape[1]) for value in values):
         return None
-    if array.dtype.kind not in kinds or array.shape != shape:
+    if not _are_all_numbers(values if len(shape) == 1 else itertools.chain.from_iterable(values)):
         return None
-    # numpy takes true and false among numbers for 1 and 0.
-    single: Iterable[Any] = values if len(shape) == 1 else itertools.chain.from_iterable(values)
-    return None if bool in set(map(type, single)) else array
+    array = np.asarray(values)
+    return array if array.dtype.kind in kinds and array.shape == shape else None
+
+
+def _is_row(value: Any, length: int) -> bool:
+    flat = isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.ndim == 1)
+    return flat and len(value) == length
+
+
+def _are_all_numbers(values: Iterable[Any]) -> bool:
+    types = set(map(type, values))
+    return bool not in types and all(issubclass(kind, _NUMBERS) for kind in types)
 
 
 def _finite(array: npt.NDArray[Any] | None) -> Rows | None:

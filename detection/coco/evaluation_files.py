@@ -6,7 +6,6 @@ What it does not take (NaN, a value of another type, a file cut off) is read aga
 """
 
 import itertools
-import stat
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -16,10 +15,11 @@ import msgspec
 import numpy as np
 
 from detection.coco.columns import LARGEST_ID, Ids, Rows
-from detection.coco.json_files import cannot_read, read_json
+from detection.coco.json_files import cannot_read, is_file, read_json
 
 _AT_ONCE = 1 << 18  # bytes; what is decoded at once stays in the processor's cache
 _SPACE = b" \t\r\n"
+_LONGEST = 32 << 20  # bytes without a place to cut at: looking for one in ever more text takes quadratic time
 _BETWEEN = 64  # bytes, at most, between two detections
 
 
@@ -97,7 +97,7 @@ def read_ground_truth(path: str | Path, iou_type: str) -> Any:
     Raises:
         DataError: the file cannot be read or is no JSON.
     """
-    if not _is_file(path):
+    if not is_file(path):
         return read_json(path)
     try:
         return msgspec.json.decode(Path(path).read_bytes(), type=_TRUTHS[iou_type])
@@ -117,7 +117,7 @@ def read_detections(path: str | Path, iou_type: str) -> Any:
     Raises:
         DataError: the file cannot be read or is no JSON.
     """
-    if not _is_file(path):
+    if not is_file(path):
         return read_json(path)
     try:
         portions = list(detection_portions(path, iou_type))
@@ -144,14 +144,6 @@ def detection_portions(path: str | Path, iou_type: str) -> Iterator[Any]:
     else:
         entries = msgspec.json.Decoder(list[_Detection])
         yield from (entries.decode(text) for text in _portions(path))
-
-
-def _is_file(path: str | Path) -> bool:
-    """Whether it can be read twice, which a pipe cannot."""
-    try:
-        return stat.S_ISREG(Path(path).stat().st_mode)
-    except OSError as error:
-        raise cannot_read(path, error) from None
 
 
 def _rows(detections: Sequence[_BoxDetection]) -> Rows:
@@ -186,6 +178,8 @@ def _portions(path: str | Path) -> Iterator[bytes]:
             if comma > 0:
                 yield b"".join((opening, text[:comma], b"]"))
                 opening, text = b"[", text[comma + 1 :]
+            elif len(text) > _LONGEST:
+                raise msgspec.DecodeError("no two objects that can be told apart")
     yield opening + text
 
 

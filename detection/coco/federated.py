@@ -4,11 +4,11 @@ Source: lvis-api, eval.py and results.py.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from detection.coco.columns import Entry, Rows
+from detection.coco.max_dets import best_positions
 
 _NO_AREA = -1.0  # in no area range, so that the object is ignored in all
 
@@ -30,16 +30,7 @@ def best_of_images(detections: list[Entry] | Rows, most: int) -> list[Entry] | R
         most: at least 1.
     """
     if isinstance(detections, np.ndarray):
-        kept = _best(detections[:, 0], detections[:, 5], most)
-        return detections[kept]
+        return detections[best_positions((detections[:, 0],), detections[:, 5], most)]
     images = np.array([detection["image_id"] for detection in detections], np.int64)
     scores = np.array([detection["score"] for detection in detections], np.float64)
-    return [detections[position] for position in _best(images, scores, most)]
-
-
-def _best(images: Any, scores: Any, most: int) -> Any:
-    """Positions, ascending."""
-    order = np.lexsort((-scores, images))  # stable
-    ranked = images[order]
-    first = np.searchsorted(ranked, ranked)  # of the image
-    return np.sort(order[np.arange(len(order)) - first < most])
+    return [detections[position] for position in best_positions((images,), scores, most)]

@@ -2,13 +2,20 @@
 
 import json
 import os
+import select
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
 from detection.coco.json_text import is_too_deep
 from schemas.errors import DataError
 from schemas.limits import MAX_DEPTH
+from schemas.quoting import one_line
+
+PIPE_BYTES = 512 << 20  # of JSON that is read from a pipe, at most
+WRITER_SECONDS = 10.0  # that a pipe may stay without a writer
+_PIPE_BLOCK = 1 << 20
 
 
 def read_json(path: str | Path) -> Any:
@@ -16,7 +23,7 @@ def read_json(path: str | Path) -> Any:
 
     Raises:
         DataError: the file cannot be read, is a device, is no JSON, or is nested deeper
-            than `MAX_DEPTH`.
+            than `MAX_DEPTH`; see `read_bytes`.
     """
     content = read_bytes(path)
     if is_too_deep(content):
@@ -33,27 +40,73 @@ def read_json(path: str | Path) -> Any:
 
 
 def read_bytes(path: str | Path, limit: int | None = None) -> bytes:
-    """The content of a file or pipe.
+    """Reads a file, or what comes through a pipe.
 
     Args:
         path: of the file.
         limit: most bytes that it may have; None: as many as it has.
 
     Raises:
-        DataError: it cannot be read, is larger, or is a device, which may have no end.
+        DataError: the file cannot be read or is larger; it is a device, which may have no
+            end; a pipe that nothing is written to, or more than `PIPE_BYTES`.
     """
     try:
-        with open(path, "rb") as file:
-            if stat.S_ISCHR(os.fstat(file.fileno()).st_mode):
-                raise DataError(f"{path}: this is a device. Name a file.")
-            content = file.read(-1 if limit is None else limit + 1)
+        mode = os.stat(path).st_mode
+        if stat.S_ISFIFO(mode):
+            content = _read_pipe(path)
+        elif stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            with open(path, "rb") as file:
+                content = file.read(-1 if limit is None else limit + 1)
+        else:
+            raise DataError(f"{path}: this is a device or socket. Name a file, or a pipe.")
     except OSError as error:
         raise cannot_read(path, error) from None
-    except ValueError as error:  # a NUL in its name
-        raise DataError(f"{str(path)!a}: no name of a file ({error}). Correct it.") from None
+    except ValueError as error:  # a NUL character
+        raise DataError(f"{one_line(path)}: no path: {error}. Check the path.") from None
     if limit is not None and len(content) > limit:
         raise DataError(f"{path}: more than {limit} bytes. Check that it is the file you mean.")
     return content
+
+
+def is_file(path: str | Path) -> bool:
+    """Returns whether a path is a regular file, which can be read twice; a pipe cannot."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def is_pipe(path: str | Path) -> bool:
+    """Returns whether a path is a pipe, which can be read once."""
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _read_pipe(path: str | Path) -> bytes:
+    # Opened without waiting: a pipe that nobody writes to would block for ever.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    content = bytearray()
+    deadline = time.monotonic() + WRITER_SECONDS
+    try:
+        while len(content) <= PIPE_BYTES:
+            try:
+                data = os.read(descriptor, _PIPE_BLOCK)
+            except BlockingIOError:  # somebody writes, and has nothing to say yet
+                select.select([descriptor], [], [])
+                continue
+            if data:
+                content += data
+            elif content:
+                return bytes(content)
+            elif time.monotonic() > deadline:
+                raise DataError(f"{path}: nothing came through this pipe for {WRITER_SECONDS:g} s. Name a file.")
+            else:
+                time.sleep(0.02)
+    finally:
+        os.close(descriptor)
+    raise DataError(f"{path}: more than {PIPE_BYTES >> 20} MiB came through this pipe. Write it to a file first.")
 
 
 def cannot_read(path: str | Path, error: OSError) -> DataError:

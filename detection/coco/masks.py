@@ -8,6 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from schemas.quoting import quoted
+
 MIN_POLYGON = 6  # numbers: three points
 _REACH = 1  # image sides that a polygon may reach beyond the image: pycocotools takes memory for its outline
 _CHARACTERS = 13  # of a run of 63 bits
@@ -102,7 +104,7 @@ def decode_counts(text: str) -> list[int]:
 def _rle_fault(rle: Mapping[str, Any], height: int, width: int) -> str | None:
     size, counts = rle.get("size"), rle.get("counts")
     if size != [height, width] or not set(map(type, size)) <= {int}:
-        return f"the RLE's size (height, width) is {str(size)[:60]}, the image's [{height}, {width}]"
+        return f"the RLE's size (height, width) is {quoted(size)}, the image's [{height}, {width}]"
     if isinstance(counts, str):
         if len(counts) > _CHARACTERS * (height * width + 1):
             return "the RLE is longer than any mask of the image"
@@ -113,7 +115,7 @@ def _rle_fault(rle: Mapping[str, Any], height: int, width: int) -> str | None:
     if not isinstance(counts, list) or not all(type(count) is int and count >= 0 for count in counts):
         return "the RLE's counts are no run lengths: whole numbers from 0 on, or a compressed text"
     if sum(counts) != height * width:
-        return f"the RLE covers {sum(counts)} pixels, the image has {height * width}"
+        return f"the RLE covers {quoted(sum(counts))} pixels, the image has {height * width}"
     return None
 
 

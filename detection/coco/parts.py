@@ -12,8 +12,9 @@ import numpy as np
 
 from detection.coco.columns import Entry
 from detection.coco.engine import Arrays
+from detection.coco.engine.streaming import blank_arrays
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
-from detection.coco.settings import RECALLS, Settings
+from detection.coco.settings import Settings
 from schemas.errors import ConfigError
 
 
@@ -67,9 +68,8 @@ def metrics_of_parts(arrays: Mapping[Part, Arrays], categories: Sequence[Entry],
     """
     ids = tuple(sorted(category["id"] for category in categories))
     areas = list(settings.area_ranges)
-    rows = len(ids) if settings.use_cats else 1
-    filled = np.zeros((rows, len(areas)), np.int64)
-    whole = _blank(rows, ids, settings)
+    filled = np.zeros((len(ids) if settings.use_cats else 1, len(areas)), np.int64)
+    whole = blank_arrays(ids, settings)
     for part, piece in arrays.items():
         part_settings(part, categories, settings)
         at_categories = slice(None) if part.category_id is None else slice(*_span(ids.index(part.category_id)))
@@ -90,14 +90,3 @@ def metrics_of_parts(arrays: Mapping[Part, Arrays], categories: Sequence[Entry],
 
 def _span(position: int) -> tuple[int, int]:
     return position, position + 1
-
-
-def _blank(rows: int, ids: tuple[int, ...], settings: Settings) -> Arrays:
-    thresholds, depths = len(settings.iou_thresholds), len(settings.max_dets)
-    shape = (rows, len(settings.area_ranges), depths)
-    return Arrays(
-        precision=np.empty((thresholds, RECALLS, *shape)),
-        recall=np.empty((thresholds, *shape)),
-        scores=np.empty((thresholds, RECALLS, *shape)),
-        category_ids=ids,
-    )

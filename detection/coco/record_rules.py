@@ -12,6 +12,7 @@ from detection.coco.bad_records import BadRecord
 from detection.coco.columns import Entry, Ids, Naming, are_numbers, is_id, is_number
 from detection.coco.figures import FREQUENCIES
 from detection.coco.masks import has_degenerate_polygon, mask_fault
+from schemas.quoting import quoted
 
 
 class Rule(NamedTuple):
@@ -159,7 +160,7 @@ def _references(known: Known) -> list[Rule]:
 
 def _known(key: str, ids: set[int]) -> Rule:
     remedy = f"The ground truth has no such {key.removesuffix('_id')}; do both belong to one data set?"
-    return Rule(f"unknown {key}", remedy, lambda entry: None if entry[key] in ids else str(entry[key]))
+    return Rule(f"unknown {key}", remedy, lambda entry: None if entry[key] in ids else quoted(entry[key]))
 
 
 def _boxes() -> list[Rule]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from schemas.errors import ConfigError
+from schemas.quoting import quoted
 
 AreaRanges = Mapping[str, tuple[float, float]]
 
@@ -15,6 +16,7 @@ IOU_THRESHOLDS: tuple[float, ...] = tuple(np.linspace(0.5, 0.95, 10).tolist())
 MAX_DETS = (1, 10, 100)
 KEYPOINT_MAX_DETS = (20,)
 LVIS_MAX_DETS = (300,)
+MOST_DETS = 10**9  # more than any file holds; the engine counts in machine integers
 RECALLS = 101  # recall thresholds 0, 0.01, ... 1
 # Of COCO's 17 keypoints of a person; divided as COCOeval does, to the same bits.
 OKS_SIGMAS: tuple[float, ...] = tuple(
@@ -103,10 +105,11 @@ def _max_dets(max_dets: Sequence[int] | None, iou_type: str, *, lvis: bool) -> t
     if max_dets is None:
         return default
     ascending = sorted(set(max_dets)) == list(max_dets)
-    if len(max_dets) != len(default) or any(number < 1 for number in max_dets) or not ascending:
+    allowed = all(isinstance(number, int) and 1 <= number <= MOST_DETS for number in max_dets)
+    if len(max_dets) != len(default) or not allowed or not ascending:
         raise ConfigError(
-            f"max_dets {tuple(max_dets)}: {'lvis' if lvis else iou_type} takes {len(default)} ascending positive "
-            f"number(s), such as {default}."
+            f"max_dets {quoted(tuple(max_dets))}: {'lvis' if lvis else iou_type} takes {len(default)} ascending "
+            f"positive number(s), such as {default}, up to {MOST_DETS}."
         )
     return tuple(max_dets)
 

@@ -22,6 +22,25 @@ def decode_rgb(encoded: tf.Tensor) -> tf.Tensor:
     return image
 
 
+def decode_rgb_or_blank(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Decodes an image as `decode_rgb` does, in a graph that does not fail for one that cannot be decoded.
+
+    TensorFlow's decoders raise, and a graph has no other way to catch an error than a
+    data set that drops the element.  It needs no Python, so it works in a SavedModel.
+
+    Args:
+        encoded: string scalar, the image file's bytes.
+
+    Returns:
+        The image, uint8 [H, W, 3], one black pixel if it cannot be decoded; and
+        whether it could be, bool scalar.
+    """
+    decoded = tf.data.Dataset.from_tensors(encoded).map(lambda contents: (decode_rgb(contents), True)).ignore_errors()
+    blank = tf.data.Dataset.from_tensors((tf.zeros([1, 1, 3], tf.uint8), False))
+    image, valid = decoded.concatenate(blank).take(1).get_single_element()
+    return image, valid
+
+
 def decode_rgb_eagerly(encoded: bytes, *, jpeg: bool) -> np.ndarray:
     """`decode_rgb` for one image whose format is known: the same pixels without the cost of a graph's branches.
 

@@ -12,11 +12,14 @@ class ImageFileError(Exception):
     """Why an image cannot be used.
 
     kind: a kind of fault, see `schemas.faults`.
+    message: the reason, and what to do about the file.
+    option: what the configuration offers instead; commands that have none leave it out.
     """
 
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, kind: str, message: str, *, option: str = "") -> None:
+        super().__init__(f"{message} {option}".rstrip())
         self.kind = kind
+        self.message = message
 
 
 def read_file(root: str, file_name: str, *, max_pixels: int) -> bytes:
@@ -43,8 +46,8 @@ def read_file(root: str, file_name: str, *, max_pixels: int) -> bytes:
         if state.st_size > max_pixels * _MAX_BYTES_PER_PIXEL + _HEADROOM:
             raise ImageFileError(
                 "image_huge",
-                f"the file has {state.st_size} bytes, more than {max_pixels} pixels take. "
-                "Raise data.max_pixels, or scale the image down.",
+                f"the file has {state.st_size} bytes, more than {max_pixels} pixels take. Scale the image down.",
+                option="Or raise data.max_pixels.",
             )
         return Path(path).read_bytes()
     except OSError as error:

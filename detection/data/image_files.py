@@ -73,8 +73,8 @@ def inspect_image(data: bytes, *, max_pixels: int) -> ImageFile:
     if name not in _FORMATS:
         raise ImageFileError(
             "image_unsupported",
-            f"{name} is not decoded by TensorFlow. Convert the file to JPEG or PNG, "
-            "or let it be done with --set data.on_fault.image_unsupported=fix.",
+            f"{name} is not decoded by TensorFlow. Convert the file to JPEG or PNG.",
+            option="Or let it be done with --set data.on_fault.image_unsupported=fix.",
         )
     try:
         pixels = decode_rgb_eagerly(data, jpeg=_FORMATS[name] == "jpeg")
@@ -140,8 +140,8 @@ def _header(data: bytes, max_pixels: int) -> tuple[str, str, int, int, int]:
     except Image.DecompressionBombError:  # its text tells a limit of Pillow's
         raise ImageFileError(
             "image_huge",
-            f"by its header the image has more pixels than data.max_pixels, {max_pixels}. "
-            "Raise it, or scale the image down.",
+            f"by its header the image has more than {max_pixels} pixels. Scale it down.",
+            option="Or raise data.max_pixels.",
         ) from None
     except Exception as error:  # Pillow raises whatever its format plugins raise
         reason = "no known format" if isinstance(error, Image.UnidentifiedImageError) else str(error)
@@ -151,8 +151,9 @@ def _header(data: bytes, max_pixels: int) -> tuple[str, str, int, int, int]:
     if pixels > max_pixels:
         raise ImageFileError(
             "image_huge",
-            f"the image has {width}x{height} pixels, {pixels} with all frames; data.max_pixels is {max_pixels}. "
-            "Raise it, or scale the image down.",
+            f"the image has {width}x{height} pixels, {pixels} with all frames; at most {max_pixels} are read. "
+            "Scale it down.",
+            option="Or raise data.max_pixels.",
         )
     return found
 

@@ -138,7 +138,7 @@ def _run_files(args: argparse.Namespace) -> int:
     from detection.coco.report import skipped_lines, skipped_path, summary_table, write_metrics, write_skipped
     from pipelines.file_evaluation import check_report_flags, write_file_report
 
-    names = ("report", "images", "use_cats", "lvis", "skip_invalid")
+    names = ("report", "images", "use_cats", "lvis", "skip_invalid", "ground_truth", "detections")
     check_report_flags(**{name: getattr(args, name) for name in names})
     settings = settings_of(args)
     metrics = evaluate(args.ground_truth, args.detections, **settings, skip_invalid=args.skip_invalid)

@@ -7,6 +7,8 @@ detections as NAME_images.json.
 
 import argparse
 
+from schemas.quoting import one_line
+
 SUMMARY = "run an exported model on images: COCO results"
 EXAMPLE = "pipeline_runner.py predict --model runs/demo/serving/1 --images photos --output found.json"
 
@@ -48,5 +50,5 @@ def run(args: argparse.Namespace) -> int:
             batch_size=args.batch_size,
             console=console,
         )
-    print("\n".join(map(str, written)))
+    print("\n".join(map(one_line, written)))
     return 0

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from detection.atomic_files import write_bytes
-from detection.coco.analysis.findings import Analysis
-from detection.coco.json_files import cannot_read
-from schemas.errors import DataError
+from detection.coco.analysis.findings import ERROR_TYPES, Analysis
+from detection.coco.typed_files import not_of_this_version, parse_file
+from schemas.quoting import quoted
 
 _FORMAT = TypeAdapter(Analysis)
 
@@ -25,16 +25,13 @@ def read_analysis(path: str | Path) -> Analysis:
     """Reads what `write_analysis` wrote.
 
     Raises:
-        DataError: the file cannot be read, or is no analysis.
+        DataError: the file cannot be read, or is no analysis; it names the key.
     """
-    try:
-        return _FORMAT.validate_json(Path(path).read_bytes())
-    except OSError as error:
-        raise cannot_read(path, error) from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise DataError(
-            f"{path}: not an analysis of this version: {f'{place}: ' if place else ''}{first['msg']}. "
-            "Evaluate again, or check that it is the file you mean."
-        ) from None
+    analysis = parse_file(_FORMAT, path, what="an analysis")
+    names = [error.name for error in analysis.errors]
+    ids = [category.id for category in analysis.categories]
+    if names != list(ERROR_TYPES):
+        raise not_of_this_version(path, "an analysis", f"errors: {quoted(names)}, expected {', '.join(ERROR_TYPES)}")
+    if len(set(ids)) < len(ids):
+        raise not_of_this_version(path, "an analysis", "categories: an id is there more than once")
+    return analysis

@@ -13,6 +13,7 @@ from detection.coco.analysis.sampling import sample_ids
 from detection.coco.columns import Entry, Rows
 from detection.coco.engine import Arrays, BatchEvaluation, MatchingEngine
 from detection.coco.engine.batch import Diagnosis
+from detection.coco.engine.bounds import require_analysis
 from detection.coco.engine.geometry import Geometry
 from detection.coco.metrics import metrics_from_arrays
 from detection.coco.settings import Settings
@@ -93,9 +94,10 @@ def evaluate_models(
 
     Raises:
         ConfigError: settings or options that do not fit.
-        DataError: see `detection.coco.checks`.
+        DataError: see `detection.coco.checks`; more categories than an analysis has memory for.
     """
     _check(settings, options)
+    require_analysis(len(ground_truth["categories"]), settings, models=len(detections), replicates=options.replicates)
     whole = read_objects(ground_truth, settings, where="ground truth")
     ids = [image["id"] for image in whole.images]
     part = objects_of_images(whole, sample_ids(ids, options.images, options.seed), settings)

@@ -12,7 +12,7 @@ from detection.coco.analysis.comparison import changes, compare_detections
 from detection.coco.analysis.findings import Analysis
 from detection.coco.analysis.options import AnalysisOptions
 from detection.coco.evaluation_files import read_detections
-from detection.coco.json_files import read_json
+from detection.coco.metrics_file import MetricsFile, read_metrics
 from detection.coco.settings import Settings, make_settings
 from schemas.artifacts import ANALYSIS_JSON, DETECTIONS_JSON, METRICS_JSON
 from schemas.errors import DataError
@@ -22,7 +22,7 @@ class _Evaluation(NamedTuple):
     """What a folder holds: `metrics` the metrics file's content, `analysis` if there is one."""
 
     folder: Path
-    metrics: dict[str, Any]
+    metrics: MetricsFile
     analysis: Analysis | None
 
     def categories(self) -> dict[int, tuple[str, int | None, dict[str, float]]]:
@@ -30,8 +30,7 @@ class _Evaluation(NamedTuple):
         if self.analysis:
             return {one.id: (one.name, one.objects, one.figures) for one in self.analysis.categories}
         return {
-            entry["id"]: (entry["name"], None, {key: entry[key] for key in entry if key not in ("id", "name")})
-            for entry in self.metrics["per_category"]
+            entry.id: (entry.name, None, {"AP": entry.AP, "AP50": entry.AP50}) for entry in self.metrics.per_category
         }
 
 
@@ -59,7 +58,7 @@ def compare_evaluations(
     """
     options = options or AnalysisOptions()
     first, second = _read(Path(a)), _read(Path(b))
-    kind, other = first.metrics["iou_type"], second.metrics["iou_type"]
+    kind, other = first.metrics.iou_type, second.metrics.iou_type
     if kind != other:
         raise DataError(f"{a} evaluated {kind}, {b} {other}. Compare evaluations of one kind.")
     if ground_truth is None:
@@ -75,12 +74,10 @@ def compare_evaluations(
 
 
 def _read(folder: Path) -> _Evaluation:
-    path = folder / METRICS_JSON
-    metrics = read_json(path)
-    if not isinstance(metrics, dict) or not {"iou_type", "metrics", "per_category"} <= metrics.keys():
-        raise DataError(f"{path}: not a metrics file. Give the folder of an evaluation.")
     analysis = folder / ANALYSIS_JSON
-    return _Evaluation(folder, metrics, read_analysis(analysis) if analysis.is_file() else None)
+    return _Evaluation(
+        folder, read_metrics(folder / METRICS_JSON), read_analysis(analysis) if analysis.is_file() else None
+    )
 
 
 def _read_detections(folder: Path, iou_type: str) -> Any:
@@ -98,7 +95,7 @@ def _compare_figures(a: _Evaluation, b: _Evaluation, options: AnalysisOptions) -
     ]
     errors = zip(a.analysis.errors, b.analysis.errors, strict=True) if a.analysis and b.analysis else ()
     return Comparison(
-        iou_type=a.metrics["iou_type"],
+        iou_type=a.metrics.iou_type,
         a=str(a.folder),
         b=str(b.folder),
         sample=None,
@@ -107,7 +104,7 @@ def _compare_figures(a: _Evaluation, b: _Evaluation, options: AnalysisOptions) -
         replicates=0,
         iou=options.iou,
         score=options.score,
-        figures=changes(a.metrics["metrics"], b.metrics["metrics"]),
+        figures=changes(a.metrics.metrics, b.metrics.metrics),
         categories=_category_changes(a, b),
         errors=[ErrorChange(*both) for both in errors],
         better=[],

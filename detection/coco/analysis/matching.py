@@ -13,6 +13,8 @@ from detection.coco.analysis.instances import BoolArray, Found, IntArray, Object
 from detection.coco.figures import FloatArray
 from detection.coco.settings import Settings
 
+_PAIRS = 2_000_000  # of a detection and an object, looked at together
+
 Overlaps = Callable[[IntArray, IntArray], FloatArray]  # positions [D] and [G] in one image -> [D, G]
 
 
@@ -33,8 +35,6 @@ class Pairs:
 class Matches:
     """What became of the detections that overlap an object of their category; the others are wrong at any threshold.
 
-    Those beyond the best `max_dets` are matched, too: they cannot take anything from better ones.
-
     detection: int64 [C], their positions, ascending.
     right: bool [C, T, A] by IoU threshold and area range: an object that counts was found.
     ignored: bool [C, T, A]: neither right nor wrong.
@@ -53,10 +53,14 @@ class Matches:
 
 
 def candidate_pairs(objects: Objects, found: Found, overlaps: Overlaps, settings: Settings) -> Pairs:
-    """All pairs of one category in one image that overlap enough for the least IoU threshold."""
+    """All pairs of one category in one image that overlap enough for the least IoU threshold.
+
+    Detections beyond the best `max_dets` are in none.
+    """
     least = _thresholds(settings).min()
     detections, instances, values = [], [], []
-    for theirs, truth in by_image(objects, found, np.arange(len(found.image))):
+    counted = np.flatnonzero(_ranks(found, len(objects.categories)) < settings.max_dets[-1])
+    for theirs, truth in by_image(objects, found, counted):
         overlap = overlaps(theirs, truth)
         near = (overlap >= least) & (found.category[theirs, None] == objects.category[truth])
         row, column = np.nonzero(near)
@@ -71,6 +75,9 @@ def candidate_pairs(objects: Objects, found: Found, overlaps: Overlaps, settings
 def by_image(objects: Objects, found: Found, detections: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
     """Positions of detections and of objects of each image that has both.
 
+    An image whose pairs are many comes several times, with some of its detections and
+    with all of its objects.
+
     Args:
         objects: the ground truth.
         found: all detections.
@@ -80,7 +87,10 @@ def by_image(objects: Objects, found: Found, detections: IntArray) -> Iterator[t
     starts, ends = np.searchsorted(objects.image, images[:-1]), np.searchsorted(objects.image, images[1:])
     splits = np.searchsorted(found.image[detections], images)
     for image in np.flatnonzero((ends > starts) & (np.diff(splits) > 0)):
-        yield detections[splits[image] : splits[image + 1]], np.arange(starts[image], ends[image])
+        truth = np.arange(starts[image], ends[image])
+        at_once = max(1, _PAIRS // len(truth))
+        for start in range(splits[image], splits[image + 1], at_once):
+            yield detections[start : min(start + at_once, splits[image + 1])], truth
 
 
 def match(objects: Objects, found: Found, areas: FloatArray, pairs: Pairs, settings: Settings) -> Matches:
@@ -101,7 +111,7 @@ def match(objects: Objects, found: Found, areas: FloatArray, pairs: Pairs, setti
     shape = (len(detections), len(thresholds), len(limits))
     matched, ignored = np.zeros(shape, bool), np.zeros(shape, bool)
     taken = np.zeros((len(objects.image), *shape[1:]), bool)
-    for turn in _turns(found, ranks, detections, len(objects.categories)):
+    for turn in _turns(found, ranks, detections, sizes, len(objects.categories)):
         places = first[turn, None] + np.arange(sizes[turn].max())
         present = places < (first + sizes)[turn, None]
         places = np.where(present, places, 0)
@@ -144,14 +154,25 @@ def _choose(fits: BoolArray, uncounted: BoolArray, overlap: FloatArray) -> tuple
     return choice, eligible.any(axis=1)
 
 
-def _turns(found: Found, ranks: IntArray, detections: IntArray, categories: int) -> list[IntArray]:
-    """Positions in `detections`: those first in their category and image, those second, ..."""
+def _turns(found: Found, ranks: IntArray, detections: IntArray, sizes: IntArray, categories: int) -> Iterator[IntArray]:
+    """Positions in `detections`: those first in their category and image, those second, ..., some at a time.
+
+    Args:
+        found: all detections.
+        ranks: of all detections.
+        detections: the positions of those that overlap objects.
+        sizes: how many objects each of them overlaps.
+        categories: how many there are.
+    """
+    if not len(detections):
+        return
     cells = found.image[detections] * categories + found.category[detections]
     order = np.lexsort((ranks[detections], cells))
     ordinal = _ordinals(cells[order])
     by_ordinal = np.argsort(ordinal, kind="stable")
-    ends = np.cumsum(np.bincount(ordinal)) if len(ordinal) else np.zeros(0, np.int64)
-    return np.split(order[by_ordinal], ends[:-1]) if len(ends) else []
+    for turn in np.split(order[by_ordinal], np.cumsum(np.bincount(ordinal))[:-1]):
+        at_once = max(1, _PAIRS // int(sizes[turn].max()))
+        yield from (turn[start : start + at_once] for start in range(0, len(turn), at_once))
 
 
 def _ranks(found: Found, categories: int) -> IntArray:

@@ -11,7 +11,7 @@ from detection.coco.analysis.evaluated import Evaluated, evaluate_models
 from detection.coco.analysis.findings import ERROR_TYPES, Box, ImageFindings, LabelError
 from detection.coco.analysis.instances import IntArray
 from detection.coco.analysis.options import AnalysisOptions
-from detection.coco.columns import Entry, Rows
+from detection.coco.columns import LARGEST_ID, Entry, Rows, is_number
 from detection.coco.engine.batch import RIGHT, UNCOUNTED, WRONG, Diagnosis
 from detection.coco.settings import Settings
 
@@ -66,8 +66,8 @@ class Gallery:
         return ImageFindings(
             image_id=entry["id"],
             file_name=str(entry.get("file_name", "")),
-            width=int(entry.get("width") or 0),
-            height=int(entry.get("height") or 0),
+            width=_side(entry.get("width")),
+            height=_side(entry.get("height")),
             right=int(self.right[image]),
             wrong=int(self.wrong[image]),
             missed=int(self.missed[image]),
@@ -121,6 +121,11 @@ def image_findings(
     evaluated = model.sampled
     gallery = Gallery(evaluated, evaluated.diagnosis(options), options)
     return [gallery.findings(position) for position in range(len(evaluated.objects.images))]
+
+
+def _side(value: object) -> int:
+    """Pixels; 0 if the ground truth does not tell them, which only masks need."""
+    return int(value) if isinstance(value, int | float) and is_number(value) and 0 < value <= LARGEST_ID else 0
 
 
 def label_errors(evaluated: Evaluated, diagnosis: Diagnosis, count: int) -> list[LabelError]:

@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.coco.columns import Entry, Rows
+from detection.coco.engine.bounds import pairs_by_image, require_pairs
 from detection.coco.engine.geometry import Geometry, IntArray
 from detection.coco.engine.parameters import engine_parameters
-from detection.coco.engine.streaming import Arrays
+from detection.coco.engine.streaming import Arrays, accumulated, chosen
+from detection.coco.max_dets import counted_detections
 from detection.coco.settings import Settings
 from schemas.errors import DataError
 
@@ -84,19 +86,28 @@ class BatchEvaluation:
         """Matches; the arguments are those of `MatchingEngine`, checked before, with categories told apart.
 
         Raises:
-            DataError: the engine refuses a value.
+            DataError: the engine refuses a value; an image has too many detections and
+                objects to compare.
         """
         self._annotations = annotations
         self._detections = detections
+        self._settings = settings
+        counted = counted_detections(detections, settings)
+        self._positions = np.arange(len(detections)) if counted is None else counted
+        if counted is not None:
+            detections = chosen(detections, counted)
+        image_ids = np.array([image["id"] for image in images], np.int64)
+        require_pairs(
+            image_ids, pairs_by_image(image_ids, annotations, detections, by_category=False), where="detections"
+        )
         self._annotation_ids = np.array([annotation["id"] for annotation in annotations], np.int64)
-        self._count = len(detections)
         # Named by their ids, as the engine takes categories of one name for one in places.
         names = [{"id": category["id"], "name": str(category["id"])} for category in categories]
         self._truth = hotcoco.COCO({"images": list(images), "annotations": list(annotations), "categories": names})
         found: Any = detections if isinstance(detections, np.ndarray) else list(detections)
         try:
             # Ids 1, 2, ... in the order given.
-            self._found = self._truth.load_res(found if self._count else np.zeros((0, 7)))
+            self._found = self._truth.load_res(found if len(found) else np.zeros((0, 7)))
             self._evaluation = hotcoco.COCOeval(self._truth, self._found, settings.iou_type, settings.lvis)
             self._evaluation.params = engine_parameters(settings)
             self._evaluation.evaluate()
@@ -105,21 +116,16 @@ class BatchEvaluation:
 
     def arrays(self) -> Arrays:
         """What COCOeval's `accumulate` leaves."""
-        self._evaluation.accumulate()
-        sums: dict[str, Any] = self._evaluation.eval or {}
-        return Arrays(
-            precision=np.asarray(sums["precision"]),
-            recall=np.asarray(sums["recall"]),
-            scores=np.asarray(sums["scores"]),
-            category_ids=tuple(self._evaluation.params.cat_ids),
-        )
+        return accumulated(self._evaluation, self._settings)
 
     def geometry(self) -> Geometry:
         """Shapes and overlaps of the detections and objects."""
         parameters = self._evaluation.params
+        every: Any = self._detections if isinstance(self._detections, np.ndarray) else list(self._detections)
+        complete = len(self._positions) == len(every)
         return Geometry(
             self._truth,
-            self._found,
+            self._found if complete else self._truth.load_res(every),
             annotations=self._annotations,
             detections=self._detections,
             iou_type=parameters.iou_type,
@@ -164,13 +170,16 @@ class BatchEvaluation:
 
         finders = np.full(len(annotation_ids), -1)
         pairs = np.array(list(told["gt_match"].items()), np.int64).reshape(-1, 2)
-        finders[positions(pairs[:, 0])] = pairs[:, 1] - 1
+        finders[positions(pairs[:, 0])] = self._positions[pairs[:, 1] - 1]
         suspicions = [
-            Suspicion(error["dt_id"] - 1, None if error["gt_id"] is None else int(positions(error["gt_id"])))
+            Suspicion(
+                int(self._positions[error["dt_id"] - 1]),
+                None if error["gt_id"] is None else int(positions(error["gt_id"])),
+            )
             for error in told["label_errors"]
         ]
         return Diagnosis(
-            detections=_statuses(told["dt_status"], "tp", lambda ids: ids - 1, self._count),
+            detections=_statuses(told["dt_status"], "tp", lambda ids: self._positions[ids - 1], len(self._detections)),
             annotations=_statuses(told["gt_status"], "matched", positions, len(annotation_ids)),
             finders=finders,
             suspicions=suspicions,

@@ -43,8 +43,7 @@ class Geometry:
             self.boxes = detections[:, 1:5]
             self.areas = detections[:, 3] * detections[:, 4]
         else:
-            # What the engine fills in: a mask's box, the area of keypoints, ...
-            self._entries = found.load_anns(list(range(1, len(detections) + 1)))
+            self._entries = _completed(found, len(detections))
             self.boxes = np.array([entry["bbox"] for entry in self._entries], np.float64).reshape(-1, 4)
             self.areas = np.array([entry["area"] for entry in self._entries], np.float64)
         if iou_type == "keypoints":
@@ -96,6 +95,22 @@ class Geometry:
         areas = self._object_areas[annotations, None] + np.spacing(1)
         similar = np.exp(-(away**2).sum(axis=3) / self._variances / areas / 2)
         return np.where(counted, similar, 0.0).sum(axis=2) / counted.sum(axis=1)
+
+
+def _completed(found: Any, count: int) -> list[Entry]:
+    """Returns all detections with `bbox` and `area`, as pycocotools' `loadRes` completes them.
+
+    The engine completes boxes, keypoints and compressed masks when it loads them.  Polygons
+    and uncompressed masks stay as they are there; their box is pycocotools' `toBbox`, too.
+    """
+    entries: list[Entry] = found.load_anns(list(range(1, count + 1)))
+    lacking = [position for position, entry in enumerate(entries) if not {"bbox", "area"} <= entry.keys()]
+    if lacking:
+        masks = [found.ann_to_rle(entries[position]) for position in lacking]
+        boxes, areas = hotcoco.mask.to_bbox(masks).tolist(), hotcoco.mask.area(masks).tolist()
+        for position, box, area in zip(lacking, boxes, areas, strict=True):
+            entries[position] = {"bbox": box, "area": area, **entries[position]}
+    return entries
 
 
 def _keypoints(entries: Sequence[Entry], count: int) -> FloatArray:

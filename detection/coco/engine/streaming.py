@@ -9,13 +9,16 @@ import hotcoco
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.columns import Entry, Rows
+from detection.coco.columns import Entry, Ids, Rows
+from detection.coco.engine.bounds import PAIRS_AT_ONCE, pairs_by_image, require_pairs
 from detection.coco.engine.parameters import engine_parameters
 from detection.coco.figures import FloatArray
-from detection.coco.settings import Settings
+from detection.coco.max_dets import counted_detections
+from detection.coco.settings import RECALLS, Settings
 from schemas.errors import DataError
 
 _AT_ONCE = 5_000  # images; what the engine needs beside its state follows from them
+_CATEGORIES = 500  # whose arrays are summed up at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +48,7 @@ class MatchingEngine:
         if category_id is not None:
             parameters.cat_ids = [category_id]
         names = [{"id": category["id"], "name": str(category.get("name", category["id"]))} for category in categories]
+        self._settings = settings
         self._state = hotcoco.StreamingEval(names, settings.iou_type, settings.lvis, parameters)
 
     def add(
@@ -65,10 +69,14 @@ class MatchingEngine:
             where: names the source in error messages.
 
         Raises:
-            DataError: the engine refuses a value.
+            DataError: the engine refuses a value; an image has too many detections and
+                objects to compare.
         """
+        counted = counted_detections(detections, self._settings)
+        if counted is not None:
+            detections = chosen(detections, counted)
         try:
-            for some in _groups(list(images), list(annotations), detections):
+            for some in _groups(list(images), list(annotations), detections, self._settings, where):
                 self._state.update(*some)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{where}: cannot be evaluated: {error}. Correct it in the file.") from error
@@ -91,42 +99,94 @@ class MatchingEngine:
 
     def arrays(self, *, last: bool = False) -> Arrays:
         """Sums up what was added so far; more may be added afterwards unless `last`, which saves the copy."""
-        evaluated = (self._state if last else copy.copy(self._state)).finalize()
-        evaluated.accumulate()
-        sums: dict[str, Any] = evaluated.eval or {}
-        return Arrays(
-            precision=np.asarray(sums["precision"]),
-            recall=np.asarray(sums["recall"]),
-            scores=np.asarray(sums["scores"]),
-            category_ids=tuple(evaluated.params.cat_ids),
-        )
+        return accumulated((self._state if last else copy.copy(self._state)).finalize(), self._settings)
+
+
+def accumulated(evaluated: Any, settings: Settings) -> Arrays:
+    """Sums up a matched `hotcoco.COCOeval`, some categories at a time.
+
+    The engine holds its arrays twice while it hands them over, which for all categories
+    would double the memory.
+    """
+    parameters = evaluated.params
+    ids = tuple(parameters.cat_ids)
+    if not settings.use_cats or len(ids) <= _CATEGORIES:
+        return Arrays(**_sums(evaluated), category_ids=ids)
+    whole = blank_arrays(ids, settings)
+    for start in range(0, len(ids), _CATEGORIES):
+        parameters.cat_ids = list(ids[start : start + _CATEGORIES])
+        place = slice(start, start + len(parameters.cat_ids))
+        some = _sums(evaluated)
+        whole.precision[:, :, place] = some["precision"]
+        whole.recall[:, place] = some["recall"]
+        whole.scores[:, :, place] = some["scores"]
+    return whole
+
+
+def _sums(evaluated: Any) -> dict[str, FloatArray]:
+    evaluated.accumulate()
+    sums: dict[str, Any] = evaluated.eval or {}
+    return {name: np.asarray(sums[name]) for name in ("precision", "recall", "scores")}
+
+
+def blank_arrays(category_ids: Sequence[int], settings: Settings) -> Arrays:
+    """Returns arrays of the right shapes without values."""
+    thresholds = len(settings.iou_thresholds)
+    rows = len(category_ids) if settings.use_cats else 1
+    shape = (rows, len(settings.area_ranges), len(settings.max_dets))
+    return Arrays(
+        precision=np.empty((thresholds, RECALLS, *shape)),
+        recall=np.empty((thresholds, *shape)),
+        scores=np.empty((thresholds, RECALLS, *shape)),
+        category_ids=tuple(category_ids),
+    )
+
+
+def chosen(detections: Sequence[Entry] | Rows, positions: npt.NDArray[np.int64]) -> Sequence[Entry] | Rows:
+    """Returns the detections at some positions."""
+    if isinstance(detections, np.ndarray):
+        return detections[positions]
+    return [detections[position] for position in positions.tolist()]
 
 
 def _groups(
-    images: list[Any], annotations: list[Any], detections: Sequence[Entry] | Rows
+    images: list[Any], annotations: list[Any], detections: Sequence[Entry] | Rows, settings: Settings, where: str
 ) -> Iterator[tuple[list[Any], list[Any], Any]]:
-    """Some thousand images at a time, with what belongs to them, in the order given."""
-    if len(images) <= _AT_ONCE:
+    """Some thousand images at a time, fewer if they are crowded, with what belongs to them, in the order given."""
+    image_ids = np.array([image["id"] for image in images], np.int64)
+    pairs = pairs_by_image(image_ids, annotations, detections, by_category=settings.use_cats)
+    require_pairs(image_ids, pairs, where=where)
+    groups = _numbers(pairs)  # of the images by ascending id
+    if not groups.size or groups[-1] == 0:
         yield images, annotations, detections if isinstance(detections, np.ndarray) else list(detections)
         return
-    image_ids = np.array([image["id"] for image in images], np.int64)
     order = np.argsort(image_ids)
-    starts = range(0, len(images), _AT_ONCE)
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
 
     def divided(ids: npt.NDArray[Any]) -> list[npt.NDArray[np.int64]]:
         """Positions of the entries of each group's images."""
-        groups = np.searchsorted(image_ids[order], ids) // _AT_ONCE
-        by_group = np.argsort(groups, kind="stable")
-        return np.split(by_group, np.searchsorted(groups[by_group], range(1, len(starts))))
+        theirs = groups[np.searchsorted(image_ids[order], ids)]
+        by_group = np.argsort(theirs, kind="stable")
+        return np.split(by_group, np.searchsorted(theirs[by_group], range(1, len(starts))))
 
     rows = detections if isinstance(detections, np.ndarray) else None
     of_annotations = divided(np.array([annotation["image_id"] for annotation in annotations], np.int64))
     of_detections = divided(
         np.array([detection["image_id"] for detection in detections], np.int64) if rows is None else rows[:, 0]
     )
-    for start, objects, found in zip(starts, of_annotations, of_detections, strict=True):
+    ends = [*starts[1:].tolist(), len(images)]
+    for start, end, objects, found in zip(starts.tolist(), ends, of_annotations, of_detections, strict=True):
         yield (
-            [images[position] for position in order[start : start + _AT_ONCE]],
+            [images[position] for position in order[start:end]],
             [annotations[position] for position in objects],
             [detections[position] for position in found] if rows is None else rows[found],
         )
+
+
+def _numbers(pairs: Ids) -> Ids:
+    """The group of each image, 0, 1, 2, ..., ascending, int64 [N]."""
+    by_images = np.arange(len(pairs)) // _AT_ONCE
+    by_pairs = np.cumsum(pairs) // PAIRS_AT_ONCE
+    changes = (np.diff(by_images, prepend=0) > 0) | (np.diff(by_pairs, prepend=0) > 0)
+    changes[:1] = False
+    return np.cumsum(changes)

@@ -10,6 +10,7 @@ from PIL import Image
 
 from detection.coco import evaluate
 from detection.coco.report import write_metrics
+from pipelines.file_evaluation import write_file_report
 from pipelines.verbs import compare
 from schemas.artifacts import DETECTIONS_JSON, METRICS_JSON
 from schemas.errors import ConfigError, DataError
@@ -72,6 +73,27 @@ def test_pictures_come_from_the_folder_of_images(
     page = HtmlPage((tmp_path / "page.html").read_text(encoding="utf-8"))
     assert "no pictures" not in page.texts["better"]
     assert [given for tag, given in page.tags if tag == "image"]
+
+
+@pytest.mark.parametrize("iou_type", ["segm", "keypoints"])
+def test_results_without_boxes_have_a_report_and_a_comparison(tmp_path: Path, iou_type: str) -> None:
+    truth, detections = generate(3)
+    for entry in detections:
+        x, y, width, height = entry.pop("bbox")
+        entry["segmentation"] = [[x, y, x + width, y, x, y + height]]
+        del entry["keypoints" if iou_type == "segm" else "segmentation"]
+    paths = [tmp_path / f"{name}.json" for name in ("gt", "a", "b")]
+    for path, content in zip(paths, (truth, detections, detections[::2]), strict=True):
+        path.write_text(json.dumps(content))
+    page = tmp_path / "page.html"
+    assert call(*paths[1:], "--ground-truth", paths[0], "--iou-type", iou_type, "--output", page) == 0
+    before, after = (evaluate(truth, entries, iou_type).figures["AP"] for entries in (detections, detections[::2]))
+    table = HtmlPage(page.read_text(encoding="utf-8")).table("figures")
+    assert table["AP"][:2] == [f"{before:.3f}", f"{after:.3f}"]
+    write_file_report(
+        str(page), ground_truth=str(paths[0]), detections=str(paths[1]), settings={"iou_type": iou_type}, images=None
+    )
+    assert f"{before:.3f}" in page.read_text(encoding="utf-8")
 
 
 def test_two_evaluations(

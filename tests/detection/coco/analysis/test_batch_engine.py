@@ -1,8 +1,11 @@
 """The engine's batch side: what the analyses rely on."""
 
+from typing import Any
+
 import hotcoco
 import numpy as np
 import pytest
+from pycocotools import mask as masks
 
 from detection.coco.engine import BatchEvaluation, MatchingEngine
 from detection.coco.engine.batch import FOUND, MISSED, RIGHT, UNCOUNTED, WRONG
@@ -10,7 +13,7 @@ from detection.coco.figures import FIGURES
 from detection.coco.settings import make_settings
 from schemas.errors import DataError
 from tests.detection.coco.analysis.cases import evaluated, found_of, truth_of
-from tests.detection.coco.generated_cases import generate, pycocotools_eval
+from tests.detection.coco.generated_cases import SIDE, generate, pycocotools_eval
 
 
 def test_detections_get_ids_in_the_order_given() -> None:
@@ -61,6 +64,38 @@ def test_the_diagnosis_is_pycocotools_matching(seed: int, iou_type: str) -> None
     np.testing.assert_array_equal(diagnosis.detections, statuses)
     np.testing.assert_array_equal(diagnosis.annotations, truths)
     np.testing.assert_array_equal(diagnosis.finders, finders)
+
+
+@pytest.mark.parametrize("kind", ["polygons", "runs", "compressed", "keypoints"])
+def test_results_without_boxes_get_those_of_pycocotools(kind: str) -> None:
+    """Boxes, areas and resampled metrics are those that `loadRes` and COCOeval have of the same masks or keypoints."""
+    iou_type = "keypoints" if kind == "keypoints" else "segm"
+    truth, detections = generate(11)
+    given, references = zip(*(_without_box(entry, kind) for entry in detections), strict=True)
+    loaded = pycocotools_eval(truth, list(references), iou_type)
+    model = evaluated(truth, list(given), make_settings(iou_type))
+    order = np.argsort([entry["image_id"] for entry in detections], kind="stable")
+    expected = [loaded.cocoDt.anns[number + 1] for number in order.tolist()]
+    np.testing.assert_array_equal(model.geometry.boxes, [entry["bbox"] for entry in expected])
+    np.testing.assert_array_equal(model.geometry.areas, [entry["area"] for entry in expected])
+    figures = model.resampled(np.ones((1, len(truth["images"])), np.uint8)).figures
+    found = [-1.0 if np.isnan(values[0]) else values[0] for values in figures.values()]
+    np.testing.assert_allclose(found, loaded.stats, rtol=0, atol=1e-12)
+
+
+def _without_box(detection: dict[str, Any], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A result without `bbox`, and one of the same shape that `loadRes` takes."""
+    kept = {key: detection[key] for key in ("image_id", "category_id", "score")}
+    if kind == "keypoints":
+        entry = {**kept, "keypoints": detection["keypoints"]}
+        return entry, entry
+    x, y, width, height = detection["bbox"]
+    polygon = [x, y, x + width, y + 0.3 * height, x + 0.4 * width, y + height]
+    mask = masks.merge(masks.frPyObjects([polygon], SIDE, SIDE))
+    text = {"size": mask["size"], "counts": mask["counts"].decode()}
+    runs = np.diff(np.flatnonzero(np.diff(masks.decode(mask).ravel(order="F"), prepend=0, append=2)), prepend=0)
+    shapes = {"polygons": [polygon], "compressed": text, "runs": {"size": mask["size"], "counts": runs.tolist()}}
+    return {**kept, "segmentation": shapes[kind]}, {**kept, "segmentation": text}
 
 
 def test_detections_beyond_the_best_are_uncounted() -> None:

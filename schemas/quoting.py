@@ -1,0 +1,58 @@
+"""User values in messages: short, on one line, without control characters."""
+
+import reprlib
+from typing import Any
+
+LENGTH = 80  # characters of a quoted value, at most
+_MOST_BITS = 256  # of an integer that is written in full
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 6
+_SHORT.maxlevel = 3
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = LENGTH
+
+
+def quoted(value: Any) -> str:
+    r"""Returns a value as Python writes it, cut to `LENGTH` characters, in time that does not depend on its size.
+
+    >>> quoted("two\x1b[31m lines\n")
+    "'two\\x1b[31m lines\\n'"
+    >>> quoted(10**400)
+    'an integer of 1329 bits'
+    >>> quoted(list(range(1000)))
+    '[0, 1, 2, 3, 4, 5, ...]'
+    """
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return f"an integer of {value.bit_length()} bits"
+    text = repr(value[:LENGTH]) + "..." if isinstance(value, str) and len(value) > LENGTH else _written(value)
+    return text if len(text) <= LENGTH else f"{text[: LENGTH - 3]}..."
+
+
+def printable(text: str) -> str:
+    r"""Returns text with every control character and lone surrogate escaped; line feeds stay.
+
+    >>> printable("a\x1b[2Jb\u202e.jpg")
+    'a\\x1b[2Jb\\u202e.jpg'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() or character == "\n" else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def one_line(text: object) -> str:
+    r"""Returns a path or other text with line feeds escaped, too, so that it stays on its line.
+
+    >>> one_line("a\nerror: b.jpg")
+    'a\\nerror: b.jpg'
+    """
+    return printable(str(text)).replace("\n", "\\n")
+
+
+def _written(value: Any) -> str:
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # an integer of thousands of digits inside
+        return f"a {type(value).__name__}"

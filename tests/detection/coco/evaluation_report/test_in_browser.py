@@ -87,7 +87,7 @@ def column(page: Page, name: str, table: str = "#categories table") -> list[str]
 
 def header(name: str, table: str = "#categories table") -> str:
     """Selector of a column's button, by its place in the header of the category table."""
-    names = ["category", "id", "AP", "AP50", "AP75", "APs", "AR100", "AP difference", "objects"]
+    names = ["category", "id", "AP", "AP50", "AP75", "APs", "AR100", "AP difference", "ground truth"]
     return f"{table} th:nth-child({names.index(name) + 1}) button"
 
 
@@ -115,8 +115,8 @@ def test_a_complaint_and_a_request_would_be_seen(browser: Browser, tmp_path: Pat
 def test_title_and_headings(open_page: Opener) -> None:
     page = open_page()
     assert page.evaluate("document.title") == "raccoons"
-    assert texts(page, "h2")[:3] == ["Figures", "Types of errors", "Sizes of objects"]
-    assert len(texts(page, "nav a")) == len(texts(page, "h2")) == 12
+    assert texts(page, "h2")[:4] == ["What to act on", "Metrics", "Categories", "Precision and recall"]
+    assert texts(page, "nav a") == texts(page, "h2")[1:]
     page.click("nav a[href='#categories']")
     assert page.evaluate("location.hash") == "#categories"
 
@@ -158,8 +158,8 @@ def test_a_click_on_a_header_sorts(open_page: Opener) -> None:
     assert column(page, "category") == ["apple", "Bear", "cat", "dog", "emu", "frog", "goat", "Hen"]
     page.click(header("category"))
     assert column(page, "category")[:2] == ["Hen", "goat"]
-    page.click(header("objects"))
-    assert column(page, "objects") == ["80", "70", "60", "50", "40", "30", "20", "10"]
+    page.click(header("ground truth"))
+    assert column(page, "ground truth") == ["80", "70", "60", "50", "40", "30", "20", "10"]
     assert page.evaluate("document.querySelectorAll('#categories [aria-sort=none]').length") > 5
     assert page.complaints() == []
 
@@ -195,10 +195,10 @@ def test_a_category_chosen_has_its_curve(open_page: Opener) -> None:
     points = "document.querySelector('#curves .chosen[points]').getAttribute('points')"
     assert page.evaluate(points) == ""
     options = texts(page, "#category-choice option")
-    assert options == ["none", *(f"{one.name} ({one.objects} objects)" for one in analysis().categories)]
+    assert options == ["none", *(f"{one.name} ({one.objects} instances)" for one in analysis().categories)]
     page.evaluate("document.querySelector('#category-choice').focus()")
     page.type("cat")
-    assert texts(page, "#chosen-category") == ["cat (30 objects)"]
+    assert texts(page, "#chosen-category") == ["cat (30 instances)"]
     drawn = [[float(value) for value in pair.split(",")] for pair in page.evaluate(points).split()]
     width, height = (
         float(page.evaluate(f"document.querySelector('#curves svg.plot').dataset.{side}"))

@@ -15,8 +15,8 @@ from detection.coco.data_report.summary import (
     verdict,
 )
 from detection.coco.data_report.tables import fault_counts
-from detection.pages.table import cell_text
 from detection.pages.table import Table as Rows
+from detection.pages.table import cell_text
 
 
 def print_findings(found: Examination) -> None:

@@ -60,7 +60,7 @@ def summary_sections(splits: Splits, categories: Sequence[Mapping[str, Any]]) ->
         _image_sizes(splits),
         Section(
             "File formats and colour modes",
-            "As found in the image files.",
+            "Read from the image files, not from their names.",
             tables=[
                 text_table("format", {split: part.formats for split, part in splits.items()}),
                 text_table("colour mode", {split: part.modes for split, part in splits.items()}),
@@ -82,7 +82,7 @@ def _category_sections(splits: Splits, categories: Sequence[Mapping[str, Any]]) 
         ),
         Section(
             "Categories without annotations",
-            "A detector cannot learn a category without training annotations, nor be evaluated on one without ground truth."
+            "A category without annotations in train is not learned; without annotations in eval it has no AP."
             if missing.rows
             else "Every split has annotations of every category.",
             tables=[missing] if missing.rows else [],

@@ -263,7 +263,8 @@ def _losses(categories: Sequence[Category]) -> list[tuple[str, float]]:
     """Name and change of AP of the categories that lost AP, the largest loss first."""
     changes = [(shown_name(one.name), difference(one.figures.get(FIRST), one.before.get(FIRST))) for one in categories]
     return sorted(
-        ((name, change) for name, change in changes if change is not None and change < 0), key=lambda pair: pair[1]
+        ((name, change) for name, change in changes if change is not None and change < 0),
+        key=lambda pair: round(pair[1], 9),
     )
 
 

@@ -12,13 +12,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from detection.coco.data_report.advice import IN_THE_FILES, Choice, choices, meaning
 from detection.coco.data_report.figures import Histogram, category_figure, histogram_figure, svg_of
 from detection.coco.data_report.page import LISTED_FAULTS, PICTURES_OF_A_KIND, write_report
 from detection.coco.data_report.pictures import LONGEST_SIDE, FaultPicture, picture_of
+from detection.coco.data_report.summary import verdict
 from detection.coco.data_report.tables import bin_labels
 from detection.coco.data_summary import ASPECT_EDGES, SIDE_EDGES, SIZE_EDGES, SplitSummary
 from detection.coco.faults import Fault
 from detection.pages.table import DASH
+from pipelines.verbs.common import DEFAULT_CONFIG
+from schemas.config_io import load_config
 from schemas.errors import DataError
 from schemas.faults import FaultPolicies, Policy
 from tests.html_page import HtmlPage
@@ -182,6 +186,83 @@ def test_the_first_line_is_as_grave_as_the_worst_fault(tmp_path: Path, policy: P
     _, page = report(tmp_path, faults=[fault("mask_box", policy)])
     assert text in page.texts[""]
     assert ("p", {"class": f"verdict {tone}"}) in page.tags
+
+
+def many_issues() -> list[Fault]:
+    """Image 5 has four issues, image 3 of train and of eval one each, the annotation file one."""
+    return [
+        Fault("box_empty", "drop", "train: 3.jpg", 3, 30, "m"),
+        *(Fault("box_outside", "fail", "train: 5.jpg", 5, number, "m") for number in (51, 52, 53, 54)),
+        Fault("mask_box", "keep", "eval: 3.jpg", 3, 51, "m"),
+        Fault("entry", "fail", "a.json", None, 9, "m"),
+    ]
+
+
+def test_what_to_act_on_comes_before_statistics_pictures_and_the_list(tmp_path: Path) -> None:
+    faults = many_issues()
+    shown = [FaultPicture(one, picture().png) for one in faults]
+    _, page = report(tmp_path, faults=faults, examples=shown, concerned={3: 2, 90: 5, 1: 5})
+    sections = [given["id"] for tag, given in page.tags if tag == "section"]
+    assert sections == [
+        *("actions", "splits", "categories", "categories-without-annotations", "annotations-per-image"),
+        *("box-sizes", "box-shapes", "image-sizes", "file-formats-and-colour-modes", "issue-pictures", "issues"),
+    ]
+    assert "5 of 7 issues of 4 kinds stop a run." in page.texts[""]
+    assert page.tables["actions"][0][1:] == [
+        ["train: 5.jpg", "5", "4", "box_outside", "51, 52, 53 and 1 more"],
+        ["eval: 3.jpg", "3", "1", "mask_box", "51"],
+        ["train: 3.jpg", "3", "1", "box_empty", "30"],
+    ]
+    assert page.tables["actions"][1] == [
+        ["category", "id", "annotations"],
+        ["dog", "1", "5"],
+        ["emu", "90", "5"],
+        ["cat", "3", "2"],
+    ]
+    ids = [given["id"] for _, given in page.tags if given.get("id")]
+    links = [str(given["href"]).removeprefix("#") for tag, given in page.tags if tag == "a"]
+    assert len(ids) == len(set(ids))
+    assert set(links) <= set(ids)
+    assert links[:3] == ["picture-box_outside-0", "picture-mask_box-0", "picture-box_empty-0"]
+
+
+@pytest.mark.parametrize("kind", FaultPolicies.model_fields)
+def test_every_kind_has_a_correction_and_flags_that_work(kind: str) -> None:
+    assert IN_THE_FILES[kind].endswith(".")
+    assert not re.search("fix|drop", meaning(kind))
+    for policy in FaultPolicies.allowed(kind):
+        offered = []
+        for choice in choices(kind, policy):
+            flag, _, assignment = choice.flag.partition(" ")
+            config = load_config(DEFAULT_CONFIG, [assignment])
+            offered.append(config.data.on_fault.of(kind))
+            assert flag == "--set"
+            assert choice.effect
+        assert {*offered, policy, "fail"} == {*FaultPolicies.allowed(kind), "fail"}
+        assert policy not in offered
+
+
+@pytest.mark.parametrize("choice", verdict({}, {("entry", "fail"): 1}).choices)
+def test_flags_for_all_kinds_let_a_run_go_on(choice: Choice) -> None:
+    config = load_config(DEFAULT_CONFIG, [choice.flag.removeprefix("--set ")])
+    policies = {config.data.on_fault.of(kind) for kind in FaultPolicies.model_fields}
+    assert "fail" not in policies
+
+
+@pytest.mark.parametrize(
+    ("splits", "counts", "text"),
+    [
+        ({}, {}, "No, you cannot train on this: the data set has no valid image (0 issues of 0 kinds)."),
+        (
+            {"train": two_splits()["train"], "eval": SplitSummary()},
+            {("image_missing", "drop"): 3},
+            "No, you cannot train on this: split eval has no valid image (3 issues of 1 kind).",
+        ),
+    ],
+)
+def test_without_images_nothing_can_be_trained(splits: Any, counts: Any, text: str) -> None:
+    said = verdict(splits, counts)
+    assert (said.tone, said.text) == ("bad", text)
 
 
 def test_the_first_faults_are_listed(tmp_path: Path) -> None:

@@ -145,6 +145,17 @@ def test_pictures_are_decoded_and_seen(open_page: Opener) -> None:
     assert left < right, "ground truth is left, detections are right"
 
 
+@pytest.mark.parametrize("width", [1200, PHONE])
+def test_an_image_to_act_on_leads_to_its_picture(open_page: Opener, width: int) -> None:
+    page = open_page(width=width)
+    first = "document.querySelector('#actions').getBoundingClientRect().y"
+    assert page.evaluate(first) < 900, "it begins in the first screen"
+    page.click("#actions tbody th a")
+    assert page.evaluate("location.hash") == "#worst-image-1"
+    assert page.evaluate("document.querySelector(':target').getBoundingClientRect().y") < 900
+    assert page.evaluate("document.querySelector(':target figcaption').textContent").startswith("000000000001.jpg")
+
+
 def test_a_click_on_a_header_sorts(open_page: Opener) -> None:
     page = open_page()
     values = ["0.100", "0.200", "0.300", "0.400", "0.500", "0.600", "0.700"]

@@ -28,30 +28,37 @@ def print_findings(found: Examination) -> None:
     console.print(said.text)
     for choice in said.choices:
         console.print(f"Correct the files, or pass {choice.flag}: {choice.effect}.")
-    _print_rows(console, "Images with most issues", image_table(found.all_faults, {}))
-    concerned = category_table(concerned_annotations(found), found.dataset["categories"])
-    _print_rows(console, "Categories with most annotations concerned", concerned)
+    _print_images(console, image_table(found.all_faults, {}))
+    _print_categories(console, category_table(concerned_annotations(found), found.dataset["categories"]))
     for kind in kinds_of(found.all_faults, counts):
         _print_kind(console, kind)
     console.print(_statistics(found))
 
 
-def _print_rows(console: Console, title: str, table: Rows) -> None:
+def _print_images(console: Console, table: Rows) -> None:
     if table.rows:
-        console.print(f"{title}:")
-        for row in table.rows:
-            named = ((name, cell_text(cell)) for name, cell in zip(table.header[1:], row[1:], strict=True))
-            told = ", ".join(f"{name} {text}" for name, text in named if text)
-            console.print(f"  {cell_text(row[0])}: {told}")
+        console.print("Images with most issues:")
+    for row in table.rows:
+        where, image_id, issues, kinds, ids = map(cell_text, row)
+        annotations = f" (annotations {ids})" if ids else ""
+        console.print(f"  {where} (image {image_id}): {issues} of {kinds}{annotations}")
+
+
+def _print_categories(console: Console, table: Rows) -> None:
+    if table.rows:
+        console.print("Categories with most annotations concerned:")
+    for row in table.rows:
+        name, category_id, annotations = map(cell_text, row)
+        console.print(f"  {name} (category {category_id}): {annotations}")
 
 
 def _print_kind(console: Console, kind: Kind) -> None:
-    issues = count_text(kind.count, "issue")
+    issues = count_text(kind.issues, "issue")
     console.print(f"{kind.name} ({issues}, data.on_fault: {kind.policy}): {kind.meaning}")
     for fault in kind.first:
         console.print(f"  {fault}")
-    if kind.count > LISTED:
-        console.print(f"  ... and {kind.count - LISTED:,} more")
+    if kind.issues > LISTED:
+        console.print(f"  ... and {kind.issues - LISTED:,} more")
     console.print(f"  In the files: {kind.in_the_files}")
     for choice in kind.choices:
         console.print(f"  Or pass: {choice.flag} ({choice.effect})")

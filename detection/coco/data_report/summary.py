@@ -31,14 +31,15 @@ class Verdict(NamedTuple):
 class Kind(NamedTuple):
     """Issues of one kind with one policy.
 
-    handling: how many there are, and what is done about them.
+    issues: how many there are.
+    handling: their number, and what is done about them.
     first: the first of them.
     in_the_files: what to correct.
     choices: policies with which a run goes on.
     """
 
     name: str
-    count: int
+    issues: int
     policy: Policy
     handling: str
     meaning: str

@@ -52,17 +52,17 @@ def heat_map(confusion: Confusion, names: Mapping[int, str]) -> HeatMap:
 
 
 class Pair(NamedTuple):
-    """A pair of categories: ground truth of one, detected as the other `count` times, of `of` instances."""
+    """A pair of categories: ground truth of one, detected as the other `times` times, of `of` instances."""
 
     truth: str
     detected: str
-    count: int
+    times: int
     of: int
 
     @property
     def share(self) -> float:
         """Of the ground truth, 0..1."""
-        return self.count / self.of
+        return self.times / self.of
 
 
 def most_confused_pair(confusion: Confusion, names: Mapping[int, str]) -> Pair | None:
@@ -73,7 +73,7 @@ def most_confused_pair(confusion: Confusion, names: Mapping[int, str]) -> Pair |
 def pair_table(confusion: Confusion, names: Mapping[int, str]) -> Table:
     """Pairs of categories by how often the first is detected as the second, then by the share."""
     rows: list[list[Cell]] = [
-        [pair.truth, pair.detected, pair.count, share_cell(pair.count, pair.of, bar=True)]
+        [pair.truth, pair.detected, pair.times, share_cell(pair.times, pair.of, bar=True)]
         for pair in _pairs(confusion, names, most=MOST_PAIRS)
     ]
     return Table("", ("ground truth", "detected as", "count", "share of its ground truth"), rows)

@@ -97,7 +97,7 @@ def _fix_classification(analysis: Analysis) -> str:
     told = ""
     if pair:
         told = (
-            f"Most confused: {pair.truth} detected as {pair.detected} ({pair.count:,} times, "
+            f"Most confused: {pair.truth} detected as {pair.detected} ({pair.times:,} times, "
             f"{100 * pair.share:.1f} % of its ground truth). "
         )
     return f"{told}Check that the annotations tell these categories apart, then add training images of both."

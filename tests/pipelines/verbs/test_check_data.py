@@ -176,7 +176,7 @@ def test_policies_are_shown_and_of_many_faults_the_first(data: Path, capfd: pyte
     assert lines[number + 6] == "  ... and 5 more"
     assert lines[0] == "Yes, you can train on this: 10 issues of 1 kind, 10 fixed."
     at = lines.index("Images with most issues:")
-    assert lines[at + 1] == "  train: train/0/2.png: id 2, issues 2, kinds box_outside, annotations 4, 5"
+    assert lines[at + 1] == "  train: train/0/2.png (image 2): 2 of box_outside (annotations 4, 5)"
     assert lines.index("Categories with most annotations concerned:") > at
 
 

@@ -1,21 +1,70 @@
-"""What `check-data` tells on stdout."""
-
-from collections import defaultdict
+"""The output of `check-data` on stdout: the verdict, what to act on, then the statistics."""
 
 from rich.console import Console
 from rich.table import Table
 
 from components.coco_example_gen.examination import Examination
-from detection.coco.faults import Fault
-from schemas.faults import FaultPolicies
-
-_LISTED = 5  # faults of a kind
+from components.coco_example_gen.issue_categories import concerned_annotations
+from detection.coco.data_report.summary import (
+    LISTED,
+    Kind,
+    category_table,
+    count_text,
+    image_table,
+    kinds_of,
+    verdict,
+)
+from detection.coco.data_report.tables import fault_counts
+from detection.pages.table import Table as Rows
+from detection.pages.table import cell_text
 
 
 def print_findings(found: Examination) -> None:
-    """Prints what each split holds, and the first faults of each kind."""
+    """Prints whether the data set can be trained on, the issues of each kind, and what each split holds."""
     # Names of files and splits are shown as they are, whatever rich would make of [red] or :dog: in them.
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+    counts = fault_counts(found.all_faults, {})
+    said = verdict({name: result.summary for name, result in found.results.items()}, counts)
+    console.print(said.text)
+    for choice in said.choices:
+        console.print(f"Correct the files, or pass {choice.flag}: {choice.effect}.")
+    _print_images(console, image_table(found.all_faults, {}))
+    _print_categories(console, category_table(concerned_annotations(found), found.dataset["categories"]))
+    for kind in kinds_of(found.all_faults, counts):
+        _print_kind(console, kind)
+    console.print(_statistics(found))
+
+
+def _print_images(console: Console, table: Rows) -> None:
+    if table.rows:
+        console.print("Images with most issues:")
+    for row in table.rows:
+        where, image_id, issues, kinds, ids = map(cell_text, row)
+        annotations = f" (annotations {ids})" if ids else ""
+        console.print(f"  {where} (image {image_id}): {issues} of {kinds}{annotations}")
+
+
+def _print_categories(console: Console, table: Rows) -> None:
+    if table.rows:
+        console.print("Categories with most annotations concerned:")
+    for row in table.rows:
+        name, category_id, annotations = map(cell_text, row)
+        console.print(f"  {name} (category {category_id}): {annotations}")
+
+
+def _print_kind(console: Console, kind: Kind) -> None:
+    issues = count_text(kind.issues, "issue")
+    console.print(f"{kind.name} ({issues}, data.on_fault: {kind.policy}): {kind.meaning}")
+    for fault in kind.first:
+        console.print(f"  {fault}")
+    if kind.issues > LISTED:
+        console.print(f"  ... and {kind.issues - LISTED:,} more")
+    console.print(f"  In the files: {kind.in_the_files}")
+    for choice in kind.choices:
+        console.print(f"  Or pass: {choice.flag} ({choice.effect})")
+
+
+def _statistics(found: Examination) -> Table:
     table = Table("split", "images", "annotations", "crowds", "masks", "keypoints", "categories")
     for column in table.columns[1:]:
         column.justify = "right"
@@ -23,17 +72,4 @@ def print_findings(found: Examination) -> None:
         summary = result.summary
         counts = (summary.images, summary.annotations, summary.crowds, summary.masks, summary.keypoints)
         table.add_row(name, *map(str, counts), str(len(summary.instances)))
-    console.print(table)
-    by_kind: dict[str, list[Fault]] = defaultdict(list)
-    for fault in found.all_faults:
-        by_kind[fault.kind].append(fault)
-    for kind in sorted(by_kind):
-        faults = by_kind[kind]
-        described = FaultPolicies.model_fields[kind].description
-        console.print(f"{kind} ({len(faults)}, data.on_fault: {faults[0].policy}): {described}")
-        for fault in faults[:_LISTED]:
-            console.print(f"  {fault}")
-        if len(faults) > _LISTED:
-            console.print(f"  ... and {len(faults) - _LISTED} more")
-    count = len(found.all_faults)
-    console.print(f"{count} {'fault' if count == 1 else 'faults'}" if count else "No faults.")
+    return table

@@ -1,4 +1,4 @@
-"""What `run` tells at its end, on stdout."""
+"""The results that `run` prints at its end, on stdout."""
 
 import shlex
 import sys
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def print_results(results: "RunResults", config: Config, console: Console) -> None:
-    """Prints the COCO table, the blessing, where things lie and what to do with them."""
+    """Prints the COCO metrics, the blessing, the paths of the outputs and the next command."""
 
     def line(label: str, text: str) -> None:
         console.print(f"{label:<13}{text}", soft_wrap=True, highlight=False, markup=False)
 
-    # An EvalConfig may ask for other figures than COCO's.
+    # An EvalConfig may ask for other metrics than COCO's.
     known = [figure for figure in FIGURES["bbox"] if figure.name in results.metrics]
     console.print(figures_table(results.metrics, definitions=known))
     line("Blessed:", "yes" if results.blessed else "no")

@@ -33,10 +33,10 @@ class FaultPolicies(Section):
     entry: FailDrop = Field(
         "fail", description="an image or annotation lacks a field, has an invalid one, or names an unknown id"
     )
-    duplicate_id: FailDrop = Field("fail", description="an id is there twice; drop keeps the first")
+    duplicate_id: FailDrop = Field("fail", description="duplicate id; drop keeps the first")
     image_missing: FailDrop = Field("fail", description="there is no such image file")
     image_unsafe: FailDrop = Field("fail", description="file_name leads out of the image folder")
-    image_broken: FailDrop = Field("fail", description="the image file is empty, cut off or damaged")
+    image_broken: FailDrop = Field("fail", description="the image file is empty, truncated or damaged")
     image_unsupported: FailDropFix = Field(
         "fail", description="TensorFlow does not decode this format; fix: store it as PNG, where Pillow reads it"
     )

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from components.coco_example_gen.examination import Examination, examine
 from components.coco_example_gen.fault_pictures import pictures_of
+from components.coco_example_gen.issue_categories import concerned_annotations
 from components.coco_example_gen.repeats import drop_images
 from components.coco_example_gen.shards import SplitResult
 from components.coco_example_gen.workers import MakePipeline, make_local_pipeline
@@ -89,12 +91,18 @@ def report(found: Examination, splits: Mapping[str, SplitFiles], path: Path, *, 
     """
     write_report(
         path,
-        title=", ".join(dict.fromkeys(source.path for source in found.sources.values())),
+        title=_title([source.path for source in found.sources.values()]),
         splits={name: result.summary for name, result in found.results.items()},
         categories=found.dataset["categories"],
         faults=found.all_faults,
         examples=pictures_of(found, splits, max_pixels=max_pixels),
+        concerned=concerned_annotations(found),
     )
+
+
+def _title(paths: Sequence[str]) -> str:
+    """The file, or the folder that holds all of the files."""
+    return os.path.commonpath([os.path.abspath(path) for path in paths])
 
 
 def _write_side_files(found: Examination, splits: Mapping[str, SplitFiles], root: Path, max_pixels: int) -> None:

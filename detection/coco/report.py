@@ -66,7 +66,7 @@ def skipped_lines(skipped: Sequence[BadRecord]) -> list[str]:
 
 
 def summary_table(metrics: CocoMetrics) -> Table:
-    """The figures as a table in COCOeval's order, for `rich.console.Console.print`."""
+    """The metrics as a table in COCOeval's order, for `rich.console.Console.print`."""
     return figures_table(
         metrics.figures,
         definitions=metrics.definitions,
@@ -84,7 +84,7 @@ def figures_table(
     iou_thresholds: Sequence[float] = (0.5, 0.95),
     max_dets: Sequence[int] = (1, 10, 100),
 ) -> Table:
-    """Figures by name, as a metrics file holds them, as a table.
+    """Metrics by name, as a metrics file holds them, as a table.
 
     Args:
         figures: by name; -1 is shown as undefined.
@@ -95,7 +95,7 @@ def figures_table(
     """
     lvis = any(figure.frequency for figure in definitions)
     table = Table(title=f"{'LVIS' if lvis else 'COCO'} metrics, {iou_type}", title_justify="left")
-    table.add_column("figure")
+    table.add_column("metric")
     table.add_column("IoU")
     table.add_column("area")
     if lvis:

@@ -23,8 +23,15 @@ class Number(NamedTuple):
     tone: Literal["", "good", "bad"] = ""
 
 
-# Integers are counts and sizes, ids are text; None: there is none.
-Cell = str | int | Number | None
+class Link(NamedTuple):
+    """A text that leads to another place of the page; `href` is "#" and the place's id."""
+
+    text: str
+    href: str
+
+
+# Integers are counts and sizes, ids are text; None: empty.
+Cell = str | int | Number | Link | None
 
 
 class Table(NamedTuple):
@@ -43,14 +50,14 @@ class Table(NamedTuple):
     def numeric(self) -> list[bool]:
         """Which columns hold numbers only."""
         columns = range(len(self.header))
-        return [all(not isinstance(row[column], str) for row in self.rows) for column in columns]
+        return [all(not isinstance(row[column], str | Link) for row in self.rows) for column in columns]
 
 
 def cell_text(cell: Cell) -> str:
     """A cell's text; a dash where there is nothing."""
     if cell is None:
         return DASH
-    if isinstance(cell, Number):
+    if isinstance(cell, Number | Link):
         return cell.text
     return f"{cell:,}" if isinstance(cell, int) else cell
 
@@ -65,6 +72,8 @@ def cell_attributes(cell: Cell, numeric: bool, sortable: bool) -> Markup:
     if number and number.bar is not None:
         attributes += f' style="--share:{100 * number.bar:.0f}%"'
     value = number.value if number else cell
+    if isinstance(cell, Link):
+        return Markup(attributes)
     if sortable and isinstance(value, int | float):
         attributes += f' data-value="{value:.6g}"'
     return Markup(attributes)

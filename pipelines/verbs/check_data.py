@@ -1,30 +1,32 @@
-"""A check of a COCO data set: everything that is wrong with it, before anything is trained.
+"""Checks a COCO data set: whether it can be trained on, which issues it has, and what to do about each.
 
-Reads every annotation and decodes every image, as a run would; writes nothing but the
-report. Looks for entries and ids that do not fit together, missing, broken, huge or
-turned images, boxes and keypoints outside, masks that are none or disagree with their
-box, images and annotations that are there twice, images that are in two splits, and
-categories without annotations. Exit code 1 where there is a fault of any kind.
+Reads every annotation and decodes every image, as a run does; writes nothing but the
+report. Checks ids and required fields, missing, damaged, huge or rotated images, boxes
+and keypoints outside the image, invalid masks and masks that disagree with their box,
+duplicate images and annotations, images in two splits, and categories without
+annotations. Exit code 1 if there is an issue of any kind.
 """
 
 import argparse
 
 from pipelines.verbs.common import add_config_arguments, config_of
 
-SUMMARY = "find what is wrong with a COCO data set"
+SUMMARY = "check a COCO data set before training: issues, and what to do about them"
 EXAMPLE = "pipeline_runner.py check-data --data my_coco --report my_coco.html"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the verb's flags."""
+    """Adds the command's flags."""
     parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
-    parser.add_argument("--report", metavar="FILE.html", help="also write a page with figures and pictures")
+    parser.add_argument(
+        "--report", metavar="FILE.html", help="also write a page: what to act on, statistics, pictures of issues"
+    )
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
     add_config_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb.
+    """Runs the command.
 
     Raises:
         ConfigError: no data set is named.

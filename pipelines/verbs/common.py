@@ -1,4 +1,4 @@
-"""Flags that several verbs take."""
+"""Flags that several commands take."""
 
 import argparse
 from pathlib import Path
@@ -24,7 +24,7 @@ def add_assignments_argument(parser: argparse._ActionsContainer, what: str) -> N
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help=f"{what}; may be given many times",
+        help=f"{what}; may be repeated",
     )
 
 

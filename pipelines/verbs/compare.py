@@ -1,8 +1,8 @@
-"""What changed from A to B, and whether it is more than chance.
+"""Compares two models: the change of each metric from A to B, and whether it is significant.
 
-A and B are two COCO results files, or two folders of evaluations. With the ground
-truth that both belong to, each image counts for both: differences have intervals, and
-the page shows the images that changed most.
+A and B are two COCO results files, or two folders of evaluations. With their ground
+truth, both are compared image by image: differences have intervals, and the page shows
+the images that changed most.
 """
 
 import argparse
@@ -12,17 +12,17 @@ EXAMPLE = "pipeline_runner.py compare old.json new.json --ground-truth instances
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the verb's flags."""
+    """Adds the command's flags."""
     parser.add_argument("a", metavar="A", help="COCO results file, or folder of an evaluation")
-    parser.add_argument("b", metavar="B", help="likewise, of what is compared with A")
+    parser.add_argument("b", metavar="B", help="results file or folder to compare with A")
     parser.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file; results files need it")
     parser.add_argument("--images", metavar="DIR", help="folder of the ground truth's images, for the page's pictures")
     parser.add_argument(
         "--iou-type",
         choices=("bbox", "segm", "keypoints"),
-        help="what results files are compared by, default: bbox; folders say it themselves",
+        help="IoU type of results files; default: bbox; not for folders",
     )
-    parser.add_argument("--output", metavar="FILE.html", help="write a page of all that changed")
+    parser.add_argument("--output", metavar="FILE.html", help="write a page: metrics, error types, categories, images")
 
 
 def run(args: argparse.Namespace) -> int:

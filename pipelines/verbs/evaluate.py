@@ -1,10 +1,10 @@
-"""Exact COCO metrics: of a detections file against an annotation file, or of a model on a data set.
+"""Computes exact COCO metrics of a detections file against its ground truth, or of a model on a data set.
 
-With --model, --output is a folder that receives what the pipeline's CocoEvaluator
-leaves: metrics.json, detections.json, analysis.json, report.html, blessing.json and
-files for TensorFlow Model Analysis. --set takes the configuration's keys, such as
+With --model, --output is a folder that receives the files of the pipeline's
+CocoEvaluator: metrics.json, detections.json, analysis.json, report.html, blessing.json
+and files for TensorFlow Model Analysis. --set takes the configuration's keys, such as
 evaluate.batch_size, evaluate.analysis.images, evaluate.thresholds.absolute and
-evaluate.eval_config, and data.* where the data set is none of Examples.
+evaluate.eval_config, and data.* if --examples is a data set.
 """
 
 import argparse
@@ -14,17 +14,17 @@ from typing import Any
 from pipelines.verbs.model_flags import add_model_arguments, run_model
 from schemas.errors import ConfigError
 
-SUMMARY = "measure detections, or a model, against ground truth: the COCO figures"
-EXAMPLE = """pipeline_runner.py evaluate --ground-truth instances_val.json --detections found.json --report why.html
+SUMMARY = "compute the COCO metrics of detections, or of a model"
+EXAMPLE = """pipeline_runner.py evaluate --ground-truth instances_val.json --detections found.json --report page.html
   pipeline_runner.py evaluate --model runs/demo/serving/1 --examples my_coco --output evaluation"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the verb's flags."""
+    """Adds the command's flags."""
     parser.add_argument(
         "--output",
         metavar="FILE.json",
-        help="write the figures there, too, overall and by category; of a model: a new or empty folder for all files",
+        help="also write the metrics there, overall and per category; with --model: new or empty folder for all files",
     )
     files = parser.add_argument_group("detections from a file")
     files.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file")
@@ -32,10 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument(
         "--skip-invalid",
         action="store_true",
-        help="leave faulty records out and evaluate the rest; all of them are listed in FILE_skipped.jsonl",
+        help="leave invalid images, annotations and detections out, and list them in FILE_skipped.jsonl",
     )
     files.add_argument(
-        "--report", metavar="FILE.html", help="write a page that explains the figures: errors, categories, curves"
+        "--report", metavar="FILE.html", help="write a page: what to act on, metrics, categories, error types, curves"
     )
     files.add_argument("--images", metavar="DIR", help="folder of the ground truth's images, for the report's pictures")
     add_model_arguments(parser)
@@ -44,18 +44,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags that say how detections are measured; `settings_of` reads them."""
-    group = parser.add_argument_group("how detections from a file are measured (default: as COCO does)")
+    group = parser.add_argument_group("params of the evaluation of a file (default: COCO's)")
     group.add_argument(
-        "--iou-type", choices=("bbox", "segm", "keypoints"), default="bbox", help="what is compared; default: bbox"
+        "--iou-type",
+        choices=("bbox", "segm", "keypoints"),
+        default="bbox",
+        help="boxes, masks or keypoints; default: bbox",
     )
     group.add_argument(
         "--max-dets",
         metavar="N,N,N",
         type=_list_of(int),
-        help="best detections an image that count; default: 1,10,100, for keypoints 20, for LVIS 300",
+        help="max detections per image; default: 1,10,100, for keypoints 20, for LVIS 300",
     )
     group.add_argument(
-        "--no-cats", dest="use_cats", action="store_false", help="evaluate as if there were one category"
+        "--no-cats", dest="use_cats", action="store_false", help="ignore categories (COCOeval's useCats=0)"
     )
     group.add_argument(
         "--iou-thresholds", metavar="IOU,...", type=_list_of(float), help="default: 0.5,0.55,0.6,... 0.95"
@@ -67,7 +70,7 @@ def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
         type=_area_range,
         action="append",
         default=[],
-        help="figures for objects of such an area in square pixels; may be given many times; "
+        help="metrics for ground truth of such an area in square pixels; may be repeated; "
         "small, medium and large replace COCO's",
     )
     group.add_argument(
@@ -101,7 +104,7 @@ def settings_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb: a table on stdout, and the files that are asked for.
+    """Runs the command: prints a table, and writes the files requested.
 
     Raises:
         ConfigError: flags that do not fit each other, or a value without a meaning.

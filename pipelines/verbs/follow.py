@@ -1,13 +1,13 @@
-"""`follow`: evaluate the checkpoints of a training run as they come, from another process.
+"""`follow`: evaluates the checkpoints of a training run as they are written, in another process.
 
-Waits for checkpoints in DIR, also before the run has begun, and evaluates each newest
-one on the split `evaluate.split` (eval) with the averaged weights, to the figures that
-its exported model would have. Ends when the run's last checkpoint is evaluated, or when
-for --timeout minutes no new one has come. The run's own config.yaml, beside DIR, says
-which detector it is; --set changes what matters here: train.validation.metric,
+Waits for checkpoints in DIR, also before the run has begun, and evaluates the newest one
+on the split `evaluate.split` (eval) with the EMA weights: the metrics are those of its
+exported model. Ends when the run's last checkpoint is evaluated, or after --timeout
+minutes without a new one. The run's own config.yaml, beside DIR, names the detector;
+--set changes the keys that apply here: train.validation.metric,
 train.validation.max_images, evaluate.batch_size, evaluate.split, data.*.
 
-The output folder has TensorBoard's files, history.json (the figures of every
+The output folder has TensorBoard's files, history.json (the metrics of every
 checkpoint), and in best/ the best checkpoint and its metrics.json. Called again, it goes
 on from there. It takes a GPU where it sees one: CUDA_VISIBLE_DEVICES= leaves the run's
 alone.
@@ -24,7 +24,7 @@ EXAMPLE = "pipeline_runner.py follow --checkpoints out/checkpoints --data my_coc
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the verb's flags."""
+    """Adds the command's flags."""
     parser.add_argument(
         "--checkpoints", metavar="DIR", required=True, help="folder that a run writes its checkpoints to"
     )
@@ -32,16 +32,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", metavar="MIN", type=_minutes, default=60.0, help="minutes without a new checkpoint; default: 60"
     )
-    parser.add_argument("--output", metavar="DIR", help=f"folder for what is found; default: {FOLLOW}/ beside DIR")
     parser.add_argument(
-        "--every", action="store_true", help="evaluate all checkpoints that are there, not the newest only"
+        "--output", metavar="DIR", help=f"folder for metrics and the best checkpoint; default: {FOLLOW}/ beside DIR"
     )
+    parser.add_argument("--every", action="store_true", help="evaluate all checkpoints in DIR, not only the newest")
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
     add_assignments_argument(parser, "overrides one key of the run's configuration")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb.
+    """Runs the command.
 
     Raises:
         ConfigError: see `follow_run`.

@@ -18,10 +18,10 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("a model on a data set")
     group.add_argument("--model", metavar="SAVED_MODEL", help="folder with saved_model.pb")
     group.add_argument(
-        "--examples", dest="data", metavar="DIR", help="Examples, as the pipeline or to-examples wrote; or a data set"
+        "--examples", dest="data", metavar="DIR", help="Examples written by the pipeline or to-examples, or a data set"
     )
-    group.add_argument("--split", help="that is evaluated; same as --set evaluate.split=SPLIT; default: eval")
-    group.add_argument("--baseline", metavar="SAVED_MODEL", help="another model, to compare with")
+    group.add_argument("--split", help="split to evaluate; same as --set evaluate.split=SPLIT; default: eval")
+    group.add_argument("--baseline", metavar="SAVED_MODEL", help="model to compare with")
     group.add_argument("--verbose", action="store_true", help="show the libraries' logs")
     add_config_arguments(group)
 

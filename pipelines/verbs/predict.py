@@ -1,8 +1,8 @@
-"""Detections of an exported model on image files, as a COCO results file.
+"""Runs an exported model on image files, and writes its detections as a COCO results file.
 
-Image ids come from the ground truth's file_name where one is given; else images are
-numbered from 1 in the order of their paths, and the list is written beside the
-detections as NAME_images.json.
+Image ids are those of --ground-truth, by file_name. Without it, images are numbered from
+1 in the order of their paths, and the list is written beside the detections as
+NAME_images.json.
 """
 
 import argparse
@@ -10,11 +10,11 @@ import argparse
 from schemas.quoting import one_line
 
 SUMMARY = "run an exported model on images: COCO results"
-EXAMPLE = "pipeline_runner.py predict --model runs/demo/serving/1 --images photos --output found.json"
+EXAMPLE = "pipeline_runner.py predict --model runs/demo/serving/1 --images photos --output detections.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the verb's flags."""
+    """Adds the command's flags."""
     parser.add_argument("--model", metavar="SAVED_MODEL", required=True, help="folder with saved_model.pb")
     parser.add_argument(
         "--images", metavar="FILE_OR_DIR", nargs="+", required=True, help="image files, or folders to search for them"
@@ -25,11 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--draw", metavar="FILE.png", help="also draw the first images with their detections, as PNG or JPEG"
     )
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
-    parser.add_argument("--batch-size", metavar="N", type=int, default=8, help="images a call; default: 8")
+    parser.add_argument(
+        "--batch-size", metavar="N", type=int, default=8, help="images per call of the model; default: 8"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb.
+    """Runs the command.
 
     Raises:
         ConfigError: a batch size below 1.

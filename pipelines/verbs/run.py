@@ -10,7 +10,7 @@ EXAMPLE = "pipeline_runner.py run --data my_coco --set run.root=runs/mine --set 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the verb's flags."""
+    """Adds the command's flags."""
     parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
     parser.add_argument("--runner", choices=tuple(RUNNERS), default="local", help="default: local")
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs instead of the progress")
@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb.
+    """Runs the command.
 
     Raises:
         CocoflowError: the run failed for a reason that the user can act on.

@@ -1,19 +1,19 @@
-"""COCO files, and the images if asked for, from TFRecords: Examples, or other tools' records.
+"""Converts TFRecords (Examples, or other tools' records) to COCO files, and optionally writes the images.
 
-Entries of Cocoflow's own records come out exactly as they went in. Of records written
-by the TF Object Detection API or google/automl the boxes, masks and keypoints are given
-back in pixels, after a report of what the records hold. Of several splits a file each
-is written: FILE_<split>.json.
+Images and annotations of Cocoflow's own records come out exactly as they went in. Boxes,
+masks and keypoints of records written by the TF Object Detection API or google/automl
+are converted to pixels, after a report of the records' contents. Several splits are
+written to a file each: FILE_<split>.json.
 """
 
 import argparse
 
-SUMMARY = "turn TFRecords, ours or other tools', back into COCO files"
+SUMMARY = "convert TFRecords, Cocoflow's or other tools', to COCO files"
 EXAMPLE = "pipeline_runner.py to-coco --examples 'old/*.record-*' --label-map old/label_map.pbtxt --output old.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the verb's flags."""
+    """Adds the command's flags."""
     parser.add_argument(
         "--examples",
         metavar="DIR_OR_GLOB",
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb.
+    """Runs the command.
 
     Raises:
         ConfigError: no such split.

@@ -1,21 +1,22 @@
-"""Examples from a COCO data set, without a pipeline: the same records as the pipeline's CocoExampleGen writes.
+"""Converts a COCO data set to Examples without a pipeline: the records of the pipeline's CocoExampleGen.
 
-Leaves Split-<name>/ with TFRecords, dataset.json (categories, info, licences),
-quarantine.jsonl (every image and annotation that was left out, and why) and
-data_report.html. What is at fault is left out, unless data.on_fault says otherwise:
---set data.on_fault=fail stops, --set data.on_fault=fix corrects what can be corrected.
+Writes Split-<name>/ with TFRecords, dataset.json (categories, info, licences),
+quarantine.jsonl (each image and annotation left out, with the reason) and
+data_report.html. Invalid images and annotations are left out, unless data.on_fault
+changes it: --set data.on_fault=fail stops, --set data.on_fault=fix corrects what can be
+corrected.
 """
 
 import argparse
 
 from pipelines.verbs.common import add_config_arguments, config_of
 
-SUMMARY = "turn a COCO data set into TFRecords, without a pipeline"
+SUMMARY = "convert a COCO data set to TFRecords, without a pipeline"
 EXAMPLE = "pipeline_runner.py to-examples --data my_coco --output my_examples"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the verb's flags."""
+    """Adds the command's flags."""
     parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
     parser.add_argument("--output", metavar="DIR", required=True, help="folder to write; must be new or empty")
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb.
+    """Runs the command.
 
     Raises:
         ConfigError: no data set is named.

@@ -1,29 +1,29 @@
-"""`train`: train a detector alone, without a pipeline.
+"""`train`: trains a detector without a pipeline.
 
-Leaves checkpoints/, logs/ (TensorBoard), saved_model/ and config.yaml in the output
-folder, and the records it made of the data in examples/; with train.validation.every also
-validation/, which has the best checkpoint in best/.  Called again with the same output it
-goes on from the newest checkpoint.
+Writes checkpoints/, logs/ (TensorBoard), saved_model/ and config.yaml to the output
+folder, and the TFRecords made from the data to examples/; with train.validation.every also
+validation/, with the best checkpoint in best/.  Called again with the same output, it
+continues from the newest checkpoint.
 """
 
 import argparse
 
 from pipelines.verbs.common import add_config_arguments, config_of
 
-SUMMARY = "train a detector alone, without a pipeline"
+SUMMARY = "train a detector without a pipeline"
 EXAMPLE = "pipeline_runner.py train --data my_coco --output out --set train.steps=2000"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the verb's flags."""
+    """Adds the command's flags."""
     parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
-    parser.add_argument("--output", metavar="DIR", required=True, help="folder for everything that training leaves")
+    parser.add_argument("--output", metavar="DIR", required=True, help="folder for all outputs of the training")
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs instead of the progress")
     add_config_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb.
+    """Runs the command.
 
     Raises:
         CocoflowError: the data or the folder cannot be used, or training diverged.

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from detection.coco.analysis.bootstrap import bootstrap
-from detection.coco.analysis.categories import category_rows, mean_curves
+from detection.coco.analysis.categories import category_rows, mean_curves, operating_point
 from detection.coco.analysis.error_types import error_counts
 from detection.coco.analysis.evaluated import Evaluated, evaluate_models
 from detection.coco.analysis.findings import (
@@ -102,6 +102,7 @@ def _analysis(
             baseline.arrays if baseline else None,
             diagnosis=diagnosis,
             calibration=calibration.by_category if calibration else {},
+            errors=gallery.errors_by_category(),
             iou=options.iou,
             settings=settings,
         ),
@@ -114,6 +115,7 @@ def _analysis(
         label_errors=[] if keypoints else label_errors(candidate, diagnosis, options.label_errors),
         worst=gallery.worst(options.worst),
         examples=gallery.examples(options.examples),
+        operating_point=operating_point(objects, found, diagnosis),
     )
 
 

@@ -1,6 +1,6 @@
 """The per-category table and the mean precision/recall curves."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,7 @@ def category_rows(
     *,
     diagnosis: Diagnosis,
     calibration: Mapping[int, float],
+    errors: Sequence[Mapping[str, int]],
     iou: float,
     settings: Settings,
 ) -> list[Category]:
@@ -63,6 +64,7 @@ def category_rows(
         before: of the baseline's, or None.
         diagnosis: which detections are right at `iou`.
         calibration: category id -> expected calibration error, where there are detections.
+        errors: of each category, see `errors_by_category`.
         iou: one of the IoU thresholds.
         settings: of the evaluation.
     """
@@ -88,6 +90,7 @@ def category_rows(
             best=points[position],
             precision=curves[:, position].tolist() if instances[position] else [],
             calibration_error=calibration.get(category["id"]),
+            errors=dict(errors[position]),
         )
         for position, category in enumerate(objects.categories)
     ]
@@ -117,6 +120,14 @@ def operating_points(objects: Objects, found: Found, diagnosis: Diagnosis) -> li
         _best(found.scores[order[start:end]], right[order[start:end]], int(count))
         for start, end, count in zip(ends[:-1], ends[1:], instances, strict=True)
     ]
+
+
+def operating_point(objects: Objects, found: Found, diagnosis: Diagnosis) -> OperatingPoint | None:
+    """The score threshold of greatest F1 over all categories together; None where nothing is right."""
+    counted = np.flatnonzero(diagnosis.detections != UNCOUNTED)
+    order = counted[np.argsort(-found.scores[counted], kind="stable")]
+    right = diagnosis.detections[order] == RIGHT
+    return _best(found.scores[order], right, int(np.count_nonzero(~objects.ignored)))
 
 
 def _best(scores: FloatArray, right: npt.NDArray[np.bool_], objects: int) -> OperatingPoint | None:

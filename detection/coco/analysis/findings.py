@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 # As TIDE (Bolya et al., ECCV 2020) names them.
 ERROR_TYPES = {
-    "Cls": "wrong class",
-    "Loc": "poor box",
-    "Both": "wrong class and poor box",
-    "Dupe": "found twice",
-    "Bkg": "background",
-    "Miss": "missed",
+    "Cls": "classification error",
+    "Loc": "localisation error",
+    "Both": "classification and localisation error",
+    "Dupe": "duplicate detection",
+    "Bkg": "false positive on background",
+    "Miss": "missed ground truth",
 }
 
 
@@ -54,6 +54,8 @@ class Category:
     precision: at the analysis' IoU and recall 0, 0.01, ... 1; empty where there is no object.
     calibration_error: expected calibration error; None without detections, and where
         scores are no probabilities.
+    errors: name of the error type -> count, at the analysis' IoU and score: of the false
+        positives of this category, and (`Miss`) of its missed ground truth.
     """
 
     id: int
@@ -66,6 +68,7 @@ class Category:
     best: OperatingPoint | None
     precision: list[float]
     calibration_error: float | None
+    errors: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -228,6 +231,8 @@ class Analysis:
     worst: images with most errors, first the worst.
     examples: name of the error type -> images that show it, first the most confident.
     losses: mean loss terms on the split, where they were computed.
+    operating_point: the one score threshold for all categories at which F1 is greatest;
+        None without a true positive.
     """
 
     iou_type: str
@@ -251,3 +256,4 @@ class Analysis:
     worst: list[ImageFindings]
     examples: dict[str, list[ImageFindings]]
     losses: dict[str, float] = field(default_factory=dict)
+    operating_point: OperatingPoint | None = None

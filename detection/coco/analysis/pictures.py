@@ -57,6 +57,16 @@ class Gallery:
             for name in ERROR_TYPES
         }
 
+    def errors_by_category(self) -> list[dict[str, int]]:
+        """For each category the false positives among its detections by type, and its missed ground truth."""
+        size = len(self._objects.categories)
+        counts = {
+            name: np.bincount(self._found.category[positions], minlength=size)
+            for name, positions in self._errors.types.items()
+        }
+        counts["Miss"] = np.bincount(self._objects.category[self._errors.missed], minlength=size)
+        return [{name: int(counts[name][position]) for name in ERROR_TYPES} for position in range(size)]
+
     def findings(self, image: int) -> ImageFindings:
         """An image by its position, with all its objects, and its detections by falling score."""
         entry = self._objects.images[image]

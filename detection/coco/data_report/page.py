@@ -3,20 +3,13 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from detection.atomic_files import write_text
 from detection.coco.data_report.pictures import FaultPicture
 from detection.coco.data_report.sections import summary_sections
-from detection.coco.data_report.tables import (
-    DONE,
-    FaultCounts,
-    Splits,
-    fault_counts,
-    fault_kind_table,
-    fault_table,
-    split_table,
-)
+from detection.coco.data_report.summary import category_table, image_table, kinds_of, verdict
+from detection.coco.data_report.tables import FaultCounts, Splits, fault_counts, fault_table, split_table
 from detection.coco.faults import Fault
 from detection.pages.render import render_page
 from schemas.artifacts import QUARANTINE_JSONL
@@ -28,13 +21,6 @@ PICTURES_OF_A_KIND = 4
 _TEMPLATE = "report.html.j2"
 
 
-class _Verdict(NamedTuple):
-    """The first line: `tone` is "good", "warn" or "bad"."""
-
-    tone: str
-    text: str
-
-
 def write_report(
     path: str | Path,
     *,
@@ -44,47 +30,62 @@ def write_report(
     faults: Sequence[Fault],
     examples: Sequence[FaultPicture] = (),
     omitted: FaultCounts | None = None,
+    concerned: Mapping[int, int] | None = None,
 ) -> None:
     """Writes the report: one HTML file that needs nothing else, whole or not at all.
 
     Args:
         path: of the file.
         title: heading, such as the data set's folder.
-        splits: name -> what it holds, in the order of the columns; may be empty.
+        splits: name -> its summary, in the order of the columns; may be empty.
         categories: COCO's of the whole data set, with `id` and `name`.
-        faults: that were found; the first LISTED_FAULTS are listed.
+        faults: the issues; the first LISTED_FAULTS are listed.
         examples: pictures; PICTURES_OF_A_KIND of each kind are shown.
-        omitted: (kind, policy) -> number of faults that were found and are not in
-            `faults`, where a caller does not keep all; they are counted, too.
+        omitted: (kind, policy) -> number of issues that are not in `faults`, if a
+            caller does not keep all; they are counted, too.
+        concerned: category id -> number of annotations that have an issue, or whose
+            image has one.
 
     Raises:
         DataError: the file cannot be written.
     """
     counts = fault_counts(faults, omitted or {})
-    found = any(summary.images for summary in splits.values())
+    gallery = _gallery(examples)
+    anchors = {example.fault: _anchor(kind, at) for kind, shown in gallery for at, example in enumerate(shown)}
+    sections = summary_sections(splits, categories) if any(part.images for part in splits.values()) else []
     page = render_page(
         __package__,
         _TEMPLATE,
         title=title,
-        verdict=_verdict(counts),
+        verdict=verdict(splits, counts),
+        tiles=_tiles(splits, categories, counts),
+        images=image_table(faults, anchors),
+        categories=category_table(concerned or {}, categories),
+        kinds=kinds_of(faults, counts),
         splits=split_table(splits, categories),
-        kinds=fault_kind_table(counts),
-        gallery=_gallery(examples),
+        gallery=gallery,
+        anchor=_anchor,
         listed=fault_table(faults[:LISTED_FAULTS]),
         more=sum(counts.values()) - len(faults[:LISTED_FAULTS]),
         more_in=QUARANTINE_JSONL,
-        sections=summary_sections(splits, categories) if found else [],
+        sections=sections,
     )
     write_text(path, page)
 
 
-def _verdict(counts: FaultCounts) -> _Verdict:
-    together = sum(counts.values())
-    if not together:
-        return _Verdict("good", "No faults were found.")
-    by_policy = {policy: sum(n for (_, own), n in counts.items() if own == policy) for policy in DONE}
-    parts = ", ".join(f"{count:,} {DONE[policy]}" for policy, count in by_policy.items() if count)
-    return _Verdict("bad" if by_policy["fail"] else "warn", f"{together:,} fault{'s' * (together > 1)}: {parts}.")
+def _tiles(splits: Splits, categories: Sequence[Mapping[str, Any]], counts: FaultCounts) -> dict[str, int]:
+    """The numbers of the first screen, by name."""
+    return {
+        "valid images": sum(part.images for part in splits.values()),
+        "valid annotations": sum(part.annotations for part in splits.values()),
+        "categories": len(categories),
+        "issues": sum(counts.values()),
+    }
+
+
+def _anchor(kind: str, number: int) -> str:
+    """The id of a picture on the page."""
+    return f"picture-{kind}-{number}"
 
 
 def _gallery(examples: Sequence[FaultPicture]) -> list[tuple[str, list[FaultPicture]]]:

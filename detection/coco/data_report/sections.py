@@ -46,7 +46,7 @@ class Section(NamedTuple):
 
 
 def summary_sections(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> list[Section]:
-    """All that is told about the content, from the categories to the colour modes.
+    """The statistics, from the categories to the colour modes.
 
     Args:
         splits: name -> summary; at least one has an image.
@@ -60,7 +60,7 @@ def summary_sections(splits: Splits, categories: Sequence[Mapping[str, Any]]) ->
         _image_sizes(splits),
         Section(
             "File formats and colour modes",
-            "As found in the image files.",
+            "Read from the image files, not from their names.",
             tables=[
                 text_table("format", {split: part.formats for split, part in splits.items()}),
                 text_table("colour mode", {split: part.modes for split, part in splits.items()}),
@@ -82,9 +82,9 @@ def _category_sections(splits: Splits, categories: Sequence[Mapping[str, Any]]) 
         ),
         Section(
             "Categories without annotations",
-            "A detector cannot learn a category that training lacks, nor be judged on one that evaluation lacks."
+            "A category without annotations in train is not learned; without annotations in eval it has no AP."
             if missing.rows
-            else "There are none: every split has annotations of every category.",
+            else "Every split has annotations of every category.",
             tables=[missing] if missing.rows else [],
         ),
     ]
@@ -115,11 +115,11 @@ def _objects(splits: Splits) -> Section:
         {split: part.histogram("objects_per_image") for split, part in splits.items()},
         OBJECTS_EDGES,
         {},
-        "annotations in an image",
+        "annotations per image",
         "images",
         single=True,
     )
-    return Section("Objects in an image", "Crowds are counted as one.", [_histogram_chart(histogram)])
+    return Section("Annotations per image", "A crowd counts as one.", [_histogram_chart(histogram)])
 
 
 def _box_sizes(splits: Splits) -> Section:
@@ -143,7 +143,7 @@ def _box_aspects(splits: Splits) -> Section:
         "width : height of a box",
         "annotations",
     )
-    return Section("Box shapes", "Tall boxes are left of 1:1, wide ones right of it.", [_histogram_chart(histogram)])
+    return Section("Box shapes", "Tall boxes are below 1:1, wide boxes above.", [_histogram_chart(histogram)])
 
 
 def _image_sizes(splits: Splits) -> Section:

@@ -1,4 +1,4 @@
-"""The report's tables: summaries and faults as rows of text and numbers."""
+"""The report's tables: statistics and issues as rows of text and numbers."""
 
 import itertools
 from collections import Counter
@@ -10,8 +10,8 @@ from detection.coco.faults import Fault
 from detection.pages.table import Cell, Table
 from schemas.faults import FaultPolicies, Policy
 
-# What was done with a fault, by its policy, worst first.
-DONE: Mapping[Policy, str] = {"fail": "stopped", "drop": "dropped", "fix": "fixed", "keep": "kept"}
+# How an issue is handled, by its policy, the gravest first.
+HANDLING: Mapping[Policy, str] = {"fail": "stops a run", "drop": "dropped", "fix": "fixed", "keep": "kept"}
 
 Splits = Mapping[str, SplitSummary]
 FaultCounts = Mapping[tuple[str, Policy], int]
@@ -32,26 +32,17 @@ def fault_counts(faults: Iterable[Fault], omitted: FaultCounts) -> dict[tuple[st
     """(kind, policy) -> number, in the order of `FaultPolicies`, worst policy first."""
     counts = Counter((fault.kind, fault.policy) for fault in faults)
     counts.update(omitted)
-    kinds, policies = list(FaultPolicies.model_fields), list(DONE)
+    kinds, policies = list(FaultPolicies.model_fields), list(HANDLING)
     return dict(sorted(counts.items(), key=lambda item: (kinds.index(item[0][0]), policies.index(item[0][1]))))
 
 
-def fault_kind_table(counts: FaultCounts) -> Table:
-    """One row for each kind of fault and what was done."""
-    rows = [
-        (kind, FaultPolicies.model_fields[kind].description, DONE[policy], count)
-        for (kind, policy), count in counts.items()
-    ]
-    return Table("", ("kind", "what it is, and how it can be fixed", "done", "count"), rows)
-
-
 def fault_table(faults: Iterable[Fault]) -> Table:
-    """One row for each fault."""
+    """One row per issue."""
     rows = [
-        (fault.kind, DONE[fault.policy], fault.where, _id(fault.image_id), _id(fault.annotation_id), fault.message)
+        (fault.kind, HANDLING[fault.policy], fault.where, _id(fault.image_id), _id(fault.annotation_id), fault.message)
         for fault in faults
     ]
-    return Table("", ("kind", "done", "where", "image", "annotation", "what is wrong"), rows)
+    return Table("", ("kind", "handling", "location", "image", "annotation", "message"), rows)
 
 
 def category_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Table:
@@ -73,14 +64,14 @@ def category_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> T
 
 
 def missing_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Table:
-    """Categories without annotations, in all splits and in single ones; no rows where there are none."""
+    """Categories without annotations, in all splits and in single ones; no rows if every category has some."""
     anywhere = set().union(*(part.instances for part in splits.values()))
     single = len(splits) == 1
-    rows = [_missing_row(next(iter(splits)) if single else "any split", categories, anywhere)]
+    rows = [_missing_row(next(iter(splits)) if single else "all splits", categories, anywhere)]
     if not single:
         known = [category for category in categories if category["id"] in anywhere]
-        rows += [_missing_row(f"{split} alone", known, set(part.instances)) for split, part in splits.items()]
-    return Table("", ("none in", "categories", "names"), [row for row in rows if row[1]])
+        rows += [_missing_row(f"{split} only", known, set(part.instances)) for split, part in splits.items()]
+    return Table("", ("without annotations in", "categories", "names"), [row for row in rows if row[1]])
 
 
 def histogram_table(counts: Mapping[str, Sequence[int]], labels: Sequence[str], what: str) -> Table:
@@ -92,7 +83,7 @@ def histogram_table(counts: Mapping[str, Sequence[int]], labels: Sequence[str], 
 
 
 def bin_labels(edges: Sequence[float], *, single: bool) -> list[str]:
-    """What is in each bin, as text."""
+    """The range of each bin, as text."""
     if single:
         return ["0", *(f"{edge:.0f}" for edge in edges[:-1]), f"{edges[-1]:.0f} and more"]
     texts = [f"{edge:.0f}" if edge >= 100 else f"{edge:.3g}" for edge in edges]
@@ -101,18 +92,18 @@ def bin_labels(edges: Sequence[float], *, single: bool) -> list[str]:
 
 
 def coco_size_table(splits: Splits) -> Table:
-    """COCO's small, medium and large objects of each split."""
+    """COCO's small, medium and large annotations of each split."""
     bounds = {"small": "below 32² px", "medium": "32² to 96² px", "large": "96² px and more"}
     header = ("split", *(f"{size}: {bounds[size]}" for size in COCO_SIZES))
     rows: list[list[Cell]] = [
         [split, *(part.coco_sizes[size] for size in COCO_SIZES)] for split, part in splits.items()
     ]
-    return Table("Annotations by area, of the box where no other is given:", header, rows)
+    return Table("Annotations by area, or by the box's area if they have none:", header, rows)
 
 
 def side_table(splits: Splits) -> Table:
     """Smallest and largest width and height of each split's images."""
-    header = ("split", "least width", "greatest width", "least height", "greatest height")
+    header = ("split", "min width", "max width", "min height", "max height")
     rows = [(split, part.min_width, part.max_width, part.min_height, part.max_height) for split, part in splits.items()]
     return Table("Pixels:", header, rows)
 

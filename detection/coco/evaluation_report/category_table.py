@@ -1,6 +1,6 @@
-"""The table of categories: figures, numbers of objects and the operating point of each."""
+"""The table of categories: metrics, numbers of instances, main error and operating point of each."""
 
-from detection.coco.analysis.findings import Analysis, Category, OperatingPoint
+from detection.coco.analysis.findings import ERROR_TYPES, Analysis, Category, OperatingPoint
 from detection.coco.evaluation_report.numbers import change_cell, difference, figure_cell
 from detection.coco.evaluation_report.sentences import FIRST
 from detection.pages.names import shown_name
@@ -8,7 +8,7 @@ from detection.pages.table import Cell, Number, Table
 
 
 def category_table(analysis: Analysis) -> Table:
-    """One row a category, the least AP first, categories without objects last."""
+    """One row per category, the lowest AP first, categories without ground truth last."""
     figures = list(dict.fromkeys(name for category in analysis.categories for name in category.figures))
     compared = any(category.before for category in analysis.categories)
     header = [
@@ -16,26 +16,40 @@ def category_table(analysis: Analysis) -> Table:
         "id",
         *figures,
         *([f"{FIRST} difference"] if compared else []),
-        "objects",
+        "ground truth",
         "images",
         "detections",
+        "main error",
         "best F1",
         "at score",
-        "precision there",
-        "recall there",
+        "precision",
+        "recall",
         "calibration error",
     ]
     return Table("", header, [_row(category, figures, compared) for category in ordered_categories(analysis)])
 
 
 def ordered_categories(analysis: Analysis) -> list[Category]:
-    """The least AP first: where to look; undefined ones last."""
+    """The categories, the lowest AP first, undefined ones last."""
 
     def rank(category: Category) -> tuple[float, int]:
         value = figure_cell(category.figures.get(FIRST)).value
         return (2.0 if value is None else value, category.id)
 
     return sorted(analysis.categories, key=rank)
+
+
+def main_error(category: Category) -> tuple[str, int] | None:
+    """The most frequent error type of a category and its count, the first of equals; None without an error."""
+    name = max(ERROR_TYPES, key=lambda name: category.errors.get(name, 0))
+    count = category.errors.get(name, 0)
+    return (name, count) if count else None
+
+
+def main_error_text(category: Category) -> str | None:
+    """Such as "missed ground truth (5 of 8)"; None without an error."""
+    found = main_error(category)
+    return f"{ERROR_TYPES[found[0]]} ({found[1]:,} of {sum(category.errors.values()):,})" if found else None
 
 
 def _row(category: Category, figures: list[str], compared: bool) -> list[Cell]:
@@ -48,6 +62,7 @@ def _row(category: Category, figures: list[str], compared: bool) -> list[Cell]:
         category.objects,
         category.images,
         category.detections,
+        main_error_text(category),
         *_operating_point(category.best),
         figure_cell(category.calibration_error),
     ]

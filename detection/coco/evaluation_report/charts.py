@@ -56,7 +56,7 @@ def category_curves(analysis: Analysis) -> list[tuple[str, list[int]]]:
 
 
 def reliability_bars(calibration: Calibration) -> list[Bar]:
-    """The share of right detections of each bin that has any."""
+    """The precision of each bin that has detections."""
     return [_bar(part.low, part.high, part.right) for part in calibration.bins if part.count]
 
 
@@ -80,4 +80,4 @@ def _bar(low: float, high: float, value: float) -> Bar:
 
 
 def _choice(category: Category) -> str:
-    return f"{shown_name(category.name)} ({category.objects:,} objects)"
+    return f"{shown_name(category.name)} ({category.objects:,} instances)"

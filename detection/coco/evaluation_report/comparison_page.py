@@ -86,8 +86,8 @@ def _remarks(comparison: Comparison) -> list[str]:
 def _sections(comparison: Comparison) -> dict[str, str]:
     """Id -> heading of those that have something to tell, in their order."""
     told = {
-        "figures": ("Figures", True),
-        "errors": ("Types of errors", bool(comparison.errors)),
+        "metrics": ("Metrics", True),
+        "errors": ("Error types (TIDE)", bool(comparison.errors)),
         "categories": ("Categories", bool(comparison.categories)),
         _WORSE: ("Images where B is worse", bool(comparison.worse)),
         _BETTER: ("Images where B is better", bool(comparison.better)),

@@ -17,8 +17,8 @@ from detection.pages.table import Cell, Number, Table
 
 
 def change_table(comparison: Comparison) -> Table:
-    """One row a figure."""
-    header = ["figure", "A", "B", "difference"]
+    """One row per metric."""
+    header = ["metric", "A", "B", "difference"]
     with_intervals = has_intervals(comparison)
     if with_intervals:
         header += [f"its {100 * comparison.confidence:g} % interval", "judgement of B"]
@@ -44,7 +44,7 @@ def error_change_table(comparison: Comparison) -> Table:
         ]
         for change in comparison.errors
     ]
-    return Table("", ("error", "count, A", "count, B", "difference", "AP50 gain, A", "AP50 gain, B"), rows)
+    return Table("", ("error type", "count, A", "count, B", "difference", "AP50 gain, A", "AP50 gain, B"), rows)
 
 
 def category_change_table(comparison: Comparison) -> Table:
@@ -52,7 +52,7 @@ def category_change_table(comparison: Comparison) -> Table:
     figures = list(dict.fromkeys(name for category in comparison.categories for name in category.figures))
     others = [name for name in figures if name != FIRST]
     with_intervals = has_intervals(comparison)
-    header = ["category", "id", "objects", f"{FIRST}, A", f"{FIRST}, B", f"{FIRST} difference"]
+    header = ["category", "id", "ground truth", f"{FIRST}, A", f"{FIRST}, B", f"{FIRST} difference"]
     header += [f"its {100 * comparison.confidence:g} % interval"] * with_intervals
     header += [f"{name} difference" for name in others]
     return Table("", header, [_category_row(one, others, with_intervals) for one in _by_loss(comparison.categories)])
@@ -70,7 +70,7 @@ def image_change_table(changes: Sequence[ImageChange]) -> Table:
         for change in changes
     ]
     header = ["file", "image", "errors, B minus A"]
-    header += [f"{what}, {model}" for model in ("A", "B") for what in ("wrong", "missed", "right")]
+    header += [f"{what}, {model}" for model in ("A", "B") for what in ("FP", "FN", "TP")]
     return Table("", header, rows)
 
 

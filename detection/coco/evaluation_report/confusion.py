@@ -14,7 +14,7 @@ from detection.pages.table import Cell, Table
 MOST_CATEGORIES = 20  # of the heat map
 MOST_PAIRS = 30
 
-NO_OBJECT, NOT_FOUND = "no object", "not found"
+NO_OBJECT, NOT_FOUND = "background (FP)", "missed (FN)"
 
 
 class HeatCell(NamedTuple):
@@ -51,24 +51,49 @@ def heat_map(confusion: Confusion, names: Mapping[int, str]) -> HeatMap:
     return HeatMap([*labels, NOT_FOUND], rows, categories - len(labels))
 
 
+class Pair(NamedTuple):
+    """A pair of categories: ground truth of one, detected as the other `times` times, of `of` instances."""
+
+    truth: str
+    detected: str
+    times: int
+    of: int
+
+    @property
+    def share(self) -> float:
+        """Of the ground truth, 0..1."""
+        return self.times / self.of
+
+
+def most_confused_pair(confusion: Confusion, names: Mapping[int, str]) -> Pair | None:
+    """The pair that is confused most often; None without confusion of categories."""
+    return next(iter(_pairs(confusion, names, most=1)), None)
+
+
 def pair_table(confusion: Confusion, names: Mapping[int, str]) -> Table:
     """Pairs of categories by how often the first is detected as the second, then by the share."""
+    rows: list[list[Cell]] = [
+        [pair.truth, pair.detected, pair.times, share_cell(pair.times, pair.of, bar=True)]
+        for pair in _pairs(confusion, names, most=MOST_PAIRS)
+    ]
+    return Table("", ("ground truth", "detected as", "count", "share of its ground truth"), rows)
+
+
+def _pairs(confusion: Confusion, names: Mapping[int, str], *, most: int) -> list[Pair]:
     matrix = np.asarray(confusion.matrix, np.int64)
     categories = len(confusion.category_ids)
     between = _off_diagonal(matrix, categories)
     shares = between / np.maximum(matrix[:categories].sum(axis=1, keepdims=True), 1)
-    order = np.lexsort((-shares.ravel(), -between.ravel()))[:MOST_PAIRS]
-    pairs = [divmod(int(index), categories) for index in order if between.flat[index]]
-    rows: list[list[Cell]] = [
-        [
+    order = np.lexsort((-shares.ravel(), -between.ravel()))[:most]
+    return [
+        Pair(
             _label(confusion, row, names),
             _label(confusion, column, names),
             int(matrix[row, column]),
-            share_cell(int(matrix[row, column]), int(matrix[row].sum()), bar=True),
-        ]
-        for row, column in pairs
+            int(matrix[row].sum()),
+        )
+        for row, column in (divmod(int(index), categories) for index in order if between.flat[index])
     ]
-    return Table("", ("object", "detected as", "times", "share of the objects"), rows)
 
 
 def _most_confused(matrix: npt.NDArray[np.int64], categories: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Tables of what goes wrong: kinds of errors, sizes, label errors, and the scores' calibration."""
+"""Tables of error types, sizes, label-error candidates, images, and the scores' calibration."""
 
 from collections.abc import Mapping
 
@@ -8,19 +8,21 @@ from detection.coco.marks import category_name
 from detection.pages.names import shown_name
 from detection.pages.table import Cell, Number, Table
 
+NO_LABEL = "no annotation"
+
 # As Bolya et al. (ECCV 2020, section 2.2) define them; {iou} is the threshold.
 _DEFINITIONS = {
-    "Cls": "lies on an object (IoU of at least {iou}) of another category",
-    "Loc": "right category, but an IoU of 0.1 to {iou} only",
-    "Both": "another category, and an IoU of 0.1 to {iou} only",
-    "Dupe": "right, but a more confident detection has the object already",
-    "Bkg": "an IoU of less than 0.1 with every object",
-    "Miss": "an object without a detection, wrong ones included",
+    "Cls": "detection with an IoU of at least {iou} with ground truth of another category",
+    "Loc": "detection with an IoU of 0.1 to {iou} with ground truth of its category",
+    "Both": "detection with an IoU of 0.1 to {iou} with ground truth of another category",
+    "Dupe": "detection of ground truth that a detection with a higher score matches already",
+    "Bkg": "detection with an IoU below 0.1 with all ground truth",
+    "Miss": "ground truth without a detection, not counting those of a classification or localisation error",
 }
 
 
 def error_table(analysis: Analysis) -> Table:
-    """One row a type of error, with what mending it would bring."""
+    """One row per error type, with the AP50 that fixing it would gain."""
     most = max((error.ap_gain for error in analysis.errors), default=0.0)
     rows: list[list[Cell]] = [
         [
@@ -31,27 +33,27 @@ def error_table(analysis: Analysis) -> Table:
         ]
         for error in analysis.errors
     ]
-    return Table("", ("error", "what it is", "count", "AP50 gain if mended"), rows)
+    return Table("", ("error type", "definition", "count", "AP50 gain if fixed"), rows)
 
 
 def size_table(analysis: Analysis) -> Table:
-    """One row a range of object sizes, from the smallest objects' to the largest ones'."""
+    """One row per range of sizes, the smallest first."""
     present = [at for at, bucket in enumerate(analysis.sizes) if bucket.objects]
     shown = analysis.sizes[present[0] : present[-1] + 1] if present else []
     figures = list(dict.fromkeys(name for bucket in analysis.sizes for name in bucket.figures))
     rows: list[list[Cell]] = [
         [
-            _size_text(bucket),
+            size_text(bucket),
             bucket.objects,
             *(figure_cell(bucket.figures.get(name), bar=name == figures[0]) for name in figures),
         ]
         for bucket in shown
     ]
-    return Table("", ("size, pixels", "objects", *figures), rows)
+    return Table("", ("size, pixels", "ground truth", *figures), rows)
 
 
 def calibration_table(calibration: Calibration) -> Table:
-    """One row a bin of scores."""
+    """One row per bin of scores."""
     rows: list[list[Cell]] = [
         [
             f"{part.low:.2f} to {part.high:.2f}",
@@ -61,22 +63,28 @@ def calibration_table(calibration: Calibration) -> Table:
         ]
         for part in calibration.bins
     ]
-    return Table("", ("scores", "detections", "mean score", "share that is right"), rows)
+    return Table("", ("scores", "detections", "mean score", "precision"), rows)
 
 
 def calibration_text(calibration: Calibration) -> str:
     """Whether scores promise too much or too little, and by how much."""
-    count = sum(part.count for part in calibration.bins)
-    gap = sum(part.count * (part.score - part.right) for part in calibration.bins) / max(count, 1)
-    leaning = "too high" if gap > 0 else "too low"
+    gap = score_gap(calibration)
+    leaning = "higher" if gap > 0 else "lower"
     return (
-        f"The expected calibration error is {figure_text(calibration.expected_error)}, the greatest of a bin "
-        f"{figure_text(calibration.greatest_error)}. On average scores are {leaning} by {figure_text(abs(gap))}."
+        f"Expected calibration error (ECE) {figure_text(calibration.expected_error)}, maximum of a bin (MCE) "
+        f"{figure_text(calibration.greatest_error)}. On average scores are {figure_text(abs(gap))} {leaning} than the "
+        "precision."
     )
 
 
+def score_gap(calibration: Calibration) -> float:
+    """Mean score minus precision over all detections."""
+    count = sum(part.count for part in calibration.bins)
+    return sum(part.count * (part.score - part.right) for part in calibration.bins) / max(count, 1)
+
+
 def label_error_table(analysis: Analysis, names: Mapping[int, str]) -> Table:
-    """One row a likely mistake in the ground truth."""
+    """One row per label-error candidate."""
     rows: list[list[Cell]] = [
         [
             shown_name(error.file_name),
@@ -88,36 +96,37 @@ def label_error_table(analysis: Analysis, names: Mapping[int, str]) -> Table:
         ]
         for error in analysis.label_errors
     ]
-    return Table("", ("file", "image", "labelled", "detected", "score", "x, y, width, height"), rows)
+    return Table("", ("file", "image", "ground truth", "detected", "score", "x, y, width, height"), rows)
 
 
 def label_error_text(error: LabelError, names: Mapping[int, str]) -> str:
     """In a line, what a person should look at."""
     detected = f"{category_name(error.category_id, names)} {error.score:.2f}"
-    labelled = "no label" if error.object_category_id is None else f"labelled {_labelled(error, names)}"
+    labelled = NO_LABEL if error.object_category_id is None else f"annotated as {_labelled(error, names)}"
     return f"{labelled}, detected {detected}"
 
 
 def image_table(analysis: Analysis) -> Table:
-    """One row an image worth a look."""
+    """One row per image with most errors."""
     rows: list[list[Cell]] = [
         [shown_name(found.file_name), str(found.image_id), found.wrong, found.missed, found.right]
         for found in analysis.worst
     ]
-    return Table("", ("file", "image", "wrong", "missed", "right"), rows)
+    return Table("", ("file", "image", "FP", "FN", "TP"), rows)
 
 
 def loss_table(analysis: Analysis) -> Table:
-    """One row a term of the loss."""
+    """One row per term of the loss."""
     rows: list[list[Cell]] = [[name, Number(f"{value:.4g}", value)] for name, value in analysis.losses.items()]
     return Table("", ("term", "mean"), rows)
 
 
-def _size_text(bucket: SizeBucket) -> str:
+def size_text(bucket: SizeBucket) -> str:
+    """Such as "32 to 96"."""
     return f"{bucket.low:g} and more" if not bucket.high else f"{bucket.low:g} to {bucket.high:g}"
 
 
 def _labelled(error: LabelError, names: Mapping[int, str]) -> str:
     if error.object_category_id is None:
-        return "no label"
+        return NO_LABEL
     return category_name(error.object_category_id, names)

@@ -1,4 +1,4 @@
-"""The figures of the whole evaluation, against the baseline's where there is one."""
+"""The metrics of the whole evaluation, compared with the baseline's if there is one."""
 
 from detection.coco.analysis.findings import Analysis
 from detection.coco.evaluation_report.numbers import (
@@ -13,9 +13,9 @@ from detection.pages.table import Cell, Table
 
 
 def figure_table(analysis: Analysis) -> Table:
-    """One row a figure: value, interval and, with a baseline, the difference and what it says."""
+    """One row per metric: value, interval and, with a baseline, the difference and its significance."""
     percent = f"{100 * analysis.confidence:g} %"
-    header = ["figure", "value", f"{percent} interval"]
+    header = ["metric", "value", f"{percent} interval"]
     if analysis.before:
         header += ["baseline", "difference", f"its {percent} interval", "judgement"]
     return Table("", header, [_row(analysis, name) for name in analysis.figures])

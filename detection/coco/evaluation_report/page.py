@@ -19,12 +19,14 @@ from detection.coco.evaluation_report.error_tables import (
 )
 from detection.coco.evaluation_report.figure_table import figure_table
 from detection.coco.evaluation_report.illustrated import Galleries, Shown, write_illustrated_page
+from detection.coco.evaluation_report.next_steps import FEW_INSTANCES, next_steps
 from detection.coco.evaluation_report.panels import label_crop, side_by_side
 from detection.coco.evaluation_report.pictures import PictureSource, measured
 from detection.coco.evaluation_report.sentences import headline, method, sample_note
+from detection.coco.evaluation_report.summary import WORST, category_summary, image_summary, tiles
 from detection.coco.marks import DETECTION_STATUSES, OBJECT_STATUSES
 
-_WORST, _LABELS = "worst", "labels"  # names of galleries; the others' are error types
+_LABELS = "labels"  # name of a gallery beside WORST; the others' are error types
 
 
 class Judged(Protocol):
@@ -65,8 +67,8 @@ def write_evaluation_report(
         analysis: what is told.
         title: heading, such as "raccoons, efficientdet-d0".
         facts: name -> text, such as the model's folder, the date, the command.
-        verdict: whether the model is blessed; None: nobody asked.
-        pictures: of the images; None: there are none to be had.
+        verdict: whether the model is blessed; None: no thresholds were applied.
+        pictures: of the images; None: no image files.
 
     Raises:
         DataError: the file cannot be written.
@@ -75,13 +77,14 @@ def write_evaluation_report(
     told = _content(analysis, names) | {"title": title, "facts": facts or {}, "verdict": _banner(verdict)}
 
     def content(shown: Shown) -> dict[str, Any]:
-        examples = {
-            words.capitalize(): shown.galleries[name]
-            for name, words in ERROR_TYPES.items()
-            if shown.galleries.get(name)
+        examples = {name: shown.galleries[name] for name in ERROR_TYPES if shown.galleries.get(name)}
+        return told | {
+            "examples": examples,
+            "sections": _sections(analysis, curves=bool(told["mean_curves"]), examples=bool(examples)),
+            "first_categories": category_summary(analysis, shown.galleries),
+            "first_images": image_summary(analysis, shown.galleries),
+            "few_instances": any(one.objects < FEW_INSTANCES for one in analysis.categories) and FEW_INSTANCES,
         }
-        sections = _sections(analysis, curves=bool(told["mean_curves"]), examples=bool(examples))
-        return told | {"examples": examples, "sections": sections}
 
     write_illustrated_page(
         path,
@@ -94,13 +97,16 @@ def write_evaluation_report(
 
 
 def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
-    """All but the pictures."""
+    """Everything that does not depend on the pictures shown."""
     calibration, confusion = analysis.calibration, analysis.confusion
     curves = charts.mean_curves(analysis)
     return {
         "analysis": analysis,
         "headline": headline(analysis),
         "sample_note": sample_note(analysis.sample),
+        "tiles": tiles(analysis),
+        "steps": next_steps(analysis),
+        "error_types": {name: words.capitalize() for name, words in ERROR_TYPES.items()},
         "figures": figure_table(analysis),
         "errors": error_table(analysis),
         "sizes": size_table(analysis),
@@ -125,18 +131,18 @@ def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
 
 
 def _sections(analysis: Analysis, *, curves: bool, examples: bool) -> dict[str, str]:
-    """Id -> heading of those that have something to tell, in their order."""
+    """Id -> heading of the sections with content, in their order."""
     told = {
-        "figures": ("Figures", bool(analysis.figures)),
-        "errors": ("Types of errors", bool(analysis.errors)),
-        "sizes": ("Sizes of objects", any(bucket.objects for bucket in analysis.sizes)),
+        "metrics": ("Metrics", bool(analysis.figures)),
         "categories": ("Categories", bool(analysis.categories)),
         "curves": ("Precision and recall", curves),
+        "errors": ("Error types (TIDE)", bool(analysis.errors)),
+        "confusion": ("Confusion matrix", analysis.confusion is not None),
+        "sizes": ("Sizes", any(bucket.objects for bucket in analysis.sizes)),
         "calibration": ("Calibration of scores", analysis.calibration is not None),
-        "confusion": ("Confusion", analysis.confusion is not None),
-        "worst": ("Worst images", bool(analysis.worst)),
-        "examples": ("Examples of errors", examples),
-        "label-errors": ("Likely label errors", bool(analysis.label_errors)),
+        WORST: ("Images with most errors", bool(analysis.worst)),
+        "examples": ("Examples of each error type", examples),
+        "label-errors": ("Label-error candidates", bool(analysis.label_errors)),
         "losses": ("Losses", bool(analysis.losses)),
         "method": ("How it was measured", True),
     }
@@ -145,14 +151,14 @@ def _sections(analysis: Analysis, *, curves: bool, examples: bool) -> dict[str, 
 
 def _banner(verdict: Judged | None) -> _Banner:
     if verdict is None:
-        return _Banner("plain", "Evaluated; no blessing was asked for.", ())
+        return _Banner("plain", "Evaluated without a blessing decision.", ())
     if verdict.blessed:
         return _Banner("good", "Blessed.", verdict.reasons)
     return _Banner("bad", "Not blessed.", verdict.reasons)
 
 
 def _galleries(analysis: Analysis, names: Mapping[int, str], source: PictureSource | None) -> Galleries:
-    found = {_WORST: analysis.worst, **analysis.examples}
+    found = {WORST: analysis.worst, **analysis.examples}
     figures = {
         name: [side_by_side(measured(image, source), names) for image in images] for name, images in found.items()
     }

@@ -84,6 +84,10 @@ class Figure(NamedTuple):
     file_name: str
     caption: str
 
+    def anchor(self, gallery: str) -> str:
+        """The id of the figure in a gallery, to which links lead."""
+        return f"{gallery}-{self.key}"
+
     @property
     def markup(self) -> int:
         """About how many bytes it takes in the page, its picture left out."""
@@ -96,11 +100,11 @@ class Figure(NamedTuple):
 def side_by_side(found: ImageFindings, names: Mapping[int, str]) -> Figure:
     """Ground truth on the left, detections on the right."""
     marks = {"Ground truth": object_marks(found, names), "Detections": detection_marks(found, names)}
-    return _whole_image(found, marks, f"{_counts(found)}, {found.right:,} right")
+    return _whole_image(found, marks, f"{_counts(found)}, {found.right:,} TP")
 
 
 def compared(change: ImageChange, names: Mapping[int, str]) -> Figure:
-    """What models A and B detected and missed."""
+    """Detections and false negatives of models A and B."""
     marks = {
         model: [mark for mark in object_marks(found, names) if mark.status == "Miss"] + detection_marks(found, names)
         for model, found in (("A", change.a), ("B", change.b))
@@ -126,7 +130,7 @@ def _whole_image(found: ImageFindings, panels: Mapping[str, Sequence[Mark]], cap
 
 
 def _counts(found: ImageFindings) -> str:
-    return f"{found.wrong:,} wrong, {found.missed:,} missed"
+    return f"{found.wrong:,} FP, {found.missed:,} FN"
 
 
 def label_crop(error: LabelError, number: int, names: Mapping[int, str]) -> Figure:
@@ -140,7 +144,7 @@ def label_crop(error: LabelError, number: int, names: Mapping[int, str]) -> Figu
 
 
 def _surroundings(bbox: Sequence[float]) -> Region:
-    """A box and a margin around it; parts beyond the image's left and upper edge are cut off."""
+    """A box and a margin around it; clipped to the image's left and upper edge."""
     x, y, width, height = bbox
     margin = max(_LEAST_MARGIN, _MARGIN * max(width, height))
     left, top = max(0, math.floor(x - margin)), max(0, math.floor(y - margin))

@@ -1,4 +1,4 @@
-"""Sentences of the pages: how good, whether better, on what and how it was measured."""
+"""Sentences of the pages: the main metric, its change, the images and the method of the evaluation."""
 
 from detection.coco.analysis.changes import Comparison
 from detection.coco.analysis.findings import Analysis, Interval, Sample
@@ -11,15 +11,15 @@ from detection.coco.evaluation_report.numbers import (
     is_significant,
 )
 
-FIRST = "AP"  # the figure that is told first
+FIRST = "AP"  # the metric that is told first
 
-UNCLEAR = "unclear"  # whether better or worse
+UNCLEAR = "not significant"
 
-_UNDEFINED = f"{FIRST} is undefined: there is no object to measure it on."
+_UNDEFINED = f"{FIRST} is undefined: the images have no ground truth."
 
 
 def headline(analysis: Analysis) -> str:
-    """The first figure in a sentence, and how it compares."""
+    """The first metric in a sentence, and its change."""
     value = analysis.figures.get(FIRST)
     if not is_defined(value):
         return _UNDEFINED
@@ -36,7 +36,7 @@ def headline(analysis: Analysis) -> str:
 
 
 def change_headline(comparison: Comparison) -> str:
-    """The first figure of both in a sentence."""
+    """The first metric of both in a sentence."""
     change = comparison.figures.get(FIRST)
     if change is None or change.difference is None:
         return _UNDEFINED
@@ -58,7 +58,7 @@ def _change(change: float, before: float | None, interval: Interval | None, conf
     text = f"{change_text(change)} against {{other}}'s {figure_text(before)}"
     if interval is None:
         return text
-    verdict = {"better": "a significant gain", "worse": "a significant loss", UNCLEAR: "no clear difference"}
+    verdict = {"better": "a significant gain", "worse": "a significant loss", UNCLEAR: "no significant difference"}
     told = interval_text(interval, signed=True)
     return f"{text} ({_percent(confidence)} interval {told}): {verdict[judgement(interval)]}"
 
@@ -68,30 +68,30 @@ def _percent(share: float) -> str:
 
 
 def sample_note(sample: Sample) -> str:
-    """That a sample was analysed, where one was."""
+    """Says that a sample was analysed; "" if all images were."""
     if sample.images >= sample.of:
         return ""
     return (
-        f"The figures are of all {sample.of:,} images. Intervals and everything below the figures are of a random "
+        f"Metrics are of all {sample.of:,} images. Intervals, categories, errors and everything else are of a random "
         f"sample of {sample.images:,} images (seed {sample.seed})."
     )
 
 
 def method(analysis: Analysis) -> list[str]:
-    """What the figures, intervals and errors are."""
+    """Definitions of the metrics, intervals and errors."""
     what = {"bbox": "boxes", "segm": "masks", "keypoints": "keypoints"}.get(analysis.iou_type, analysis.iou_type)
     lines = [f"COCO's metrics for {what}, as pycocotools computes them, on {analysis.sample.of:,} images."]
     lines.append(
-        "AP is average precision, AR average recall, over the IoU thresholds or at that which the name ends in, "
-        "such as AP50; s, m and l stand for small, medium and large objects, the number behind AR for the "
-        "detections counted an image."
+        "AP is average precision, AR average recall, over the IoU thresholds or at the one that the name ends in, "
+        "such as AP50; s, m and l stand for small, medium and large instances, the number in AR100 for the "
+        "max detections per image. TP, FP and FN are true positives, false positives and false negatives."
     )
     if analysis.intervals:
         lines.append(
             f"Intervals hold {100 * analysis.confidence:g} % of {analysis.replicates:,} bootstrap replicates, each of "
-            "as many images drawn with replacement, moved so that their median is the figure itself. Differences "
+            "as many images drawn with replacement, shifted so that their median is the metric itself. Differences "
             "are of both models on the same images."
         )
     if analysis.errors:
-        lines.append("Types of errors are TIDE's (Bolya et al., ECCV 2020).")
+        lines.append("Error types are TIDE's (Bolya et al., ECCV 2020).")
     return lines

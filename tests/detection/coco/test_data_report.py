@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from detection.coco.data_report.advice import IN_THE_FILES, Choice, choices, meaning
 from detection.coco.data_report.figures import Histogram, category_figure, histogram_figure, svg_of
 from detection.coco.data_report.page import LISTED_FAULTS, PICTURES_OF_A_KIND, write_report
 from detection.coco.data_report.pictures import LONGEST_SIDE, FaultPicture, picture_of
+from detection.coco.data_report.summary import verdict
 from detection.coco.data_report.tables import bin_labels
 from detection.coco.data_summary import ASPECT_EDGES, SIDE_EDGES, SIZE_EDGES, SplitSummary
 from detection.coco.faults import Fault
 from detection.pages.table import DASH
+from pipelines.verbs.common import DEFAULT_CONFIG
+from schemas.config_io import load_config
 from schemas.errors import DataError
 from schemas.faults import FaultPolicies, Policy
 from tests.html_page import HtmlPage
@@ -63,8 +68,15 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> HtmlPage:
     return report(tmp_path_factory.mktemp("report"))[1]
 
 
-def test_the_splits_are_told_first(page: HtmlPage) -> None:
-    assert page.texts[""].split("Data report: set")[-1].split()[:4] == ["No", "faults", "were", "found."]
+def test_without_issues_the_verdict_and_the_splits_come_first(page: HtmlPage) -> None:
+    lines = [line for line in page.texts[""].split("\n") if line.strip()]
+    assert lines[2:7] == [
+        "Yes, you can train on this: no issues.",
+        "valid images 4",
+        "valid annotations 1,503",
+        "categories 4",
+        "issues 0",
+    ]
     assert page.header("splits")[1:4] == ["images", "annotations", "categories"]
     assert page.table("splits") == {
         "train": ["3", "1,501", "2", "1", "1,500", "0"],
@@ -72,8 +84,8 @@ def test_the_splits_are_told_first(page: HtmlPage) -> None:
         "all": ["4", "1,503", "3", "1", "1,500", "1"],
     }
     assert "The data set has 4 categories." in page.texts["splits"]
-    assert "faults" not in page.texts
-    assert "fault-kinds" not in page.texts
+    assert "actions" not in page.texts
+    assert "issues" not in page.texts
 
 
 def test_each_category_has_its_annotations_and_images(page: HtmlPage) -> None:
@@ -86,16 +98,16 @@ def test_each_category_has_its_annotations_and_images(page: HtmlPage) -> None:
         ("yak", ["7", "0", "0", "0", "0"]),
     ]
     assert page.table("categories-without-annotations") == {
-        "any split": ["1", "yak"],
-        "train alone": ["1", "emu"],
-        "eval alone": ["1", "dog"],
+        "all splits": ["1", "yak"],
+        "train only": ["1", "emu"],
+        "eval only": ["1", "dog"],
     }
 
 
 def test_the_numbers_below_the_charts_are_the_summaries(page: HtmlPage) -> None:
     splits = two_splits().values()
     for section, index, name, edges, single in [
-        ("objects-in-an-image", 0, "objects_per_image", [], True),
+        ("annotations-per-image", 0, "objects_per_image", [], True),
         ("box-sizes", 0, "box_sizes", SIZE_EDGES, False),
         ("box-shapes", 0, "box_aspects", ASPECT_EDGES, False),
         ("image-sizes", 0, "widths", SIDE_EDGES, False),
@@ -116,7 +128,7 @@ def test_the_numbers_below_the_charts_are_the_summaries(page: HtmlPage) -> None:
 
 def test_charts_are_pictures_with_an_alternative_text(page: HtmlPage) -> None:
     charts = {section: len(images) for section, images in page.images.items()}
-    assert charts == {"categories": 2, "objects-in-an-image": 1, "box-sizes": 1, "box-shapes": 1, "image-sizes": 2}
+    assert charts == {"categories": 2, "annotations-per-image": 1, "box-sizes": 1, "box-shapes": 1, "image-sizes": 2}
     for images in page.images.values():
         for image in images:
             media_type, content = str(image["src"]).split(";base64,")
@@ -134,7 +146,7 @@ def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
     loading = {"src", "href", "srcset", "poster", "action", "data", "background"}
     values = [str(value) for _, given in page.tags for name, value in given.items() if name in loading]
     assert values
-    assert all(value.startswith("data:image/") for value in values)
+    assert all(value.startswith(("data:image/", "#")) for value in values)
     assert "url(" not in html
     assert "@import" not in html
     assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "embed"}
@@ -149,64 +161,138 @@ def test_numbers_are_to_the_right(page: HtmlPage) -> None:
 def test_faults_are_counted_by_kind_and_by_what_was_done(tmp_path: Path) -> None:
     faults = [fault("mask_box", "keep")] * 2 + [fault("box_outside", "drop"), fault("entry", "fail")]
     faults += [fault("box_outside", "fix")] * 3
-    _, page = report(
+    html, page = report(
         tmp_path, splits={}, faults=faults, omitted={("mask_box", "keep"): 1000, ("image_leak", "keep"): 1}
     )
-    assert "1,008 faults: 1 stopped, 1 dropped, 3 fixed, 1,003 kept." in page.texts[""]
-    rows = page.tables["fault-kinds"][0][1:]
-    assert [(row[0], *row[2:]) for row in rows] == [
-        ("entry", "stopped", "1"),
-        ("image_leak", "kept", "1"),
-        ("box_outside", "dropped", "1"),
-        ("box_outside", "fixed", "3"),
-        ("mask_box", "kept", "1,002"),
+    assert "No, you cannot train on this yet: 1 of 1,008 issues of 4 kinds stops a run." in page.texts[""]
+    assert ("p", {"class": "verdict bad"}) in page.tags
+    assert re.findall("<strong>(.*?)</strong>", html) == [
+        "entry: 1 issue stops a run",
+        "mask_box: 1,002 issues kept",
+        "box_outside: 3 issues fixed",
+        "image_leak: 1 issue kept",
+        "box_outside: 1 issue dropped",
     ]
-    assert [row[1] for row in rows] == [FaultPolicies.model_fields[row[0]].description for row in rows]
-    assert "1,001 more are not listed here." in page.texts["faults"]
-    assert "quarantine.jsonl lists all that were dropped." in page.texts["faults"]
+    assert "1,001 more are not listed here." in page.texts["issues"]
+    assert "quarantine.jsonl lists all that were dropped." in page.texts["issues"]
 
 
 @pytest.mark.parametrize(
     ("policy", "tone", "text"),
     [
-        ("fail", "bad", "1 fault: 1 stopped."),
-        ("drop", "warn", "1 fault: 1 dropped."),
-        ("keep", "warn", "1 fault: 1 kept."),
+        ("fail", "bad", "No, you cannot train on this yet: 1 of 1 issue of 1 kind stops a run."),
+        ("drop", "warn", "Yes, you can train on this: 1 issue of 1 kind, 1 dropped."),
+        ("keep", "warn", "Yes, you can train on this: 1 issue of 1 kind, 1 kept."),
     ],
 )
-def test_the_first_line_is_as_grave_as_the_worst_fault(tmp_path: Path, policy: Policy, tone: str, text: str) -> None:
-    _, page = report(tmp_path, splits={}, faults=[fault("mask_box", policy)])
-    assert text in page.texts[""]
-    assert ("p", {"class": f"verdict {tone}"}) in page.tags
+def test_the_first_line_is_as_grave_as_the_worst_fault(policy: Policy, tone: str, text: str) -> None:
+    assert verdict(two_splits(), {("mask_box", policy): 1})[:2] == (tone, text)
+
+
+def many_issues() -> list[Fault]:
+    """Image 5 has four issues, image 3 of train and of eval one each, the annotation file one."""
+    return [
+        Fault("box_empty", "drop", "train: 3.jpg", 3, 30, "m"),
+        *(Fault("box_outside", "fail", "train: 5.jpg", 5, number, "m") for number in (51, 52, 53, 54)),
+        Fault("mask_box", "keep", "eval: 3.jpg", 3, 51, "m"),
+        Fault("entry", "fail", "a.json", None, 9, "m"),
+    ]
+
+
+def test_what_to_act_on_comes_before_statistics_pictures_and_the_list(tmp_path: Path) -> None:
+    faults = many_issues()
+    shown = [FaultPicture(one, picture().png) for one in faults]
+    _, page = report(tmp_path, faults=faults, examples=shown, concerned={3: 2, 90: 5, 1: 5})
+    sections = [given["id"] for tag, given in page.tags if tag == "section"]
+    assert sections == [
+        *("actions", "splits", "categories", "categories-without-annotations", "annotations-per-image"),
+        *("box-sizes", "box-shapes", "image-sizes", "file-formats-and-colour-modes", "issue-pictures", "issues"),
+    ]
+    assert "5 of 7 issues of 4 kinds stop a run." in page.texts[""]
+    assert page.tables["actions"][0][1:] == [
+        ["train: 5.jpg", "5", "4", "box_outside", "51, 52, 53 and 1 more"],
+        ["eval: 3.jpg", "3", "1", "mask_box", "51"],
+        ["train: 3.jpg", "3", "1", "box_empty", "30"],
+    ]
+    assert page.tables["actions"][1] == [
+        ["category", "id", "annotations"],
+        ["dog", "1", "5"],
+        ["emu", "90", "5"],
+        ["cat", "3", "2"],
+    ]
+    ids = [given["id"] for _, given in page.tags if given.get("id")]
+    links = [str(given["href"]).removeprefix("#") for tag, given in page.tags if tag == "a"]
+    assert len(ids) == len(set(ids))
+    assert set(links) <= set(ids)
+    assert links[:3] == ["picture-box_outside-0", "picture-mask_box-0", "picture-box_empty-0"]
+
+
+@pytest.mark.parametrize("kind", FaultPolicies.model_fields)
+def test_every_kind_has_a_correction_and_flags_that_work(kind: str) -> None:
+    assert IN_THE_FILES[kind].endswith(".")
+    assert not re.search("fix|drop", meaning(kind))
+    for policy in FaultPolicies.allowed(kind):
+        offered = []
+        for choice in choices(kind, policy):
+            flag, _, assignment = choice.flag.partition(" ")
+            config = load_config(DEFAULT_CONFIG, [assignment])
+            offered.append(config.data.on_fault.of(kind))
+            assert flag == "--set"
+            assert choice.effect
+        assert {*offered, policy, "fail"} == {*FaultPolicies.allowed(kind), "fail"}
+        assert policy not in offered
+
+
+@pytest.mark.parametrize("choice", verdict({}, {("entry", "fail"): 1}).choices)
+def test_flags_for_all_kinds_let_a_run_go_on(choice: Choice) -> None:
+    config = load_config(DEFAULT_CONFIG, [choice.flag.removeprefix("--set ")])
+    policies = {config.data.on_fault.of(kind) for kind in FaultPolicies.model_fields}
+    assert "fail" not in policies
+
+
+@pytest.mark.parametrize(
+    ("splits", "counts", "text"),
+    [
+        ({}, {}, "No, you cannot train on this: the data set has no valid image (0 issues of 0 kinds)."),
+        (
+            {"train": two_splits()["train"], "eval": SplitSummary()},
+            {("image_missing", "drop"): 3},
+            "No, you cannot train on this: split eval has no valid image (3 issues of 1 kind).",
+        ),
+    ],
+)
+def test_without_images_nothing_can_be_trained(splits: Any, counts: Any, text: str) -> None:
+    said = verdict(splits, counts)
+    assert (said.tone, said.text) == ("bad", text)
 
 
 def test_the_first_faults_are_listed(tmp_path: Path) -> None:
     faults = [Fault("box_empty", "drop", f"eval: {n}.jpg", n, 5000 + n, f"message {n}") for n in range(1, 251)]
     _, page = report(tmp_path, splits={}, faults=faults)
-    (table,) = page.tables["faults"]
+    (table,) = page.tables["issues"]
     assert len(table) == LISTED_FAULTS + 1
-    assert table[0] == ["kind", "done", "where", "image", "annotation", "what is wrong"]
+    assert table[0] == ["kind", "handling", "location", "image", "annotation", "message"]
     assert table[-1] == ["box_empty", "dropped", "eval: 200.jpg", "200", "5200", "message 200"]
-    assert "50 more are not listed here." in page.texts["faults"]
+    assert "50 more are not listed here." in page.texts["issues"]
 
 
 def test_faults_without_ids_and_few_faults(tmp_path: Path) -> None:
     _, page = report(tmp_path, splits={}, faults=[Fault("category_empty", "keep", "a.json", None, None, "none")])
-    assert page.table("faults") == {"category_empty": ["kept", "a.json", DASH, DASH, "none"]}
-    assert "not listed here" not in page.texts["faults"]
+    assert page.table("issues") == {"category_empty": ["kept", "a.json", DASH, DASH, "none"]}
+    assert "not listed here" not in page.texts["issues"]
 
 
 def test_pictures_are_shown_by_kind(tmp_path: Path) -> None:
     examples = [picture(where=f"train: {n}.jpg") for n in range(6)] + [picture(kind="image_leak", policy="keep")]
     _, page = report(tmp_path, splits={}, faults=[example.fault for example in examples], examples=examples)
-    shown = page.images["fault-pictures"]
+    shown = page.images["issue-pictures"]
     assert [image["alt"] for image in shown] == [
         "image_leak: train: a.jpg",
         *(f"box_empty: train: {n}.jpg" for n in range(PICTURES_OF_A_KIND)),
     ]
     content = base64.b64decode(str(shown[0]["src"]).removeprefix("data:image/png;base64,"))
     assert content == examples[0].png
-    assert "train: 3.jpg (image 12345): It is wrong." in page.texts["fault-pictures"]
+    assert "train: 3.jpg (image 12345): It is wrong." in page.texts["issue-pictures"]
 
 
 _HOSTILE = "<script>alert(\"1\")</script> $x_{$ & 'é' 犬 \x07 \ud800"
@@ -247,7 +333,7 @@ def test_a_thousand_categories(tmp_path: Path) -> None:
     ]
     totals = [sum(int(cell.replace(",", "")) for cell in row[1::2]) for row in table.values()]
     assert totals == sorted(totals, reverse=True)
-    missing = page.table("categories-without-annotations")["any split"]
+    missing = page.table("categories-without-annotations")["all splits"]
     assert int(missing[0]) == totals.count(0) == len(missing[1].split(", "))
     assert len(html) < 1_000_000
 
@@ -259,13 +345,14 @@ def test_one_category_and_one_split(tmp_path: Path) -> None:
     assert list(page.table("splits")) == ["train"]
     assert "The data set has 1 category." in page.texts["splits"]
     assert page.table("categories") == {"raccoon": ["1", "1", "1"]}
-    assert "There are none" in page.texts["categories-without-annotations"]
+    assert "Every split has annotations of every category." in page.texts["categories-without-annotations"]
 
 
 @pytest.mark.parametrize("splits", [{}, {"train": SplitSummary(), "eval": SplitSummary()}])
 def test_a_report_of_faults_alone(tmp_path: Path, splits: dict[str, SplitSummary]) -> None:
     _, page = report(tmp_path, splits=splits, categories=[], faults=[fault("image_missing", "fail")])
-    assert set(page.tables) == {"fault-kinds", "faults"} | ({"splits"} if splits else set())
+    assert set(page.tables) == {"actions", "issues"} | ({"splits"} if splits else set())
+    assert "No, you cannot train on this" in page.texts[""]
     assert page.images == {}
 
 

@@ -82,7 +82,7 @@ def test_a_sound_data_set(data: Path, tmp_path: Path, capfd: pytest.CaptureFixtu
     captured = capfd.readouterr()
     rows = [re.findall(r"[\w.]+", line) for line in captured.out.splitlines() if "│" in line]
     assert rows == [["train", "5", "10", "0", "0", "0", "2"], ["eval", "1", "2", "0", "0", "0", "2"]]
-    assert captured.out.splitlines()[-1] == "No faults."
+    assert captured.out.splitlines()[0] == "Yes, you can train on this: no issues."
     assert captured.err == ""
     assert files(tmp_path) == before
 
@@ -153,10 +153,12 @@ def test_any_fault_is_told_and_is_exit_code_1(
     assert call("--data", data) == 1
     lines = capfd.readouterr().out.splitlines()
     [number] = [number for number, line in enumerate(lines) if line.startswith(kind)]
-    description = FaultPolicies.model_fields[kind].description
-    assert lines[number] == f"{kind} (1, data.on_fault: {policy}): {description}"
+    meaning = str(FaultPolicies.model_fields[kind].description).partition(";")[0]
+    assert lines[number] == f"{kind} (1 issue, data.on_fault: {policy}): {meaning}"
     assert lines[number + 1].startswith(f"  {told.format(data=data)}")
-    assert lines[number + 2 :] == ["1 fault"]
+    assert lines[number + 2].startswith("  In the files: ")
+    assert lines[0].startswith("No, you cannot train on this yet: 1 of 1 issue" if policy == "fail" else "Yes, ")
+    assert "│ train │" in lines[-3], "the statistics come last"
     assert files(data) == before
 
 
@@ -169,9 +171,13 @@ def test_policies_are_shown_and_of_many_faults_the_first(data: Path, capfd: pyte
     edit(data, all_boxes_outside)
     assert call("--data", data, "--set", "data.on_fault.box_outside=fix") == 1
     lines = capfd.readouterr().out.splitlines()
-    assert any(line.startswith("box_outside (10, data.on_fault: fix): ") for line in lines)
+    (number,) = [n for n, line in enumerate(lines) if line.startswith("box_outside (10 issues, data.on_fault: fix): ")]
     assert sum("lies outside the 80x40 image" in line for line in lines) == 5
-    assert lines[-2:] == ["  ... and 5 more", "10 faults"]
+    assert lines[number + 6] == "  ... and 5 more"
+    assert lines[0] == "Yes, you can train on this: 10 issues of 1 kind, 10 fixed."
+    at = lines.index("Images with most issues:")
+    assert lines[at + 1] == "  train: train/0/2.png (image 2): 2 of box_outside (annotations 4, 5)"
+    assert lines.index("Categories with most annotations concerned:") > at
 
 
 ODD_NAME = "\x1b[31m<img src=x onerror=alert(1)> :dog: [bold]{{ 7 * 7 }}\r.png"
@@ -206,7 +212,7 @@ def test_a_report_is_one_page_that_needs_nothing_else(
     edit(data, box_outside)
     before = files(tmp_path)
     assert call("--data", data, "--report", "new/page.html") == 1
-    assert capfd.readouterr().out.splitlines()[-2:] == ["1 fault", "Report: new/page.html"]
+    assert capfd.readouterr().out.splitlines()[-1] == "Report: new/page.html"
     assert files(tmp_path).keys() - before.keys() == {"new/page.html"}
     page = Page(tmp_path / "new/page.html")
     assert not page.tags & {"script", "link", "iframe", "object", "embed", "base", "form"}
@@ -223,7 +229,7 @@ def test_a_report_is_one_page_that_needs_nothing_else(
 def test_a_report_of_a_sound_data_set_replaces_an_old_one(data: Path, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("old")
     assert call("--data", data, "--report", tmp_path / "page.html") == 0
-    assert "No faults were found." in Page(tmp_path / "page.html").text
+    assert "Yes, you can train on this: no issues." in Page(tmp_path / "page.html").text
 
 
 @pytest.mark.parametrize(
@@ -288,7 +294,7 @@ def test_awkward_images_are_faults_as_their_manifest_says(
     assert "Op:" not in out
     assert "DOS attack" not in out
     assert ".." not in out.replace("... and", "").replace(str(tmp_path), "")
-    counts = {kind: int(count) for kind, count in re.findall(r"^(\w+) \((\d+), ", out, re.M)}
+    counts = {kind: int(count) for kind, count in re.findall(r"^(\w+) \((\d+) issues?, ", out, re.M)}
     counts.pop("image_duplicate")
     expected = Counter(entry["expect"] for entry in entries)
     assert counts.pop("image_unsupported") >= expected["accept_if_reencoded_else_skip"]

@@ -16,8 +16,11 @@ TYPES = ("Cls", "Loc", "Both", "Dupe", "Bkg", "Miss")
 
 
 class Tide(NamedTuple):
+    """`by_category`: (category id, error type) -> count, by the detection's category, for `Miss` the object's."""
+
     counts: dict[str, int]
     gains: dict[str, float]
+    by_category: dict[tuple[int, str], int]
 
 
 class _Point(NamedTuple):
@@ -49,7 +52,9 @@ def tide(truth: dict[str, Any], detections: list[dict[str, Any]]) -> Tide:
     base = _mean_precision(points, number)
     gains = {name: _mean_precision(_mended(points, name, used), number) - base for name in TYPES[:-1]}
     gains["Miss"] = _mean_precision(points, number, Counter(one["category_id"] for one in missed)) - base
-    return Tide({name: counts[name] for name in TYPES[:-1]} | {"Miss": len(missed)}, gains)
+    by_category = Counter((point.category, point.error) for point in points if point.error)
+    by_category.update((one["category_id"], "Miss") for one in missed)
+    return Tide({name: counts[name] for name in TYPES[:-1]} | {"Miss": len(missed)}, gains, dict(by_category))
 
 
 def _points(evaluation: Any, truth: dict[str, Any], used: set[int]) -> list[_Point]:

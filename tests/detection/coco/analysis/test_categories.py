@@ -107,6 +107,24 @@ def test_operating_points_are_the_best_of_all_thresholds(seed: int, iou_type: st
             assert (point.f1, point.score, point.precision, point.recall) == pytest.approx(best)
 
 
+@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_operating_point_of_all_categories_is_the_best_of_all_thresholds(seed: int, iou_type: str) -> None:
+    truth, detections = generate(seed)
+    evaluation = pycocotools_eval(truth, detections, iou_type)
+    counted = list(counted_detections(evaluation))
+    objects = sum(objects_to_find(evaluation).values())
+    best = (0.0, 0.0, 0.0, 0.0)
+    for threshold in {one.score for one in counted}:
+        kept = [one.right for one in counted if one.score >= threshold]
+        if objects and sum(kept):
+            best = max(
+                best, (2 * sum(kept) / (len(kept) + objects), threshold, sum(kept) / len(kept), sum(kept) / objects)
+            )
+    point = analysed(seed, iou_type).operating_point
+    assert (point.f1, point.score, point.precision, point.recall) == pytest.approx(best) if point else best[0] == 0.0
+
+
 def test_an_operating_point_by_hand() -> None:
     boxes = [[10.0 + 40 * i, 10.0, 30.0, 30.0] for i in range(4)]
     truth = truth_of(*[(1, 1, box) for box in boxes])

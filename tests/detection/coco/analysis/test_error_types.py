@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from detection.coco.analysis.analyse import analyse
 from detection.coco.analysis.error_types import error_counts, type_errors
 from detection.coco.analysis.options import AnalysisOptions
 from detection.coco.figures import FIGURES
@@ -80,6 +81,20 @@ def test_counts_and_gains_equal_plain_loops(seed: int) -> None:
     assert [error.name for error in errors] == list(TYPES)
     assert {error.name: error.count for error in errors} == reference.counts
     assert {error.name: error.ap_gain for error in errors} == pytest.approx(reference.gains, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_errors_of_each_category_equal_plain_loops(seed: int) -> None:
+    truth, detections = generate(seed)
+    rng = np.random.default_rng(seed)
+    detections = [{**entry, "score": float(rng.random())} for entry in detections]
+    for score in (0.0, 0.5):
+        kept = [entry for entry in detections if entry["score"] >= score]
+        options = AnalysisOptions(replicates=0, score=score)
+        rows = analyse(truth, detections, settings=make_settings(), options=options).categories
+        found = {(row.id, name): count for row in rows for name, count in row.errors.items() if count}
+        assert found == tide(truth, kept).by_category
+        assert all(list(row.errors) == list(TYPES) for row in rows)
 
 
 @pytest.mark.parametrize("iou_type", [*FIGURES, "lvis"])

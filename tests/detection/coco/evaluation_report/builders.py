@@ -43,6 +43,7 @@ def category(number: int, name: str, **fields: Any) -> Category:
         "best": OperatingPoint(0.4, 0.8, 0.6, 0.685),
         "precision": np.linspace(1.0, ap, 101).round(3).tolist(),
         "calibration_error": 0.05 * number,
+        "errors": {name: number + at for at, name in enumerate(ERROR_TYPES)},
     }
     return Category(**(given | fields))
 
@@ -139,6 +140,7 @@ def analysis(**fields: Any) -> Analysis:
         "worst": [findings(number) for number in range(1, 4)],
         "examples": {name: [findings(number)] for number, name in enumerate(ERROR_TYPES, 3)},
         "losses": {"class": 0.31, "box": 0.0042},
+        "operating_point": OperatingPoint(0.41, 0.72, 0.55, 0.624),
     }
     return Analysis(**(given | fields))
 

@@ -76,7 +76,7 @@ def test_the_first_lines_say_whether_b_is_better(page: HtmlPage) -> None:
     [
         (GAIN, "good", "a significant gain"),
         (LOSS, "bad", "a significant loss"),
-        (UNCLEAR, "plain", "no clear difference"),
+        (UNCLEAR, "plain", "no significant difference"),
         (UNDEFINED, "plain", "AP is undefined"),
         (replace(GAIN, interval=None), "plain", "+0.250 against A's 0.250."),
     ],
@@ -87,12 +87,12 @@ def test_the_verdict(tmp_path: Path, change: Change, tone: str, text: str) -> No
     assert text in page.texts[""]
 
 
-def test_figures(page: HtmlPage) -> None:
-    assert page.header("figures") == ["figure", "A", "B", "difference", "its 95 % interval", "judgement of B"]
-    assert page.table("figures") == {
+def test_metrics(page: HtmlPage) -> None:
+    assert page.header("metrics") == ["metric", "A", "B", "difference", "its 95 % interval", "judgement of B"]
+    assert page.table("metrics") == {
         "AP": ["0.250", "0.500", "+0.250", "+0.200 to +0.300", "better"],
         "AP50": ["0.500", "0.400", "\u22120.100", "\u22120.150 to \u22120.050", "worse"],
-        "AP75": ["0.500", "0.510", "+0.010", "\u22120.020 to +0.040", "unclear"],
+        "AP75": ["0.500", "0.510", "+0.010", "\u22120.020 to +0.040", "not significant"],
         "APs": [DASH, "0.500", DASH, DASH, ""],
     }
 
@@ -103,16 +103,16 @@ def test_finished_figures_have_no_intervals(tmp_path: Path) -> None:
         figures={"AP": bare}, categories=[CategoryChange(3, "cat", 10, {"AP": bare})], sample=None, better=[], worse=[]
     )
     _, page = written(tmp_path, given)
-    assert page.header("figures") == ["figure", "A", "B", "difference"]
-    assert page.header("categories") == ["category", "id", "objects", "AP, A", "AP, B", "AP difference"]
-    assert "interval" not in page.texts["figures"]
+    assert page.header("metrics") == ["metric", "A", "B", "difference"]
+    assert page.header("categories") == ["category", "id", "ground truth", "AP, A", "AP, B", "AP difference"]
+    assert "interval" not in page.texts["metrics"]
     assert "worse" not in page.texts
 
 
 def test_categories_that_lost_most_come_first(page: HtmlPage) -> None:
     assert page.tables["categories"][0] == [
         [
-            *("category", "id", "objects", "AP, A", "AP, B", "AP difference", "its 95 % interval"),
+            *("category", "id", "ground truth", "AP, A", "AP, B", "AP difference", "its 95 % interval"),
             "AP50 difference",
         ],
         ["dog", "5", "20", "0.500", "0.400", "\u22120.100", "\u22120.150 to \u22120.050", "+0.250"],
@@ -122,7 +122,7 @@ def test_categories_that_lost_most_come_first(page: HtmlPage) -> None:
 
 
 def test_errors(page: HtmlPage) -> None:
-    assert page.table("errors")["poor box"] == ["2,000", "100", "\u22121,900", "0.020", "0.010"]
+    assert page.table("errors")["localisation error"] == ["2,000", "100", "\u22121,900", "0.020", "0.010"]
     assert list(page.table("errors")) == list(ERROR_TYPES.values())
 
 
@@ -139,14 +139,14 @@ def test_images_show_what_each_model_detected_and_missed(tmp_path: Path) -> None
     given = comparison(better=[ImageChange(-7, before, after)], worse=[])
     _, page = written(tmp_path, given, pictures=smooth_pictures())
     labels = [given["aria-label"] for tag, given in page.tags if tag == "svg" and given.get("role") == "img"]
-    assert labels == ["A: 1 missed (cat).", "B: 1 right."]
-    assert "7 fewer errors (A: 5 wrong, 2 missed; B: 0 wrong, 0 missed)" in page.texts["better"]
+    assert labels == ["A: 1 FN (cat).", "B: 1 TP."]
+    assert "7 fewer errors (A: 5 FP, 2 FN; B: 0 FP, 0 FN)" in page.texts["better"]
     assert page.table("better") == {"000000000001.jpg": ["1", "\u22127", "5", "2", "4", "0", "0", "4"]}
 
 
 def test_images_where_b_is_worse_come_first(page: HtmlPage) -> None:
     sections = [given["id"] for tag, given in page.tags if tag == "section"]
-    assert sections == ["figures", "errors", "categories", "worse", "better"]
+    assert sections == ["metrics", "errors", "categories", "worse", "better"]
     assert page.texts["worse"].count("1 more error (") == 2
     assert "3 fewer errors (" in page.texts["better"]
 

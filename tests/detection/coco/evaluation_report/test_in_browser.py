@@ -87,7 +87,7 @@ def column(page: Page, name: str, table: str = "#categories table") -> list[str]
 
 def header(name: str, table: str = "#categories table") -> str:
     """Selector of a column's button, by its place in the header of the category table."""
-    names = ["category", "id", "AP", "AP50", "AP75", "APs", "AR100", "AP difference", "objects"]
+    names = ["category", "id", "AP", "AP50", "AP75", "APs", "AR100", "AP difference", "ground truth"]
     return f"{table} th:nth-child({names.index(name) + 1}) button"
 
 
@@ -115,8 +115,8 @@ def test_a_complaint_and_a_request_would_be_seen(browser: Browser, tmp_path: Pat
 def test_title_and_headings(open_page: Opener) -> None:
     page = open_page()
     assert page.evaluate("document.title") == "raccoons"
-    assert texts(page, "h2")[:3] == ["Figures", "Types of errors", "Sizes of objects"]
-    assert len(texts(page, "nav a")) == len(texts(page, "h2")) == 12
+    assert texts(page, "h2")[:4] == ["What to act on", "Metrics", "Categories", "Precision and recall"]
+    assert texts(page, "nav a") == texts(page, "h2")[1:]
     page.click("nav a[href='#categories']")
     assert page.evaluate("location.hash") == "#categories"
 
@@ -145,6 +145,17 @@ def test_pictures_are_decoded_and_seen(open_page: Opener) -> None:
     assert left < right, "ground truth is left, detections are right"
 
 
+@pytest.mark.parametrize("width", [1200, PHONE])
+def test_an_image_to_act_on_leads_to_its_picture(open_page: Opener, width: int) -> None:
+    page = open_page(width=width)
+    first = "document.querySelector('#actions').getBoundingClientRect().y"
+    assert page.evaluate(first) < 900, "it begins in the first screen"
+    page.click("#actions tbody th a")
+    assert page.evaluate("location.hash") == "#worst-image-1"
+    assert page.evaluate("document.querySelector(':target').getBoundingClientRect().y") < 900
+    assert page.evaluate("document.querySelector(':target figcaption').textContent").startswith("000000000001.jpg")
+
+
 def test_a_click_on_a_header_sorts(open_page: Opener) -> None:
     page = open_page()
     values = ["0.100", "0.200", "0.300", "0.400", "0.500", "0.600", "0.700"]
@@ -158,8 +169,8 @@ def test_a_click_on_a_header_sorts(open_page: Opener) -> None:
     assert column(page, "category") == ["apple", "Bear", "cat", "dog", "emu", "frog", "goat", "Hen"]
     page.click(header("category"))
     assert column(page, "category")[:2] == ["Hen", "goat"]
-    page.click(header("objects"))
-    assert column(page, "objects") == ["80", "70", "60", "50", "40", "30", "20", "10"]
+    page.click(header("ground truth"))
+    assert column(page, "ground truth") == ["80", "70", "60", "50", "40", "30", "20", "10"]
     assert page.evaluate("document.querySelectorAll('#categories [aria-sort=none]').length") > 5
     assert page.complaints() == []
 
@@ -175,10 +186,16 @@ def test_sorting_by_keyboard(open_page: Opener) -> None:
 def test_typing_filters_rows(open_page: Opener) -> None:
     page = open_page()
     page.click("#categories .filter input")
-    page.type("E")
-    assert column(page, "category") == ["apple", "Bear", "emu", "Hen"]
-    assert texts(page, "#categories .filter output") == ["4 of 8 shown"]
-    page.type("mu")
+    page.type("MISS")
+    assert len(column(page, "category")) == 8, "all have missed ground truth as main error"
+    for _ in range(4):
+        page.press("Backspace", code=8)
+    page.type("EA")
+    assert column(page, "category") == ["Bear"]
+    assert texts(page, "#categories .filter output") == ["1 of 8 shown"]
+    for _ in range(2):
+        page.press("Backspace", code=8)
+    page.type("emu")
     assert column(page, "category") == ["emu"]
     page.click(header("AP"))
     assert column(page, "category") == ["emu"], "what is filtered away stays away"
@@ -195,10 +212,10 @@ def test_a_category_chosen_has_its_curve(open_page: Opener) -> None:
     points = "document.querySelector('#curves .chosen[points]').getAttribute('points')"
     assert page.evaluate(points) == ""
     options = texts(page, "#category-choice option")
-    assert options == ["none", *(f"{one.name} ({one.objects} objects)" for one in analysis().categories)]
+    assert options == ["none", *(f"{one.name} ({one.objects} instances)" for one in analysis().categories)]
     page.evaluate("document.querySelector('#category-choice').focus()")
     page.type("cat")
-    assert texts(page, "#chosen-category") == ["cat (30 objects)"]
+    assert texts(page, "#chosen-category") == ["cat (30 instances)"]
     drawn = [[float(value) for value in pair.split(",")] for pair in page.evaluate(points).split()]
     width, height = (
         float(page.evaluate(f"document.querySelector('#curves svg.plot').dataset.{side}"))

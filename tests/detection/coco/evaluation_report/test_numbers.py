@@ -59,8 +59,8 @@ def test_intervals() -> None:
     [
         (0.001, 0.2, "better"),
         (-0.2, -0.001, "worse"),
-        (-0.1, 0.1, "unclear"),
-        (0.0, 0.1, "unclear"),
+        (-0.1, 0.1, "not significant"),
+        (0.0, 0.1, "not significant"),
     ],
 )
 def test_zero_must_lie_outside_of_the_interval(low: float, high: float, text: str) -> None:

@@ -59,12 +59,19 @@ def test_the_first_lines_say_how_good_and_whether_better(tmp_path: Path) -> None
         "AP 0.400 (95 % interval 0.389 to 0.412), +0.020 against the baseline's 0.380 "
         "(95 % interval +0.011 to +0.029): a significant gain."
     )
-    assert lines[start + 4 : start + 6] == ["Model/models/7", "Commandevaluate --x"]
+    assert lines[start + 4 : start + 9] == [
+        "AP 0.400 +0.020 to baseline",
+        "AP50 0.410 \u22120.090 to baseline",
+        "AP75 0.420 +0.020 to baseline",
+        "AR100 0.480 +0.020 to baseline",
+        "Best F1 0.624 at score 0.410",
+    ]
+    assert lines[start + 9 : start + 11] == ["Model/models/7", "Commandevaluate --x"]
 
 
 @pytest.mark.parametrize(
     ("verdict", "tone", "text"),
-    [(None, "plain", "no blessing was asked for"), (Verdict(True, ["AP 0.4 is at least 0.3"]), "good", "Blessed")],
+    [(None, "plain", "without a blessing decision"), (Verdict(True, ["AP 0.4 is at least 0.3"]), "good", "Blessed")],
 )
 def test_the_verdict(tmp_path: Path, verdict: Verdict | None, tone: str, text: str) -> None:
     _, page = report(tmp_path, verdict=verdict)
@@ -72,16 +79,16 @@ def test_the_verdict(tmp_path: Path, verdict: Verdict | None, tone: str, text: s
     assert text in page.texts[""]
 
 
-def test_figures_stand_beside_the_baselines(page: HtmlPage) -> None:
-    assert page.header("figures") == [
-        *("figure", "value", "95 % interval"),
+def test_metrics_stand_beside_the_baselines(page: HtmlPage) -> None:
+    assert page.header("metrics") == [
+        *("metric", "value", "95 % interval"),
         *("baseline", "difference", "its 95 % interval", "judgement"),
     ]
-    table = page.table("figures")
+    table = page.table("metrics")
     assert list(table) == ["AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl"]
     assert table["AP"] == ["0.400", "0.389 to 0.412", "0.380", "+0.020", "+0.011 to +0.029", "better"]
     assert table["AP50"] == ["0.410", "0.400 to 0.420", "0.500", "\u22120.090", "\u22120.100 to \u22120.080", "worse"]
-    assert table["AP75"][2:] == ["0.400", "+0.020", "\u22120.004 to +0.044", "unclear"]
+    assert table["AP75"][2:] == ["0.400", "+0.020", "\u22120.004 to +0.044", "not significant"]
     assert table["APs"] == [DASH, DASH, "0.410", DASH, DASH, ""]
     assert table["ARs"] == ["0.490", DASH, DASH, DASH, DASH, ""]
 
@@ -95,7 +102,7 @@ def test_colours_are_for_significant_differences_only(tmp_path: Path) -> None:
 def test_without_a_baseline_nothing_is_compared(tmp_path: Path) -> None:
     given = analysis(before={}, differences={}, categories=[category(1, "cat", before={})])
     _, page = report(tmp_path, given)
-    assert page.header("figures") == ["figure", "value", "95 % interval"]
+    assert page.header("metrics") == ["metric", "value", "95 % interval"]
     assert "AP difference" not in page.header("categories")
     assert "AP 0.400 (95 % interval 0.389 to 0.412)." in page.texts[""]
     assert "baseline" not in page.texts[""]
@@ -103,12 +110,12 @@ def test_without_a_baseline_nothing_is_compared(tmp_path: Path) -> None:
 
 def test_the_confidence_is_the_analysis_own(tmp_path: Path) -> None:
     _, page = report(tmp_path, analysis(confidence=0.9))
-    assert "90 % interval" in page.header("figures")
+    assert "90 % interval" in page.header("metrics")
 
 
 def test_a_sample_is_told(tmp_path: Path) -> None:
     _, page = report(tmp_path, analysis(sample=Sample(2000, 10_000_000, 7)))
-    assert "figures are of all 10,000,000 images" in page.texts[""]
+    assert "Metrics are of all 10,000,000 images" in page.texts[""]
     assert "random sample of 2,000 images (seed 7)" in page.texts[""]
     assert "on 10,000,000 images" in page.texts["method"]
     _, page = report(tmp_path)
@@ -129,7 +136,7 @@ def test_undefined_is_a_dash_everywhere(tmp_path: Path) -> None:
     html, page = report(tmp_path, given)
     row = page.table("categories")["nothing"]
     assert [row[page.header("categories").index(name) - 1] for name in ("AP", "AP difference", "best F1")] == [DASH] * 3
-    assert page.table("figures")["AP"] == [DASH, DASH, DASH, DASH, DASH, ""]
+    assert page.table("metrics")["AP"] == [DASH, DASH, DASH, DASH, DASH, ""]
     assert "AP is undefined" in page.texts[""]
     assert page.table("sizes")["32 to 96"] == ["0", DASH, DASH, DASH]
     assert not re.search(r">[-\u2212]1(\.0*)?<", html)
@@ -148,13 +155,14 @@ def test_categories_have_a_row_each_the_least_ap_first(page: HtmlPage) -> None:
         "APs": DASH,
         "AR100": "0.300",
         "AP difference": "\u22120.050",
-        "objects": "30",
+        "ground truth": "30",
         "images": "15",
         "detections": "1,003",
+        "main error": "missed ground truth (8 of 33)",
         "best F1": "0.685",
         "at score": "0.400",
-        "precision there": "0.800",
-        "recall there": "0.600",
+        "precision": "0.800",
+        "recall": "0.600",
         "calibration error": "0.150",
     }
 
@@ -162,16 +170,16 @@ def test_categories_have_a_row_each_the_least_ap_first(page: HtmlPage) -> None:
 def test_errors_by_type(page: HtmlPage) -> None:
     table = page.table("errors")
     assert list(table) == list(ERROR_TYPES.values())
-    assert table["wrong class"][1:] == ["0", "0.000"]
-    assert table["missed"][1:] == ["500", "+0.050"]
-    assert "at least 0.5" in table["wrong class"][0]
+    assert table["classification error"][1:] == ["0", "0.000"]
+    assert table["missed ground truth"][1:] == ["500", "+0.050"]
+    assert "at least 0.5" in table["classification error"][0]
 
 
 def test_sizes_calibration_and_losses(page: HtmlPage) -> None:
     assert page.table("sizes")["96 and more"] == ["300", "0.600", "0.800", "0.700"]
     assert page.table("calibration")["0.10 to 0.20"] == ["91", "0.150", "0.110"]
     assert page.table("calibration")["0.50 to 0.60"] == ["0", DASH, DASH]
-    assert "too high by 0.040" in page.texts["calibration"]
+    assert "0.040 higher than the precision" in page.texts["calibration"]
     assert page.table("losses") == {"class": ["0.31"], "box": ["0.0042"]}
 
 
@@ -201,7 +209,7 @@ def test_each_category_has_its_curve_on_choice(tmp_path: Path) -> None:
     told = re.search(r'<script type="application/json" id="category-curves">(.*?)</script>', html)
     assert told
     content = json.loads(told[1])
-    assert [name for name, _ in content["curves"]] == ["a</script><b> (40 objects)", "Zebra (20 objects)"]
+    assert [name for name, _ in content["curves"]] == ["a</script><b> (40 instances)", "Zebra (20 instances)"]
     assert content["curves"][0][1] == (np.linspace(1.0, 0.4, 101).round(3) * 1000).round().astype(int).tolist()
     assert content["recall"] == [round(step / 100, 2) for step in range(101)]
 
@@ -209,25 +217,28 @@ def test_each_category_has_its_curve_on_choice(tmp_path: Path) -> None:
 def test_a_part_that_was_not_analysed_is_left_out(tmp_path: Path) -> None:
     html, page = report(tmp_path, empty_analysis())
     sections = [given["id"] for tag, given in page.tags if tag == "section"]
-    assert sections == ["figures", "method"]
+    assert sections == ["metrics", "method"]
     links = [given["href"] for tag, given in page.tags if tag == "a"]
-    assert links == ["#figures", "#method"]
+    assert links == ["#metrics", "#method"]
     assert "AP is undefined" in html
 
 
-def test_every_link_leads_to_a_section(page: HtmlPage) -> None:
-    sections = [given["id"] for tag, given in page.tags if tag == "section"]
-    assert [str(given["href"]).removeprefix("#") for tag, given in page.tags if tag == "a"] == sections
+def test_every_link_leads_to_a_place_of_the_page(page: HtmlPage) -> None:
+    sections = [str(given["id"]) for tag, given in page.tags if tag == "section"]
+    links = [str(given["href"]) for tag, given in page.tags if tag == "a"]
+    assert sections[0] == "actions"
+    assert {f"#{section}" for section in sections[1:]} <= set(links)
     ids = [given["id"] for _, given in page.tags if given.get("id")]
     assert len(ids) == len(set(ids))
+    assert {link.removeprefix("#") for link in links} <= set(ids)
 
 
 def test_few_categories_have_the_whole_matrix(page: HtmlPage) -> None:
     matrix = analysis().confusion
     assert matrix
     shown = page.tables["confusion"][0]
-    assert shown[0] == ["", *NAMES, "not found"]
-    assert [row[0] for row in shown[1:]] == [*NAMES, "no object"]
+    assert shown[0] == ["", *NAMES, "missed (FN)"]
+    assert [row[0] for row in shown[1:]] == [*NAMES, "background (FP)"]
     assert [[int(cell or "0") for cell in row[1:]] for row in shown[1:]] == matrix.matrix
     assert "are shown" not in page.texts["confusion"]
 
@@ -243,7 +254,7 @@ def test_of_many_categories_those_confused_most_are_shown(tmp_path: Path) -> Non
     shown = page.tables["confusion"][0]
     assert len(shown) == MOST_CATEGORIES + 2
     assert {"c42", "c12", "c91", "c4"} < set(shown[0])
-    assert f"Of 100 categories those {MOST_CATEGORIES} are shown" in page.texts["confusion"]
+    assert f"The {MOST_CATEGORIES} most confused of 100 categories are shown" in page.texts["confusion"]
     assert page.tables["confusion"][1][1:] == [["c42", "c12", "40", "44.4 %"], ["c91", "c4", "25", "33.3 %"]]
 
 
@@ -262,14 +273,14 @@ def test_pictures_show_ground_truth_before_detections(page: HtmlPage) -> None:
     assert len(texts) == 2 * pairs + 4
     assert all(text.startswith("Ground truth: ") for text in texts[: 2 * pairs : 2])
     assert all(text.startswith("Detections: ") for text in texts[1 : 2 * pairs : 2])
-    assert texts[0] == "Ground truth: 2 found, 1 missed (Bear), 1 crowd, not counted."
+    assert texts[0] == "Ground truth: 2 matched, 1 FN (Bear), 1 crowd, ignored."
     assert texts[-4:] == [
-        "no label, detected apple 0.99.",
-        "labelled dog, detected Bear 0.98.",
-        "no label, detected cat 0.97.",
-        "labelled dog, detected apple 0.96.",
+        "no annotation, detected apple 0.99.",
+        "annotated as dog, detected Bear 0.98.",
+        "no annotation, detected cat 0.97.",
+        "annotated as dog, detected apple 0.96.",
     ]
-    assert "000000000001.jpg (image 1): 5 wrong, 2 missed, 4 right" in page.texts["worst"]
+    assert "000000000001.jpg (image 1): 5 FP, 2 FN, 4 TP" in page.texts["worst"]
 
 
 def test_every_box_is_drawn_in_pixels_of_the_image_and_cut_to_it(tmp_path: Path) -> None:
@@ -424,7 +435,7 @@ def test_other_figures_than_those_of_boxes(tmp_path: Path) -> None:
     figures = {"AP": 0.2, "APr": 0.1, "APc": 0.2, "APf": -1.0}
     given = analysis(iou_type="keypoints", figures=figures, before={}, differences={}, confusion=None, calibration=None)
     _, page = report(tmp_path, given)
-    assert [row[1] for row in page.tables["figures"][0][1:]] == ["0.200", "0.100", "0.200", DASH]
+    assert [row[1] for row in page.tables["metrics"][0][1:]] == ["0.200", "0.100", "0.200", DASH]
     assert "confusion" not in page.texts
     assert "calibration" not in page.texts
     assert "for keypoints" in page.texts["method"]
@@ -433,7 +444,7 @@ def test_other_figures_than_those_of_boxes(tmp_path: Path) -> None:
 def test_a_difference_that_cannot_be_told(tmp_path: Path) -> None:
     wide = Interval(0.02, -0.1, 0.14, 0.6)
     _, page = report(tmp_path, analysis(differences={"AP": wide}))
-    assert "no clear difference." in page.texts[""]
+    assert "no significant difference." in page.texts[""]
 
 
 def test_a_folder_in_the_way_is_told(tmp_path: Path) -> None:

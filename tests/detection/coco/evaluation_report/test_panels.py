@@ -30,9 +30,9 @@ def tags(panel: Panel) -> list[Shape]:
 def test_every_box_has_a_tag_where_there_is_room() -> None:
     panel = objects_panel(boxes(["found", "Miss", "crowd"]))
     assert [(shape.status, shape.tag_text, shape.text) for shape in tags(panel)] == [
-        ("Miss", "cat", "cat: missed"),
-        ("found", "cat", "cat: found"),
-        ("crowd", "cat", "cat: crowd, not counted"),
+        ("Miss", "cat", "cat: FN"),
+        ("found", "cat", "cat: matched"),
+        ("crowd", "cat", "cat: crowd, ignored"),
     ]
 
 
@@ -66,7 +66,7 @@ def test_a_wide_script_has_wide_tags() -> None:
 
 def test_the_alternative_text_counts_and_names_some() -> None:
     objects = boxes(["Miss"] * 5 + ["found"] * 2)
-    assert objects_panel(objects).alt == "Ground truth: 2 found, 5 missed (cat, cat, cat, …)."
+    assert objects_panel(objects).alt == "Ground truth: 2 matched, 5 FN (cat, cat, cat, …)."
     assert objects_panel([]).alt == "Ground truth: nothing."
 
 

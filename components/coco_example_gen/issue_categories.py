@@ -1,0 +1,36 @@
+"""The categories that the issues of a data set concern."""
+
+from collections import Counter, defaultdict
+
+from components.coco_example_gen.examination import Examination
+from components.coco_example_gen.sources import CocoSource
+from detection.coco.annotations import open_entries
+from detection.coco.faults import Fault
+
+MOST_IMAGES = 5000  # whose entries are read, for each split
+
+
+def concerned_annotations(found: Examination) -> Counter[int]:
+    """Category id -> number of annotations that have an issue, or whose image has one.
+
+    Counts the first MOST_IMAGES images with issues of each split.  Issues of entries that
+    the annotation file's index leaves out, and of TFRecords, are not counted.
+
+    Args:
+        found: see `examine`.
+    """
+    concerned: Counter[int] = Counter()
+    for name, source in found.sources.items():
+        if not isinstance(source, CocoSource):
+            continue
+        by_image: dict[int, list[Fault]] = defaultdict(list)
+        for fault in found.results[name].faults:
+            if fault.image_id in source.annotations.images:
+                by_image[fault.image_id].append(fault)
+        with open_entries(source.files.annotations, source.files.keypoints) as read:
+            for image_id in list(by_image)[:MOST_IMAGES]:
+                _, annotations = read(source.annotations.places(image_id))
+                ids = {fault.annotation_id for fault in by_image[image_id]}
+                theirs = [one["category_id"] for one in annotations if None in ids or one["id"] in ids]
+                concerned.update(theirs)
+    return concerned

@@ -101,7 +101,7 @@ class OptimizerConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _older_files_are_read(cls, tree: Any) -> Any:
-        """Drops the value that files written before adadelta came have for `rho`, whatever the optimizer."""
+        """Drops `rho: 0.9` under optimizers without it: its default in files from before Adadelta was there."""
         if (
             isinstance(tree, dict)
             and tree.get("rho") == 0.9

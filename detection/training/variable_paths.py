@@ -43,10 +43,10 @@ def matching_paths(
 def log_matches(
     variables: Sequence[keras.Variable], expressions: Sequence[str], *, key: str, match: PatternMatch = "start"
 ) -> None:
-    """Logs how many variables each expression matches, as a warning if that looks like a mistake.
+    """Logs how many variables each expression matches.
 
-    Suspicious are an expression that matches all variables, and one that would match
-    more of them anywhere in their paths than from the start.
+    The line is a warning if the expression matches all variables, or would match more of
+    them anywhere in their paths than from the start.
 
     Args: see `matching_paths`.
     """

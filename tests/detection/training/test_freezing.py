@@ -87,7 +87,7 @@ def test_a_freeze_that_cannot_be_is_explained(options: dict, message: str) -> No
         (
             {"freeze": ["e"], "match": "anywhere", "trainable": ["."]},
             "WARNING",
-            ".*'.' matches 8 of 8 .*, which is all",
+            "train.trainable: '.' matches 8 of 8 variables, which is all",
         ),
         (
             {"freeze": ["stem|gamma"]},

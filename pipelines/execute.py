@@ -9,6 +9,7 @@ from detection.training.cluster import CLUSTER_VARIABLES, cluster_from_environme
 from pipelines.console import quiet_run
 from pipelines.data_files import files_of
 from pipelines.layout import RunLayout
+from pipelines.scratch_folder import scratch_tempdir
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config import Config
 from schemas.config_io import to_yaml
@@ -68,7 +69,8 @@ def _run_pipeline(config: Config, layout: RunLayout, runner: str) -> "RunResults
     detector_config(config.model.name, image_size=config.model.image_size, overrides=config.model.overrides)
     pipeline = create_pipeline(config)
     repair(layout, [component.id for component in pipeline.components])
-    run_id = RUNNERS[runner](pipeline)
+    with scratch_tempdir():
+        run_id = RUNNERS[runner](pipeline)
     remove_served(layout.training)
     record_outputs(layout)
     return read_results(layout.metadata, run_id)

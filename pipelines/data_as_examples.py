@@ -6,7 +6,7 @@ from pathlib import Path
 
 from components.coco_example_gen.conversion import convert
 from pipelines.data_files import files_of
-from pipelines.scratch_folder import scratch_folder
+from pipelines.scratch_folder import scratch_tempdir
 from schemas.artifacts import DATASET_JSON
 from schemas.config import Config
 
@@ -28,7 +28,8 @@ def data_as_examples(config: Config, folder: str) -> Iterator[str]:
         return
     split = config.evaluate.split
     data = config.data
-    with scratch_folder() as made:
+    with scratch_tempdir() as temporary:
+        made = temporary / "examples"
         convert(
             {split: files_of(data, split)[split]},
             made,

@@ -7,7 +7,7 @@ from components.coco_example_gen.examination import Examination, examine
 from detection.atomic_files import require_writable
 from pipelines.data_files import files_of
 from pipelines.output_folder import output_folder
-from pipelines.scratch_folder import scratch_folder
+from pipelines.scratch_folder import scratch_tempdir
 from schemas.config import Config
 from schemas.errors import DataError
 from schemas.faults import FaultPolicies
@@ -28,7 +28,7 @@ def write_examples(config: Config, output: str) -> None:
     policies = FaultPolicies.model_validate("drop").model_copy(
         update={kind: said.of(kind) for kind in said.model_fields_set}
     )
-    with output_folder(output) as folder:
+    with output_folder(output) as folder, scratch_tempdir():
         splits = files_of(config.data)
         convert(
             splits,
@@ -56,7 +56,9 @@ def check_data(config: Config, page: str | None) -> Examination:
         if Path(page).is_dir():
             raise DataError(f"--report {page}: this is a folder. Name a file in it.")
         require_writable(Path(page).resolve().parent)
-    with scratch_folder() as work:
+    with scratch_tempdir() as temporary:
+        work = temporary / "work"
+        work.mkdir()
         found = examine(
             splits,
             policies=config.data.on_fault,

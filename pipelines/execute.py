@@ -11,6 +11,7 @@ from pipelines.console import quiet_run
 from pipelines.data_files import files_of
 from pipelines.layout import RunLayout
 from pipelines.metadata_file import check_metadata, metadata_failures_explained
+from pipelines.scratch_folder import scratch_tempdir
 from pipelines.start_check import check_run
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config import Config
@@ -76,7 +77,8 @@ def _run_pipeline(config: Config, layout: RunLayout, runner: str) -> "RunResults
     pipeline = create_pipeline(config)
     with metadata_failures_explained(layout):
         repair(layout, [component.id for component in pipeline.components])
-        run_id = RUNNERS[runner](pipeline)
+        with scratch_tempdir():
+            run_id = RUNNERS[runner](pipeline)
         remove_served(layout.training)
         record_outputs(layout)
         return read_results(layout.metadata, run_id)

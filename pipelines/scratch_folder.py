@@ -1,6 +1,7 @@
-"""A folder for files that nobody needs after the command."""
+"""Folders for files that nobody needs after the command."""
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from detection.atomic_files import explained
 from detection.temporary_folder import temporary_folder
 
 _NAME = "cocoflow"
+_VARIABLE = "TMPDIR"
 
 
 @contextlib.contextmanager
@@ -25,3 +27,26 @@ def scratch_folder() -> Iterator[Path]:
         with explained(goal):
             folder = stack.enter_context(temporary_folder(goal, mode=0o700))
         yield folder
+
+
+@contextlib.contextmanager
+def scratch_tempdir() -> Iterator[Path]:
+    """Makes a scratch folder the place of temporary files, for this process and those that it starts.
+
+    Beam makes a temporary folder per pipeline and leaves it at a kill; here the next command
+    removes them.
+
+    Raises:
+        DataError: see `scratch_folder`.
+    """
+    tempdir, variable = tempfile.tempdir, os.environ.get(_VARIABLE)
+    with scratch_folder() as folder:
+        try:
+            tempfile.tempdir = os.environ[_VARIABLE] = str(folder)
+            yield folder
+        finally:
+            tempfile.tempdir = tempdir
+            if variable is None:
+                os.environ.pop(_VARIABLE, None)
+            else:
+                os.environ[_VARIABLE] = variable

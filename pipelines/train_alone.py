@@ -15,6 +15,7 @@ from detection.folder_lock import exclusive_use
 from detection.training.cluster import cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.data_files import files_of
+from pipelines.scratch_folder import scratch_tempdir
 from pipelines.start_check import check_train
 from schemas.artifacts import DATASET_JSON, SAVED_MODEL, TRAIN_SPLIT, split_dir
 from schemas.config import Config, DataConfig
@@ -109,7 +110,7 @@ def _examples(splits: dict[str, SplitFiles], folder: Path, data: DataConfig, *, 
         from components.coco_example_gen.conversion import convert
 
         shutil.rmtree(folder, ignore_errors=True)
-        with new_directory(current) as beside:
+        with new_directory(current) as beside, scratch_tempdir():
             convert(splits, beside, policies=data.on_fault, max_pixels=data.max_pixels, label_map=data.label_map)
     if not current.is_dir():
         raise DataError(

@@ -1,0 +1,69 @@
+"""Temporary files of a command, and what a kill leaves of them."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pipelines.scratch_folder import scratch_folder, scratch_tempdir
+from schemas.errors import DataError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# As Beam does for each pipeline.
+KILLED = """
+import os, signal, tempfile
+from pipelines.scratch_folder import scratch_tempdir
+with scratch_tempdir():
+    tempfile.mkdtemp(prefix="beam-pipeline-temp")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture(autouse=True)
+def tempdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+def test_libraries_use_the_folder_and_leave_nothing(tempdir: Path) -> None:
+    with scratch_tempdir() as folder:
+        made = Path(tempfile.mkdtemp())
+        child = subprocess.check_output(
+            [sys.executable, "-c", "import tempfile; print(tempfile.gettempdir())"], text=True
+        )
+        assert made.parent == Path(child.strip()) == folder
+        assert folder.parent.parent == tempdir
+        assert folder.parent.stat().st_mode & 0o077 == 0
+        with scratch_folder() as inner:
+            assert inner.is_relative_to(folder)
+    assert list(tempdir.iterdir()) == []
+    assert tempfile.gettempdir() == os.environ["TMPDIR"] == str(tempdir)
+
+
+def test_what_a_killed_command_left_goes_with_the_next_one(tempdir: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    assert subprocess.call([sys.executable, "-c", KILLED], env=environment) == -signal.SIGKILL
+    [left] = tempdir.iterdir()
+    assert list(left.glob("content/beam-pipeline-temp*"))
+    with scratch_folder():
+        assert not left.exists()
+
+
+def test_a_variable_that_was_not_set_is_not_set_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMPDIR")
+    with scratch_tempdir():
+        assert "TMPDIR" in os.environ
+    assert "TMPDIR" not in os.environ
+
+
+def test_a_place_that_cannot_be_written_is_named(tempdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tempdir / "file").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(tempdir / "file"))
+    with pytest.raises(DataError, match="file/cocoflow: cannot write"), scratch_folder():
+        pass

@@ -56,7 +56,7 @@ def test_two_results_files(
     assert f"B has AP {figures[1]:.3f}" in printed
     assert f"against A's {figures[0]:.3f} (95 % interval" in printed
     page = HtmlPage((tmp_path / "page.html").read_text(encoding="utf-8"))
-    assert page.table("figures")["AP"][:2] == [f"{value:.3f}" for value in figures]
+    assert page.table("metrics")["AP"][:2] == [f"{value:.3f}" for value in figures]
     assert "b.json against a.json" in page.texts[""]
     assert "no pictures" in page.texts["better"]
 

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detection.coco import evaluate, json_stream, packing
-from detection.coco.annotations import AnnotationFile, index_annotations, is_crowd, merge_categories, scan_file_names
+from detection.coco.annotations import (
+    AnnotationFile,
+    index_annotations,
+    is_crowd,
+    merge_categories,
+    scan_categories,
+    scan_file_names,
+)
 from schemas.errors import DataError
 from schemas.faults import FaultPolicies
 
@@ -271,6 +278,32 @@ def test_file_names_are_found_without_parsing(tmp_path: Path) -> None:
     assert list(scan_file_names(_write(tmp_path, text[:-3]))) == names
     assert list(scan_file_names(_write(tmp_path, ""))) == []
     assert list(scan_file_names(tmp_path / "absent.json")) == []
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_categories_are_found_without_parsing(tmp_path: Path, indent: int | None) -> None:
+    categories = [{"id": 1, "name": 'ä "categories": ['}, {"id": 2, "name": "]", "keypoints": ["a"]}]
+    tree = {"images": [], "annotations": [{"id": 1, "segmentation": [[1, 2]]}], "categories": categories}
+    text = json.dumps(tree, indent=indent, ensure_ascii=False)
+    assert scan_categories(_write(tmp_path, text)) == categories
+    assert scan_categories(_write(tmp_path, json.dumps({"categories": [], "images": []}))) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        '{"categories": [',
+        '{"categories": [{"id": 1}]}',
+        '{"categories": ["cat"]}',
+        '{"info": {"categories": []}, "categories": [{"id": 1, "name": "cat"}]}',
+        '{"categories": [' + "[" * 100_000,
+    ],
+)
+def test_categories_that_only_reading_tells_are_not_guessed(tmp_path: Path, text: str) -> None:
+    assert scan_categories(_write(tmp_path, text)) is None
+    assert scan_categories(tmp_path / "absent.json") is None
 
 
 def test_a_file_name_that_is_no_json_text_ends_the_scan(tmp_path: Path) -> None:

@@ -59,23 +59,30 @@ class StopSignals:
             numbers: those of signals, a byte each, as they come; at its end the watch ends.
             terminal: descriptor for the last word.
         """
+        with numbers:
+            if not self._is_time(numbers):
+                return
+        cursor = _SHOW_CURSOR if os.isatty(terminal) else b""
+        with contextlib.suppress(OSError):
+            os.write(terminal, cursor + f"{self.word}\n".encode())
+        os._exit(self.exit_code)
+
+    def _is_time(self, numbers: socket.socket) -> bool:
+        """Waits for the moment to end the process, or for the end of the watch; returns which it is."""
         began = None
         while True:
             numbers.settimeout(None if began is None else max(0.01, began + _PATIENCE_SECONDS - time.monotonic()))
             try:
                 received = numbers.recv(1)
             except TimeoutError:
-                break
+                return True
             if not received:
-                return
+                return False
             if began is None and received[0] in _WORDS:
                 self._received = self._received or received[0]
                 began = time.monotonic()
             elif began is not None and time.monotonic() - began > _SAME_SECONDS:
-                break
-        cursor = _SHOW_CURSOR if os.isatty(terminal) else b""
-        os.write(terminal, cursor + f"{self.word}\n".encode())
-        os._exit(self.exit_code)
+                return True
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from pipeline_runner import main
 from pipelines.verbs import predict
 from schemas.errors import ConfigError, DataError
 from tests.detection.fake_detector import save_fake_detector, write_images
@@ -133,3 +134,25 @@ def test_a_picture_of_no_known_format_is_refused_before_detecting(tmp_path: Path
     with pytest.raises(ConfigError, match=r"sheet\.txt: the name tells the format"):
         call("--model", model, "--images", tmp_path / "images", "--output", tmp_path / "f.json", "--draw", "sheet.txt")
     assert not (tmp_path / "f.json").exists()
+
+
+def test_names_are_shown_without_control_characters(
+    tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_images(tmp_path / "in", 2)
+    bad = tmp_path / "in" / "a\x1b[2J\nerror: [red]b.png"
+    bad.write_bytes(b"no image")
+    arguments = ["predict", "--model", model, "--images", tmp_path / "in", "--output", tmp_path / "f\x1b.json"]
+    assert main([str(argument) for argument in arguments]) == 1
+    told = capfd.readouterr().err
+    assert "a\\x1b[2J\\nerror: [red]b.png: not an image that can be read" in told
+    assert len(told.splitlines()) <= 2  # the progress leaves an empty one
+    bad.unlink()
+    assert main([str(argument) for argument in arguments]) == 0
+    assert "f\\x1b.json" in capfd.readouterr().out
+
+
+def test_advice_is_about_the_file_as_there_is_no_configuration(tmp_path: Path, model: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg", format="TIFF")
+    with pytest.raises(DataError, match=r"TIFF is not decoded by TensorFlow\. Convert the file to JPEG or PNG\.$"):
+        call("--model", model, "--images", tmp_path / "a.jpg", "--output", tmp_path / "f.json")

@@ -166,7 +166,12 @@ def test_looking_for_two_objects_ends(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(evaluation_files, "_LONGEST", 50)
     path = tmp_path / "dt.json"
     path.write_text(f"[{' ' * 1000}]")
-    reads: list[Any] = []
-    monkeypatch.setattr(evaluation_files, "_last_comma", lambda text: reads.append(text) or -1)
+    reads: list[bytes] = []
+
+    def none(text: bytes) -> int:
+        reads.append(text)
+        return -1
+
+    monkeypatch.setattr(evaluation_files, "_last_comma", none)
     assert read_detections(path, "segm") == []
     assert len(reads) < 10

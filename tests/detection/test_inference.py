@@ -1,5 +1,6 @@
 """SavedModel to COCO results: conventions, batches, faults."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import tensorflow as tf
 from detection.inference import (
     EncodedImage,
     SavedModelDetector,
+    _require_detections,
     rows_from_outputs,
     xywh_pixels_from_normalised_yxyx,
 )
 from schemas.errors import DataError
 from tests.detection.fake_detector import save_fake_detector, write_images
+
+_WEIGHTS = "variables/variables.data-00000-of-00001"
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +99,50 @@ def test_a_signature_without_the_outputs(tmp_path: Path) -> None:
     tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": module.serve})
     with pytest.raises(DataError, match=r"lacks the output detection_classes, detection_scores, num_detections"):
         SavedModelDetector(folder=tmp_path, batch_size=1)
+
+
+@pytest.mark.parametrize(
+    "name", ["saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"]
+)
+def test_damaged_models_are_named(tmp_path: Path, model: Path, images: list[EncodedImage], name: str) -> None:
+    """Cut off, or with bytes changed: the model is refused, or works still; TensorFlow's own errors come never."""
+    rng = np.random.default_rng(0)
+    content = (model / name).read_bytes()
+    for number in range(6):
+        folder = tmp_path / str(number)
+        shutil.copytree(model, folder)
+        damaged = bytearray(content if number % 2 else content[: rng.integers(len(content))])
+        for place in rng.integers(0, len(damaged), 5) if damaged else ():
+            damaged[place] ^= 1 << rng.integers(8)
+        (folder / name).write_bytes(damaged)
+        told = str(folder)
+        try:
+            SavedModelDetector(folder=folder, batch_size=2).detect(images[:2])
+        except DataError as error:
+            told = str(error)
+        assert str(folder) in told
+        assert told.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"detection_boxes": np.full((1, 2, 4), np.nan)}, "NaN or infinity"),
+        ({"detection_scores": np.full((1, 2), np.inf)}, "NaN or infinity"),
+        ({"num_detections": np.array([3])}, "an impossible number"),
+        ({"num_detections": np.array([-1])}, "an impossible number"),
+        ({"detection_boxes": np.zeros((1, 2, 5))}, r"gives no detections: detection_boxes \[1, 2, 5\]"),
+        ({"detection_classes": np.zeros((1, 9))}, "gives no detections"),
+        ({"num_detections": np.zeros((1, 1), int)}, "gives no detections"),
+    ],
+)
+def test_outputs_that_are_no_detections_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    outputs = {
+        "detection_boxes": np.zeros((1, 2, 4)),
+        "detection_scores": np.zeros((1, 2)),
+        "detection_classes": np.ones((1, 2)),
+        "num_detections": np.array([2]),
+    }
+    _require_detections(outputs, 1, tmp_path)
+    with pytest.raises(DataError, match=message):
+        _require_detections(outputs | changes, 1, tmp_path)

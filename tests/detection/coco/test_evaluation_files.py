@@ -1,19 +1,22 @@
 """Files are read to the same values as Python's `json` reads them."""
 
+import contextlib
 import json
 import os
 import random
 import struct
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from detection.coco import evaluate, evaluation_files
+from detection.coco import evaluate, evaluation_files, json_files
 from detection.coco.evaluation_files import read_detections, read_ground_truth
 from detection.coco.json_files import read_json
+from schemas.errors import DataError
 from tests.detection.coco.generated_cases import generate
 
 
@@ -109,3 +112,66 @@ def test_json_is_the_measure_of_errors(tmp_path: Path) -> None:
     path = tmp_path / "dt.json"
     path.write_text('[{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "score": NaN}]')
     np.testing.assert_equal(read_detections(path, "bbox"), read_json(path))
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/urandom", "/dev/null"])
+def test_devices_are_refused(path: str) -> None:
+    for read in (read_ground_truth, read_detections):
+        with pytest.raises(DataError, match=f"{path}: this is a device or socket. Name a file"):
+            read(path, "bbox")
+
+
+def test_pipes_without_a_writer_or_an_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    monkeypatch.setattr(json_files, "WRITER_SECONDS", 0.1)
+    with pytest.raises(DataError, match=r"pipe: nothing came through this pipe for 0\.1 s"):
+        read_detections(pipe, "bbox")
+    monkeypatch.setattr(json_files, "WRITER_SECONDS", 10.0)
+    monkeypatch.setattr(json_files, "PIPE_BYTES", 3 << 20)
+
+    def write() -> None:
+        with contextlib.suppress(BrokenPipeError), pipe.open("wb") as file:
+            while True:
+                file.write(b" " * 65536)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with pytest.raises(DataError, match="more than 3 MiB came through this pipe"):
+        read_ground_truth(pipe, "bbox")
+    writer.join()
+
+
+def test_a_slow_writer_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    monkeypatch.setattr(json_files, "WRITER_SECONDS", 5.0)
+
+    def write() -> None:
+        with pipe.open("wb") as file:
+            for part in (b"[1, ", b"2", b"]"):
+                file.write(part)
+                file.flush()
+                time.sleep(0.05)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert read_json(pipe) == [1, 2]
+    writer.join()
+
+
+def test_looking_for_two_objects_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time would be quadratic in a text without any; `json` reads such a file."""
+    monkeypatch.setattr(evaluation_files, "_AT_ONCE", 10)
+    monkeypatch.setattr(evaluation_files, "_LONGEST", 50)
+    path = tmp_path / "dt.json"
+    path.write_text(f"[{' ' * 1000}]")
+    reads: list[bytes] = []
+
+    def none(text: bytes) -> int:
+        reads.append(text)
+        return -1
+
+    monkeypatch.setattr(evaluation_files, "_last_comma", none)
+    assert read_detections(path, "segm") == []
+    assert len(reads) < 10

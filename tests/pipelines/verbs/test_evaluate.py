@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +176,11 @@ def test_flags_that_no_report_has(tmp_path: Path, flags: list[str], message: str
     with pytest.raises(ConfigError, match=message):
         call(*write(tmp_path, *generate(11)), *flags)
     assert not Path("a.html").exists()
+
+
+def test_a_report_of_a_pipe_is_refused(tmp_path: Path) -> None:
+    truth, _ = generate(1)
+    path = write(tmp_path, truth, [])[1]
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match=r"--report reads .*pipe a second time"):
+        call("--ground-truth", path, "--detections", tmp_path / "pipe", "--report", tmp_path / "a.html")

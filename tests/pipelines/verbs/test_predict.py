@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from pipeline_runner import main
 from pipelines import prediction
 from pipelines.verbs import predict
 from schemas.errors import ConfigError, DataError
@@ -167,3 +168,25 @@ def test_two_images_of_the_ground_truth_with_one_name_are_told_apart(tmp_path: P
         call(*given, "--images", tmp_path / "images")
     others = [path for path in (tmp_path / "images").iterdir() if path.name != entries[0]["file_name"]]
     assert call(*given, "--images", *others) == 0
+
+
+def test_names_are_shown_without_control_characters(
+    tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_images(tmp_path / "in", 2)
+    bad = tmp_path / "in" / "a\x1b[2J\nerror: [red]b.png"
+    bad.write_bytes(b"no image")
+    arguments = ["predict", "--model", model, "--images", tmp_path / "in", "--output", tmp_path / "f\x1b.json"]
+    assert main([str(argument) for argument in arguments]) == 1
+    told = capfd.readouterr().err
+    assert "a\\x1b[2J\\nerror: [red]b.png: not an image that can be read" in told
+    assert len(told.splitlines()) <= 2  # the progress leaves an empty one
+    bad.unlink()
+    assert main([str(argument) for argument in arguments]) == 0
+    assert "f\\x1b.json" in capfd.readouterr().out
+
+
+def test_advice_is_about_the_file_as_there_is_no_configuration(tmp_path: Path, model: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg", format="TIFF")
+    with pytest.raises(DataError, match=r"TIFF is not decoded by TensorFlow\. Convert the file to JPEG or PNG\.$"):
+        call("--model", model, "--images", tmp_path / "a.jpg", "--output", tmp_path / "f.json")

@@ -1,6 +1,7 @@
 """Comparisons of detections and of evaluations' folders."""
 
 import json
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -185,9 +186,7 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"{a} evaluated bbox, {b} segm. Compare evaluations of one kind."):
         compare_evaluations(a, b)
     (b / METRICS_JSON).write_text('{"AP": 1}')
-    with pytest.raises(
-        DataError, match=r"metrics\.json: not a metrics file .*: iou_type: Field required. Evaluate again"
-    ):
+    with pytest.raises(DataError, match=r"metrics\.json: not a metrics file .*: iou_type: Field required\. "):
         compare_evaluations(a, b)
     with pytest.raises(DataError, match=r"metrics\.json: cannot read the file"):
         compare_evaluations(a, tmp_path / "c")
@@ -205,3 +204,59 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
             settings=make_settings(),
             names=("first", "second"),
         )
+
+
+_DAMAGED: list[tuple[str, tuple[Any, ...], Any, str]] = [
+    (METRICS_JSON, (), [], "object"),
+    (METRICS_JSON, ("iou_type",), 7, "iou_type: "),
+    (METRICS_JSON, ("iou_type",), "box", "iou_type: "),
+    (METRICS_JSON, ("metrics",), [], "metrics: "),
+    (METRICS_JSON, ("metrics", "AP"), None, r"metrics\.AP: "),
+    (METRICS_JSON, ("metrics", "AP"), "high", r"metrics\.AP: "),
+    (METRICS_JSON, ("metrics", "AP"), float("nan"), r"metrics\.AP: not a finite number"),
+    (METRICS_JSON, ("per_category",), {}, "per_category: "),
+    (METRICS_JSON, ("per_category", 0), 3, r"per_category\.0: "),
+    (METRICS_JSON, ("per_category", 1, "id"), "x", r"per_category\.1\.id: "),
+    (METRICS_JSON, ("per_category", 1, "id"), 2, "per_category: an id is there more than once"),
+    (METRICS_JSON, ("per_category", 1, "AP"), [], r"per_category\.1\.AP: "),
+    (METRICS_JSON, ("per_category", 0, "name"), ..., r"per_category\.0\.name: Field required"),
+    (ANALYSIS_JSON, ("errors",), [], r"errors: \[\], expected Cls, Loc"),
+    (ANALYSIS_JSON, ("errors", 0, "ap_gain"), float("inf"), r"errors\.0\.ap_gain: not a finite number"),
+    (ANALYSIS_JSON, ("categories", 0, "figures"), 1, r"categories\.0\.figures: "),
+    (ANALYSIS_JSON, ("categories", 1, "id"), 2, "categories: an id is there more than once"),
+]
+
+
+@pytest.fixture(scope="module")
+def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_evaluation(tmp_path_factory.mktemp("evaluation") / "a", *generate(8))
+
+
+@pytest.mark.parametrize("damage", _DAMAGED)
+def test_damaged_files_of_an_evaluation_are_refused_by_file_and_key(
+    tmp_path: Path, evaluation: Path, damage: tuple[str, tuple[Any, ...], Any, str]
+) -> None:
+    name, path, value, message = damage
+    damaged = tmp_path / "b"
+    shutil.copytree(evaluation, damaged)
+    tree = json.loads((damaged / name).read_text())
+    node = tree
+    for key in path[:-1]:
+        node = node[key]
+    if value is ...:
+        del node[path[-1]]
+    elif path:
+        node[path[-1]] = value
+    (damaged / name).write_text(json.dumps(tree if path else value))
+    for folders in ((evaluation, damaged), (damaged, evaluation)):
+        with pytest.raises(DataError, match=rf"b/{name}: not an? .* of this version: .*{message}"):
+            compare_evaluations(*folders)
+
+
+@pytest.mark.parametrize("side", ["wide", [], {}, None, -5, float("nan"), float("inf"), 10**400, True])
+def test_sizes_of_images_that_no_box_needs_may_be_anything(side: Any) -> None:
+    truth, detections = generate(3)
+    for image in truth["images"]:
+        image["width"] = image["height"] = side
+    found = compare_detections(truth, detections[::2], detections, settings=make_settings(), options=QUICK)
+    assert {(one.a.width, one.b.height) for one in [*found.better, *found.worse]} == {(0, 0)}

@@ -422,8 +422,9 @@ def test_the_classes_of_a_record_are_read_once(tmp_path: Path, monkeypatch: pyte
     """Once an object, a record of 8,000 objects took minutes."""
     objects = 50
     rows = [[float(number), 2.0, 5.5, 7.25] for number in range(objects)]
+    corners: dict[str, Any] = {key.replace("/", "__"): value for key, value in boxes(rows, height=40, width=60).items()}
     record = automl_record(
-        **{key.replace("/", "__"): value for key, value in boxes(rows, height=40, width=60).items()},
+        **corners,
         image__object__class__label=[17, 3] * (objects // 2),
         image__object__class__text=["cat", "dog"] * (objects // 2),
         image__object__area=[1.0] * objects,

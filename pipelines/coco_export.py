@@ -147,7 +147,8 @@ def _open_source(
     labels = None if named is None else read_label_map(named)
     head: dict[str, Any] = {"info": {}, "licenses": []} if beside is None else read_dataset_head(beside)
     if labels is not None and _is_ours(shards):
-        return _Source(head | {"categories": labels.categories}, "", read_own_images)
+        ids = {category["id"] for category in labels.categories}
+        return _Source(head | {"categories": labels.categories}, "", lambda shard: read_own_images(shard, ids))
     return _survey(shards, head, labels, console)
 
 

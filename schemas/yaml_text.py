@@ -126,7 +126,8 @@ class _Size:
         parent[1] = max(parent[1], depth)
 
     def _error(self, event: yaml.Event, reason: str) -> ConfigError:
-        return ConfigError(f"{self._where}, line {event.start_mark.line + 1}: {reason}.")
+        line = f", line {event.start_mark.line + 1}" if event.start_mark is not None else ""
+        return ConfigError(f"{self._where}{line}: {reason}.")
 
 
 def _leaves(tree: Any, where: str) -> Iterator[tuple[str, Any]]:

@@ -17,7 +17,7 @@ Entry = dict[str, Any]
 
 _MAX_SIDE = 2**63  # pixels; `data.max_pixels` decides later
 _SHOWN = 80  # characters of a value in a message
-_JSON = {dict: "object", list: "list"}
+_JSON: Mapping[type, str] = {dict: "object", list: "list"}
 _KINDS: Mapping[type, str] = {str: "a text", list: "a list"}
 
 

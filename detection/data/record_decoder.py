@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from detection.data.decode_image import decode_rgb
@@ -64,14 +65,14 @@ def decode_record(
 
 
 def _classes(serialized: tf.Tensor, labels: tf.Tensor, category_ids: Sequence[int]) -> tf.Tensor:
-    ids = tf.constant(category_ids, tf.int64)
-    matches = labels[:, tf.newaxis] == ids
-    classes = tf.argmax(matches, axis=-1, output_type=tf.int32)
-    # Where nothing matches, argmax would say class 0.
+    """The network's class of each label, by binary search: comparing each with each id would take memory for both."""
+    order = np.argsort(category_ids).astype(np.int32)
+    ids = np.asarray(category_ids, np.int64)[order]
+    places = tf.minimum(tf.searchsorted(ids, labels), len(ids) - 1)
     return tf.cond(
-        tf.reduce_all(tf.reduce_any(matches, axis=-1)),
-        lambda: classes,
-        lambda: python_op(refuse_category, [serialized, ids], tf.int32, [None]),
+        tf.reduce_all(tf.gather(ids, places) == labels),
+        lambda: tf.gather(order, places),
+        lambda: python_op(refuse_category, [serialized, tf.constant(category_ids, tf.int64)], tf.int32, [None]),
     )
 
 

@@ -1,7 +1,7 @@
 """Second pass over shards: records back to images and COCO entries."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,7 +77,7 @@ def read_images(path: str | Path, survey: Survey) -> Iterator[ForeignImage]:
         DataError: the shard is not what was surveyed, or its packed entries are damaged.
     """
     if survey.dialect == COCOFLOW:
-        yield from read_own_images(path)
+        yield from read_own_images(path, {category["id"] for category in survey.categories})
         return
     number, annotation = survey.first_image[str(path)], survey.first_annotation[str(path)]
     for place, data in enumerate(read_shard(path)):
@@ -87,11 +87,16 @@ def read_images(path: str | Path, survey: Survey) -> Iterator[ForeignImage]:
         annotation += reading.count
 
 
-def read_own_images(path: str | Path) -> Iterator[ForeignImage]:
+def read_own_images(path: str | Path, category_ids: Container[int]) -> Iterator[ForeignImage]:
     """Yields the images of a shard of Cocoflow's own, entries exactly as they were packed.
 
+    Args:
+        path: the shard.
+        category_ids: of the data set.
+
     Raises:
-        DataError: the shard cannot be read, or a record holds no packed entries.
+        DataError: the shard cannot be read, or a record holds no packed entries, or
+            those of another category.
     """
     for place, data in enumerate(read_shard(path)):
         where = record_name(path, place)
@@ -100,6 +105,12 @@ def read_own_images(path: str | Path) -> Iterator[ForeignImage]:
             entry, annotations = unpack_entries(first_bytes(record, features.COCO))
         except DataError as error:
             raise DataError(f"{where}: {error}") from None
+        for annotation in annotations:
+            if annotation["category_id"] not in category_ids:
+                raise DataError(
+                    f"{where}: annotation {annotation['id']} is of category {annotation['category_id']}, which is none "
+                    "of the data set's. Give the label map or dataset.json of this data."
+                )
         image_format = as_text(first_bytes(record, features.FORMAT))
         yield ForeignImage(where, first_bytes(record, features.ENCODED), image_format, entry, annotations)
 

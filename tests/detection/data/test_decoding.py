@@ -47,6 +47,21 @@ def test_a_record_without_the_crowd_list_or_without_objects_decodes() -> None:
     assert decode_record(tf.constant(example(image, [], [])), category_ids=(7,)).boxes_yxyx.shape == (0, 4)
 
 
+def test_classes_follow_the_order_of_the_categories_given() -> None:
+    """Asymmetric: neither sorted nor reversed."""
+    image, boxes = np.zeros((8, 8, 3), np.uint8), [[0, 0, 4, 4]] * 4
+    record = tf.constant(example(image, boxes, [2**53, 7, 40, 0]))
+    assert decode_record(record, category_ids=(40, 2**53, 0, 7)).classes.numpy().tolist() == [1, 3, 0, 2]
+
+
+def test_many_objects_among_many_categories_fit_in_memory() -> None:
+    """Each of 20,000 labels beside each of 100,000 ids would be 2 GB."""
+    labels = [number * 5 for number in range(20_000)]
+    record = tf.constant(example(np.zeros((8, 8, 3), np.uint8), [[0, 0, 4, 4]] * len(labels), labels))
+    classes = decode_record(record, category_ids=range(100_000)).classes
+    np.testing.assert_array_equal(classes, labels)
+
+
 def test_normalisation_equals_the_original(oracles: dict) -> None:
     expected = oracles["prep.normalise"]["expected"]
     pixels = np.stack([np.zeros(3), np.full(3, 255.0)]).astype(np.float32)

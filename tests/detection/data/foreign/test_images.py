@@ -342,7 +342,7 @@ def own_record(**more: Any) -> bytes:
 
 def test_our_own_records_come_back_as_they_were_packed(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "own", [own_record()])
-    for images in (list(read_images(shard, survey_of(shard))), list(read_own_images(shard))):
+    for images in (list(read_images(shard, survey_of(shard))), list(read_own_images(shard, {17, 3}))):
         assert [(image.entry, image.annotations) for image in images] == [(ENTRY, [ANNOTATION])]
         assert list(images[0].annotations[0]) == list(ANNOTATION)
         assert (images[0].encoded, images[0].format) == (encoded_image(40, 60), "png")
@@ -351,7 +351,7 @@ def test_our_own_records_come_back_as_they_were_packed(tmp_path: Path) -> None:
 def test_our_own_records_without_entries_are_told(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "own", [own_record(), automl_record()])
     with pytest.raises(DataError, match=r"own, record 1: coco/annotations: 0 bytes"):
-        list(read_own_images(shard))
+        list(read_own_images(shard, {17, 3}))
 
 
 def test_what_is_no_example_is_told(tmp_path: Path) -> None:
@@ -422,8 +422,9 @@ def test_the_classes_of_a_record_are_read_once(tmp_path: Path, monkeypatch: pyte
     """Once an object, a record of 8,000 objects took minutes."""
     objects = 50
     rows = [[float(number), 2.0, 5.5, 7.25] for number in range(objects)]
+    corners: dict[str, Any] = {key.replace("/", "__"): value for key, value in boxes(rows, height=40, width=60).items()}
     record = automl_record(
-        **{key.replace("/", "__"): value for key, value in boxes(rows, height=40, width=60).items()},
+        **corners,
         image__object__class__label=[17, 3] * (objects // 2),
         image__object__class__text=["cat", "dog"] * (objects // 2),
         image__object__area=[1.0] * objects,
@@ -453,4 +454,14 @@ def test_crafted_entries_of_our_own_records_are_told_with_their_place(tmp_path: 
     packed = zlib.compress(json.dumps({"image": {"id": 1, "file_name": "a", "width": "9"}, "annotations": []}).encode())
     shard = write_shard(tmp_path / "own.record", [automl_record(coco__annotations=packed)])
     with pytest.raises(DataError, match=r'own\.record, record 0: coco/annotations: .*image: width is "9"'):
-        list(read_own_images(shard))
+        list(read_own_images(shard, {17, 3}))
+
+
+def test_our_own_records_of_another_category_are_told(tmp_path: Path) -> None:
+    annotation = {"id": 8, "image_id": 1, "category_id": 5, "bbox": [1, 1, 2, 2]}
+    packed = pack_entries({"id": 1, "file_name": "a"}, [annotation])
+    shard = write_shard(tmp_path / "own.record", [automl_record(coco__annotations=packed)])
+    with pytest.raises(DataError, match=r"record 0: annotation 8 is of category 5, which is none of the data set's"):
+        list(read_images(shard, survey_of(shard)))
+    [image] = read_own_images(shard, {5})
+    assert image.annotations == [annotation]

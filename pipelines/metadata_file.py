@@ -13,7 +13,7 @@ from schemas.errors import CocoflowError, DataError, causes
 
 _LOCK_SECONDS = 2.0  # ML Metadata would wait for more than a minute, without a word
 _FAILED_QUERY = re.compile(r"Error when executing query: (.+?)\s+query:", re.DOTALL)  # in ML Metadata's errors
-_BRING_BACK = "Bring back a copy of it"
+_BRING_BACK = "Restore a copy of it"
 _PRIMARY = 0xFF  # SQLite's extended error codes hold the plain ones
 
 
@@ -21,17 +21,13 @@ def check_metadata(layout: RunLayout) -> None:
     """Sees that a run can use the metadata database, which need not be there yet.
 
     Raises:
-        DataError: it is damaged, of another version, cannot be written, is no database at
-            all, or has gone from beside the results of earlier runs.
+        DataError: it is damaged, of another version, cannot be written, or is no database at all.
         CocoflowError: another process has locked it.
     """
     path = layout.metadata
     if os.path.lexists(path) and not path.is_file():
         raise DataError(f"{path}: this is no file, but the run's metadata database belongs there. Move it away.")
     if not path.exists() or not path.stat().st_size:
-        # A new database counts from 1 again, into folders that are there already.
-        if any(path.is_file() for path in layout.artifacts.rglob("*")):
-            raise _unusable(layout, "is gone, but not the results of earlier runs", remedy=_BRING_BACK, remove="remove")
         return
     try:
         _check_content(path)
@@ -103,11 +99,11 @@ def _check_version(layout: RunLayout) -> None:
         raise _unusable(layout, how, remedy="Run with the installation that wrote it") from error
 
 
-def _unusable(layout: RunLayout, how: str, *, remedy: str, remove: str = "remove it and") -> DataError:
+def _unusable(layout: RunLayout, how: str, *, remedy: str) -> DataError:
     return DataError(
-        f"{layout.metadata}: the run's metadata database {how}. {remedy}, or {remove} "
-        f"{layout.artifacts}: then the run begins with an empty history. What was pushed stays, and a training that "
-        f"was cut off goes on from its checkpoints below {layout.training}."
+        f"{layout.metadata}: the run's metadata database {how}. {remedy}, or remove it: then the run begins with an "
+        f"empty history and moves the results of earlier runs to {layout.unregistered}. What was pushed stays, and a "
+        f"training that was cut off goes on from its checkpoints below {layout.training}."
     )
 
 

@@ -175,8 +175,7 @@ def test_too_many_pixels_are_refused_before_decoding(tmp_path: Path, monkeypatch
     assert _read(path, 600).width == 20
     monkeypatch.setattr(image_files, "decode_rgb_eagerly", lambda data, jpeg: pytest.fail("decoded"))
     with pytest.raises(
-        ImageFileError,
-        match=r"the image has 20x30 pixels, 600 with all frames; at most 599 .* Or raise data\.max_pixels",
+        ImageFileError, match=r"the image has 20x30 pixels, 600 with all frames; at most 599 .*raise data\.max_pixels"
     ):
         _read(path, 599)
     with pytest.raises(ImageFileError, match="1800 with all frames"):

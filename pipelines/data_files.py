@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from components.coco_example_gen.fingerprint import description_beside
 from components.coco_example_gen.span_files import SpanSplits, locate_given, locate_root
 from detection.coco.annotations import merge_categories, scan_categories
 from detection.coco.layouts import Division, SplitFiles
 from detection.data.foreign.label_map import read_label_map
-from detection.data.foreign.shards import find_shards
 from schemas.config import DataConfig
 from schemas.errors import ConfigError, DataError
 
@@ -71,6 +69,10 @@ def categories_of(splits: Mapping[str, SplitFiles], data: DataConfig) -> list[di
 
 
 def _categories_of_records(files: SplitFiles, data: DataConfig) -> list[dict[str, Any]] | None:
+    # They import TensorFlow, which says so on the terminal unless a run keeps it from that.
+    from components.coco_example_gen.fingerprint import description_beside
+    from detection.data.foreign.shards import find_shards
+
     named = data.label_map or next(iter(description_beside(find_shards(files.annotations)[0])), None)
     return None if named is None else read_label_map(named).categories
 

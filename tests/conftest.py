@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.browser import Browser, find_browser, running_browser
+
+# An example's time is the machine's affair: on two busy cores Hypothesis' deadline of 200 ms fails at random.
+settings.register_profile("cocoflow", deadline=None)
+settings.load_profile("cocoflow")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -1,24 +1,29 @@
 """Whatever data is named, as an `Examples` artifact's folder."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from components.coco_example_gen.conversion import convert
-from pipelines.data_files import files_of
+from pipelines.data_files import categories_of, files_of
 from pipelines.scratch_folder import scratch_tempdir
 from schemas.artifacts import DATASET_JSON
 from schemas.config import Config
 
 
 @contextmanager
-def data_as_examples(config: Config, folder: str) -> Iterator[str]:
+def data_as_examples(
+    config: Config, folder: str, *, check: Callable[[list[dict[str, Any]]], object] = lambda categories: None
+) -> Iterator[str]:
     """Yields the folder of an `Examples` artifact with the split `evaluate.split`.
 
     Args:
         config: `data` and `evaluate.split` count.
         folder: such a one, or one of another data set, which `data.root` then names, too;
             that is converted for the while.
+        check: called with the data set's categories before it is converted, if they can
+            be told then; raises if the data set does not fit.
 
     Raises:
         DataError: the data cannot be used.
@@ -28,10 +33,14 @@ def data_as_examples(config: Config, folder: str) -> Iterator[str]:
         return
     split = config.evaluate.split
     data = config.data
+    files = {split: files_of(data, split)[split]}
+    categories = categories_of(files, data)
+    if categories is not None:
+        check(categories)
     with scratch_tempdir() as temporary:
         made = temporary / "examples"
         convert(
-            {split: files_of(data, split)[split]},
+            files,
             made,
             policies=data.on_fault,
             max_pixels=data.max_pixels,

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from components.coco_evaluator.examples import Dataset, read_dataset
+from components.coco_evaluator.examples import read_dataset
 from detection.coco.annotations import differing_categories
+from detection.coco.json_files import read_json
 from detection.data.foreign.shards import find_shards
 from detection.folder_lock import exclusive_use
 from detection.training.checkpoint_files import checkpoint_steps
@@ -64,9 +65,10 @@ def follow_run(
     _wait_for_begin(folder, patience)
     config = _configuration(folder, data, assignments)
     held = exclusive_use(goal, instead="name another folder with --output")
-    with held, data_as_examples(config, data) as root:
+    labels = folder.parent / LABELS_JSON
+    with held, data_as_examples(config, data, check=lambda known: _categories(labels, known, data)) as root:
         dataset = read_dataset(root, config.evaluate.split)
-        categories = _categories(folder.parent / LABELS_JSON, dataset)
+        categories = _categories(labels, dataset.categories, data)
         shards = find_shards(dataset.records)
         assessor = assessor_from_config(config, shards=shards, categories=categories, folder=goal, logs=goal)
         ended = follow_checkpoints(
@@ -106,15 +108,24 @@ def _configuration(folder: Path, data: str, assignments: Sequence[str]) -> Confi
     return load_config(path, [*own, *assignments])
 
 
-def _categories(labels: Path, dataset: Dataset) -> list[Mapping[str, Any]]:
-    """The run's categories, in the order of the detector's classes."""
+def _categories(labels: Path, categories: Sequence[Mapping[str, Any]], data: str) -> list[Mapping[str, Any]]:
+    """The run's categories, in the order of the detector's classes.
+
+    Args:
+        labels: the run's file of categories, which need not be there.
+        categories: those of the data set.
+        data: the data set's folder.
+
+    Raises:
+        DataError: the run and the data set have different categories.
+    """
     if not labels.is_file():
-        return sorted(dataset.categories, key=lambda category: category["id"])
-    own = list(json.loads(labels.read_text(encoding="utf-8")))
-    listed = differing_categories(own, dataset.categories)
+        return sorted(categories, key=lambda category: category["id"])
+    own = list(read_json(labels))
+    listed = differing_categories(own, categories)
     if listed:
         raise DataError(
-            f"{dataset.records}: its categories are not those of the run ({labels}): {listed}. "
+            f"{data}: its categories are not those of the run ({labels}): {listed}. "
             "Follow with the data set that the run was given, or one of the same categories."
         )
     return own

@@ -14,6 +14,7 @@ from detection.training.build import detector_from_config
 from detection.training.checkpoint_files import checkpoint_path
 from detection.training.state import MODEL_PART, variables_by_path
 from detection.training.validation.history import Entry, write_history
+from pipelines import data_as_examples
 from schemas.config_io import load_config, to_yaml
 from tests.detection.training.evaluation_records import CATEGORIES, coco_records, write_coco_shards
 from tests.folder_holder import folder_holder
@@ -153,6 +154,22 @@ def test_other_categories_are_refused(run: Path, examples: Path, capsys: pytest.
     _save(run, 10)
     message = _refusal(run, examples, code=1, capsys=capsys)
     assert "its categories are not those of the run" in message
+    assert "41 'lorry'" in message
+
+
+def test_other_categories_are_refused_before_a_data_set_is_converted(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+    others = {"images": [], "annotations": [], "categories": [{"id": 41, "name": "lorry"}]}
+    (data / "annotations").mkdir(parents=True)
+    for name in ("train", "val"):
+        (data / "annotations" / f"instances_{name}.json").write_text(json.dumps(others))
+    (run / "checkpoints").mkdir()
+    (run / "checkpoints" / "ckpt-10.index").touch()
+    monkeypatch.setattr(data_as_examples, "convert", lambda *args, **kwargs: pytest.fail("converted"))
+    message = _refusal(run, data, code=1, capsys=capsys)
+    assert f"{data}: its categories are not those of the run" in message
     assert "41 'lorry'" in message
 
 

@@ -1,6 +1,7 @@
 """Folders that trainings work in: kept over kills, removed when they have served."""
 
 import contextlib
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from schemas.errors import CocoflowError
 
 _PUBLISHED = "published"  # an empty file in a folder whose results are in the output artifacts
 _REMOVED = ".removed"
+_OWN = re.compile(rf"[0-9a-f]{{16}}({re.escape(_REMOVED)})?")  # what `working_name` gives; a user's folders stay
 _ABANDONED_SECONDS = 14 * 24 * 3600.0
 
 
@@ -24,7 +26,7 @@ def working_folder(parent: Path, name: str) -> Iterator[Path]:
 
     Args:
         parent: of the working folders of all trainings of a run.
-        name: tells this training from others.
+        name: tells this training from others; 16 hexadecimal digits.
 
     Raises:
         CocoflowError: another process works in the folder.
@@ -46,7 +48,7 @@ def remove_served(parent: Path) -> None:
     """
     for folder in filter(Path.is_dir, sorted(parent.iterdir()) if parent.is_dir() else []):
         # Asked first: the lock's file makes the folder young again.
-        if folder.name.endswith(_REMOVED) or _has_served(folder):
+        if _OWN.fullmatch(folder.name) and (folder.name.endswith(_REMOVED) or _has_served(folder)):
             with contextlib.suppress(CocoflowError), exclusive_use(folder, instead="leave it") as held:
                 if held:
                     _remove(folder)

@@ -13,6 +13,9 @@ from tests.folder_holder import folder_holder
 DAY = 24 * 3600.0
 
 
+A, B, HELD, NEW, OLD, TOUCHED, YOUNG = [digit * 16 for digit in "ab01234"]
+
+
 def _train(parent: Path, name: str, *, fails: bool = False) -> None:
     with working_folder(parent, name) as folder:
         (folder / "ckpt").write_text(name)
@@ -32,61 +35,61 @@ def _age(folder: Path, days: float) -> None:
 
 def test_a_killed_training_finds_what_it_left(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        _train(tmp_path, "a", fails=True)
-    with working_folder(tmp_path, "a") as folder:
-        assert (folder / "ckpt").read_text() == "a"
+        _train(tmp_path, A, fails=True)
+    with working_folder(tmp_path, A) as folder:
+        assert (folder / "ckpt").read_text() == A
 
 
 def test_what_is_published_stays_for_the_same_training_and_goes_with_the_next(tmp_path: Path) -> None:
     """Killed before TFX had registered the results, it is started again."""
-    _train(tmp_path, "a")
-    with working_folder(tmp_path, "a") as folder:
-        assert (folder / "ckpt").read_text() == "a"
-    _train(tmp_path, "b")
-    assert _names(tmp_path) == ["b"]
+    _train(tmp_path, A)
+    with working_folder(tmp_path, A) as folder:
+        assert (folder / "ckpt").read_text() == A
+    _train(tmp_path, B)
+    assert _names(tmp_path) == [B]
     remove_served(tmp_path)
     assert _names(tmp_path) == []
 
 
 def test_a_training_that_was_published_once_and_then_killed_is_kept(tmp_path: Path) -> None:
-    _train(tmp_path, "a")
+    _train(tmp_path, A)
     with pytest.raises(KeyboardInterrupt):
-        _train(tmp_path, "a", fails=True)
+        _train(tmp_path, A, fails=True)
     remove_served(tmp_path)
-    assert _names(tmp_path) == ["a"]
+    assert _names(tmp_path) == [A]
 
 
 def test_an_abandoned_training_goes_after_two_weeks(tmp_path: Path) -> None:
-    for name in ("old", "young", "touched"):
+    for name in (OLD, YOUNG, TOUCHED):
         with pytest.raises(KeyboardInterrupt):
             _train(tmp_path, name, fails=True)
-    _age(tmp_path / "old", 14.1)
-    _age(tmp_path / "young", 13.9)
-    _age(tmp_path / "touched", 30)
-    (tmp_path / "touched" / "ckpt").touch()
-    _train(tmp_path, "new")
-    assert _names(tmp_path) == ["new", "touched", "young"]
+    _age(tmp_path / OLD, 14.1)
+    _age(tmp_path / YOUNG, 13.9)
+    _age(tmp_path / TOUCHED, 30)
+    (tmp_path / TOUCHED / "ckpt").touch()
+    _train(tmp_path, NEW)
+    assert _names(tmp_path) == [NEW, TOUCHED, YOUNG]
 
 
 def test_what_a_living_process_works_in_stays(tmp_path: Path) -> None:
-    with folder_holder(tmp_path / "held") as process:
-        _age(tmp_path / "held", 30)
+    with folder_holder(tmp_path / HELD) as process:
+        _age(tmp_path / HELD, 30)
         remove_served(tmp_path)
-        assert _names(tmp_path) == ["held"]
+        assert _names(tmp_path) == [HELD]
         process.kill()
-    _age(tmp_path / "held", 30)
+    _age(tmp_path / HELD, 30)
     remove_served(tmp_path)
     assert _names(tmp_path) == []
 
 
 def test_one_process_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
     with (
-        folder_holder(tmp_path / "a") as process,
-        pytest.raises(CocoflowError, match=f"a: in use by process {process.pid} .* another run_root"),
+        folder_holder(tmp_path / A) as process,
+        pytest.raises(CocoflowError, match=f"{A}: in use by process {process.pid} .* another run_root"),
     ):
-        _train(tmp_path, "a")
-    assert not (tmp_path / "a" / "ckpt").exists()
-    _train(tmp_path, "a")
+        _train(tmp_path, A)
+    assert not (tmp_path / A / "ckpt").exists()
+    _train(tmp_path, A)
 
 
 def test_a_removal_that_was_killed_is_ended_and_never_gone_on_with(
@@ -97,12 +100,12 @@ def test_a_removal_that_was_killed_is_ended_and_never_gone_on_with(
     def killed(path: Path, **options: bool) -> None:
         raise KeyboardInterrupt
 
-    _train(tmp_path, "a")
+    _train(tmp_path, A)
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             remove_served(tmp_path)
-    assert not (tmp_path / "a").exists()
+    assert not (tmp_path / A).exists()
     remove_served(tmp_path)
     assert _names(tmp_path) == []
 
@@ -112,3 +115,11 @@ def test_nothing_to_remove(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     remove_served(tmp_path)
     assert _names(tmp_path) == ["file"]
+
+
+def test_folders_that_are_not_of_trainings_stay(tmp_path: Path) -> None:
+    for name in ("backup", "my run.removed", A + "0"):
+        (tmp_path / name).mkdir()
+        _age(tmp_path / name, 30)
+    remove_served(tmp_path)
+    assert _names(tmp_path) == [A + "0", "backup", "my run.removed"]

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -115,7 +116,7 @@ def _goals(output: Path, names: Sequence[str]) -> dict[str, Path]:
 def _check_image_folder(images: Path, output: Path) -> None:
     if images.resolve() in output.resolve().parents:
         raise ConfigError(f"--output {output} lies in --images {images}, a folder of images only. Name another place.")
-    if images.exists() and (not images.is_dir() or any(images.iterdir())):
+    if os.path.exists(images) and (not images.is_dir() or any(images.iterdir())):
         raise DataError(f"{images}: --images needs a new or empty folder. Name another, or remove this one.")
 
 
@@ -123,7 +124,7 @@ def _find_splits(examples: str | Path) -> dict[str, list[str]]:
     """Split name -> shards."""
     prefix = split_dir("")
     root = Path(examples)
-    folders = sorted(path for path in root.glob(f"{prefix}*") if path.is_dir()) if root.is_dir() else []
+    folders = sorted(path for path in root.glob(f"{prefix}*") if path.is_dir()) if os.path.isdir(root) else []
     if not folders:
         return {ONLY_SPLIT: find_shards(examples)}
     return {folder.name.removeprefix(prefix): find_shards(folder) for folder in folders}

@@ -1,5 +1,6 @@
 """Converting and checking a data set without a pipeline."""
 
+import os
 from pathlib import Path
 
 from components.coco_example_gen.conversion import convert, report
@@ -53,7 +54,7 @@ def check_data(config: Config, page: str | None) -> Examination:
     """
     splits = files_of(config.data)
     if page is not None:
-        if Path(page).is_dir():
+        if os.path.isdir(page):
             raise DataError(f"--report {page}: this is a folder. Name a file in it.")
         require_writable(Path(page).resolve().parent)
     with scratch_tempdir() as temporary:

@@ -124,7 +124,7 @@ def find_splits(root: str | Path, division: Division = WHOLE) -> dict[str, Split
         DataError: no such folder, nothing recognised in it, or two files for one split.
     """
     root = Path(root)
-    if not root.is_dir():
+    if not os.path.isdir(root):  # pathlib raises an error for a name that is too long
         raise DataError(f"{root}: no such data set folder. Check --data or data.root.")
     layouts = (
         _annotated(root, root / "annotations", _INSTANCES),
@@ -163,9 +163,9 @@ def given_splits(sources: Mapping[str, tuple[str, str | None]], division: Divisi
         if images is None:
             _add(splits, name, SplitFiles(annotations, None))
             continue
-        if not Path(annotations).is_file():
+        if not os.path.isfile(annotations):
             raise DataError(f"{annotations}: no such annotation file. Check data.splits.{name}.annotations.")
-        if not Path(images).is_dir():
+        if not os.path.isdir(images):
             raise DataError(f"{images}: no such image folder. Check data.splits.{name}.images.")
         _add(splits, name, SplitFiles(str(annotations), str(images), _keypoints_beside(Path(annotations))))
     return division.apply(splits)

@@ -39,19 +39,28 @@ def find_shards(where: str | Path) -> list[str]:
             left out.  A part of a pattern that is a folder's own name is no pattern.
 
     Raises:
-        DataError: there is none.
+        DataError: there is none, or one whose name is not UTF-8, which TensorFlow needs.
     """
     text = str(where)
+    try:
+        shards = _found_shards(text)
+        for path in shards:
+            path.encode()
+    except UnicodeError:
+        raise DataError(f"{text!a}: a name there is not UTF-8, which TensorFlow needs. Rename it.") from None
+    if not shards:
+        raise DataError(f"{text}: no TFRecord file there. Name a folder, a file or a pattern such as 'data/*.record*'.")
+    return shards
+
+
+def _found_shards(text: str) -> list[str]:
     if tf.io.gfile.isdir(text):
         found = [os.path.join(text, name) for name in tf.io.gfile.listdir(text)]
     elif tf.io.gfile.exists(text):
         return [text]
     else:
         found = tf.io.gfile.glob(_escape_existing(text))
-    shards = sorted(path for path in found if _is_shard_name(path) and not tf.io.gfile.isdir(path))
-    if not shards:
-        raise DataError(f"{text}: no TFRecord file there. Name a folder, a file or a pattern such as 'data/*.record*'.")
-    return shards
+    return sorted(path for path in found if _is_shard_name(path) and not tf.io.gfile.isdir(path))
 
 
 def _escape_existing(pattern: str) -> str:

@@ -239,3 +239,11 @@ def test_tfrecords_are_found_by_their_names(tmp_path: Path, names: list[str], ex
     found = find_splits(tmp_path)
     assert {name: str(Path(files.annotations).relative_to(tmp_path)) for name, files in found.items()} == expected
     assert {files.images for files in found.values()} == {None}
+
+
+def test_a_path_that_is_too_long_is_not_there(tmp_path: Path) -> None:
+    name = str(tmp_path / ("x" * 5000))
+    with pytest.raises(DataError, match="no such data set folder"):
+        find_splits(name)
+    with pytest.raises(DataError, match="no such annotation file"):
+        given_splits({"train": (name, str(tmp_path))})

@@ -52,7 +52,8 @@ def write_examples(root: Path, splits: dict[str, dict[str, Any]], *, shards: int
             records.append(own_record(image, list(reversed(mine))))
         for number in range(shards):
             write_shard(root / split_dir(split) / f"data-{number:05d}-of-{shards:05d}", records[number::shards])
-    (root / DATASET_JSON).write_text(json.dumps(DATASET))
+    categories = next(iter(splits.values())).get("categories", DATASET["categories"])
+    (root / DATASET_JSON).write_text(json.dumps(DATASET | {"categories": categories}))
     return root
 
 
@@ -189,7 +190,7 @@ def test_foreign_splits_share_ids_and_categories(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "only.json").read_text()) == trees[1]
 
 
-@pytest.mark.parametrize("name", ["../escaped.png", "/escaped.png", "a/../../b.png", "", ".", "nul\0.png", 7])
+@pytest.mark.parametrize("name", ["../escaped.png", "/escaped.png", "a/../../b.png", "", ".", "nul\0.png"])
 def test_names_that_leave_the_folder_are_refused(tmp_path: Path, name: Any) -> None:
     shard = write_shard(tmp_path / "shards" / "s", [own_record({"id": 1, "file_name": name}, [])])
     (tmp_path / "shards" / DATASET_JSON).write_text(json.dumps(DATASET))

@@ -1,6 +1,7 @@
 """TFRecord files: whole, empty, gzipped, cut off, damaged, and what is none."""
 
 import gzip
+import os
 import struct
 from pathlib import Path
 
@@ -143,3 +144,11 @@ def test_no_shard_is_told(tmp_path: Path) -> None:
     for where in (tmp_path, tmp_path / "*.record"):
         with pytest.raises(DataError, match=r"no TFRecord file there.*Name a folder"):
             find_shards(where)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_name_that_is_not_utf8_is_told(tmp_path: Path, whole: bool) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9.record")
+    path.write_bytes(b"")
+    with pytest.raises(DataError, match="a name there is not UTF-8, which TensorFlow needs"):
+        find_shards(path if whole else tmp_path)

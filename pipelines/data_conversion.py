@@ -54,7 +54,7 @@ def check_data(config: Config, page: str | None) -> Examination:
     """
     splits = files_of(config.data)
     if page is not None:
-        if os.path.isdir(page):
+        if os.path.isdir(Path(page)):
             raise DataError(f"--report {page}: this is a folder. Name a file in it.")
         require_writable(Path(page).resolve().parent)
     with scratch_tempdir() as temporary:

@@ -20,14 +20,15 @@ def record(
     """An image of one colour; `size` is height, width; an area of None is not said, and the box's is 400."""
     file = io.BytesIO()
     Image.new("RGB", size[::-1], colour).save(file, "PNG")
-    annotations = [{"id": i, "bbox": [0, 0, 20, 20], "area": area} for i, area in enumerate(areas)]
+    common = {"image_id": 7, "category_id": 1, "bbox": [0, 0, 20, 20]}
+    annotations = [{"id": i, **common, "area": area} for i, area in enumerate(areas)]
     said = [{key: value for key, value in a.items() if value is not None} for a in annotations]
     feature = {
         "image/encoded": bytes_feature(file.getvalue()),
         "image/filename": bytes_feature(b"a.png"),
         "image/height": tf.train.Feature(int64_list=tf.train.Int64List(value=[size[0]])),
         "image/width": tf.train.Feature(int64_list=tf.train.Int64List(value=[size[1]])),
-        "coco/annotations": bytes_feature(pack_entries({"id": 7, **entry}, said)),
+        "coco/annotations": bytes_feature(pack_entries({"id": 7, "file_name": "a.png", **entry}, said)),
     }
     return tf.train.Example(features=tf.train.Features(feature=feature))
 

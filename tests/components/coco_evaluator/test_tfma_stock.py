@@ -291,7 +291,7 @@ def elements(truth: dict[str, Any], seed: int) -> tuple[list[Any], list[Any]]:
         encoded = EncodedImage(image["id"], "", b"", image["height"], image["width"])
         rows += rows_from_outputs({name: value[None] for name, value in outputs.items()}, [encoded])
         features = {
-            "coco/annotations": np.array([pack_entries(image, own)], object),
+            "coco/annotations": np.array([pack_entries({"file_name": "a.png", **image}, own)], object),
             "image/height": np.array([image["height"]]),
             "image/width": np.array([image["width"]]),
         }

@@ -11,8 +11,9 @@ from pydantic import ValidationError
 from schemas.config import Config
 from schemas.errors import ConfigError
 from schemas.limits import MAX_CONFIG
+from schemas.quoting import quoted
 from schemas.section import Section, section_of
-from schemas.yaml_text import check_values, parse_yaml, shown
+from schemas.yaml_text import check_values, parse_yaml
 
 
 def load_config(path: str | Path | None = None, assignments: Sequence[str] = ()) -> Config:
@@ -67,18 +68,18 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise ConfigError(f"{path}: a configuration is a mapping of sections such as `train:`, not {shown(tree)}.")
+        raise ConfigError(f"{path}: a configuration is a mapping of sections such as `train:`, not {quoted(tree)}.")
     return tree
 
 
 def _assign(tree: dict[str, Any], assignment: str) -> None:
     key, separator, text = assignment.partition("=")
     if not separator or not key:
-        raise ConfigError(f"--set {shown(assignment)}: expected key=value, for example --set train.batch_size=8.")
+        raise ConfigError(f"--set {quoted(assignment)}: expected key=value, for example --set train.batch_size=8.")
     try:
-        value = parse_yaml(text, f"--set {shown(key)}")
+        value = parse_yaml(text, f"--set {quoted(key)}")
     except yaml.constructor.ConstructorError as error:
-        raise ConfigError(f"--set {shown(key)}: {error.problem}.") from None
+        raise ConfigError(f"--set {quoted(key)}: {error.problem}.") from None
     except yaml.YAMLError:  # a text with brackets or the like
         value = text
     *parents, leaf = key.split(".")
@@ -89,7 +90,7 @@ def _assign(tree: dict[str, Any], assignment: str) -> None:
             child = node[parent] = {}
         if not isinstance(child, dict):
             section = ".".join(parents[: depth + 1])
-            raise ConfigError(f"--set {shown(assignment)}: {section} is a value, not a section.")
+            raise ConfigError(f"--set {quoted(assignment)}: {section} is a value, not a section.")
         node = child
     node[leaf] = value
 
@@ -103,7 +104,7 @@ def _explain(item: Any, where: str) -> str:
         return f"{where}: {key} is missing."
     if item["type"] == "value_error":  # two keys that contradict each other
         return f"{': '.join(filter(None, (where, key)))}: {item['ctx']['error']}."
-    return f"{where}: {key} = {shown(item['input'])}: {item['msg']}."
+    return f"{where}: {key} = {quoted(item['input'])}: {item['msg']}."
 
 
 def _nearest_key(key: str) -> str:

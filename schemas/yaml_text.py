@@ -12,9 +12,9 @@ import yaml
 
 from schemas.errors import ConfigError
 from schemas.limits import MAX_CONFIG, MAX_CONFIG_DEPTH, MAX_CONFIG_VALUES
+from schemas.quoting import quoted
 
 _INT64 = 2**63
-_SHOWN = 60  # characters of a value in a message
 _STANDARD = "tag:yaml.org,2002:"  # what `!!` stands for
 
 
@@ -32,7 +32,7 @@ class _Loader(yaml.SafeLoader):
         except yaml.YAMLError:
             raise
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-            problem = f"{shown(node.value)} cannot be read as {node.tag.replace(_STANDARD, '!!')}"
+            problem = f"{quoted(node.value)} cannot be read as {node.tag.replace(_STANDARD, '!!')}"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
 
@@ -71,20 +71,11 @@ def check_values(tree: Any, where: str) -> None:
         elif isinstance(value, float) and not math.isfinite(value):
             reason = f"{value} is no finite number. Write one"
         elif isinstance(value, str) and "\0" in value:
-            reason = f"{shown(value)} has a NUL character. Remove it"
+            reason = f"{quoted(value)} has a NUL character. Remove it"
         elif isinstance(value, str) and not value.isascii() and not _is_utf8(value):
-            reason = f"{shown(value)} is not UTF-8. Rename what it names"
+            reason = f"{quoted(value)} is not UTF-8. Rename what it names"
         if reason is not None:
             raise ConfigError(f"{where}: {key}: {reason}." if key else f"{where}: {reason}.")
-
-
-def shown(value: Any) -> str:
-    """A value for a message: on one line, cut after some characters."""
-    try:
-        text = ascii(value) if isinstance(value, str) and not _is_utf8(value) else repr(value)
-    except (ValueError, RecursionError):  # integers of thousands of digits, deep nesting
-        text = f"a {type(value).__name__} that is too large to be shown"
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 class _Size:
@@ -136,11 +127,11 @@ def _leaves(tree: Any, where: str) -> Iterator[tuple[str, Any]]:
     while waiting:
         key, value, depth = waiting.pop()
         if depth > MAX_CONFIG_DEPTH:
-            raise ConfigError(f"{where}: {shown(key)}: nested more than {MAX_CONFIG_DEPTH} deep. Write it flat.")
+            raise ConfigError(f"{where}: {quoted(key)}: nested more than {MAX_CONFIG_DEPTH} deep. Write it flat.")
         if isinstance(value, dict):
             for name, inner in value.items():
                 yield key, name
-                label = name if isinstance(name, str) and _is_utf8(name) else shown(name)
+                label = name if isinstance(name, str) and _is_utf8(name) else quoted(name)
                 waiting.append((f"{key}.{label}" if key else label, inner, depth + 1))
         elif isinstance(value, list | tuple | set):
             waiting += [(f"{key}[{position}]", inner, depth + 1) for position, inner in enumerate(value)]

@@ -177,7 +177,7 @@ def merge_categories(files: Iterable[tuple[str, Sequence[Entry]]]) -> list[Entry
     return [category for category, _ in merged.values()]
 
 
-def differing_categories(some: Iterable[Entry], others: Iterable[Entry]) -> str:
+def differing_categories(some: Iterable[Mapping[str, Any]], others: Iterable[Mapping[str, Any]]) -> str:
     """The categories that are in one list alone, by id and name, for a message; "" where there are none.
 
     >>> differing_categories([{"id": 1, "name": "cat"}], [{"id": 1, "name": "dog"}])

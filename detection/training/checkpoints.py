@@ -6,7 +6,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from detection.atomic_files import fsync_path
-from detection.literal_paths import literal_path
+from detection.literal_paths import has_pattern_characters, literal_path
 from detection.training.checkpoint_faults import find_fault, find_newest_whole
 from detection.training.checkpoint_files import (
     STATE_FILE,
@@ -110,7 +110,8 @@ class Checkpoints:
             for bad in found.faults:
                 remove_checkpoint(folder, bad)
             remove_leftovers(folder)
-            folder.mkdir(parents=True, exist_ok=True)
+            if has_pattern_characters(folder):
+                folder.mkdir(parents=True, exist_ok=True)  # a link to it has to lead somewhere
             self._manager = tf.train.CheckpointManager(
                 self._checkpoint,
                 literal_path(folder),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from detection.coco.bad_records import BadRecord
 from detection.coco.columns import Entry, Ids, Naming, are_numbers, is_id, is_number
+from detection.coco.entries import unwritable
 from detection.coco.figures import FREQUENCIES
 from detection.coco.masks import has_degenerate_polygon, mask_fault
 from schemas.quoting import quoted
@@ -78,7 +79,8 @@ def image_rules(*, sized: bool, lvis: bool) -> list[Rule]:
 
 def category_rules(*, lvis: bool) -> list[Rule]:
     """Args: `lvis`, whether LVIS' frequencies are needed."""
-    rules = [_id("id"), _unique()]
+    writable = _unless("bad name", "Write it in UTF-8.", lambda category: unwritable(category.get("name")) is None)
+    rules = [_id("id"), _unique(), writable]
     if lvis:
         remedy = (
             f"LVIS' categories have a `frequency`, one of {', '.join(FREQUENCIES)}. Add it, or evaluate as COCO does."

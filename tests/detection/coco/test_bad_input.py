@@ -105,6 +105,7 @@ _FAULTS: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("bbox", ("gt", "images", 1, "id"), 1, r"GT: an id is there more than once: image 1\."),
     ("bbox", ("gt", "images", 1), "two", r"GT: bad id: image at position 1"),
     ("bbox", ("gt", "categories", 0, "id"), "dog", r"GT: bad id: category 'dog'"),
+    ("bbox", ("gt", "categories", 0, "name"), "a\udcffb", r"GT: bad name: category 3\. Write it in UTF-8"),
     ("bbox", ("gt", "images"), ..., r"GT: not a COCO annotation file: no list images"),
     ("bbox", ("gt", "annotations"), {}, r"GT: not a COCO annotation file: no list annotations"),
     ("segm", ("gt", "images", 0, "width"), ..., r"GT: no integer height and width: image 1\. .*in pixels"),

@@ -1,11 +1,13 @@
 """Mistakes that are found before data is read: minutes later, the same functions would refuse them."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from detection.coco.engine.bounds import require_analysis, require_arrays
 from detection.coco.layouts import SplitFiles
+from detection.coco.settings import make_settings
 from detection.training.cluster import cluster_from_environment
 from pipelines.data_files import categories_of
 from pipelines.layout import RunLayout
@@ -29,6 +31,7 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], layout: RunLayou
         ConfigError, DataError: see `categories_of` and `check_start`.
     """
     categories = categories_of(splits, config.data)
+    _require_evaluable(config, categories)
     from detection.models.imagenet import IMAGENET
     from detection.training.start_check import check_start, without_log
 
@@ -43,6 +46,20 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], layout: RunLayou
         strategy=strategy,
         initializes=not (optional and layout.metadata.exists()),
     )
+
+
+def _require_evaluable(config: Config, categories: Sequence[Mapping[str, Any]] | None) -> None:
+    """Sees that there is memory to evaluate so many categories, as far as COCO's own settings tell.
+
+    Raises:
+        DataError: there is not.
+    """
+    if categories is None or config.evaluate.eval_config is not None:
+        return
+    settings = make_settings("bbox")
+    require_arrays(len(categories), settings, where="evaluation")
+    # The pipeline compares two models as soon as one is blessed.
+    require_analysis(len(categories), settings, models=2, replicates=config.evaluate.analysis.replicates)
 
 
 def _strategy_of(settings: TrainConfig) -> "tf.distribute.Strategy | None":
@@ -77,9 +94,12 @@ def check_train(
     """
     from detection.training.start_check import check_start
 
+    categories = categories_of(splits, config.data)
+    if config.train.validation.enabled:
+        _require_evaluable(config, categories)
     check_start(
         config,
-        categories=categories_of(splits, config.data),
+        categories=categories,
         strategy=strategy,
         checkpoints=output / CHECKPOINTS,
     )

@@ -189,6 +189,20 @@ def test_weights_that_a_later_run_may_not_need_are_not_asked_for(
         _call("run", data, tmp_path, settings)
 
 
+@pytest.mark.parametrize(("command", "settings"), [("run", ()), ("train", ("train.validation.every=1",))])
+def test_more_categories_than_an_evaluation_has_memory_for(
+    command: str, settings: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The evaluator would refuse them, after the training."""
+    categories = [{"id": number, "name": f"kind {number}"} for number in range(6000)]
+    (tmp_path / "data" / "annotations").mkdir(parents=True)
+    for name in ("train", "val"):
+        path = tmp_path / "data" / "annotations" / f"instances_{name}.json"
+        path.write_text(json.dumps({"images": [], "annotations": [], "categories": categories}))
+    assert _call(command, tmp_path / "data", tmp_path / "out", *settings) == 1
+    assert "6000 categories: an analysis (report, comparison) would take about" in capfd.readouterr().err
+
+
 def test_a_root_that_tfx_would_take_for_a_pattern_is_refused(
     data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

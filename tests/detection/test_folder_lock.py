@@ -62,14 +62,17 @@ def test_a_kill_frees_the_folder(tmp_path: Path) -> None:
 )
 def test_a_child_that_outlives_the_holder_does_not_hold_the_folder(child: str, tmp_path: Path) -> None:
     with folder_holder(tmp_path, meanwhile=child) as process:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        process.kill()
-        process.wait()
-        assert len(children) == 1
+        [child_id] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         try:
+            for _ in range(1000):
+                if LOCK_FILE not in {Path(os.readlink(file)).name for file in Path(f"/proc/{child_id}/fd").iterdir()}:
+                    break
+                time.sleep(0.01)  # a forked child closes it as the first thing that it does
+            process.kill()
+            process.wait()
             _use(tmp_path)
         finally:
-            os.kill(int(children[0]), 9)
+            os.kill(int(child_id), 9)
 
 
 def test_of_many_that_try_one_at_a_time_gets_in(tmp_path: Path) -> None:

@@ -92,7 +92,9 @@ def test_the_exported_model_keeps_the_contract(whole_run: Path, shards: list[str
     assert outputs["num_detections"].dtype == tf.int32
     assert outputs["num_detections"].shape == (3,)
     assert set(np.unique(outputs["detection_classes"])) <= set(CATEGORY_IDS)
+    assert outputs.pop("valid").numpy().tolist() == [True] * 3
     again = loaded.signatures["serving_images"](tf.stack(images))
+    assert again.keys() == outputs.keys()
     for name, value in outputs.items():
         np.testing.assert_allclose(value, again[name], atol=1e-5, err_msg=name)
 

@@ -88,7 +88,7 @@ def test_results_without_boxes_have_a_report_and_a_comparison(tmp_path: Path, io
     page = tmp_path / "page.html"
     assert call(*paths[1:], "--ground-truth", paths[0], "--iou-type", iou_type, "--output", page) == 0
     before, after = (evaluate(truth, entries, iou_type).figures["AP"] for entries in (detections, detections[::2]))
-    table = HtmlPage(page.read_text(encoding="utf-8")).table("figures")
+    table = HtmlPage(page.read_text(encoding="utf-8")).table("metrics")
     assert table["AP"][:2] == [f"{before:.3f}", f"{after:.3f}"]
     write_file_report(
         str(page), ground_truth=str(paths[0]), detections=str(paths[1]), settings={"iou_type": iou_type}, images=None

@@ -63,30 +63,6 @@ def exclusive_use(folder: str | Path, *, instead: str) -> Iterator[bool]:
         os.close(descriptor)
 
 
-@contextlib.contextmanager
-def folder_lock(folder: str | Path) -> Iterator[bool]:
-    """Locks a folder itself, with no file in it, until the block or the process ends; does not wait.
-
-    For folders that are renamed when they are whole, as `new_directory`'s are.
-
-    Args:
-        folder: that is there.
-
-    Yields:
-        Whether it was free, so that it is held now; False also if the file system
-        cannot tell.
-    """
-    with contextlib.ExitStack() as stack:
-        try:
-            descriptor = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = True
-        except OSError:
-            held = False
-        yield held
-
-
 def _acquire(path: Path, instead: str) -> tuple[int, bool]:
     """Opens and locks the lock file; returns its descriptor, and whether it is locked."""
     while True:

@@ -64,7 +64,7 @@ def check_categories(categories: Sequence[Entry], *, where: str, lvis: bool = Fa
     """Returns the ids of `categories` entries, int64 [K].
 
     Raises:
-        DataError: an id is missing, no integer or there twice; a name is not UTF-8; LVIS'
+        DataError: an id is missing, invalid or a duplicate; a name is not UTF-8; LVIS'
             frequency is needed and missing.
     """
     refuse_or_skip(find_bad(categories, category_rules(lvis=lvis), by_id("category"), where=where), None)

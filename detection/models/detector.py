@@ -74,7 +74,7 @@ class Detector(keras.Model):
 
         Raises:
             ValueError: images of another size.
-            tf.errors.InvalidArgumentError: likewise, of a size that was unknown when the function was traced.
+            tf.errors.InvalidArgumentError: images of another size, which was unknown when the function was traced.
         """
         return super().__call__(self._of_input_size(images), *args, **kwargs)
 

@@ -123,7 +123,7 @@ def operating_points(objects: Objects, found: Found, diagnosis: Diagnosis) -> li
 
 
 def operating_point(objects: Objects, found: Found, diagnosis: Diagnosis) -> OperatingPoint | None:
-    """The score threshold of greatest F1 over all categories together; None where nothing is right."""
+    """The score threshold with the highest F1 over all categories; None without a true positive."""
     counted = np.flatnonzero(diagnosis.detections != UNCOUNTED)
     order = counted[np.argsort(-found.scores[counted], kind="stable")]
     right = diagnosis.detections[order] == RIGHT

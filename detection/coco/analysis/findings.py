@@ -231,7 +231,7 @@ class Analysis:
     worst: images with most errors, first the worst.
     examples: name of the error type -> images that show it, first the most confident.
     losses: mean loss terms on the split, where they were computed.
-    operating_point: the one score threshold for all categories at which F1 is greatest;
+    operating_point: the one score threshold for all categories with the highest F1;
         None without a true positive.
     """
 

@@ -81,7 +81,7 @@ def _baseline(analysis: Analysis) -> Step | None:
 
 
 def _main_error(analysis: Analysis) -> Step | None:
-    """The error type whose AP50 gain is greatest, if it is above 0."""
+    """The error type with the largest AP50 gain, if it is above 0."""
     error = max(analysis.errors, key=lambda error: error.ap_gain, default=None)
     if error is None or error.ap_gain <= 0:
         return None

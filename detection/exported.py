@@ -7,14 +7,16 @@ from typing import Any, get_args
 import tensorflow as tf
 
 from detection.coco.checks import check_categories
-from detection.coco.json_files import cannot_read, read_json
+from detection.coco.json_files import read_json
 from detection.export import ExportedFrom
+from detection.literal_paths import literal_path
 from detection.models.detector import Detector
 from detection.training.build import detector_from_config
 from detection.training.state import variables_by_path
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, TRAINING_JSON
-from schemas.config_io import from_yaml
-from schemas.errors import DataError
+from schemas.config import Config
+from schemas.config_io import load_config
+from schemas.errors import ConfigError, DataError
 from schemas.optimization import WeightsKind
 from schemas.serving import WEIGHTS_PART
 
@@ -32,19 +34,31 @@ def restore_detector(folder: str | Path) -> tuple[Detector, list[Mapping[str, An
         DataError: the folder lacks its configuration, categories or weights, or they do not fit each other.
     """
     extra = Path(folder, EXTRA_FILES)
-    config = from_yaml(_read(extra / CONFIG_YAML))
+    config = read_model_config(folder)
     categories = read_json(extra / LABELS_JSON)
     check_categories(categories if isinstance(categories, list) else [categories], where=str(extra / LABELS_JSON))
     detector = detector_from_config(config.model, num_classes=len(categories), precision=config.train.precision)
     try:
         checkpoint = tf.train.Checkpoint(**{WEIGHTS_PART: variables_by_path(detector.variables)})
-        checkpoint.read(str(Path(folder, "variables", "variables"))).assert_existing_objects_matched()
+        checkpoint.read(literal_path(Path(folder, "variables", "variables"))).assert_existing_objects_matched()
     except (AssertionError, ValueError, tf.errors.OpError) as error:
         reason = str(error).strip().splitlines()[0]
         raise DataError(
             f"{folder}: its weights are not those of {config.model.name}: {reason}. Export the model again."
         ) from None
     return detector, categories
+
+
+def read_model_config(folder: str | Path) -> Config:
+    """Reads the configuration of the run that exported a SavedModel.
+
+    Raises:
+        DataError: the file is missing or damaged.
+    """
+    try:
+        return load_config(Path(folder, EXTRA_FILES, CONFIG_YAML))
+    except ConfigError as error:
+        raise DataError(f"{error} It belongs to the exported model: export or copy the model again.") from None
 
 
 def read_exported_from(folder: str | Path) -> ExportedFrom | None:
@@ -69,12 +83,3 @@ def read_exported_from(folder: str | Path) -> ExportedFrom | None:
     if type(step) is not int or not 0 <= step < 2**63 or weights is None:
         raise DataError(f"{path}: not the step and weights of an exported model. Export it again, or copy it again.")
     return ExportedFrom(step, weights)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise cannot_read(path, error) from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not a text file ({error}). Export the model again.") from None

@@ -53,16 +53,25 @@ class MeanLosses:
 
         Returns:
             Name of the term -> mean, and `TOTAL_LOSS` -> their sum; empty without records.
+
+        Raises:
+            DataError: a record cannot be parsed or decoded.
         """
         serialized = tf.data.Dataset.from_generator(lambda: records, output_signature=tf.TensorSpec([], tf.string))
         examples = serialized.map(self._example, num_parallel_calls=tf.data.AUTOTUNE)
         totals: dict[str, float] = {}
         images = 0
-        for inputs, labels in examples.batch(self._batch_size).prefetch(1):
-            count = int(inputs.shape[0])
-            for name, value in self._loss_terms(inputs, labels).items():
-                totals[name] = totals.get(name, 0.0) + float(value) * count
-            images += count
+        try:
+            for inputs, labels in examples.batch(self._batch_size).prefetch(1):
+                count = int(inputs.shape[0])
+                for name, value in self._loss_terms(inputs, labels).items():
+                    totals[name] = totals.get(name, 0.0) + float(value) * count
+                images += count
+        except tf.errors.InvalidArgumentError as error:
+            raise DataError(
+                f"a record after the first {images} cannot be read for its losses: "
+                f"{error.message.splitlines()[0].rpartition('}} ')[2]} Write the records again."
+            ) from None
         means = {name: total / images for name, total in totals.items()}
         return means | {TOTAL_LOSS: sum(means.values())} if means else {}
 

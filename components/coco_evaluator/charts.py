@@ -8,10 +8,9 @@ from detection.coco import CocoMetrics
 from detection.coco.analysis.findings import Analysis
 from detection.coco.analysis.options import AnalysisOptions
 from detection.coco.tensorboard import draw_findings, write_evaluation
-from detection.exported import read_exported_from
+from detection.exported import read_exported_from, read_model_config
 from detection.mean_losses import mean_losses
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES
-from schemas.config_io import from_yaml
 from schemas.errors import DataError
 
 log = logging.getLogger("cocoflow.evaluator")
@@ -27,7 +26,7 @@ def losses_of(model: str, sample: Sample, *, category_ids: list[int], batch_size
             sample.records(),
             category_ids=category_ids,
             batch_size=batch_size,
-            max_instances=from_yaml(_config_file(model).read_text(encoding="utf-8")).model.max_instances,
+            max_instances=read_model_config(model).model.max_instances,
         )
     except DataError as error:
         log.warning("no losses: %s", error)
@@ -70,10 +69,9 @@ def trained_steps(model: str) -> int:
     exported_from = read_exported_from(model)
     if exported_from is not None:
         return exported_from.step
-    config = _config_file(model)
-    if not config.is_file():
+    if not _config_file(model).is_file():
         return 0
-    planned = from_yaml(config.read_text(encoding="utf-8")).train.steps
+    planned = read_model_config(model).train.steps
     log.warning(
         "%s: the model does not hold the step of its checkpoint. TensorBoard's points are written at train.steps = %d, "
         "which is wrong after early stopping or for the best checkpoint. Export the model again.",

@@ -94,7 +94,9 @@ def test_what_has_no_losses_is_refused(exported: Path, tmp_path: Path) -> None:
         mean_losses(exported, [], category_ids=[3, 41], batch_size=2)
     with pytest.raises(DataError, match="no record to compute its losses on"):
         mean_losses(exported, [], category_ids=[3], batch_size=2)
-    with pytest.raises(DataError, match=r"config\.yaml: cannot read the file"):
+    with pytest.raises(DataError, match=r"a record after the first 0 cannot be read for its losses: .*image/encoded"):
+        mean_losses(exported, [b"junk"], category_ids=CATEGORY_IDS, batch_size=2)
+    with pytest.raises(DataError, match=r"config\.yaml: cannot read the configuration: .*export or copy"):
         restore_detector(tmp_path)
     other = tmp_path / "other"
     shutil.copytree(exported, other)

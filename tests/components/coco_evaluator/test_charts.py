@@ -62,3 +62,12 @@ def test_a_spoilt_step_is_refused_by_name(text: str, tmp_path: Path, config: dic
     model = _model(tmp_path / "model", **config, **{TRAINING_JSON: text})
     with pytest.raises(DataError, match=r"assets\.extra/training\.json: not "):
         trained_steps(model)
+
+
+@pytest.mark.parametrize("content", [b"\x80", b"train: [", b"train: {nope: 1}"])
+def test_a_damaged_configuration_of_a_model_is_named(content: bytes, tmp_path: Path) -> None:
+    model = _model(tmp_path / "model")
+    path = Path(model, EXTRA_FILES, CONFIG_YAML)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"{path}: .*export or copy the model again"):
+        trained_steps(model)

@@ -67,13 +67,11 @@ def _require_one_machine() -> None:
 def _run_pipeline(config: Config, layout: RunLayout, runner: str) -> "RunResults":
     _LOGGER.info("loading TFX, which takes half a minute")
     from components.detection_trainer.working_folder import remove_served
-    from detection.models.registry import detector_config
     from pipelines.pipeline import create_pipeline
     from pipelines.repair import record_outputs, repair
     from pipelines.results import read_results
     from pipelines.runners import RUNNERS
 
-    detector_config(config.model.name, image_size=config.model.image_size, overrides=config.model.overrides)
     pipeline = create_pipeline(config)
     with metadata_failures_explained(layout):
         repair(layout, [component.id for component in pipeline.components])

@@ -62,7 +62,9 @@ def test_a_kill_frees_the_folder(tmp_path: Path) -> None:
 )
 def test_a_child_that_outlives_the_holder_does_not_hold_the_folder(child: str, tmp_path: Path) -> None:
     with folder_holder(tmp_path, meanwhile=child) as process:
-        [child_id] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert len(children) == 1
+        child_id = children[0]
         try:
             for _ in range(1000):
                 if LOCK_FILE not in {Path(os.readlink(file)).name for file in Path(f"/proc/{child_id}/fd").iterdir()}:

@@ -1,6 +1,5 @@
 """An exported SavedModel back to the detector that it was made of."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,7 +20,7 @@ from schemas.optimization import WeightsKind
 from schemas.serving import WEIGHTS_PART
 
 
-def restore_detector(folder: str | Path) -> tuple[Detector, list[Mapping[str, Any]]]:
+def restore_detector(folder: str | Path) -> tuple[Detector, list[dict[str, Any]]]:
     """Builds the detector of a SavedModel that `detection.export` wrote, with its weights.
 
     Args:
@@ -33,10 +32,13 @@ def restore_detector(folder: str | Path) -> tuple[Detector, list[Mapping[str, An
     Raises:
         DataError: the folder lacks its configuration, categories or weights, or they do not fit each other.
     """
-    extra = Path(folder, EXTRA_FILES)
     config = read_model_config(folder)
-    categories = read_json(extra / LABELS_JSON)
-    check_categories(categories if isinstance(categories, list) else [categories], where=str(extra / LABELS_JSON))
+    categories = read_model_categories(folder)
+    if categories is None:
+        raise DataError(
+            f"{Path(folder, EXTRA_FILES, LABELS_JSON)}: cannot read the file, it is missing. Export or copy the model "
+            "again."
+        )
     detector = detector_from_config(config.model, num_classes=len(categories), precision=config.train.precision)
     try:
         checkpoint = tf.train.Checkpoint(**{WEIGHTS_PART: variables_by_path(detector.variables)})
@@ -59,6 +61,27 @@ def read_model_config(folder: str | Path) -> Config:
         return load_config(Path(folder, EXTRA_FILES, CONFIG_YAML))
     except ConfigError as error:
         raise DataError(f"{error} It belongs to the exported model: export or copy the model again.") from None
+
+
+def read_model_categories(folder: str | Path) -> list[dict[str, Any]] | None:
+    """Reads the categories that a SavedModel detects, in the order of its classes.
+
+    Args:
+        folder: the SavedModel.
+
+    Returns:
+        COCO `categories`; None for a model of another tool, without that file.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    path = Path(folder, EXTRA_FILES, LABELS_JSON)
+    if not path.exists():
+        return None
+    content = read_json(path)
+    categories = content if isinstance(content, list) else [content]
+    check_categories(categories, where=str(path))
+    return categories
 
 
 def read_exported_from(folder: str | Path) -> ExportedFrom | None:

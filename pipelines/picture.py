@@ -9,12 +9,10 @@ import numpy as np
 from PIL import Image
 
 from detection.atomic_files import write_bytes
-from detection.coco.checks import check_categories
-from detection.coco.json_files import read_json
 from detection.data.decode_image import decode_rgb
 from detection.drawing import contact_sheet, draw_detections
+from detection.exported import read_model_categories
 from detection.inference import EncodedImage, Rows
-from schemas.artifacts import EXTRA_FILES, LABELS_JSON
 from schemas.errors import ConfigError
 
 MAX_PICTURES = 12
@@ -61,13 +59,8 @@ def _draw(found: Found, names: dict[int, str]) -> np.ndarray:
 
 
 def _category_names(model: Path) -> dict[int, str]:
-    path = model / EXTRA_FILES / LABELS_JSON
-    if not path.is_file():
-        return {}
-    categories = read_json(path)
-    categories = categories if isinstance(categories, list) else [categories]
-    ids = check_categories(categories, where=str(path)).tolist()
-    return {number: str(category.get("name", number)) for number, category in zip(ids, categories, strict=True)}
+    categories = read_model_categories(model) or ()
+    return {int(category["id"]): str(category.get("name", category["id"])) for category in categories}
 
 
 def check_picture_name(path: str | Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,16 @@ import numpy as np
 import pytest
 
 import pipeline_runner
-from schemas.artifacts import ANALYSIS_JSON, BLESSING_JSON, DETECTIONS_JSON, METRICS_JSON, REPORT_HTML
+from pipelines import data_as_examples
+from schemas.artifacts import (
+    ANALYSIS_JSON,
+    BLESSING_JSON,
+    DETECTIONS_JSON,
+    EXTRA_FILES,
+    LABELS_JSON,
+    METRICS_JSON,
+    REPORT_HTML,
+)
 from tests.components.coco_evaluator.generated_records import generate_truth
 from tests.detection.coco.generated_cases import pycocotools_eval
 from tests.detection.fake_detector import save_fake_detector
@@ -109,3 +119,40 @@ def test_faults_leave_nothing(
     assert evaluate(*replaced) == code
     assert message in capfd.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["keypoints"]
+
+
+@pytest.mark.parametrize("converted", [False, True])
+def test_categories_are_compared_before_the_data_is_converted(
+    tmp_path: Path,
+    data: Path,
+    models: list[Path],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    converted: bool,
+) -> None:
+    """An `Examples` artifact tells its categories, too."""
+    known = read(data, "instances_val.json")["categories"]
+    model = Path(shutil.copytree(models[0], tmp_path / "model"))
+    (model / EXTRA_FILES).mkdir()
+    (model / EXTRA_FILES / LABELS_JSON).write_text(json.dumps([*known[1:], known[0] | {"name": "sofa\n"}]))
+    place = data
+    if converted:
+        place = tmp_path / "examples"
+        assert pipeline_runner.main(["to-examples", "--data", str(data), "--output", str(place)]) == 0
+    else:
+        monkeypatch.setattr(data_as_examples, "convert", lambda *_args, **_named: pytest.fail("converted"))
+    assert evaluate("--model", model, "--examples", place, "--output", tmp_path / "out") == 1
+    message = capfd.readouterr().err
+    assert f"{place}: it lacks categories that the model {model} detects: {known[0]['id']} 'sofa\\n'. " in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_does_not_load_is_told_before_the_data_is_converted(
+    tmp_path: Path, data: Path, models: list[Path], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Path(shutil.copytree(models[0], tmp_path / "model"))
+    (model / "saved_model.pb").write_bytes(b"\xff" * 40)
+    monkeypatch.setattr(data_as_examples, "convert", lambda *_args, **_named: pytest.fail("converted"))
+    assert evaluate("--model", models[0], "--baseline", model, "--examples", data, "--output", tmp_path / "out") == 1
+    assert f"{model}: the SavedModel does not load" in capfd.readouterr().err

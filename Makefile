@@ -38,7 +38,7 @@ format: env
 
 # The page that is made from the configuration's classes.
 docs: env
-	$(BIN)/python -m schemas.config_table > docs/configuration.md
+	$(BIN)/python -m schemas.config.config_table > docs/configuration.md
 
 # For the tests of pages: Debian's Chromium.  Where it cannot be had, the tests say what that means.
 browser:

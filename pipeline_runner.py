@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from pipelines.stop_signals import StopSignals, end_soon, stop_signals
+from pipelines.runs.stop_signals import StopSignals, end_soon, stop_signals
 from schemas.errors import find_user_error, was_interrupted
 from schemas.quoting import printable
 
-# One module of pipelines/verbs/ each; heavy imports stand inside their `run`.
+# One module of pipelines/commands/ each; heavy imports stand inside their `run`.
 VERBS = ("run", "train", "follow", "evaluate", "compare", "predict", "check-data", "to-examples", "to-coco")
 
 _DESCRIPTION = "Turns a COCO data set into an evaluated, pushed object detector."
@@ -26,7 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pipeline_runner.py", description=_DESCRIPTION, epilog=_EPILOG)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name in VERBS:
-        module = importlib.import_module(f"pipelines.verbs.{name.replace('-', '_')}")
+        module = importlib.import_module(f"pipelines.commands.{name.replace('-', '_')}")
         verb = verbs.add_parser(
             name,
             help=module.SUMMARY,

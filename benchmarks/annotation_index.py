@@ -68,13 +68,13 @@ def _annotation(number: int, generator: random.Random) -> dict[str, object]:
 
 
 def _index(path: Path) -> None:
-    from detection.coco.annotations import index_annotations
+    from detection.datasets.annotations import index_annotations
 
     index_annotations(path)
 
 
 def _entries(path: Path) -> None:
-    from detection.coco.annotations import index_annotations
+    from detection.datasets.annotations import index_annotations
 
     for _ in index_annotations(path).entries():
         pass
@@ -89,7 +89,6 @@ _WAYS: dict[str, Callable[[Path], None]] = {"index": _index, "entries": _entries
 
 
 def _measure(way: str, path: Path) -> None:
-    from detection.coco import annotations  # noqa: F401 (the import is not measured)
 
     start = time.perf_counter()
     _WAYS[way](path)

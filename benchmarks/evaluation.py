@@ -47,7 +47,7 @@ _SIZE = (640, 480)
 _BLOCK = 500  # images made at once
 _EQUAL = 1e-12
 _ARRAYS = ("precision", "recall", "scores")
-_TRANSFORMS = "components.coco_evaluator.transforms"
+_TRANSFORMS = "components.coco_evaluator.beam.transforms"
 _IDLE = "beam-2-idle"
 
 Arrays = tuple[npt.NDArray[np.float64], ...]
@@ -215,11 +215,11 @@ def _ours(truth: str, found: str, iou_type: str) -> Arrays:
 def _beam(truth: str, found: str, iou_type: str, *, workers: int) -> Arrays:
     import apache_beam as beam
 
-    from components.coco_evaluator.matching import Measure, read_slices
-    from components.coco_evaluator.stored import ReadStored
-    from components.coco_evaluator.transforms import Evaluate, arrays_folder
-    from detection.coco.buckets import write_buckets
-    from detection.coco.settings import make_settings
+    from benchmarks.buckets import write_buckets
+    from benchmarks.stored import ReadStored
+    from components.coco_evaluator.beam.matching import Measure, read_slices
+    from components.coco_evaluator.beam.transforms import Evaluate, arrays_folder
+    from detection.coco.params import make_settings
 
     with tempfile.TemporaryDirectory() as work:
         buckets = write_buckets(Path(truth), Path(found), work, iou_type=iou_type)

@@ -68,9 +68,9 @@ def many(images: int, workers: int) -> None:
     """The divided transform over a generated set."""
     import apache_beam as beam
 
-    from components.coco_evaluator.matching import Measure, read_slices
-    from components.coco_evaluator.transforms import Evaluate, arrays_folder
-    from detection.coco.settings import make_settings
+    from components.coco_evaluator.beam.matching import Measure, read_slices
+    from components.coco_evaluator.beam.transforms import Evaluate, arrays_folder
+    from detection.coco.params import make_settings
 
     measure = Measure(_CATEGORIES, make_settings(), divided=True)
     with tempfile.TemporaryDirectory() as work, PeakMemory() as memory:
@@ -91,7 +91,7 @@ def many(images: int, workers: int) -> None:
 
 
 def _generated_batch(start: int, images: int) -> Any:
-    from components.coco_evaluator.batches import ALL_IMAGES, DetectedBatch
+    from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch
 
     entries, annotations, rows = generate(start, min(_BATCH, images + 1 - start))
     return DetectedBatch(entries, annotations, rows, [ALL_IMAGES] * len(entries))

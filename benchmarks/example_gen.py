@@ -109,8 +109,8 @@ def _bound_worker(images: Path, goal: Path, part: list, ready, go) -> None:
     import tensorflow as tf
     from PIL import Image
 
-    from detection.data.image_files import ImageFile
-    from detection.data.records import encode_example
+    from detection.datasets.encode_record import encode_example
+    from detection.images.inspect import ImageFile
 
     names = {n: f"c{n}" for n in range(1, 81)}
     ready.release()
@@ -139,8 +139,8 @@ def ours(folder: Path, name: str, out: Path, workers: str) -> tuple[float, float
 def _convert(folder: Path, name: str, out: Path, workers: str) -> None:
     from components.coco_example_gen.conversion import convert
     from components.coco_example_gen.workers import make_local_pipeline
-    from detection.coco.layouts import SplitFiles
-    from schemas.faults import MAX_PIXELS, FaultPolicies
+    from detection.datasets.layouts import SplitFiles
+    from schemas.config.faults import MAX_PIXELS, FaultPolicies
 
     out.mkdir(parents=True)
     splits = {"train": SplitFiles(str(folder / name / "instances_train.json"), str(folder / "images"))}

@@ -37,16 +37,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from detection.data.record_reader import RecordReader
-from detection.data.training_batches import Batch
+from detection.input_pipeline.record_reader import RecordReader
+from detection.input_pipeline.training_batches import Batch
 from detection.models.detector import Detector
 from detection.training.build import batches_from_config, is_deterministic, state_from_config, train_loop_from_config
-from detection.training.determinism import op_determinism
-from detection.training.strategy import make_strategy
+from detection.training.distributed.determinism import op_determinism
+from detection.training.distributed.strategy import make_strategy
 from detection.types import Labels
 from schemas import features
-from schemas.config import Config
-from schemas.config_io import load_config
+from schemas.config.config import Config
+from schemas.config.config_io import load_config
 
 _CLASSES = 90
 _OBJECTS = 8

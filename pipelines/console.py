@@ -18,7 +18,7 @@ import absl.logging
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from detection.training.progress import PROGRESS_ATTRIBUTE, TrainingProgress
+from detection.training.monitoring.progress import PROGRESS_ATTRIBUTE, TrainingProgress
 from schemas.errors import DataError
 
 _NODE_EVENT = re.compile(r"(?:Component|node) (\S+) is (running|finished)\.")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from detection.atomic_files import new_directory
+from detection.storage.atomic import new_directory
 from schemas.errors import DataError
 
 CANVAS = 128  # pixels, both sides

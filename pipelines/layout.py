@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from detection.literal_paths import has_pattern_characters
+from detection.storage.literal_paths import has_pattern_characters
 from schemas.artifacts import CONFIG_YAML, SUMMARY_JSON, TRAINING
-from schemas.config import Config
+from schemas.config.config import Config
 from schemas.errors import ConfigError
 
 

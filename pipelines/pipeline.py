@@ -10,18 +10,18 @@ from tfx.orchestration.pipeline import Pipeline
 
 import schemas
 from components.coco_evaluator.component import CocoEvaluator
-from components.coco_evaluator.eval_config import read_eval_config
-from components.coco_evaluator.verdict import Thresholds
+from components.coco_evaluator.tfma.eval_config import read_eval_config
+from components.coco_evaluator.thresholds import Thresholds
 from components.coco_example_gen.component import CocoExampleGen
 from components.detection_trainer.component import DetectionTrainer
 from components.saved_model_pusher.component import SavedModelPusher
-from detection.coco.analysis.options import AnalysisOptions
-from pipelines.base_model import model_to_start_from
-from pipelines.baseline import previous_blessed_model
-from pipelines.data_files import division_of
+from detection.analysis.options import AnalysisOptions
+from pipelines.dataset_files import division_of
+from pipelines.resolvers.base_model import model_to_start_from
+from pipelines.resolvers.baseline import previous_blessed_model
+from pipelines.resolvers.span_window import spans_to_train_on
 from pipelines.layout import RunLayout
-from pipelines.window import spans_to_train_on
-from schemas.config import Config
+from schemas.config.config import Config
 
 _SCHEMA_FILE = str(Path(schemas.__file__).parent / "records.pbtxt")
 

@@ -6,8 +6,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from detection.atomic_files import explained
-from detection.temporary_folder import temporary_folder
+from detection.storage.atomic import explained
+from detection.storage.temporary_folder import temporary_folder
 
 _NAME = "cocoflow"
 _VARIABLE = "TMPDIR"

@@ -23,12 +23,12 @@ FOLLOW = "follow"  # the same, of a process that follows the checkpoints
 HISTORY_JSON = "history.json"  # [{"step", "metrics"}], by ascending step
 BEST = "best"  # ckpt-<step> and its METRICS_JSON, which tells the step
 EXTRA_FILES = "assets.extra"  # inside a SavedModel: files of ours that travel with it
-TRAINING_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights"}, see `detection.export.ExportedFrom`
+TRAINING_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights"}, see `detection.inference.export.ExportedFrom`
 
 # Evaluation.
 METRICS_JSON = "metrics.json"
 DETECTIONS_JSON = "detections.json"  # COCO results, by ascending image id
-ANALYSIS_JSON = "analysis.json"  # `detection.coco.analysis.findings.Analysis`
+ANALYSIS_JSON = "analysis.json"  # `detection.analysis.findings.Analysis`
 REPORT_HTML = "report.html"  # the evaluation for people
 BLESSING_JSON = "blessing.json"  # {"blessed", "reasons", "baseline"}
 

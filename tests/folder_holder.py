@@ -8,7 +8,7 @@ from pathlib import Path
 
 _CODE = """
 import os, sys
-from detection.folder_lock import exclusive_use
+from detection.storage.lock import exclusive_use
 with exclusive_use(sys.argv[1], instead="wait"):
     {meanwhile}
     print("held", flush=True)

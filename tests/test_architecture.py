@@ -102,7 +102,7 @@ def second_definitions(path: str, source: str) -> list[str]:
 def slow_help(files: dict[str, str]) -> list[str]:
     """Slow imports at module level in anything that the program's parsers pull in."""
     by_name = {module_name(path): path for path in files}
-    waiting = ["pipeline_runner.py", *(path for path in files if path.startswith("pipelines/verbs/"))]
+    waiting = ["pipeline_runner.py", *(path for path in files if path.startswith("pipelines/commands/"))]
     reached: set[str] = set()
     faults = []
     while waiting:
@@ -136,14 +136,14 @@ def test_help_imports_nothing_slow(files: dict[str, str]) -> None:
 
 def test_the_rooms_are_where_the_rules_look(files: dict[str, str]) -> None:
     assert {room_of(path) for path in files} >= set(LEVELS)
-    assert "pipelines/verbs/__init__.py" in files
+    assert "pipelines/commands/__init__.py" in files
 
 
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("schemas/config.py", "import detection"),
-        ("detection/export.py", "from components.coco_evaluator import executor"),
+        ("schemas/config/config.py", "import detection"),
+        ("detection/inference/export.py", "from components.coco_evaluator import executor"),
         ("detection/models/retinanet.py", "def build():\n    import components.coco_evaluator.executor"),
         ("components/coco_evaluator/executor.py", "from pipelines import baseline"),
         ("pipelines/pipeline.py", "from pipeline_runner import main"),
@@ -176,30 +176,30 @@ def test_orchestration_in_the_library_is_caught(source: str) -> None:
     "source", ["KEY = 'image/encoded'", "open(f'{folder}/metrics.json')", "x = {'config.yaml': 1}"]
 )
 def test_a_second_definition_is_caught(source: str) -> None:
-    assert len(second_definitions("detection/export.py", source)) == 1
+    assert len(second_definitions("detection/inference/export.py", source)) == 1
     assert second_definitions("schemas/features.py", source) == []
 
 
 def test_a_docstring_that_mentions_a_file_is_not_one() -> None:
-    assert second_definitions("detection/export.py", '"""Writes metrics.json beside it."""\nNAME = "image"') == []
+    assert second_definitions("detection/x.py", '"""Writes metrics.json beside it."""\nNAME = "image"') == []
 
 
 @pytest.mark.parametrize(
     ("planted", "where"),
     [
         ({"pipeline_runner.py": "import tensorflow as tf"}, "pipeline_runner.py:1"),
-        ({"pipelines/verbs/train.py": "try:\n    from tfx import v1\nexcept ImportError:\n    pass"}, "train.py:2"),
+        ({"pipelines/commands/train.py": "try:\n    from tfx import v1\nexcept ImportError:\n    pass"}, "train.py:2"),
         (
-            {"pipelines/verbs/train.py": "from detection import losses", "detection/losses.py": "import keras"},
+            {"pipelines/commands/train.py": "from detection import losses", "detection/ops/losses.py": "import keras"},
             "losses.py",
         ),
         (
-            {"pipelines/verbs/train.py": "import detection.losses", "detection/__init__.py": "import keras"},
+            {"pipelines/commands/train.py": "import detection.ops.losses", "detection/__init__.py": "import keras"},
             "__init__.py",
         ),
-        ({"pipelines/__init__.py": "import apache_beam", "pipelines/verbs/train.py": ""}, "pipelines/__init__.py:1"),
+        ({"pipelines/__init__.py": "import apache_beam", "pipelines/commands/train.py": ""}, "pipelines/__init__.py:1"),
         (
-            {"pipelines/verbs/train.py": "from .common import f", "pipelines/verbs/common.py": "import kfp"},
+            {"pipelines/commands/train.py": "from .common import f", "pipelines/commands/common.py": "import kfp"},
             "common.py:1",
         ),
     ],
@@ -213,5 +213,6 @@ def test_a_slow_help_is_caught(planted: dict[str, str], where: str) -> None:
 def test_a_slow_import_where_it_is_used_is_fine() -> None:
     verb = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import keras\ndef run():\n    import tfx"
     assert (
-        slow_help({"pipeline_runner.py": "", "pipelines/verbs/train.py": verb, "detection/x.py": "import keras"}) == []
+        slow_help({"pipeline_runner.py": "", "pipelines/commands/train.py": verb, "detection/x.py": "import keras"})
+        == []
     )

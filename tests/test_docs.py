@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from schemas import features
-from schemas.config import Config
-from schemas.config_io import from_yaml, load_config
-from schemas.config_table import page
-from schemas.faults import FaultPolicies
+from schemas.config.config import Config
+from schemas.config.config_io import from_yaml, load_config
+from schemas.config.config_table import page
+from schemas.config.faults import FaultPolicies
 
 ROOT = Path(__file__).parents[1]
 # Page -> tables that it has at least.

@@ -28,8 +28,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 def test_it_holds_the_rooms_and_their_data_but_no_tests(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
     assert {"pipeline_runner.py", "schemas/records.pbtxt", "pipelines/configs/default.yaml"} <= names
-    assert {"components/coco_evaluator/executor.py", "detection/coco/data_report/report.html.j2"} <= names
-    assert {"detection/pages/base.html.j2", "detection/pages/style.css"} <= names
+    assert {"components/coco_evaluator/executor.py", "detection/reports/dataset/report.html.j2"} <= names
+    assert {"detection/reports/html/base.html.j2", "detection/reports/html/style.css"} <= names
     assert not [name for name in names if name.startswith("tests")]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from tfx import types
 from tfx.components.evaluator import constants
 
-from detection.atomic_files import write_text
+from detection.storage.atomic import write_text
 
 _COMPONENT_ID = "component_id"
 _CURRENT_COMPONENT_ID = "current_component_id"  # execution property that TFX may set

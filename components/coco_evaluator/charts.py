@@ -3,13 +3,13 @@
 import logging
 from pathlib import Path
 
-from components.coco_evaluator.sample import Sample
+from components.coco_evaluator.beam.sample import Sample
+from detection.analysis.findings import Analysis
+from detection.analysis.options import AnalysisOptions
 from detection.coco import CocoMetrics
-from detection.coco.analysis.findings import Analysis
-from detection.coco.analysis.options import AnalysisOptions
-from detection.coco.tensorboard import draw_findings, write_evaluation
-from detection.exported import read_exported_from, read_model_config
-from detection.mean_losses import mean_losses
+from detection.inference.mean_losses import mean_losses
+from detection.inference.restore import read_exported_from, read_model_config
+from detection.reports.tensorboard import draw_findings, write_evaluation
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES
 from schemas.errors import DataError
 

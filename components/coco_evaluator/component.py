@@ -21,8 +21,8 @@ from components.coco_evaluator.executor import (
     THRESHOLDS_KEY,
     Executor,
 )
-from components.coco_evaluator.verdict import Thresholds
-from detection.coco.analysis.options import AnalysisOptions
+from components.coco_evaluator.thresholds import Thresholds
+from detection.analysis.options import AnalysisOptions
 from schemas.artifacts import EVAL_SPLIT
 from schemas.errors import ConfigError
 
@@ -123,7 +123,7 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
 
 
 def _checked(config: Any) -> str:
-    from components.coco_evaluator.eval_config import eval_config_to_json, parse_eval_config
+    from components.coco_evaluator.tfma.eval_config import eval_config_to_json, parse_eval_config
 
     text = eval_config_to_json(config)
     model_settings(parse_eval_config(text))

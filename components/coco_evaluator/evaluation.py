@@ -7,26 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from components.coco_evaluator.beam.detection_files import read_detections, write_detections
+from components.coco_evaluator.beam.models_pass import MakePipeline, Measured, run_models
+from components.coco_evaluator.beam.transforms import detections_folder
 from components.coco_evaluator.charts import losses_of, trained_steps, write_tensorboard
-from components.coco_evaluator.detection_files import read_detections, write_detections
-from components.coco_evaluator.eval_config import complete, settings_of
-from components.coco_evaluator.models_pass import MakePipeline, Measured, run_models
-from components.coco_evaluator.slice_figures import BASELINE, CANDIDATE
-from components.coco_evaluator.slicing import empty_slicings
-from components.coco_evaluator.task import Task
-from components.coco_evaluator.tfma_output import write_slices
-from components.coco_evaluator.tfma_verdict import judge_by_config
-from components.coco_evaluator.transforms import detections_folder
-from components.coco_evaluator.verdict import Verdict, both, judge
-from detection.atomic_files import write_json
+from components.coco_evaluator.request import Task
+from components.coco_evaluator.tfma.eval_config import complete, settings_of
+from components.coco_evaluator.tfma.output import write_slices
+from components.coco_evaluator.tfma.slice_figures import BASELINE, CANDIDATE
+from components.coco_evaluator.tfma.slicing import empty_slicings
+from components.coco_evaluator.tfma.verdict import judge_by_config
+from components.coco_evaluator.thresholds import Verdict, both, judge
+from detection.analysis.analyse import analyse
+from detection.analysis.analysis_file import write_analysis
+from detection.analysis.findings import Analysis
+from detection.analysis.options import AnalysisOptions
 from detection.coco import CocoMetrics
-from detection.coco.analysis.analyse import analyse
-from detection.coco.analysis.analysis_file import write_analysis
-from detection.coco.analysis.findings import Analysis
-from detection.coco.analysis.options import AnalysisOptions
-from detection.coco.evaluation_report.page import write_evaluation_report
-from detection.coco.report import write_metrics
-from detection.coco.settings import Settings
+from detection.coco.params import Settings
+from detection.coco.summary import write_metrics
+from detection.reports.evaluation.page import write_evaluation_report
+from detection.storage.atomic import write_json
 from schemas.artifacts import ANALYSIS_JSON, BLESSING_JSON, DETECTIONS_JSON, LOGS, METRICS_JSON, REPORT_HTML
 from schemas.errors import ConfigError, DataError
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detection.coco.json_files import read_json
+from detection.storage.json_files import read_json
 from schemas.artifacts import DATASET_JSON, split_dir
 from schemas.errors import DataError
 

@@ -12,13 +12,13 @@ from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
 from components.coco_evaluator.blessing import record_blessing
-from components.coco_evaluator.eval_config import parse_eval_config
 from components.coco_evaluator.evaluation import evaluate_models
 from components.coco_evaluator.examples import read_dataset
-from components.coco_evaluator.slice_figures import BASELINE, CANDIDATE
-from components.coco_evaluator.task import Task
-from components.coco_evaluator.verdict import Thresholds
-from detection.coco.analysis.options import AnalysisOptions
+from components.coco_evaluator.request import Task
+from components.coco_evaluator.tfma.eval_config import parse_eval_config
+from components.coco_evaluator.tfma.slice_figures import BASELINE, CANDIDATE
+from components.coco_evaluator.thresholds import Thresholds
+from detection.analysis.options import AnalysisOptions
 from schemas.errors import DataError
 
 SPLIT_KEY = "split"

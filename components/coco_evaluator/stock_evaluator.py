@@ -16,11 +16,11 @@ import tensorflow_model_analysis as tfma
 from apache_beam.utils import shared
 from tensorflow_model_analysis.extractors import unbatch_extractor
 
-from components.coco_evaluator.eval_config_checks import check_our_metrics
-from components.coco_evaluator.metric_options import METRICS_CLASS, METRICS_MODULE
-from components.coco_evaluator.slicing import feature_values
-from detection.data.evaluation_records import parse_record
-from detection.inference import SavedModelDetector
+from components.coco_evaluator.tfma.eval_config_checks import check_our_metrics
+from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, METRICS_MODULE
+from components.coco_evaluator.tfma.slicing import feature_values
+from detection.inference.saved_model import SavedModelDetector
+from detection.input_pipeline.evaluation_records import parse_record
 from schemas.serving import ENCODED_SIGNATURE
 
 _BATCH_SIZE = 8  # images a call of the model, where ModelSpec.inference_batch_size says nothing

@@ -12,14 +12,14 @@ import numpy as np
 from tensorflow_model_analysis import constants
 from tensorflow_model_analysis.metrics import metric_types
 
-from components.coco_evaluator.batches import ALL_IMAGES, DetectedBatch, joined, of_categories
-from components.coco_evaluator.eval_config_checks import check_our_metrics
-from components.coco_evaluator.metric_options import METRICS_CLASS, MetricOptions, check_options
-from components.coco_evaluator.tfma_keys import figure_keys
+from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, joined, of_categories
+from components.coco_evaluator.tfma.eval_config_checks import check_our_metrics
+from components.coco_evaluator.tfma.keys import figure_keys
+from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, MetricOptions, check_options
 from detection.coco import MetricsAccumulator
-from detection.coco.figures import figures_of
-from detection.coco.packing import unpack_entries
-from detection.inference import EncodedImage, rows_from_outputs
+from detection.coco.metric_definitions import figures_of
+from detection.datasets.packed_entries import unpack_entries
+from detection.inference.saved_model import EncodedImage, rows_from_outputs
 from schemas import features, serving
 from schemas.errors import ConfigError, DataError
 

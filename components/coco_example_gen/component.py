@@ -21,11 +21,11 @@ from components.coco_example_gen.executor import (
     Executor,
     splits_to_json,
 )
-from components.coco_example_gen.span_files import locate_given, locate_root, map_paths
-from components.coco_example_gen.spans import fill_version, placeholders
-from detection.coco.layouts import WHOLE, Division, SplitFiles
+from components.coco_example_gen.spans.span_files import locate_given, locate_root, map_paths
+from components.coco_example_gen.spans.spans import fill_version, placeholders
+from detection.datasets.layouts import WHOLE, Division, SplitFiles
+from schemas.config.faults import MAX_PIXELS, FaultPolicies
 from schemas.errors import ConfigError
-from schemas.faults import MAX_PIXELS, FaultPolicies
 
 
 class CocoExampleGenSpec(ComponentSpec):

@@ -14,13 +14,13 @@ from components.coco_example_gen.issue_categories import concerned_annotations
 from components.coco_example_gen.repeats import drop_images
 from components.coco_example_gen.shards import SplitResult
 from components.coco_example_gen.workers import MakePipeline, make_local_pipeline
-from detection.atomic_files import write_json, write_text
-from detection.coco.data_report.page import write_report
-from detection.coco.faults import Fault
-from detection.coco.layouts import SplitFiles
+from detection.datasets.issues import Fault
+from detection.datasets.layouts import SplitFiles
+from detection.reports.dataset.page import write_report
+from detection.storage.atomic import write_json, write_text
 from schemas.artifacts import DATA_REPORT_HTML, DATASET_JSON, QUARANTINE_JSONL, split_dir
+from schemas.config.faults import FaultPolicies
 from schemas.errors import DataError
-from schemas.faults import FaultPolicies
 
 _WORK = ".work"  # inside the output, while it is written: storage that all workers see
 _LISTED = 10  # faults told in an error message

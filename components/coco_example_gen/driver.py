@@ -12,8 +12,8 @@ from tfx.utils import proto_utils
 
 from components.coco_example_gen.executor import LABEL_MAP_KEY, SPLITS_KEY, splits_from_json, splits_to_json
 from components.coco_example_gen.fingerprint import fingerprint
-from components.coco_example_gen.span_files import find_newest, splits_at
-from components.coco_example_gen.spans import SpanVersion, fill
+from components.coco_example_gen.spans.span_files import find_newest, splits_at
+from components.coco_example_gen.spans.spans import SpanVersion, fill
 
 PINNED_VERSION_KEY = "pinned_version"
 DATA_SOURCE_KEY = "data_source"  # of the execution and of its `Examples`: the paths as the user wrote them

@@ -14,12 +14,12 @@ from components.coco_example_gen.repeats import find_repeats
 from components.coco_example_gen.shards import IMAGES_PER_SHARD, SplitResult, read_results, write_plans, write_shard
 from components.coco_example_gen.sources import Source
 from components.coco_example_gen.workers import MakePipeline, local_options, make_local_pipeline
-from detection.coco.annotations import Entry
-from detection.coco.faults import Fault
-from detection.coco.layouts import SplitFiles
-from detection.data.findings import printable
-from detection.data.records import Rules
-from schemas.faults import FaultPolicies
+from detection.datasets.annotations import Entry
+from detection.datasets.encode_record import Rules
+from detection.datasets.findings import printable
+from detection.datasets.issues import Fault
+from detection.datasets.layouts import SplitFiles
+from schemas.config.faults import FaultPolicies
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 
 from components.coco_example_gen.conversion import convert
-from components.coco_example_gen.span_files import splits_at
-from components.coco_example_gen.spans import SpanVersion
+from components.coco_example_gen.spans.span_files import splits_at
+from components.coco_example_gen.spans.spans import SpanVersion
 from components.coco_example_gen.workers import chooses_workers
-from detection.coco.layouts import SplitFiles
+from detection.datasets.layouts import SplitFiles
 from schemas.artifacts import TRAIN_SPLIT
-from schemas.faults import FaultPolicies
+from schemas.config.faults import FaultPolicies
 
 SPLITS_KEY = "splits"  # JSON: split name -> fields of SplitFiles
 ON_FAULT_KEY = "on_fault"  # JSON: FaultPolicies

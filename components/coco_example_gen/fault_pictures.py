@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 
 from components.coco_example_gen.examination import Examination
 from components.coco_example_gen.sources import CocoSource
-from detection.coco.annotations import open_entries
-from detection.coco.data_report.page import PICTURES_OF_A_KIND
-from detection.coco.data_report.pictures import FaultPicture, picture_of
-from detection.coco.faults import Fault
-from detection.coco.layouts import SplitFiles
-from detection.data.folder_files import ImageFileError, read_file
+from detection.datasets.annotations import open_entries
+from detection.datasets.issues import Fault
+from detection.datasets.layouts import SplitFiles
+from detection.images.folder import ImageFileError, read_file
+from detection.reports.dataset.page import PICTURES_OF_A_KIND
+from detection.reports.dataset.pictures import FaultPicture, picture_of
 
 
 def pictures_of(found: Examination, splits: Mapping[str, SplitFiles], *, max_pixels: int) -> list[FaultPicture]:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from detection.coco.annotations import scan_file_names
-from detection.coco.layouts import SplitFiles
-from detection.data.foreign.shards import find_shards
+from detection.datasets.annotations import scan_file_names
+from detection.datasets.layouts import SplitFiles
+from detection.storage.tfrecord import find_shards
 from schemas.artifacts import DATASET_JSON
 
 # Raised when equal data gives other records, so that results of before are not reused.

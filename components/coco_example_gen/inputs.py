@@ -12,19 +12,19 @@ import apache_beam as beam
 
 from components.coco_example_gen.sources import CocoSource, RecordSource, Source
 from components.coco_example_gen.workers import MakePipeline
-from detection.coco.annotations import AnnotationFile, index_annotations, merge_categories
-from detection.coco.dataset_file import read_dataset_head
-from detection.coco.faults import Fault
-from detection.coco.json_text import serialize
-from detection.coco.layouts import SplitFiles
-from detection.data.foreign.label_map import read_label_map
-from detection.data.foreign.merging import Survey, merge_surveys
-from detection.data.foreign.report import dialect_report
-from detection.data.foreign.shards import find_shards
-from detection.data.foreign.survey import ShardSurvey, survey_shard
+from detection.datasets.annotations import AnnotationFile, index_annotations, merge_categories
+from detection.datasets.dataset_file import read_dataset_head
+from detection.datasets.importers.label_map import read_label_map
+from detection.datasets.importers.merging import Survey, merge_surveys
+from detection.datasets.importers.report import dialect_report
+from detection.datasets.importers.survey import ShardSurvey, survey_shard
+from detection.datasets.issues import Fault
+from detection.datasets.layouts import SplitFiles
+from detection.storage.json_text import serialize
+from detection.storage.tfrecord import find_shards
 from schemas.artifacts import DATASET_JSON
+from schemas.config.faults import FaultPolicies
 from schemas.errors import DataError
-from schemas.faults import FaultPolicies
 
 log = logging.getLogger("cocoflow.example_gen")
 

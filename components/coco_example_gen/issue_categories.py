@@ -4,8 +4,8 @@ from collections import Counter, defaultdict
 
 from components.coco_example_gen.examination import Examination
 from components.coco_example_gen.sources import CocoSource
-from detection.coco.annotations import open_entries
-from detection.coco.faults import Fault
+from detection.datasets.annotations import open_entries
+from detection.datasets.issues import Fault
 
 MOST_IMAGES = 5000  # whose entries are read, for each split
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import tensorflow as tf
 
 from components.coco_example_gen.shards import SeenImage
-from detection.coco.faults import Fault
-from detection.coco.packing import unpack_entries
-from detection.data.findings import printable
+from detection.datasets.findings import printable
+from detection.datasets.issues import Fault
+from detection.datasets.packed_entries import unpack_entries
 from schemas import features
 from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
-from schemas.faults import FaultPolicies
+from schemas.config.faults import FaultPolicies
 
 
 def find_repeats(seen: Mapping[str, Sequence[SeenImage]], policies: FaultPolicies) -> dict[str, list[Fault]]:

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from components.coco_example_gen.sources import PlannedImage, Source, planned_images
-from detection.coco.annotations import Entry
-from detection.coco.data_summary import SplitSummary
-from detection.coco.faults import Fault
-from detection.data.records import Record, Rules, make_record
+from detection.datasets.annotations import Entry
+from detection.datasets.encode_record import Record, Rules, make_record
+from detection.datasets.issues import Fault
+from detection.datasets.statistics import SplitSummary
 from schemas.artifacts import split_dir
-from schemas.faults import FaultPolicies
+from schemas.config.faults import FaultPolicies
 
 IMAGES_PER_SHARD = 256
 RESULT = ".result"

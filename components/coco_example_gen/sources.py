@@ -15,14 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from detection.coco.annotations import AnnotationFile, Entry, ImagePlaces, open_entries
-from detection.coco.faults import Fault
-from detection.coco.json_stream import Place
-from detection.coco.layouts import SplitFiles, id_fraction
-from detection.data.folder_files import read_file
-from detection.data.foreign.images import ForeignImage, read_images
+from detection.datasets.annotations import AnnotationFile, Entry, ImagePlaces, open_entries
+from detection.datasets.importers.images import ForeignImage, read_images
+from detection.datasets.issues import Fault
+from detection.datasets.json_stream import Place
+from detection.datasets.layouts import SplitFiles, id_fraction
+from detection.images.folder import read_file
+from schemas.config.faults import FaultPolicies
 from schemas.errors import DataError
-from schemas.faults import FaultPolicies
 
 Plan = dict[str, Any]
 

@@ -15,7 +15,7 @@ from components.detection_trainer.identity import (
     training_properties,
 )
 from schemas.artifacts import TRAIN_SPLIT
-from schemas.config import Config
+from schemas.config.config import Config
 
 
 class DetectionTrainerSpec(ComponentSpec):

@@ -24,10 +24,10 @@ from components.detection_trainer.identity import (
     working_name,
 )
 from components.detection_trainer.working_folder import working_folder
-from detection.atomic_files import new_directory
-from detection.coco.annotations import differing_categories
-from detection.coco.json_files import read_json
-from detection.data.record_fingerprint import fingerprint_records
+from detection.datasets.annotations import differing_categories
+from detection.input_pipeline.record_fingerprint import fingerprint_records
+from detection.storage.atomic import new_directory
+from detection.storage.json_files import read_json
 from detection.training.train import train
 from schemas.artifacts import (
     CHECKPOINTS,
@@ -40,7 +40,7 @@ from schemas.artifacts import (
     TRAINING,
     VALIDATION,
 )
-from schemas.config_io import from_yaml
+from schemas.config.config_io import from_yaml
 from schemas.errors import DataError
 
 RUN_ROOT_KEY = "run_root"

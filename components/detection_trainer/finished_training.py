@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from detection.atomic_files import new_directory, write_json
+from detection.storage.atomic import new_directory, write_json
 from schemas.artifacts import CHECKPOINTS, INIT_REPORT_JSON, LOGS, TRAINING_JSON, VALIDATION
 
 # The checkpoints come last: where they are, a copy is whole.

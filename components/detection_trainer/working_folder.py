@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from detection.folder_lock import exclusive_use
+from detection.storage.lock import exclusive_use
 from schemas.errors import CocoflowError
 
 _PUBLISHED = "published"  # an empty file in a folder whose results are in the output artifacts

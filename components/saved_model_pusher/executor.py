@@ -11,7 +11,7 @@ from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
 from components.saved_model_pusher.publish import publish
-from detection.atomic_files import write_json
+from detection.storage.atomic import write_json
 from schemas.artifacts import POINTER_JSON
 
 PUSH_DIRECTORY_KEY = "push_directory"

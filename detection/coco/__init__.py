@@ -1,4 +1,4 @@
-"""COCO: annotation files, data set layouts, exact metrics."""
+"""COCO and LVIS metrics, exactly as pycocotools computes them."""
 
 from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.evaluation import evaluate

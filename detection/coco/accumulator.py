@@ -5,15 +5,15 @@ from typing import NoReturn
 
 import numpy as np
 
-from detection.coco.bad_records import BadRecord
-from detection.coco.checked import Checked, by_category, check_whole_images
-from detection.coco.checks import check_categories
-from detection.coco.columns import Entry, Ids, Rows
 from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.bounds import require_arrays
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
+from detection.coco.params import Settings, make_settings
 from detection.coco.parts import WHOLE, Part, part_settings
-from detection.coco.settings import Settings, make_settings
+from detection.coco.validation.checks import check_categories
+from detection.coco.validation.columns import Entry, Ids, Rows
+from detection.coco.validation.invalid_records import BadRecord
+from detection.coco.validation.whole_images import Checked, by_category, check_whole_images
 from schemas.errors import ConfigError, DataError
 
 
@@ -85,7 +85,7 @@ class MetricsAccumulator:
             What was left out; empty unless `skip_invalid`.
 
         Raises:
-            DataError: see `detection.coco.checks`; an image was added before.
+            DataError: see `detection.coco.validation.checks`; an image was added before.
         """
         skipped: list[BadRecord] = []
         checked = check_whole_images(

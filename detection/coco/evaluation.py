@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from detection.coco.accumulator import MetricsAccumulator
-from detection.coco.columns import Rows
-from detection.coco.evaluation_files import read_detections, read_ground_truth
+from detection.coco.io.evaluation_files import read_detections, read_ground_truth
 from detection.coco.metrics import CocoMetrics
-from detection.coco.settings import AreaRanges, make_settings
+from detection.coco.params import AreaRanges, make_settings
+from detection.coco.validation.columns import Rows
 from schemas.errors import DataError
 
 _LISTS = ("images", "annotations", "categories")
@@ -56,7 +56,7 @@ def evaluate(
     Raises:
         ConfigError: a parameter that COCOeval has no meaning for.
         DataError: a file that is missing or no such file; an entry that cannot be
-            evaluated (see `detection.coco.checks`).
+            evaluated (see `detection.coco.validation.checks`).
 
     >>> image = {"id": 1, "width": 640, "height": 480}
     >>> dog = {"id": 1, "image_id": 1, "category_id": 18, "bbox": [10, 20, 300, 200], "area": 60000, "iscrowd": 0}

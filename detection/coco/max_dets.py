@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.columns import Entry, Rows
-from detection.coco.settings import Settings
+from detection.coco.params import Settings
+from detection.coco.validation.columns import Entry, Rows
 
 IntArray = npt.NDArray[np.int64]
 

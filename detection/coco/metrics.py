@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from detection.coco.bad_records import BadRecord
 from detection.coco.engine import Arrays
-from detection.coco.figures import Figure, FloatArray, figure_value, figures_of, mean_of_defined
-from detection.coco.settings import AreaRanges, Settings
+from detection.coco.metric_definitions import Figure, FloatArray, figure_value, figures_of, mean_of_defined
+from detection.coco.params import AreaRanges, Settings
+from detection.coco.validation.invalid_records import BadRecord
 
 _AP50 = 0.5
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from detection.coco.columns import Entry
 from detection.coco.engine import Arrays
 from detection.coco.engine.streaming import blank_arrays
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
-from detection.coco.settings import Settings
+from detection.coco.params import Settings
+from detection.coco.validation.columns import Entry
 from schemas.errors import ConfigError
 
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from detection.models.detector import Detector, Postprocess
-from detection.models.efficientdet import EfficientDet
-from detection.models.efficientdet_config import EFFICIENTDETS
+from detection.models.efficientdet.config import EFFICIENTDETS
+from detection.models.efficientdet.model import EfficientDet
+from schemas.config.section import Section
 from schemas.errors import ConfigError
-from schemas.section import Section
 
 
 class _Family(NamedTuple):

@@ -8,10 +8,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from detection.data.record_reader import RecordReader
-from detection.data.training_batches import training_batches
-from detection.models.batch_norm import synchronize_batch_norm
+from detection.input_pipeline.record_reader import RecordReader
+from detection.input_pipeline.training_batches import training_batches
 from detection.models.detector import Detector
+from detection.models.layers.batch_norm import synchronize_batch_norm
 from detection.models.registry import build_detector
 from detection.training.build_update import (
     average_from_config,
@@ -20,21 +20,21 @@ from detection.training.build_update import (
     loss_scale_from_config,
     optimizer_from_config,
 )
-from detection.training.determinism import is_op_deterministic
-from detection.training.freezing import freeze_variables
-from detection.training.gradient_summaries import GradientSummaries
-from detection.training.guard import NonFiniteGuard
+from detection.training.distributed.determinism import is_op_deterministic
+from detection.training.distributed.strategy import on_cpu
+from detection.training.engine.freezing import freeze_variables
+from detection.training.engine.guard import NonFiniteGuard
+from detection.training.engine.loop import TrainLoop
+from detection.training.engine.precision import dtype_policy
+from detection.training.engine.state import TrainState
+from detection.training.engine.step import TrainStep
 from detection.training.initialization.initialize import initialize
 from detection.training.initialization.report import InitReport
 from detection.training.input_options import input_options_from_config
-from detection.training.loop import TrainLoop
-from detection.training.precision import dtype_policy
-from detection.training.state import TrainState
-from detection.training.step import TrainStep
-from detection.training.strategy import on_cpu
-from schemas.config import Config, ModelConfig
+from detection.training.engine.gradient_summaries import GradientSummaries
+from schemas.config.config import Config, ModelConfig
+from schemas.config.training import TrainConfig
 from schemas.errors import ConfigError
-from schemas.training import TrainConfig
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 

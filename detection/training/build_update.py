@@ -8,17 +8,17 @@ from typing import Any, cast
 import keras
 import tensorflow as tf
 
-from detection.training import schedules
-from detection.training.ema import ExponentialMovingAverage
-from detection.training.freezing import ChangingVariables
-from detection.training.gradients import GradientRules
-from detection.training.optimizers import make_optimizer
-from detection.training.precision import LossScale
-from detection.training.state import TrainState, variables_by_path
-from detection.training.variable_paths import all_kernels, kernels_without, log_matches
-from detection.training.weight_decay import EXCLUDE_KEY, decayed_variables, l2_loss
-from schemas.schedule import ScheduleConfig
-from schemas.training import TrainConfig
+from detection.training.engine import schedules
+from detection.training.engine.ema import ExponentialMovingAverage
+from detection.training.engine.freezing import ChangingVariables
+from detection.training.engine.gradients import GradientRules
+from detection.training.engine.optimizers import make_optimizer
+from detection.training.engine.precision import LossScale
+from detection.training.engine.state import TrainState, variables_by_path
+from detection.training.engine.variable_paths import all_kernels, kernels_without, log_matches
+from detection.training.engine.weight_decay import EXCLUDE_KEY, decayed_variables, l2_loss
+from schemas.config.schedule import ScheduleConfig
+from schemas.config.training import TrainConfig
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 _LARS_EXCLUDE_KEY = "train.optimizer.lars_exclude"
@@ -27,7 +27,7 @@ Schedule = Callable[[tf.Tensor], tf.Tensor]
 
 
 def schedule_from_config(settings: TrainConfig) -> Schedule:
-    """From the step to the learning rate; see `detection.training.schedules`."""
+    """From the step to the learning rate; see `detection.training.engine.schedules`."""
     schedule = settings.schedule
     factor = settings.batch_size / schedule.reference_batch_size if schedule.reference_batch_size else 1.0
     start = schedule.warmup_learning_rate * (factor if schedule.scale_warmup else 1.0)

@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detection.data.record_reader import RecordReader
+from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import Detector
 from detection.training.input_options import input_options_from_config
-from detection.training.nonfinite import NonFiniteSteps
-from detection.training.profiling import ProfilerWindow
-from detection.training.step_batches import StepBatches
-from detection.training.watch import TrainingPictures, Watch
-from detection.training.window import Window
+from detection.training.monitoring.nonfinite import NonFiniteSteps
+from detection.training.monitoring.profiling import ProfilerWindow
+from detection.training.monitoring.step_batches import StepBatches
+from detection.training.monitoring.watch import TrainingPictures, Watch
+from detection.training.monitoring.window import Window
 from schemas.artifacts import LOGS
-from schemas.config import Config
-from schemas.training import TrainConfig
+from schemas.config.config import Config
+from schemas.config.training import TrainConfig
 
 
 def watch_from_config(

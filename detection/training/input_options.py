@@ -5,20 +5,20 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
-from detection.data.augmentation.autoaugment import autoaugment, randaugment
-from detection.data.augmentation.autoaugment_policies import POLICIES
-from detection.data.augmentation.chain import Augmentation
-from detection.data.augmentation.color_jitter import random_color_jitter
-from detection.data.augmentation.grid_mask import random_grid_mask
-from detection.data.augmentation.mixup import mixup
-from detection.data.augmentation.mosaic import mosaic
-from detection.data.augmentation.ssd_crop import ssd_random_crop
-from detection.data.keypoint_names import keypoint_flips, num_keypoints
-from detection.data.sample import Sample
-from detection.data.training_batches import InputOptions
+from detection.input_pipeline.augmentation.autoaugment import autoaugment, randaugment
+from detection.input_pipeline.augmentation.autoaugment_policies import POLICIES
+from detection.input_pipeline.augmentation.chain import Augmentation
+from detection.input_pipeline.augmentation.color_jitter import random_color_jitter
+from detection.input_pipeline.augmentation.grid_mask import random_grid_mask
+from detection.input_pipeline.augmentation.mixup import mixup
+from detection.input_pipeline.augmentation.mosaic import mosaic
+from detection.input_pipeline.augmentation.ssd_crop import ssd_random_crop
+from detection.input_pipeline.keypoint_names import keypoint_flips, num_keypoints
+from detection.input_pipeline.sample import Sample
+from detection.input_pipeline.training_batches import InputOptions
 from detection.models.detector import Detector
-from schemas.augmentation import AugmentConfig, ColorConfig, SsdCropConfig
-from schemas.config import Config
+from schemas.config.augmentation import AugmentConfig, ColorConfig, SsdCropConfig
+from schemas.config.config import Config
 from schemas.errors import ConfigError
 
 

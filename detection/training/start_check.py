@@ -8,15 +8,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from detection.models.imagenet import find_weights_file
+from detection.models.backbones.imagenet import find_weights_file
 from detection.models.registry import detector_config
 from detection.training.build import initialize_from_config, replica_batch_size, state_from_config
 from detection.training.build_update import l2_from_config
-from detection.training.checkpoint_files import checkpoint_steps
-from detection.training.checkpoints import Checkpoints
+from detection.training.checkpoints.files import checkpoint_steps
+from detection.training.checkpoints.manager import Checkpoints
 from detection.training.initialization.locate import locate_weights
 from detection.training.input_options import input_options_from_config
-from schemas.config import Config
+from schemas.config.config import Config
 
 _UNKNOWN = ({"id": 0, "name": ""},)  # stands for categories that only the records tell
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from detection.atomic_files import write_json, write_text
-from detection.data.record_reader import RecordReader
+from detection.input_pipeline.record_reader import RecordReader
+from detection.storage.atomic import write_json, write_text
 from detection.training.build import (
     batches_from_config,
     initialize_from_config,
@@ -17,20 +17,20 @@ from detection.training.build import (
     train_loop_from_config,
 )
 from detection.training.build_watch import next_stop, watch_from_config
-from detection.training.checkpoints import Checkpoints
-from detection.training.determinism import op_determinism
+from detection.training.checkpoints.manager import Checkpoints
+from detection.training.distributed.determinism import op_determinism
+from detection.training.distributed.same_start import require_same_start
+from detection.training.distributed.strategy import is_chief, make_strategy
+from detection.training.distributed.workers import chief_first, chief_value, lost_workers_explained, wait_for_workers
+from detection.training.engine.loop import TrainLoop
 from detection.training.initialization.report import InitReport
-from detection.training.loop import TrainLoop
-from detection.training.same_start import require_same_start
-from detection.training.strategy import is_chief, make_strategy
+from detection.training.monitoring.watch import Watch
 from detection.training.validation.build import export_checkpoint, validation_from_config
 from detection.training.validation.validation import Validation
-from detection.training.watch import Watch
-from detection.training.workers import chief_first, chief_value, lost_workers_explained, wait_for_workers
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LABELS_JSON, LOGS, SAVED_MODEL
-from schemas.config import Config
-from schemas.config_io import sections_to_yaml, to_yaml
-from schemas.training import TrainConfig
+from schemas.config.config import Config
+from schemas.config.config_io import sections_to_yaml, to_yaml
+from schemas.config.training import TrainConfig
 
 
 def train(

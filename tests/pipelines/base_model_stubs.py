@@ -9,13 +9,13 @@ from tfx.orchestration import metadata, pipeline
 
 from components.coco_example_gen.component import CocoExampleGen
 from components.detection_trainer.component import DetectionTrainer
-from detection.atomic_files import write_text
-from pipelines.base_model import model_to_start_from
-from pipelines.baseline import previous_blessed_model
-from pipelines.window import spans_to_train_on
+from detection.storage.atomic import write_text
+from pipelines.resolvers.base_model import model_to_start_from
+from pipelines.resolvers.baseline import previous_blessed_model
+from pipelines.resolvers.span_window import spans_to_train_on
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, LABELS_JSON, LOGS, SAVED_MODEL
-from schemas.config import Config
-from schemas.config_io import to_yaml
+from schemas.config.config import Config
+from schemas.config.config_io import to_yaml
 from tests.pipelines.baseline_stubs import StubEvaluator
 
 

@@ -10,7 +10,7 @@ from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
 from components.saved_model_pusher.component import SavedModelPusher
-from pipelines.baseline import previous_blessed_model
+from pipelines.resolvers.baseline import previous_blessed_model
 
 
 def write_model(folder: Path, content: str) -> None:

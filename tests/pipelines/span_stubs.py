@@ -10,7 +10,7 @@ from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ComponentSpec
 
 from components.coco_example_gen.component import CocoExampleGen
-from pipelines.window import spans_to_train_on
+from pipelines.resolvers.span_window import spans_to_train_on
 
 
 class TrainerExecutor(base_executor.BaseExecutor):

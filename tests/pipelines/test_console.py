@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from detection.training.progress import LOGGER, ProgressMeter
+from detection.training.monitoring.progress import LOGGER, ProgressMeter
 from pipelines.console import RunDisplay, quiet_run
 from schemas.errors import DataError
 from tests.full_disk import no_file_above

@@ -9,8 +9,8 @@ from PIL import Image
 from pycocotools import mask as rle_masks
 from pycocotools.coco import COCO
 
-from detection.coco.annotations import index_annotations
-from detection.coco.layouts import find_splits
+from detection.datasets.annotations import index_annotations
+from detection.datasets.layouts import find_splits
 from pipelines import demo_data
 from pipelines.demo_data import CANVAS, make_demo_data
 from schemas.errors import DataError

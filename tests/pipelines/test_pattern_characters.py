@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 import pipeline_runner
-from detection.literal_paths import literal_path
-from detection.training.checkpoint_files import checkpoint_steps
+from detection.storage.literal_paths import literal_path
+from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.initialization.weight_source import WeightSource
 from pipelines.demo_data import make_demo_data
 from tests.detection.training import tiny_detector

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import pipeline_runner
-from detection.atomic_files import write_json
-from detection.folder_lock import LOCK_FILE
+from detection.storage.atomic import write_json
+from detection.storage.lock import LOCK_FILE
 from schemas.artifacts import CONFIG_YAML, SUMMARY_JSON
 from tests.folder_holder import folder_holder
 

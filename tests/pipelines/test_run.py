@@ -12,7 +12,7 @@ import tensorflow as tf
 import pipeline_runner
 from pipelines.demo_data import make_demo_data
 from schemas.artifacts import ANALYSIS_JSON, CONFIG_YAML, DETECTIONS_JSON, LOGS, METRICS_JSON, REPORT_HTML, SUMMARY_JSON
-from schemas.config_io import load_config
+from schemas.config.config_io import load_config
 from tests.detection.coco.generated_cases import pycocotools_eval
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]

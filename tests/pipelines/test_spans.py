@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.data_files import files_of
-from schemas.config import DataConfig
-from schemas.config_io import from_yaml, load_config, to_yaml
+from pipelines.dataset_files import files_of
+from schemas.config.config import DataConfig
+from schemas.config.config_io import from_yaml, load_config, to_yaml
 from schemas.errors import ConfigError, DataError
 from tests.components.coco_example_gen.data_set import write_data_set
 
@@ -68,7 +68,7 @@ class Runs:
         """Runs it; the last state of each component, and the spans that were trained on."""
         from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-        from pipelines.runners import RUNNERS
+        from pipelines.runners.local import RUNNERS
         from tests.pipelines.span_stubs import create_pipeline
 
         RUNNERS[self.runner](create_pipeline(self.root, window=window, **arguments))
@@ -176,8 +176,8 @@ def test_the_driver_of_tfx_finds_the_same(tmp_path: Path) -> None:
 
     from components.coco_example_gen.component import CocoExampleGen
     from components.coco_example_gen.executor import splits_from_json
-    from components.coco_example_gen.span_files import splits_at
-    from components.coco_example_gen.spans import SpanVersion
+    from components.coco_example_gen.spans.span_files import splits_at
+    from components.coco_example_gen.spans.spans import SpanVersion
 
     for folder in ("1/v1", "1/v2", "2/v1", "2/v2"):
         write_data_set(tmp_path / folder)
@@ -243,7 +243,7 @@ def test_the_pipeline_takes_window_and_beam_options(tmp_path: Path) -> None:
 def test_the_window_is_counted_in_span_numbers(caplog: pytest.LogCaptureFixture) -> None:
     from tfx.types import standard_artifacts
 
-    from pipelines.window import SpanWindowStrategy
+    from pipelines.resolvers.span_window import SpanWindowStrategy
 
     def examples(number: int, span: int, version: int | None = None) -> Any:
         artifact = standard_artifacts.Examples()

@@ -12,13 +12,13 @@ import hotcoco
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.columns import Entry, Rows
 from detection.coco.engine.bounds import pairs_by_image, require_pairs
 from detection.coco.engine.geometry import Geometry, IntArray
 from detection.coco.engine.parameters import engine_parameters
 from detection.coco.engine.streaming import Arrays, accumulated, chosen
 from detection.coco.max_dets import counted_detections
-from detection.coco.settings import Settings
+from detection.coco.params import Settings
+from detection.coco.validation.columns import Entry, Rows
 from schemas.errors import DataError
 
 RIGHT, WRONG, UNCOUNTED = 1, 0, -1  # of a detection; uncounted: ignored, or below the best `max_dets`

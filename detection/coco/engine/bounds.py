@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.columns import Entry, Ids, Rows
-from detection.coco.settings import RECALLS, Settings
+from detection.coco.params import RECALLS, Settings
+from detection.coco.validation.columns import Entry, Ids, Rows
 from schemas.errors import DataError
 
 MOST_BYTES = 3 << 30  # of the arrays of an evaluation or analysis

@@ -4,7 +4,7 @@ from typing import Any
 
 import hotcoco
 
-from detection.coco.settings import Settings
+from detection.coco.params import Settings
 
 
 def engine_parameters(settings: Settings) -> Any:

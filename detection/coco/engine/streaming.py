@@ -9,12 +9,12 @@ import hotcoco
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.columns import Entry, Ids, Rows
 from detection.coco.engine.bounds import PAIRS_AT_ONCE, pairs_by_image, require_pairs
 from detection.coco.engine.parameters import engine_parameters
-from detection.coco.figures import FloatArray
 from detection.coco.max_dets import counted_detections
-from detection.coco.settings import RECALLS, Settings
+from detection.coco.metric_definitions import FloatArray
+from detection.coco.params import RECALLS, Settings
+from detection.coco.validation.columns import Entry, Ids, Rows
 from schemas.errors import DataError
 
 _AT_ONCE = 5_000  # images; what the engine needs beside its state follows from them

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from detection.training.state import AVERAGES_PART, MODEL_PART
+from detection.training.engine.state import AVERAGES_PART, MODEL_PART
 from schemas.serving import WEIGHTS_PART
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"

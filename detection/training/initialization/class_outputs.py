@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from detection.coco.coco_categories import COCO_CATEGORIES
+from detection.datasets.coco_categories import COCO_CATEGORIES
 
 Category = Mapping[str, Any]
 

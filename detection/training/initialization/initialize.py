@@ -4,14 +4,14 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from detection.models.imagenet import load_imagenet_weights
+from detection.models.backbones.imagenet import load_imagenet_weights
+from detection.training.engine.state import TrainState
 from detection.training.initialization.class_outputs import Category
 from detection.training.initialization.report import InitReport
 from detection.training.initialization.warm_start import warm_start
 from detection.training.initialization.weight_source import WeightSource
-from detection.training.state import TrainState
-from schemas.expressions import PatternMatch
-from schemas.initialization import FineTuneType, SourceWeights
+from schemas.config.expressions import PatternMatch
+from schemas.config.initialization import FineTuneType, SourceWeights
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from detection.literal_paths import literal_path
+from detection.storage.literal_paths import literal_path
 from schemas.artifacts import CHECKPOINTS, EXTRA_FILES, LABELS_JSON, VALIDATION
 from schemas.errors import DataError
 

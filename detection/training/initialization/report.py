@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from detection.models.imagenet import ImagenetReport
+from detection.models.backbones.imagenet import ImagenetReport
 from detection.training.initialization.warm_start import WarmStart
 
 

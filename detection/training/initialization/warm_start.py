@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from detection.models.detector import Detector
+from detection.training.engine.variable_paths import matching_paths
 from detection.training.initialization.class_outputs import (
     COCO_CLASS_COUNTS,
     Category,
@@ -15,10 +16,9 @@ from detection.training.initialization.class_outputs import (
 )
 from detection.training.initialization.plan import Plan, plan_warm_start
 from detection.training.initialization.weight_source import WeightSource
-from detection.training.variable_paths import matching_paths
+from schemas.config.expressions import PatternMatch
+from schemas.config.initialization import FineTuneType
 from schemas.errors import DataError
-from schemas.expressions import PatternMatch
-from schemas.initialization import FineTuneType
 
 
 class WarmStart(NamedTuple):

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from detection.literal_paths import literal_path
+from detection.storage.literal_paths import literal_path
 from detection.training.initialization.checkpoint_names import contents_of
 from detection.training.initialization.class_outputs import Category
 from detection.training.initialization.locate import locate_weights
+from schemas.config.initialization import SourceWeights
 from schemas.errors import ConfigError, DataError
-from schemas.initialization import SourceWeights
 
 
 class WeightSource:

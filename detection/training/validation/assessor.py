@@ -6,22 +6,22 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from detection.coco.analysis.options import AnalysisOptions
+from detection.analysis.options import AnalysisOptions
 from detection.coco.metrics import CocoMetrics
-from detection.coco.report import metrics_to_json
-from detection.coco.tensorboard import write_evaluation
-from detection.drawing import Picture
-from detection.export import ServingModule
-from detection.inference import SignatureDetector
-from detection.mean_losses import MeanLosses
+from detection.coco.summary import metrics_to_json
+from detection.images.drawing import Picture
+from detection.inference.export import ServingModule
+from detection.inference.mean_losses import MeanLosses
+from detection.inference.saved_model import SignatureDetector
 from detection.models.detector import Detector
-from detection.training.checkpoint_files import checkpoint_path
-from detection.training.checkpoint_weights import load_weights
+from detection.reports.tensorboard import write_evaluation
+from detection.training.checkpoints.files import checkpoint_path
+from detection.training.checkpoints.weights import load_weights
 from detection.training.validation.best import BestCheckpoint
 from detection.training.validation.history import Entry, read_history, write_history
 from detection.training.validation.split import ValidationSplit
 from schemas.artifacts import BEST, HISTORY_JSON
-from schemas.optimization import WeightsKind
+from schemas.config.optimization import WeightsKind
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 

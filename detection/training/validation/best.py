@@ -4,9 +4,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from detection.atomic_files import write_json
-from detection.coco.json_files import read_json
-from detection.training.checkpoint_files import checkpoint_path, checkpoint_steps, link_checkpoint, remove_checkpoint
+from detection.storage.atomic import write_json
+from detection.storage.json_files import read_json
+from detection.training.checkpoints.files import checkpoint_path, checkpoint_steps, link_checkpoint, remove_checkpoint
 from schemas.artifacts import METRICS_JSON
 from schemas.errors import DataError
 
@@ -56,7 +56,7 @@ class BestCheckpoint:
         Args:
             checkpoints: folder that it lies in.
             step: which one.
-            report: of its evaluation, as `detection.coco.report.metrics_to_json` gives it.
+            report: of its evaluation, as `detection.coco.summary.metrics_to_json` gives it.
             metric: that decides; more is better, of equal ones the earlier is kept.
 
         Raises:

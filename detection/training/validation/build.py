@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detection.atomic_files import new_directory
-from detection.coco.analysis.options import AnalysisOptions
-from detection.export import ExportedFrom, export_saved_model
-from detection.mean_losses import MeanLosses
+from detection.analysis.options import AnalysisOptions
+from detection.inference.export import ExportedFrom, export_saved_model
+from detection.inference.mean_losses import MeanLosses
 from detection.models.detector import Detector
+from detection.storage.atomic import new_directory
 from detection.training.build import detector_from_config
-from detection.training.checkpoint_files import checkpoint_path, step_of
-from detection.training.checkpoint_weights import load_weights
-from detection.training.progress import LOGGER
+from detection.training.checkpoints.files import checkpoint_path, step_of
+from detection.training.checkpoints.weights import load_weights
+from detection.training.monitoring.progress import LOGGER
 from detection.training.validation.assessor import Assessor, CheckpointEvaluator
 from detection.training.validation.best import BestCheckpoint
 from detection.training.validation.split import ValidationSplit
 from detection.training.validation.validation import Validation
 from schemas.artifacts import BEST, CHECKPOINTS, LOGS, VALIDATION
-from schemas.config import Config
-from schemas.config_io import to_yaml
+from schemas.config.config import Config
+from schemas.config.config_io import to_yaml
 from schemas.errors import ConfigError
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from detection.training.checkpoint_faults import find_fault
-from detection.training.checkpoint_files import checkpoint_path, checkpoint_steps, files_of, link_checkpoint
+from detection.training.checkpoints.checkpoint_faults import find_fault
+from detection.training.checkpoints.files import checkpoint_path, checkpoint_steps, files_of, link_checkpoint
 from detection.training.validation.assessor import Assessor
 
 _LOGGER = logging.getLogger("cocoflow.follow")

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from detection.atomic_files import write_json
-from detection.coco.json_files import read_json
+from detection.storage.atomic import write_json
+from detection.storage.json_files import read_json
 from schemas.errors import DataError
 
 

@@ -5,17 +5,17 @@ from typing import Any
 
 import numpy as np
 
+from detection.analysis.options import AnalysisOptions
+from detection.analysis.pictures import image_findings
 from detection.coco.accumulator import MetricsAccumulator
-from detection.coco.analysis.options import AnalysisOptions
-from detection.coco.analysis.pictures import image_findings
-from detection.coco.figures import UNDEFINED
+from detection.coco.metric_definitions import UNDEFINED
 from detection.coco.metrics import CocoMetrics
-from detection.coco.settings import make_settings
-from detection.coco.tensorboard import draw_findings
-from detection.data.evaluation_records import EvaluationRecord, parse_record, stored_picture
-from detection.data.record_reader import RecordReader
-from detection.drawing import Picture
-from detection.inference import SignatureDetector
+from detection.coco.params import make_settings
+from detection.images.drawing import Picture
+from detection.inference.saved_model import SignatureDetector
+from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
+from detection.input_pipeline.record_reader import RecordReader
+from detection.reports.tensorboard import draw_findings
 from schemas.errors import DataError
 
 _EMPTY = np.zeros((0, 7))

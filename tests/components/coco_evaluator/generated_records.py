@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from detection.data.image_files import inspect_image
-from detection.data.records import encode_example
-from detection.inference import EncodedImage, Rows, SavedModelDetector
+from detection.datasets.encode_record import encode_example
+from detection.images.inspect import inspect_image
+from detection.inference.saved_model import EncodedImage, Rows, SavedModelDetector
 from tests.detection.fake_detector import CATEGORY_IDS, write_images
 
 NAMES = {id_: f"category {id_}" for id_ in (*CATEGORY_IDS, 31)}  # 31 is never used

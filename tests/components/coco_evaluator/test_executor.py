@@ -15,14 +15,14 @@ import pytest
 import tensorflow as tf
 from rich.console import Console
 
-from components.coco_evaluator import matching
-from components.coco_evaluator.verdict import Thresholds
-from detection.atomic_files import write_json
-from detection.coco.analysis.options import AnalysisOptions
-from detection.coco.analysis.sampling import sample_ids
-from detection.coco.packing import pack_entries
-from detection.inference import EncodedImage, SavedModelDetector
-from pipelines.prediction import predict
+from components.coco_evaluator.beam import matching
+from components.coco_evaluator.thresholds import Thresholds
+from detection.analysis.options import AnalysisOptions
+from detection.analysis.sampling import sample_ids
+from detection.datasets.packed_entries import pack_entries
+from detection.inference.saved_model import EncodedImage, SavedModelDetector
+from detection.storage.atomic import write_json
+from pipelines.standalone.predict import predict
 from schemas import features
 from schemas.artifacts import (
     ANALYSIS_JSON,
@@ -469,8 +469,8 @@ def test_the_component_checks_its_parameters() -> None:
     from tfx.types import standard_artifacts
 
     from components.coco_evaluator.component import CocoEvaluator
-    from components.coco_evaluator.eval_config import parse_eval_config
     from components.coco_evaluator.stock_evaluator import stock_eval_config
+    from components.coco_evaluator.tfma.eval_config import parse_eval_config
 
     channels: dict[str, Any] = {
         "examples": types.Channel(type=standard_artifacts.Examples),

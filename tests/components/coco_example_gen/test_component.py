@@ -9,8 +9,8 @@ import pytest
 
 import schemas
 from pipelines.demo_data import make_demo_data
+from schemas.config.faults import FaultPolicies
 from schemas.errors import ConfigError, DataError, find_user_error
-from schemas.faults import FaultPolicies
 from tests.components.coco_example_gen.data_set import write_data_set
 
 pytestmark = pytest.mark.slow

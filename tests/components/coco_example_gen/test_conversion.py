@@ -10,11 +10,11 @@ import tensorflow as tf
 from PIL import Image
 
 from components.coco_example_gen.conversion import convert
-from detection.coco.layouts import find_splits
-from detection.coco.packing import unpack_entries
+from detection.datasets.layouts import find_splits
+from detection.datasets.packed_entries import unpack_entries
 from schemas import features
+from schemas.config.faults import MAX_PIXELS, FaultPolicies
 from schemas.errors import DataError
-from schemas.faults import MAX_PIXELS, FaultPolicies
 
 CATEGORIES = [{"id": 4, "name": "cat"}, {"id": 2, "name": "dog"}]
 

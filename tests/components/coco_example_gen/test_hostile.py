@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from components.coco_example_gen.conversion import convert
-from detection.coco import json_stream
-from detection.coco.annotations import index_annotations
-from detection.coco.faults import Fault
-from detection.coco.layouts import SplitFiles, find_splits
-from detection.coco.packing import unpack_entries
-from detection.data import image_files
-from detection.data.folder_files import ImageFileError, read_file
-from detection.data.record_decoder import decode_record
-from detection.data.records import Record, Rules, make_record
+from detection.datasets import json_stream
+from detection.datasets.annotations import index_annotations
+from detection.datasets.encode_record import Record, Rules, make_record
+from detection.datasets.issues import Fault
+from detection.datasets.layouts import SplitFiles, find_splits
+from detection.datasets.packed_entries import unpack_entries
+from detection.images import inspect as image_files
+from detection.images.folder import ImageFileError, read_file
+from detection.input_pipeline.record_decoder import decode_record
 from schemas import features
+from schemas.config.faults import MAX_PIXELS, FaultPolicies
 from schemas.errors import CocoflowError, DataError
-from schemas.faults import MAX_PIXELS, FaultPolicies
 
 DROP = FaultPolicies.model_validate("drop")
 WIDTH, HEIGHT = 20, 10

@@ -9,8 +9,8 @@ import pytest
 from components.coco_example_gen import issue_categories
 from components.coco_example_gen.examination import examine
 from components.coco_example_gen.issue_categories import concerned_annotations
-from detection.coco.layouts import SplitFiles
-from schemas.faults import MAX_PIXELS, FaultPolicies
+from detection.datasets.layouts import SplitFiles
+from schemas.config.faults import MAX_PIXELS, FaultPolicies
 from tests.components.coco_example_gen.data_set import write_data_set
 
 

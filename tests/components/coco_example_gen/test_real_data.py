@@ -12,12 +12,12 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from components.coco_example_gen.conversion import convert
-from detection.coco.layouts import Division, SplitFiles, find_splits
-from detection.coco.packing import unpack_entries
-from detection.data.decode_image import decode_rgb
+from detection.datasets.layouts import Division, SplitFiles, find_splits
+from detection.datasets.packed_entries import unpack_entries
+from detection.images.decode import decode_rgb
 from schemas import features
+from schemas.config.faults import MAX_PIXELS, FaultPolicies
 from schemas.errors import DataError
-from schemas.faults import MAX_PIXELS, FaultPolicies
 
 Rebuilt = dict[str, dict[str, Any]]
 

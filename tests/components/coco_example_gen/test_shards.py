@@ -10,13 +10,13 @@ from components.coco_example_gen import shards
 from components.coco_example_gen.fingerprint import fingerprint
 from components.coco_example_gen.shards import read_results, write_plans, write_shard
 from components.coco_example_gen.sources import CocoSource
-from detection.coco.annotations import index_annotations
-from detection.coco.layouts import Division, SplitFiles, find_splits, id_fraction
-from detection.coco.packing import unpack_entries
-from detection.data.records import Rules
+from detection.datasets.annotations import index_annotations
+from detection.datasets.encode_record import Rules
+from detection.datasets.layouts import Division, SplitFiles, find_splits, id_fraction
+from detection.datasets.packed_entries import unpack_entries
 from schemas import features
+from schemas.config.faults import MAX_PIXELS, FaultPolicies
 from schemas.errors import DataError
-from schemas.faults import MAX_PIXELS, FaultPolicies
 from tests.components.coco_example_gen.data_set import write_data_set
 
 

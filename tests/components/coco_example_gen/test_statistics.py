@@ -14,9 +14,9 @@ from PIL import Image
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 import schemas
-from detection.coco.packing import unpack_entries
-from detection.data.image_files import ImageFile
-from detection.data.records import encode_example
+from detection.datasets.encode_record import encode_example
+from detection.datasets.packed_entries import unpack_entries
+from detection.images.inspect import ImageFile
 from schemas import features
 
 pytestmark = pytest.mark.slow

@@ -4,8 +4,8 @@ import pytest
 
 from components.coco_example_gen import shards, workers
 from components.coco_example_gen.conversion import convert
-from detection.coco.layouts import find_splits
-from schemas.faults import MAX_PIXELS, FaultPolicies
+from detection.datasets.layouts import find_splits
+from schemas.config.faults import MAX_PIXELS, FaultPolicies
 from tests.components.coco_example_gen.data_set import write_data_set
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detection.atomic_files import write_json, write_text
+from detection.storage.atomic import write_json, write_text
 from schemas.artifacts import (
     CHECKPOINTS,
     CONFIG_YAML,
@@ -19,8 +19,8 @@ from schemas.artifacts import (
     TRAIN_SPLIT,
     split_dir,
 )
-from schemas.config import Config
-from schemas.config_io import load_config, to_yaml
+from schemas.config.config import Config
+from schemas.config.config_io import load_config, to_yaml
 from schemas.errors import DataError
 from tests.detection.synthetic import rectangles, write_shards
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config

@@ -14,7 +14,7 @@ import pytest
 
 from components.saved_model_pusher import publish as publishing
 from components.saved_model_pusher.publish import publish, versions
-from detection import temporary_folder
+from detection.storage import temporary_folder
 from schemas.errors import DataError
 
 REPOSITORY = Path(__file__).resolve().parents[3]

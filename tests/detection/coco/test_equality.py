@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from detection.coco import CocoMetrics, MetricsAccumulator, evaluate
-from detection.coco.figures import FIGURES
+from detection.coco.metric_definitions import FIGURES
+from detection.coco.params import Settings, make_settings
 from detection.coco.parts import metrics_of_parts, parts_of
-from detection.coco.settings import Settings, make_settings
 from tests.detection.coco.awkward_cases import Case, awkward_case, reference, stats_are_comparable
 from tests.detection.coco.generated_cases import found_near
 

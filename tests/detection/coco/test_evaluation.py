@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from detection.coco import CocoMetrics, evaluate
-from detection.coco.figures import FIGURES, UNDEFINED
-from detection.coco.settings import AREA_RANGES
-from schemas.metrics import MetricName
+from detection.coco.metric_definitions import FIGURES, UNDEFINED
+from detection.coco.params import AREA_RANGES
+from schemas.config.metrics import MetricName
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
 
 ARRAYS = ("precision", "recall", "scores")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from detection.coco import CocoMetrics, MetricsAccumulator, evaluate
-from detection.coco.figures import FIGURES
+from detection.coco.metric_definitions import FIGURES
+from detection.coco.params import make_settings
 from detection.coco.parts import Part, metrics_of_parts, parts_of
-from detection.coco.settings import make_settings
 from schemas.errors import ConfigError
 from tests.detection.coco.generated_cases import generate
 

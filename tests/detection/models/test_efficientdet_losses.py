@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.geometry.box_coder import encode_yxyx
-from detection.models.efficientdet import EfficientDet, RawOutputs
+from detection.models.efficientdet.model import EfficientDet, RawOutputs
 from detection.models.registry import build_detector
+from detection.ops.box_coder import encode_yxyx
 from detection.types import Labels
 
 Oracles = dict[str, dict[str, Any]]

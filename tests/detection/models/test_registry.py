@@ -1,6 +1,6 @@
 import pytest
 
-from detection.models.efficientdet import EfficientDet
+from detection.models.efficientdet.model import EfficientDet
 from detection.models.registry import build_detector, detector_names, smallest_detectors
 from schemas.errors import ConfigError
 

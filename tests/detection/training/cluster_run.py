@@ -18,7 +18,7 @@ from unittest import mock
 import numpy as np
 
 from detection.training import train as training
-from schemas.config_io import load_config
+from schemas.config.config_io import load_config
 from schemas.errors import CocoflowError
 from tests.detection.training import tiny_detector
 from tests.detection.training.tiny_run import CATEGORIES

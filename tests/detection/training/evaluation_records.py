@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from detection.data.image_files import inspect_image
-from detection.data.records import encode_example
+from detection.datasets.encode_record import encode_example
+from detection.images.inspect import inspect_image
 from tests.detection.synthetic import CATEGORY_IDS, COLOURS, write_shards
 
 CATEGORIES: list[dict[str, Any]] = [{"id": number, "name": f"kind {number}"} for number in CATEGORY_IDS]

@@ -17,7 +17,7 @@ from typing import Any
 
 from tensorflow.python.checkpoint import checkpoint_management
 
-from detection.training import checkpoints
+from detection.training.checkpoints import manager as checkpoints
 from tests.detection.training import tiny_detector
 from tests.detection.training.tiny_run import run
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from detection.training.train import train
 from schemas import features
-from schemas.config_io import load_config
+from schemas.config.config_io import load_config
 from tests.detection.synthetic import CATEGORY_IDS, example, write_shards
 from tests.detection.training import tiny_detector
 from tests.detection.training.tiny_run import CATEGORIES

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.data.training_batches import Batch
+from detection.input_pipeline.training_batches import Batch
 from detection.training.build import state_from_config
 from detection.training.build_update import gradient_rules_from_config, l2_from_config
-from detection.training.guard import NonFiniteGuard
-from detection.training.state import TrainState
-from detection.training.step import StepReport, TrainStep
+from detection.training.engine.guard import NonFiniteGuard
+from detection.training.engine.state import TrainState
+from detection.training.engine.step import StepReport, TrainStep
 from detection.types import Labels
-from schemas.config_io import load_config
+from schemas.config.config_io import load_config
 from tests.detection.training import tiny_detector
 
 Run = Callable[..., StepReport]

@@ -1,4 +1,4 @@
-"""What `tests/pipelines/test_start_check.py` cannot try: several replicas."""
+"""What `tests/pipelines/runs/test_start_check.py` cannot try: several replicas."""
 
 import pytest
 import tensorflow as tf

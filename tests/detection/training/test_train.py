@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.data.record_decoder import decode_record
+from detection.input_pipeline.record_decoder import decode_record
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, LOGS, SAVED_MODEL
-from schemas.config_io import from_yaml
+from schemas.config.config_io import from_yaml
 from schemas.errors import CocoflowError, DataError
 from tests.detection.synthetic import CATEGORY_IDS, rectangles, write_shards
 from tests.detection.training.tiny_run import checkpoint_values, run, tiny_config

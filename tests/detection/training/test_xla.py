@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.data.training_batches import Batch
+from detection.input_pipeline.training_batches import Batch
 from detection.models.registry import smallest_detectors
 from detection.training.build import state_from_config, train_loop_from_config
 from detection.types import Labels
-from schemas.config import Config
-from schemas.config_io import load_config
+from schemas.config.config import Config
+from schemas.config.config_io import load_config
 
 BATCH, SIDE = 2, 64
 # Overrides make a network smaller where its depth teaches nothing new.

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from detection.training.train import train
 from schemas.artifacts import CHECKPOINTS
-from schemas.config import Config
-from schemas.config_io import load_config
+from schemas.config.config import Config
+from schemas.config.config_io import load_config
 from tests.detection.synthetic import CATEGORY_IDS
 
 CATEGORIES = [{"id": number, "name": f"kind {number}"} for number in CATEGORY_IDS]

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.atomic_files import write_json
+from detection.storage.atomic import write_json
 from detection.training.build import initialize_from_config, state_from_config
+from detection.training.engine.state import TrainState
 from detection.training.initialization.report import InitReport
-from detection.training.state import TrainState
 from schemas.artifacts import EXTRA_FILES, LABELS_JSON
-from schemas.config import Config
+from schemas.config.config import Config
 from schemas.errors import DataError
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config
 

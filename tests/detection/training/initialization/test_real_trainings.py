@@ -12,8 +12,8 @@ import tensorflow as tf
 from detection.training.build import initialize_from_config, state_from_config
 from detection.training.train import train
 from schemas.artifacts import CONFIG_YAML, INIT_REPORT_JSON, LABELS_JSON
-from schemas.config import Config
-from schemas.config_io import load_config
+from schemas.config.config import Config
+from schemas.config.config_io import load_config
 from schemas.errors import DataError
 from tests.detection.synthetic import rectangles, write_shards
 from tests.detection.training import tiny_detector

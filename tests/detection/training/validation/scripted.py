@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from detection.coco import CocoMetrics, evaluate
-from detection.training.checkpoint_files import checkpoint_path, step_of
+from detection.training.checkpoints.files import checkpoint_path, step_of
 from detection.training.validation.assessor import Assessor, CheckpointEvaluation
 
 _TRUTH: dict[str, Any] = {"images": [{"id": 1, "width": 9, "height": 9}], "annotations": [], "categories": [{"id": 1}]}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from detection.training.checkpoint_files import checkpoint_path, remove_checkpoint
+from detection.training.checkpoints.files import checkpoint_path, remove_checkpoint
 from detection.training.validation import best as best_module
 from detection.training.validation.best import BestCheckpoint
 from schemas.errors import DataError

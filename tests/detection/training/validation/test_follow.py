@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from detection.training.checkpoint_files import remove_checkpoint
+from detection.training.checkpoints.files import remove_checkpoint
 from detection.training.validation import follow as follow_module
 from detection.training.validation.follow import Patience, follow_checkpoints
 from tests.detection.training.validation.scripted import Script, save_checkpoint

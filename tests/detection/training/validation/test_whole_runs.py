@@ -12,18 +12,18 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from components.coco_evaluator.charts import trained_steps
 from detection.coco import CocoMetrics, evaluate
-from detection.data.evaluation_records import parse_record
-from detection.data.record_reader import RecordReader
-from detection.export import ExportedFrom
-from detection.exported import read_exported_from
-from detection.inference import SavedModelDetector
-from detection.mean_losses import mean_losses
-from detection.training.checkpoint_files import checkpoint_path
+from detection.inference.export import ExportedFrom
+from detection.inference.mean_losses import mean_losses
+from detection.inference.restore import read_exported_from
+from detection.inference.saved_model import SavedModelDetector
+from detection.input_pipeline.evaluation_records import parse_record
+from detection.input_pipeline.record_reader import RecordReader
+from detection.training.checkpoints.files import checkpoint_path
 from detection.training.train import train
 from detection.training.validation.build import assessor_from_config
 from detection.training.validation.history import read_history
 from schemas.artifacts import BEST, CHECKPOINTS, HISTORY_JSON, LOGS, METRICS_JSON, SAVED_MODEL, VALIDATION
-from schemas.config_io import load_config
+from schemas.config.config_io import load_config
 from schemas.errors import ConfigError, DataError
 from tests.detection.training import tiny_detector
 from tests.detection.training.evaluation_records import CATEGORIES, write_coco_shards

@@ -1,0 +1,1 @@
+"""The evaluation's Beam transforms: images through models, matching, merged states."""

@@ -1,0 +1,71 @@
+"""What flows through an evaluation: whole images with everything that was found on them."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from components.coco_evaluator.tfma.slice_keys import OVERALL, SliceKey
+from detection.coco.validation.columns import Entry, Rows
+
+ALL_IMAGES = (OVERALL,)  # the slices of an image that is not sliced
+
+
+class DetectedBatch(NamedTuple):
+    """Some whole images.
+
+    images, annotations: COCO entries.
+    detections: for boxes rows [N, 7] of COCO values (image_id, x, y, width, height,
+        score, category_id), else COCO results; those of one image in the order that
+        decides between equal scores.
+    slices: of each image.
+    """
+
+    images: list[Any]
+    annotations: list[Any]
+    detections: Rows | list[Any]
+    slices: list[Sequence[SliceKey]]
+
+
+def joined(batches: Sequence[DetectedBatch]) -> DetectedBatch:
+    """Several batches, at least one, as one."""
+    found = [batch.detections for batch in batches]
+    return DetectedBatch(
+        images=[image for batch in batches for image in batch.images],
+        annotations=[annotation for batch in batches for annotation in batch.annotations],
+        detections=np.concatenate(found)
+        if isinstance(found[0], np.ndarray)
+        else [detection for part in found for detection in part],
+        slices=[keys for batch in batches for keys in batch.slices],
+    )
+
+
+def by_slice(batch: DetectedBatch) -> Iterator[tuple[SliceKey, DetectedBatch]]:
+    """Every slice that images of the batch belong to, with these images."""
+    members: dict[SliceKey, set[int]] = {}
+    for image, keys in zip(batch.images, batch.slices, strict=True):
+        for key in keys:
+            members.setdefault(key, set()).add(image["id"])
+    for key, ids in members.items():
+        yield key, batch if key == OVERALL else of_images(batch, ids)
+
+
+def of_images(batch: DetectedBatch, ids: set[int]) -> DetectedBatch:
+    """The part of a batch that belongs to some of its images; its slices are left out."""
+
+    def of_these(entries: Sequence[Entry]) -> list[Entry]:
+        return [entry for entry in entries if entry["image_id"] in ids]
+
+    found = batch.detections
+    return DetectedBatch(
+        images=[image for image in batch.images if image["id"] in ids],
+        annotations=of_these(batch.annotations),
+        detections=found[np.isin(found[:, 0], list(ids))] if isinstance(found, np.ndarray) else of_these(found),
+        slices=[],
+    )
+
+
+def of_categories(batch: DetectedBatch, category_ids: Sequence[int]) -> DetectedBatch:
+    """The batch without detections, which are rows, of other categories."""
+    rows = np.asarray(batch.detections)
+    return batch._replace(detections=rows[np.isin(rows[:, 6], category_ids)])

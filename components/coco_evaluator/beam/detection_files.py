@@ -1,0 +1,114 @@
+"""Beam: `DetectedBatch`es to one COCO results file, sorted by image id, in bounded memory."""
+
+import json
+import uuid
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindows
+
+from components.coco_evaluator.beam.batches import DetectedBatch
+from detection.coco.io.result_blocks import Block, blocks_of, merge_blocks, write_blocks
+from detection.coco.io.results import write_list
+from detection.storage.atomic import new_file, write_text
+
+_CHUNK = 20_000  # images sorted in memory at a time; some 300 MB
+_MANIFEST = "blocks.json"
+
+
+class DetectionsToFiles(beam.PTransform):
+    """The detections of `DetectedBatch`es to files that `write_detections` reads.
+
+    Args:
+        folder: for these files alone, seen by all workers and the caller.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        super().__init__()
+        self._folder = str(folder)
+
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        """Builds the steps."""
+        return (
+            batches
+            | "Sort" >> beam.ParDo(_Sort(self._folder))
+            | "List" >> beam.combiners.ToList()
+            | "Write" >> beam.Map(_write_manifest, folder=self._folder)
+        )
+
+
+def write_detections(folder: str | Path, goal: str | Path, image_ids: Collection[int]) -> list[dict[str, Any]]:
+    """Writes what `DetectionsToFiles` left as one COCO results file, by ascending image id.
+
+    Args:
+        folder: of the files.
+        goal: the results file.
+        image_ids: of a few images.
+
+    Returns:
+        The COCO results of these few.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    kept: list[dict[str, Any]] = []
+
+    def texts() -> Iterator[bytes]:
+        for block in _read_blocks(folder):
+            if block.image_id in image_ids:
+                kept.extend(_parsed(block))
+            yield block.text
+
+    with new_file(goal) as file:
+        write_list(file, texts())
+    return kept
+
+
+def read_detections(folder: str | Path, image_ids: Collection[int]) -> list[dict[str, Any]]:
+    """The COCO results of a few images that `DetectionsToFiles` left, by ascending image id."""
+    return [result for block in _read_blocks(folder) if block.image_id in image_ids for result in _parsed(block)]
+
+
+def _read_blocks(folder: str | Path) -> Iterator[Block]:
+    return merge_blocks(json.loads(Path(folder, _MANIFEST).read_bytes()), Path(folder))
+
+
+def _parsed(block: Block) -> list[dict[str, Any]]:
+    results: list[dict[str, Any]] = json.loads(b"[%b]" % block.text)
+    return results
+
+
+class _Sort(beam.DoFn):
+    """`DetectedBatch`es to files of blocks; what a failed attempt wrote is told to nobody."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def setup(self) -> None:
+        Path(self._folder).mkdir(parents=True, exist_ok=True)
+
+    def start_bundle(self) -> None:
+        self._blocks: list[Block] = []
+        self._images = 0
+
+    def process(self, batch: DetectedBatch) -> Iterator[str]:
+        self._blocks += blocks_of(batch.detections)
+        self._images += len(batch.images)
+        if self._images >= _CHUNK:
+            yield self._flush()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        if self._blocks:
+            yield GlobalWindows.windowed_value(self._flush())
+
+    def _flush(self) -> str:
+        path = str(Path(self._folder, uuid.uuid4().hex))
+        write_blocks(path, sorted(self._blocks))
+        self.start_bundle()
+        return path
+
+
+def _write_manifest(paths: Collection[str], folder: str) -> None:
+    write_text(Path(folder, _MANIFEST), json.dumps(sorted(paths)))

@@ -1,0 +1,250 @@
+"""Beam: `DetectedBatch`es to COCO's arrays, slice by slice.
+
+Workers match some thousand images at a time and write the states into files; only the
+places of the states travel, keyed by slice and part.  Each key's states are then merged
+by one worker, one after the other.  So no element is large, and what a worker needs is
+the memory of one key: of a whole slice, or where the evaluation is divided, of one
+category and area range of it.
+"""
+
+import pickle
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.transforms.window import GlobalWindows
+
+from components.coco_evaluator.beam.batches import DetectedBatch, by_slice, joined
+from components.coco_evaluator.tfma.slice_keys import SliceKey
+from detection.coco import MetricsAccumulator
+from detection.coco.accumulator import require_once
+from detection.coco.engine import Arrays
+from detection.coco.metrics import CocoMetrics
+from detection.coco.params import Settings
+from detection.coco.parts import WHOLE, Part, metrics_of_parts, parts_of
+from detection.coco.validation.checks import check_categories
+from detection.coco.validation.columns import Ids
+from detection.coco.validation.whole_images import by_category, check_whole_images
+from detection.storage.atomic import write_bytes
+
+_CHUNK = 2_000  # images matched at a time
+_MANIFEST = "arrays.pickle"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How detections are measured.
+
+    categories: COCO `categories` of the data set.
+    settings: of the evaluation.
+    divided: whether each category and area range has a state of its own; nothing where
+        categories are not told apart.
+    where: names the source of images and annotations in errors.
+    where_detections: names the source of the detections in errors.
+    """
+
+    categories: list[dict[str, Any]]
+    settings: Settings
+    divided: bool = False
+    where: str = "ground truth of the examples"
+    where_detections: str = "detections of the model"
+
+    @property
+    def parts(self) -> list[Part]:
+        """What there is a state for."""
+        divided = self.divided and self.settings.use_cats and self.categories
+        return parts_of(self.categories, self.settings) if divided else [WHOLE]
+
+    def categories_of(self, part: Part) -> list[dict[str, Any]]:
+        """The categories that the state of a part has to know."""
+        if part.category_id is None:
+            return self.categories
+        return [category for category in self.categories if category["id"] == part.category_id]
+
+
+class SliceResult(NamedTuple):
+    """What was measured on the images of a slice.
+
+    images, detections: how many.
+    metrics: the figures and arrays.
+    """
+
+    images: int
+    detections: int
+    metrics: CocoMetrics
+
+
+class MatchToFiles(beam.PTransform):
+    """`DetectedBatch`es to files that `read_slices` reads.
+
+    Args:
+        measure: how.
+        folder: for these files alone, seen by all workers and the caller.
+    """
+
+    def __init__(self, measure: Measure, folder: str | Path) -> None:
+        super().__init__()
+        self._measure = measure
+        self._folder = str(folder)
+
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        """Builds the steps."""
+        return (
+            batches
+            | "Match" >> beam.ParDo(_Match(self._measure, self._folder))
+            | "Gather" >> beam.GroupByKey()
+            | "Merge" >> beam.MapTuple(partial(_merge, measure=self._measure, folder=self._folder))
+            | "List" >> beam.combiners.ToList()
+            | "Write" >> beam.Map(_write_manifest, folder=self._folder)
+        )
+
+
+def read_slices(measure: Measure, folder: str | Path) -> Iterator[tuple[SliceKey, SliceResult]]:
+    """Yields the slices that `MatchToFiles` wrote with the same measure, one in memory at a time.
+
+    The one of all images comes first; no image, no slice.
+    """
+    merged: list[_Merged | _Counted] = pickle.loads(Path(folder, _MANIFEST).read_bytes())
+    counted = {entry.slice_key: entry for entry in merged if isinstance(entry, _Counted)}
+    paths: dict[SliceKey, dict[Part, str]] = {key: {} for key in sorted(counted, key=lambda key: (len(key), repr(key)))}
+    for entry in merged:
+        if isinstance(entry, _Merged):
+            paths[entry.slice_key][entry.part] = entry.path
+    for key, files in paths.items():
+        arrays = {part: _read_arrays(files.get(part), part, measure) for part in measure.parts}
+        metrics = metrics_of_parts(arrays, measure.categories, measure.settings)
+        yield key, SliceResult(counted[key].images, counted[key].detections, metrics)
+
+
+class _Place(NamedTuple):
+    """`length` bytes from `offset` of a file."""
+
+    path: str
+    offset: int
+    length: int
+
+
+class _State(NamedTuple):
+    """A state in a file, of images of one slice; part None: their ids, and the number of their detections."""
+
+    slice_key: SliceKey
+    part: Part | None
+    place: _Place
+    detections: int = 0
+
+
+class _Merged(NamedTuple):
+    """The arrays of one part of a slice, in a file."""
+
+    slice_key: SliceKey
+    part: Part
+    path: str
+
+
+class _Counted(NamedTuple):
+    """How much is in a slice."""
+
+    slice_key: SliceKey
+    images: int
+    detections: int
+
+
+class _Match(beam.DoFn):
+    """`DetectedBatch`es to (key, `_State`); what a failed attempt wrote is told to nobody."""
+
+    def __init__(self, measure: Measure, folder: str) -> None:
+        self._measure = measure
+        self._folder = folder
+
+    def setup(self) -> None:
+        Path(self._folder).mkdir(parents=True, exist_ok=True)
+
+    def start_bundle(self) -> None:
+        self._batches: list[DetectedBatch] = []
+        self._images = 0
+
+    def process(self, batch: DetectedBatch) -> Iterator[tuple[str, _State]]:
+        self._batches.append(batch)
+        self._images += len(batch.images)
+        if self._images >= _CHUNK:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        for value in self._flush():
+            yield GlobalWindows.windowed_value(value)
+
+    def _flush(self) -> Iterator[tuple[str, _State]]:
+        if not self._batches:
+            return
+        whole = joined(self._batches)
+        self.start_bundle()
+        path = str(Path(self._folder, f"{uuid.uuid4().hex}.states"))
+        found = []
+        with open(path, "wb") as file:
+            for slice_key, batch in by_slice(whole):
+                for part, content in _states(batch, self._measure):
+                    place = _Place(path, file.tell(), len(content))
+                    found.append(_State(slice_key, part, place, 0 if part else len(batch.detections)))
+                    file.write(content)
+        for state in found:
+            # Beam compares encoded keys; equal texts are encoded equally, whatever a slice's values are.
+            yield repr((state.slice_key, state.part)), state
+
+
+def _states(batch: DetectedBatch, measure: Measure) -> Iterator[tuple[Part | None, bytes]]:
+    """The states of some images, those of parts that have nothing left out; and the images' ids."""
+    checked = check_whole_images(
+        batch.images,
+        batch.annotations,
+        batch.detections,
+        category_ids=check_categories(measure.categories, where=measure.where, lvis=measure.settings.lvis),
+        settings=measure.settings,
+        where=measure.where,
+        where_detections=measure.where_detections,
+    )
+    shares = {} if measure.parts == [WHOLE] else by_category(checked)
+    for part in measure.parts:
+        share = checked if part.category_id is None else shares.get(part.category_id)
+        if share is not None:
+            accumulator = MetricsAccumulator(measure.categories_of(part), measure.settings, part=part)
+            accumulator.add_checked(share, where=measure.where)
+            yield part, accumulator.to_bytes()
+    yield None, checked.image_ids.tobytes()
+
+
+def _merge(key: str, states: Iterable[_State], measure: Measure, folder: str) -> _Merged | _Counted:
+    """All states of a key: the images counted, or their arrays written."""
+    found = list(states)
+    slice_key, part = found[0].slice_key, found[0].part
+    contents = (_read(state.place) for state in found)
+    if part is None:
+        ids: Ids = np.frombuffer(b"".join(contents), np.int64)
+        require_once(ids, measure.where)
+        return _Counted(slice_key, len(ids), sum(state.detections for state in found))
+    arrays = MetricsAccumulator.arrays_of_states(contents, measure.categories_of(part), measure.settings, part=part)
+    path = Path(folder, f"{uuid.uuid4().hex}.npz")
+    np.savez(path, **vars(arrays))
+    return _Merged(slice_key, part, str(path))
+
+
+def _read(place: _Place) -> bytes:
+    with open(place.path, "rb") as file:
+        file.seek(place.offset)
+        return file.read(place.length)
+
+
+def _read_arrays(path: str | None, part: Part, measure: Measure) -> Arrays:
+    """The arrays of a part; without a file, of one that has neither object nor detection."""
+    if path is None:
+        return MetricsAccumulator(measure.categories_of(part), measure.settings, part=part).arrays()
+    with np.load(path) as arrays:
+        return Arrays(**{**arrays, "category_ids": tuple(arrays["category_ids"].tolist())})
+
+
+def _write_manifest(merged: list[_Merged | _Counted], folder: str) -> None:
+    write_bytes(Path(folder, _MANIFEST), pickle.dumps(merged))

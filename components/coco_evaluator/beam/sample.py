@@ -1,0 +1,112 @@
+"""Beam: the records of the images that are analysed and shown, kept in files."""
+
+import math
+import uuid
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from PIL import Image
+
+from detection.analysis.sampling import sample_ids, sample_rank
+from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
+
+_RANKS = 2**64
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which images a worker keeps: at least the sample, told without knowing the other images.
+
+    count: images of the sample.
+    of: images there are.
+    seed: of the choice.
+    """
+
+    count: int
+    of: int
+    seed: int
+
+    def holds(self, image_id: int) -> bool:
+        """Whether the image may be one of the sample.
+
+        Ranks are even: among the images below the cut-off are the `count` least, but
+        for a chance of one in 10^15.
+        """
+        share = (self.count + 8 * math.sqrt(self.count)) / max(self.of, 1)
+        return share >= 1.0 or sample_rank(image_id, self.seed) < share * _RANKS
+
+
+class KeepSample(beam.PTransform):
+    """Serialized records to files that `Sample` reads.
+
+    Args:
+        choice: of the images.
+        folder: for these files alone, seen by all workers and the caller.
+    """
+
+    def __init__(self, choice: Choice, folder: str | Path) -> None:
+        super().__init__()
+        self._choice = choice
+        self._folder = str(folder)
+
+    def expand(self, records: beam.PCollection) -> beam.PCollection:
+        """Builds the steps."""
+        return records | beam.ParDo(_Keep(self._choice, self._folder))
+
+
+class Sample:
+    """The images that `KeepSample` kept.
+
+    Args:
+        choice: of the images.
+        folder: of the files.
+    """
+
+    def __init__(self, choice: Choice, folder: str | Path) -> None:
+        self._folder = Path(folder)
+        kept = (int(path.name) for path in self._folder.glob("*") if path.name.isdecimal())
+        self.image_ids: Collection[int] = frozenset(sample_ids(kept, choice.count, choice.seed))
+
+    def ground_truth(self, categories: list[dict[str, Any]]) -> dict[str, Any]:
+        """The images as a COCO tree."""
+        tree: dict[str, Any] = {"images": [], "annotations": [], "categories": categories}
+        for image_id in sorted(self.image_ids):
+            record = self._record(image_id)
+            tree["images"].append(record.entry)
+            tree["annotations"] += record.annotations
+        return tree
+
+    def records(self) -> Iterator[bytes]:
+        """The serialized records by ascending image id."""
+        return (self._path(image_id).read_bytes() for image_id in sorted(self.image_ids))
+
+    def picture(self, image_id: int) -> Image.Image | None:
+        """See `stored_picture`."""
+        return stored_picture(self._record(image_id))
+
+    def _record(self, image_id: int) -> EvaluationRecord:
+        return parse_record(self._path(image_id).read_bytes())
+
+    def _path(self, image_id: int) -> Path:
+        return self._folder / str(image_id)
+
+
+class _Keep(beam.DoFn):
+    def __init__(self, choice: Choice, folder: str) -> None:
+        self._choice = choice
+        self._folder = Path(folder)
+
+    def setup(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def process(self, serialized: bytes) -> Iterator[None]:
+        image_id = parse_record(serialized).image.image_id
+        if self._choice.holds(image_id):
+            # Whole or not at all, however often and wherever a bundle is tried.
+            beside = self._folder / f".{uuid.uuid4().hex}"
+            beside.write_bytes(serialized)
+            beside.rename(self._folder / str(image_id))
+        yield from ()

@@ -1,0 +1,1 @@
+"""TFMA's side of the evaluation: EvalConfig, slices, and the files that TFMA reads."""

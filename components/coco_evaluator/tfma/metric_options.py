@@ -1,0 +1,91 @@
+"""What can be said about our metrics in an `EvalConfig`: the JSON of `MetricConfig.config`."""
+
+import json
+from typing import Any
+
+from pydantic import ValidationError
+
+from detection.coco.params import Settings, make_settings
+from schemas.config.section import Section
+from schemas.errors import ConfigError
+
+METRICS_CLASS = "CocoMetrics"
+METRICS_MODULE = "components.coco_evaluator.tfma_metrics"
+
+
+class MetricOptions(Section):
+    """Options of `CocoMetrics`.
+
+    categories: ids of the data set's categories, or COCO's `categories` entries, as
+        LVIS needs them.  The stock Evaluator needs them; the `CocoEvaluator` has them
+        from the data set.
+
+    The others are those of `detection.coco.params.make_settings`.
+    """
+
+    iou_type: str = "bbox"
+    max_dets: tuple[int, ...] | None = None
+    use_cats: bool = True
+    iou_thresholds: tuple[float, ...] | None = None
+    area_ranges: dict[str, tuple[float, float]] | None = None
+    oks_sigmas: tuple[float, ...] | None = None
+    lvis: bool = False
+    categories: tuple[int | dict[str, Any], ...] = ()
+
+    def settings(self) -> Settings:
+        """The evaluation's parameters.
+
+        Raises:
+            ConfigError: a value that COCOeval has no meaning for.
+        """
+        return make_settings(
+            self.iou_type,
+            max_dets=self.max_dets,
+            use_cats=self.use_cats,
+            iou_thresholds=self.iou_thresholds,
+            area_ranges=self.area_ranges,
+            oks_sigmas=self.oks_sigmas,
+            lvis=self.lvis,
+        )
+
+    def category_entries(self) -> list[dict[str, Any]]:
+        """COCO's `categories` entries."""
+        return [entry if isinstance(entry, dict) else {"id": entry} for entry in self.categories]
+
+
+def read_options(text: str, *, where: str) -> MetricOptions:
+    """Reads `MetricConfig.config`; empty text means the defaults.
+
+    Raises:
+        ConfigError: no JSON object, an unknown option, or a value of the wrong kind.
+    """
+    try:
+        options = json.loads(text or "{}")
+        if not isinstance(options, dict):
+            raise ConfigError(f'{where}: {text!r} is no JSON object, such as {{"max_dets": [1, 10, 100]}}.')
+        return check_options(options, where=where)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{where}: {text!r} is no JSON: {error}.") from None
+
+
+def check_options(options: dict[str, Any], *, where: str) -> MetricOptions:
+    """Options from their values by name.
+
+    Raises:
+        ConfigError: an unknown option, or a value of the wrong kind.
+    """
+    unknown = sorted(set(options) - set(MetricOptions.model_fields))
+    if unknown:
+        known = ", ".join(MetricOptions.model_fields)
+        raise ConfigError(f"{where}: {METRICS_CLASS} has no option {', '.join(unknown)}. Known are {known}.")
+    try:
+        parsed = MetricOptions.model_validate(options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{where}: {place}: {first['msg']}, not {first['input']!r}.") from None
+    try:
+        parsed.settings()
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    return parsed

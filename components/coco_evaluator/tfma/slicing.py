@@ -1,0 +1,108 @@
+"""Slices of a data set, as TFMA defines them by an `EvalConfig`."""
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from components.coco_evaluator.tfma.derived_features import DERIVED, IMAGE_ENTRY_PREFIX, derive
+from components.coco_evaluator.tfma.slice_keys import OVERALL, SliceKey
+from schemas.errors import DataError
+
+_MOST = 1_000  # slices; each has arrays of its own, some megabytes with many categories
+
+
+class Slicer:
+    """Tells the slices of a record; goes to Beam workers by pickle.
+
+    Args:
+        specs: `tfma.SlicingSpec` messages.  A feature is one of the record, or one
+            of `derived_features`; the record's own comes first.
+    """
+
+    def __init__(self, specs: Iterable[Any]) -> None:
+        # Seconds, and only needed here.
+        from tensorflow_model_analysis.slicer import slicer_lib
+
+        messages = list(specs)
+        self._specs = [slicer_lib.SingleSliceSpec(spec=message) for message in messages]
+        self._keys = sorted({key for message in messages for key in (*message.feature_keys, *message.feature_values)})
+        self._seen: set[SliceKey] = set()
+
+    def slice_keys(self, example: tf.train.Example) -> list[SliceKey]:
+        """The slices that an image belongs to: `OVERALL` always, the others in no order of meaning, each once.
+
+        An image that lacks a feature is in no slice by it; one with several values is
+        in the slice of each.
+
+        Raises:
+            DataError: see `derived_features.derive`; a feature whose bytes are no text;
+                more slices than can be evaluated.
+        """
+        from tensorflow_model_analysis.slicer import slicer_lib
+
+        found = set(slicer_lib.get_slices_for_features_dicts([], self._values(example), self._specs))
+        self._seen |= found
+        if len(self._seen) > _MOST:
+            raise DataError(
+                f"EvalConfig: slicing by {', '.join(self._keys)} makes more than {_MOST} slices. "
+                "Slice by features of few values, or name the values in feature_values."
+            )
+        return [OVERALL, *sorted(found - {OVERALL}, key=repr)]
+
+    def _values(self, example: tf.train.Example) -> dict[str, npt.NDArray[Any]]:
+        values = {key: feature_values(example, key) for key in self._keys}
+        return {key: value for key, value in values.items() if value is not None}
+
+
+def feature_values(example: tf.train.Example, key: str) -> npt.NDArray[Any] | None:
+    """Values of a record's own or derived feature, one-dimensional; None: it has none.
+
+    Raises:
+        DataError: see `derived_features.derive`; bytes that are no text.
+    """
+    if key in example.features.feature:
+        feature = example.features.feature[key]
+        if feature.HasField("float_list"):
+            return np.array(feature.float_list.value, np.float32)
+        if feature.HasField("int64_list"):
+            return np.array(feature.int64_list.value, np.int64)
+        return np.array([_text(value, key) for value in feature.bytes_list.value], object)
+    derived = derive(key, example)
+    return None if derived is None else np.array(derived)
+
+
+def empty_slicings(specs: Iterable[Any], found: Collection[SliceKey]) -> list[str]:
+    """A sentence on each slicing that no image is in a slice of, as where a feature's name is misspelt.
+
+    Args:
+        specs: `tfma.SlicingSpec` messages.
+        found: the slices that have images.
+    """
+    from tensorflow_model_analysis.slicer import slicer_lib
+
+    sentences = []
+    for message in specs:
+        spec = slicer_lib.SingleSliceSpec(spec=message)
+        if message.ByteSize() and not any(spec.is_slice_applicable(key) for key in found):
+            sentences.append(
+                f"EvalConfig: no image is in a slice by {describe_spec(message)}. Features are those of the records, "
+                f"{', '.join(DERIVED)}, and {IMAGE_ENTRY_PREFIX}<key of the image's COCO entry>."
+            )
+    return sentences
+
+
+def describe_spec(spec: Any) -> str:
+    """A `tfma.SlicingSpec` in words, such as "image/format, brightness = dark"."""
+    return ", ".join([*spec.feature_keys, *(f"{key} = {value}" for key, value in sorted(spec.feature_values.items()))])
+
+
+def _text(value: bytes, key: str) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise DataError(
+            f"EvalConfig: {key} holds {len(value)} bytes that are no text. Slice by another feature."
+        ) from None

@@ -1,0 +1,133 @@
+"""An `EvalConfig`'s thresholds: TFMA's judgement, and what it says in words."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from components.coco_evaluator.tfma.keys import model_names, slice_metrics
+from components.coco_evaluator.tfma.slice_figures import BASELINE, CANDIDATE, SliceFigures
+from components.coco_evaluator.tfma.slice_keys import SliceKey, describe
+from components.coco_evaluator.tfma.slicing import describe_spec
+from components.coco_evaluator.tfma.threshold_words import asked, compared
+from components.coco_evaluator.thresholds import Verdict
+
+Slices = Mapping[SliceKey, Mapping[str, SliceFigures]]
+Metrics = dict[SliceKey, dict[Any, float]]  # by tfma.metrics.MetricKey
+
+
+class Judged(NamedTuple):
+    """TFMA's judgement.
+
+    validation: `ValidationResult`; None where no threshold was asked for.
+    verdict: the same in words.
+    """
+
+    validation: Any | None
+    verdict: Verdict
+
+
+def judge_by_config(slices: Slices, config: Any) -> Judged:
+    """Holds an evaluation against the thresholds of an `EvalConfig`.
+
+    A threshold without slices holds for every slice, as TFMA has it; change thresholds
+    ask nothing where there is no baseline.  An undefined figure meets no threshold.
+
+    Args:
+        slices: each slice's figures by the models' part.
+        config: from `eval_config.complete`.
+    """
+    from tensorflow_model_analysis.evaluators.metrics_validator import validate_metrics
+    from tensorflow_model_analysis.metrics import metric_specs
+    from tensorflow_model_analysis.writers.metrics_plots_and_validations_writer import CombineValidations
+
+    thresholds = metric_specs.metric_thresholds_from_metrics_specs(config.metrics_specs, eval_config=config)
+    if not thresholds:
+        return Judged(None, Verdict(True, ["no threshold is set"]))
+    names = model_names(config)
+    metrics = {key: slice_metrics(found, names) for key, found in slices.items()}
+    combine = CombineValidations(config)
+    state = combine.create_accumulator()
+    for item in metrics.items():
+        state = combine.add_input(state, validate_metrics(item, config))
+    validation = combine.extract_output(state)
+    return Judged(
+        validation, Verdict(validation.validation_ok, _Words(slices, metrics, validation, names).of(thresholds))
+    )
+
+
+class _Words:
+    """Sentences on thresholds: first what is not met, then the rest."""
+
+    def __init__(self, slices: Slices, metrics: Metrics, validation: Any, names: Mapping[str, str]) -> None:
+        self._metrics = metrics
+        self._names = names
+        self._failed = {
+            (found.slice_key.SerializeToString(), *_identity(failure.metric_key, failure.metric_threshold))
+            for found in validation.metric_validations_per_slice
+            for failure in found.failures
+        }
+        self._categories = {
+            category["id"]: category["name"] for found in slices.values() for category in found[CANDIDATE].per_category
+        }
+
+    def of(self, thresholds: Mapping[Any, Iterable[tuple[Any, Any]]]) -> list[str]:
+        """Args: `thresholds`, (slicing spec or None, threshold)s by metric key."""
+        unmet: list[str] = []
+        met: list[str] = []
+        for key, pairs in thresholds.items():
+            if key.model_name == self._names.get(BASELINE):
+                continue  # TFMA does not judge the baseline
+            for spec, threshold in pairs:
+                self._compare(key, spec, threshold, unmet, met)
+        return list(dict.fromkeys(unmet + met))
+
+    def _compare(self, key: Any, spec: Any, threshold: Any, unmet: list[str], met: list[str]) -> None:
+        figure = self._figure(key)
+        if not any(key in metrics for metrics in self._metrics.values()):
+            unmet.append(f"{figure}: there is no such figure. Are these the data set's category ids?")
+            return
+        matching = self._matching(spec)
+        if not matching:
+            place = describe_spec(spec)
+            unmet.append(f"{figure}: no image is in a slice by {place}, where it should be {asked(threshold)}")
+        passed: list[str] = []
+        for slice_key in matching:
+            failed = self._has_failed(slice_key, key, threshold)
+            sentence = self._sentence(slice_key, key, threshold, met=not failed)
+            (unmet if failed else passed).append(sentence)
+        if len(passed) > 1:
+            passed = [f"{figure} is {asked(threshold)} on {len(passed)} of {len(matching)} slices"]
+        met += passed
+
+    def _sentence(self, slice_key: SliceKey, key: Any, threshold: Any, *, met: bool) -> str:
+        metrics = self._metrics[slice_key]
+        value_key = key._replace(is_diff=False)
+        before = metrics[key.make_baseline_key(self._names[BASELINE])] if key.is_diff else None
+        sentence = compared(self._figure(key), metrics[value_key], before, threshold, met=met)
+        return f"{describe(slice_key)}: {sentence}" if slice_key else sentence
+
+    def _figure(self, key: Any) -> str:
+        if key.sub_key is None:
+            return str(key.name)
+        name = self._categories.get(key.sub_key.class_id)
+        return f"{key.name} of category {key.sub_key.class_id}" + (f" ({name})" if name else "")
+
+    def _matching(self, spec: Any) -> list[SliceKey]:
+        from tensorflow_model_analysis.slicer import slicer_lib
+
+        if spec is None:
+            return list(self._metrics)
+        single = slicer_lib.SingleSliceSpec(spec=spec)
+        return [key for key in self._metrics if single.is_slice_applicable(key)]
+
+    def _has_failed(self, slice_key: SliceKey, key: Any, threshold: Any) -> bool:
+        from tensorflow_model_analysis.proto import config_pb2
+        from tensorflow_model_analysis.slicer import slicer_lib
+
+        kind = "change_threshold" if key.is_diff else "value_threshold"
+        whole = config_pb2.MetricThreshold(**{kind: threshold})
+        slice_bytes = slicer_lib.serialize_slice_key(slice_key).SerializeToString()
+        return (slice_bytes, *_identity(key.to_proto(), whole)) in self._failed
+
+
+def _identity(key: Any, threshold: Any) -> tuple[bytes, bytes]:
+    return key.SerializeToString(), threshold.SerializeToString()

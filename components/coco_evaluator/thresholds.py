@@ -1,0 +1,113 @@
+"""When a model is blessed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from detection.analysis.findings import Interval
+from detection.coco.metric_definitions import FIGURES, UNDEFINED
+from schemas.errors import ConfigError
+
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What is asked of a model; nothing: every model is blessed.
+
+    absolute: figure -> least value.
+    improvement: figure -> least difference to the baseline; may be negative.
+    significant: figures that have to be above the baseline's by more than chance: the
+        bootstrap interval of the difference lies above 0.
+    """
+
+    absolute: Figures = field(default_factory=dict)
+    improvement: Figures = field(default_factory=dict)
+    significant: Sequence[str] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.absolute or self.improvement or self.significant)
+
+    def __post_init__(self) -> None:
+        """Refuses names that an evaluation of boxes does not give.
+
+        Raises:
+            ConfigError: an unknown figure.
+        """
+        known = [figure.name for figure in FIGURES["bbox"]]
+        unknown = sorted({*self.absolute, *self.improvement, *self.significant} - set(known))
+        if unknown:
+            raise ConfigError(f"thresholds: unknown metric {', '.join(unknown)}. Known are {', '.join(known)}.")
+
+
+class Verdict(NamedTuple):
+    """Whether a model is blessed, and a sentence for each threshold."""
+
+    blessed: bool
+    reasons: list[str]
+
+
+def judge(
+    figures: Figures, baseline: Figures | None, differences: Mapping[str, Interval], thresholds: Thresholds
+) -> Verdict:
+    """Compares a model's figures with the thresholds.
+
+    Args:
+        figures: of the candidate, by name; -1, or not there, where undefined.
+        baseline: of the last blessed model on the same images; None: there is none, and
+            what compares with it asks nothing.
+        differences: figure -> candidate minus baseline; without those that are undefined.
+        thresholds: what is asked.
+    """
+    findings = [_judge_value(name, figures.get(name, UNDEFINED), least) for name, least in thresholds.absolute.items()]
+    for name, least in thresholds.improvement.items():
+        if baseline is None:
+            findings.append(_nothing_to_compare_with(name))
+        else:
+            findings.append(_judge_difference(name, figures.get(name, UNDEFINED), baseline.get(name, UNDEFINED), least))
+    for name in thresholds.significant:
+        found = _nothing_to_compare_with(name) if baseline is None else _judge_gain(name, differences.get(name))
+        findings.append(found)
+    reasons = [reason for _, reason in findings] or ["no threshold is set"]
+    return Verdict(all(met for met, _ in findings), list(dict.fromkeys(reasons)))
+
+
+def both(*verdicts: Verdict) -> Verdict:
+    """Blessed where all agree."""
+    reasons: Iterable[str] = dict.fromkeys(reason for verdict in verdicts for reason in verdict.reasons)
+    return Verdict(all(verdict.blessed for verdict in verdicts), list(reasons))
+
+
+def _judge_value(name: str, value: float, least: float) -> tuple[bool, str]:
+    if value == UNDEFINED:
+        return False, _undefined(name)
+    if value >= least:
+        return True, f"{name} {value:.6g} is at least {least:.6g}"
+    return False, f"{name} {value:.6g} is below {least:.6g}"
+
+
+def _judge_difference(name: str, value: float, before: float, least: float) -> tuple[bool, str]:
+    if UNDEFINED in (value, before):
+        return False, _undefined(name)
+    change = f"{name} {value:.6g} against {before:.6g} of the last blessed model"
+    if value - before >= least:
+        return True, f"{change}: a change of at least {least:+.6g}"
+    return False, f"{change}: a change below {least:+.6g}"
+
+
+def _judge_gain(name: str, gain: Interval | None) -> tuple[bool, str]:
+    if gain is None:
+        return False, _undefined(name)
+    bounds = f"{gain.low:+.4f} to {gain.high:+.4f}"
+    change = f"{name}: a change of {gain.value:+.4f} ({bounds}) against the last blessed model"
+    if gain.low > 0:
+        return True, f"{change}: a significant gain"
+    return False, f"{change}: no significant gain"
+
+
+def _nothing_to_compare_with(name: str) -> tuple[bool, str]:
+    return True, f"{name}: no earlier blessed model to compare with"
+
+
+def _undefined(name: str) -> str:
+    return f"{name} is undefined: the split has no object to measure it on, or the EvalConfig leaves it out"

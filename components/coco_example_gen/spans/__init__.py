@@ -1,0 +1,1 @@
+"""Data sets whose paths hold {SPAN}, {VERSION} or dates."""

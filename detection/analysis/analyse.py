@@ -1,0 +1,143 @@
+"""`analyse`: ground truth and detections to everything that is told beyond the figures."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from detection.analysis.bootstrap import bootstrap
+from detection.analysis.categories import category_rows, mean_curves, operating_point
+from detection.analysis.error_types import error_counts
+from detection.analysis.evaluated import Evaluated, evaluate_models
+from detection.analysis.findings import (
+    Analysis,
+    Bin,
+    Calibration,
+    Confusion,
+    Sample,
+)
+from detection.analysis.options import AnalysisOptions
+from detection.analysis.pictures import Gallery, label_errors
+from detection.analysis.sizes import size_buckets
+from detection.coco.engine.batch import CalibrationBins
+from detection.coco.params import RECALLS, Settings
+from detection.coco.validation.columns import Entry, Rows
+
+_BINS = 10
+
+
+def analyse(
+    ground_truth: Mapping[str, Any],
+    detections: Sequence[Entry] | Rows,
+    *,
+    settings: Settings,
+    total_images: int | None = None,
+    baseline: Sequence[Entry] | Rows | None = None,
+    options: AnalysisOptions | None = None,
+) -> Analysis:
+    """Analyses an evaluation.
+
+    The same images, objects and detections give the same analysis, whatever the order
+    of the images.  Keypoints have no confusion and no label errors: both compare
+    categories by boxes, which detected keypoints do not have.
+
+    Args:
+        ground_truth: COCO tree: images, annotations, categories.
+        detections: COCO results, or for boxes rows [N, 7]: image_id, x, y, width,
+            height, score, category_id.
+        settings: of the evaluation, with categories told apart.
+        total_images: how many images were evaluated, where `ground_truth` holds only a
+            sample of them (see `sample_rank`); the figures are then the sample's.
+        baseline: another model's detections on the same images.
+        options: sizes and thresholds.
+
+    Raises:
+        ConfigError: settings or options that do not fit.
+        DataError: see `detection.coco.validation.checks`.
+    """
+    options = options or AnalysisOptions()
+    models = [("detections", detections)]
+    if baseline is not None:
+        models.append(("the baseline's detections", baseline))
+    candidate, *others = evaluate_models(ground_truth, models, settings, options)
+    images = len(candidate.sampled.objects.images)
+    return _analysis(
+        candidate.sampled,
+        others[0].sampled if others else None,
+        sample=Sample(images, total_images or len(ground_truth["images"]), options.seed),
+        figures=candidate.figures,
+        before=others[0].figures if others else {},
+        options=options,
+    )
+
+
+def _analysis(
+    candidate: Evaluated,
+    baseline: Evaluated | None,
+    *,
+    sample: Sample,
+    figures: dict[str, float],
+    before: dict[str, float],
+    options: AnalysisOptions,
+) -> Analysis:
+    objects, found, settings = candidate.objects, candidate.found, candidate.settings
+    diagnosis = candidate.diagnosis(options)
+    calibration = _calibrate(candidate, options.iou)
+    intervals = bootstrap(candidate, baseline, options)
+    gallery = Gallery(candidate, diagnosis, options)
+    keypoints = settings.iou_type == "keypoints"
+    return Analysis(
+        iou_type=settings.iou_type,
+        sample=sample,
+        figures=figures,
+        before=before,
+        confidence=options.confidence,
+        replicates=options.replicates,
+        intervals=intervals.figures,
+        differences=intervals.differences,
+        iou=options.iou,
+        score=options.score,
+        categories=category_rows(
+            objects,
+            found,
+            candidate.arrays,
+            baseline.arrays if baseline else None,
+            diagnosis=diagnosis,
+            calibration=calibration.by_category if calibration else {},
+            errors=gallery.errors_by_category(),
+            iou=options.iou,
+            settings=settings,
+        ),
+        recall=[step / (RECALLS - 1) for step in range(RECALLS)],
+        curves=mean_curves(candidate.arrays, settings),
+        confusion=None if keypoints else _confusion(candidate, options),
+        errors=error_counts(candidate, options),
+        calibration=_calibration(calibration),
+        sizes=size_buckets(objects, found, settings),
+        label_errors=[] if keypoints else label_errors(candidate, diagnosis, options.label_errors),
+        worst=gallery.worst(options.worst),
+        examples=gallery.examples(options.examples),
+        operating_point=operating_point(objects, found, diagnosis),
+    )
+
+
+def _confusion(candidate: Evaluated, options: AnalysisOptions) -> Confusion:
+    return Confusion(
+        category_ids=[category["id"] for category in candidate.objects.categories],
+        matrix=candidate.evaluation.confusion(iou=options.iou, score=options.score).tolist(),
+        iou=options.iou,
+        score=options.score,
+    )
+
+
+def _calibrate(candidate: Evaluated, iou: float) -> CalibrationBins | None:
+    """None where there are no scores, or they are no probabilities."""
+    scores = candidate.found.scores
+    if not scores.size or scores.min() < 0.0 or scores.max() > 1.0:
+        return None
+    return candidate.evaluation.calibration(iou=iou, bins=_BINS)
+
+
+def _calibration(told: CalibrationBins | None) -> Calibration | None:
+    if told is None:
+        return None
+    bins = [Bin(low, high, count, score, right) for low, high, score, right, count in told.bins]
+    return Calibration(told.expected_error, told.greatest_error, bins)

@@ -1,0 +1,112 @@
+"""`compare_detections`: what one model does better than another on the same images."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from detection.analysis.bootstrap import bootstrap
+from detection.analysis.categories import category_figures
+from detection.analysis.changes import CategoryChange, Change, Comparison, ErrorChange, ImageChange
+from detection.analysis.error_types import error_counts
+from detection.analysis.evaluated import Evaluated, evaluate_models
+from detection.analysis.findings import Interval, Sample
+from detection.analysis.options import AnalysisOptions
+from detection.analysis.pictures import Gallery
+from detection.coco.metric_definitions import UNDEFINED
+from detection.coco.params import Settings
+from detection.coco.validation.columns import Entry, Rows
+
+
+def compare_detections(
+    ground_truth: Mapping[str, Any],
+    a: Sequence[Entry] | Rows,
+    b: Sequence[Entry] | Rows,
+    *,
+    settings: Settings,
+    names: tuple[str, str] = ("a", "b"),
+    options: AnalysisOptions | None = None,
+) -> Comparison:
+    """Compares two models' detections, image by image.
+
+    Args:
+        ground_truth: COCO tree of the images of both.
+        a: COCO results, or for boxes rows [N, 7]: image_id, x, y, width, height, score,
+            category_id.
+        b: likewise.
+        settings: of the evaluation, with categories told apart.
+        names: of the models, such as their files.
+        options: sizes and thresholds; `worst` is the length of each list of images.
+
+    Raises:
+        ConfigError: settings or options that do not fit.
+        DataError: see `detection.coco.validation.checks`.
+    """
+    options = options or AnalysisOptions()
+    first, second = evaluate_models(ground_truth, list(zip(names, (a, b), strict=True)), settings, options)
+    intervals = bootstrap(second.sampled, first.sampled, options)
+    errors = zip(error_counts(first.sampled, options), error_counts(second.sampled, options), strict=True)
+    better, worse = _changed_images(first.sampled, second.sampled, options)
+    images = len(second.sampled.objects.images)
+    return Comparison(
+        iou_type=settings.iou_type,
+        a=names[0],
+        b=names[1],
+        sample=Sample(images, len(ground_truth["images"]), options.seed),
+        remarks=[],
+        confidence=options.confidence,
+        replicates=options.replicates,
+        iou=options.iou,
+        score=options.score,
+        figures=changes(first.figures, second.figures, intervals.differences),
+        categories=_category_changes(first.sampled, second.sampled, intervals.categories),
+        errors=[ErrorChange(*both) for both in errors],
+        better=better,
+        worse=worse,
+    )
+
+
+def changes(
+    a: Mapping[str, float], b: Mapping[str, float], intervals: Mapping[str, Interval] | None = None
+) -> dict[str, Change]:
+    """The changes of all figures that one of the models has."""
+    names = [*a, *(name for name in b if name not in a)]
+    return {
+        name: _change(a.get(name, UNDEFINED), b.get(name, UNDEFINED), (intervals or {}).get(name)) for name in names
+    }
+
+
+def _change(a: float, b: float, interval: Interval | None) -> Change:
+    return Change(a, b, None if UNDEFINED in (a, b) else b - a, interval)
+
+
+def _category_changes(a: Evaluated, b: Evaluated, intervals: Mapping[int, Interval]) -> list[CategoryChange]:
+    objects = a.objects
+    counts = np.bincount(objects.category[~objects.ignored], minlength=len(objects.categories))
+    figures = zip(category_figures(a.arrays, a.settings), category_figures(b.arrays, b.settings), strict=True)
+    return [
+        CategoryChange(
+            id=category["id"],
+            name=str(category.get("name", category["id"])),
+            objects=int(count),
+            figures=changes(*both, {"AP": intervals[category["id"]]} if category["id"] in intervals else {}),
+        )
+        for category, count, both in zip(objects.categories, counts, figures, strict=True)
+    ]
+
+
+def _changed_images(
+    a: Evaluated, b: Evaluated, options: AnalysisOptions
+) -> tuple[list[ImageChange], list[ImageChange]]:
+    """Images where b has fewer errors, and where it has more."""
+    before, after = (Gallery(model, model.diagnosis(options), options) for model in (a, b))
+    errors = after.wrong + after.missed - before.wrong - before.missed
+    order = np.argsort(-np.abs(errors), kind="stable")
+
+    def first(images: Any) -> list[ImageChange]:
+        return [
+            ImageChange(int(errors[image]), before.findings(image), after.findings(image))
+            for image in images[: options.worst].tolist()
+        ]
+
+    return first(order[errors[order] < 0]), first(order[errors[order] > 0])

@@ -1,0 +1,139 @@
+"""`compare_evaluations`: two evaluations as they lie in their folders."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from detection.analysis.analysis_file import read_analysis
+from detection.analysis.changes import CategoryChange, Comparison, ErrorChange
+from detection.analysis.comparison import changes, compare_detections
+from detection.analysis.findings import Analysis
+from detection.analysis.options import AnalysisOptions
+from detection.coco.io.evaluation_files import read_detections
+from detection.coco.io.metrics_file import MetricsFile, read_metrics
+from detection.coco.params import Settings, make_settings
+from schemas.artifacts import ANALYSIS_JSON, DETECTIONS_JSON, METRICS_JSON
+from schemas.errors import DataError
+
+
+class _Evaluation(NamedTuple):
+    """What a folder holds: `metrics` the metrics file's content, `analysis` if there is one."""
+
+    folder: Path
+    metrics: MetricsFile
+    analysis: Analysis | None
+
+    def categories(self) -> dict[int, tuple[str, int | None, dict[str, float]]]:
+        """Category id -> name, objects, figures."""
+        if self.analysis:
+            return {one.id: (one.name, one.objects, one.figures) for one in self.analysis.categories}
+        return {
+            entry.id: (entry.name, None, {"AP": entry.AP, "AP50": entry.AP50}) for entry in self.metrics.per_category
+        }
+
+
+def compare_evaluations(
+    a: str | Path,
+    b: str | Path,
+    *,
+    ground_truth: Mapping[str, Any] | None = None,
+    settings: Settings | None = None,
+    options: AnalysisOptions | None = None,
+) -> Comparison:
+    """Compares two evaluations of the same images.
+
+    Args:
+        a: folder with `metrics.json`, and if possible `analysis.json` and `detections.json`.
+        b: likewise.
+        ground_truth: COCO tree that both were evaluated on; with it the detections are
+            compared image by image, without it the figures alone.
+        settings: of the evaluations; default: COCO's own of their kind.
+        options: sizes and thresholds.
+
+    Raises:
+        ConfigError: settings or options that do not fit.
+        DataError: a file that is missing or no such file; evaluations of different kinds.
+    """
+    options = options or AnalysisOptions()
+    first, second = _read(Path(a)), _read(Path(b))
+    kind, other = first.metrics.iou_type, second.metrics.iou_type
+    if kind != other:
+        raise DataError(f"{a} evaluated {kind}, {b} {other}. Compare evaluations of one kind.")
+    if ground_truth is None:
+        return _compare_figures(first, second, options)
+    return compare_detections(
+        ground_truth,
+        _read_detections(first.folder, kind),
+        _read_detections(second.folder, kind),
+        settings=settings or make_settings(kind),
+        names=(str(a), str(b)),
+        options=options,
+    )
+
+
+def _read(folder: Path) -> _Evaluation:
+    analysis = folder / ANALYSIS_JSON
+    return _Evaluation(
+        folder, read_metrics(folder / METRICS_JSON), read_analysis(analysis) if analysis.is_file() else None
+    )
+
+
+def _read_detections(folder: Path, iou_type: str) -> Any:
+    path = folder / DETECTIONS_JSON
+    detections = read_detections(path, iou_type)
+    if not isinstance(detections, list | np.ndarray):
+        raise DataError(f"{path}: not COCO results: a {type(detections).__name__}, not a list. Evaluate again.")
+    return detections
+
+
+def _compare_figures(a: _Evaluation, b: _Evaluation, options: AnalysisOptions) -> Comparison:
+    remarks = [
+        "There are no intervals and no images: they need the ground truth, to evaluate both on the same "
+        "resampled images. Give it, too."
+    ]
+    errors = zip(a.analysis.errors, b.analysis.errors, strict=True) if a.analysis and b.analysis else ()
+    return Comparison(
+        iou_type=a.metrics.iou_type,
+        a=str(a.folder),
+        b=str(b.folder),
+        sample=None,
+        remarks=remarks + _differing_truth(a, b),
+        confidence=options.confidence,
+        replicates=0,
+        iou=options.iou,
+        score=options.score,
+        figures=changes(a.metrics.metrics, b.metrics.metrics),
+        categories=_category_changes(a, b),
+        errors=[ErrorChange(*both) for both in errors],
+        better=[],
+        worse=[],
+    )
+
+
+def _category_changes(a: _Evaluation, b: _Evaluation) -> list[CategoryChange]:
+    first, second = a.categories(), b.categories()
+    nothing: tuple[str, int | None, dict[str, float]] = ("", None, {})
+    rows = []
+    for category_id in sorted(first.keys() | second.keys()):
+        name, objects, figures = first.get(category_id, nothing)
+        other_name, other_objects, other_figures = second.get(category_id, nothing)
+        count = objects if category_id in first else other_objects
+        rows.append(CategoryChange(category_id, name or other_name, count, changes(figures, other_figures)))
+    return rows
+
+
+def _differing_truth(a: _Evaluation, b: _Evaluation) -> list[str]:
+    """A sentence where the evaluations cannot be of the same ground truth."""
+    first, second = a.categories(), b.categories()
+    if first.keys() != second.keys():
+        ids = ", ".join(map(str, sorted(first.keys() ^ second.keys())[:5]))
+        return [f"The ground truths differ: category {ids} is in one of them only."]
+    if not (a.analysis and b.analysis) or a.analysis.sample != b.analysis.sample:
+        return []
+    for category_id, (name, objects, _) in first.items():
+        others = second[category_id][1]
+        if objects != others:
+            return [f"The ground truths differ: {name} has {objects} objects in {a.folder}, {others} in {b.folder}."]
+    return []

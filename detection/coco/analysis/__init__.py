@@ -1,1 +1,0 @@
-"""What an evaluation tells beyond its figures: errors, thresholds, calibration, intervals."""

@@ -1,0 +1,1 @@
+"""Results files, metrics files, and the COCO files that an evaluation reads."""

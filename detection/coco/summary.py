@@ -1,0 +1,121 @@
+"""Metrics as a JSON file and as a table on the screen, and the list of what was skipped."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from detection.coco.metric_definitions import FIGURES, FREQUENCIES, UNDEFINED, Figure
+from detection.coco.metrics import CocoMetrics
+from detection.coco.validation.invalid_records import BadRecord
+from detection.storage.atomic import write_json, write_text
+
+_SHOWN = 10  # skipped records on the screen
+
+
+def metrics_to_json(metrics: CocoMetrics) -> dict[str, Any]:
+    """Content of a metrics file.
+
+    `iou_type`, `stats`, `metrics` by name, `per_category`, and the number of records
+    that were `skipped`.
+    """
+    return {
+        "iou_type": metrics.iou_type,
+        "stats": metrics.stats.tolist(),
+        "metrics": metrics.figures,
+        "per_category": metrics.per_category,
+        "skipped": len(metrics.skipped),
+    }
+
+
+def write_metrics(path: str | Path, metrics: CocoMetrics) -> None:
+    """Writes a metrics file, whole or not at all.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    write_json(path, metrics_to_json(metrics))
+
+
+def skipped_path(path: str | Path) -> Path:
+    """Where the records are listed that were skipped for the metrics file at `path`."""
+    return Path(path).with_name(f"{Path(path).stem}_skipped.jsonl")
+
+
+def write_skipped(path: str | Path, skipped: Sequence[BadRecord]) -> None:
+    """Writes skipped records, a JSON object a line, whole or not at all.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    write_text(path, "".join(f"{json.dumps(record._asdict(), ensure_ascii=False)}\n" for record in skipped))
+
+
+def skipped_lines(skipped: Sequence[BadRecord]) -> list[str]:
+    """What was skipped, for the screen: how many of each kind, and the first ones; nothing for nothing."""
+    if not skipped:
+        return []
+    kinds = ", ".join(f"{count} {what}" for what, count in Counter(record.what for record in skipped).most_common())
+    lines = [f"Skipped {len(skipped)}, and evaluated the rest: {kinds}."]
+    lines += [f"  {record.source}: {record.what}: {record.named}" for record in skipped[:_SHOWN]]
+    rest = len(skipped) - _SHOWN
+    return [*lines, f"  and {rest} more"] if rest > 0 else lines
+
+
+def summary_table(metrics: CocoMetrics) -> Table:
+    """The metrics as a table in COCOeval's order, for `rich.console.Console.print`."""
+    return figures_table(
+        metrics.figures,
+        definitions=metrics.definitions,
+        iou_type=metrics.iou_type,
+        iou_thresholds=metrics.iou_thresholds,
+        max_dets=metrics.max_dets,
+    )
+
+
+def figures_table(
+    figures: Mapping[str, float],
+    *,
+    definitions: Sequence[Figure] = FIGURES["bbox"],
+    iou_type: str = "bbox",
+    iou_thresholds: Sequence[float] = (0.5, 0.95),
+    max_dets: Sequence[int] = (1, 10, 100),
+) -> Table:
+    """Metrics by name, as a metrics file holds them, as a table.
+
+    Args:
+        figures: by name; -1 is shown as undefined.
+        definitions: what is shown, in this order.
+        iou_type: what was compared.
+        iou_thresholds: that the means are over.
+        max_dets: detections counted an image, ascending.
+    """
+    lvis = any(figure.frequency for figure in definitions)
+    table = Table(title=f"{'LVIS' if lvis else 'COCO'} metrics, {iou_type}", title_justify="left")
+    table.add_column("metric")
+    table.add_column("IoU")
+    table.add_column("area")
+    if lvis:
+        table.add_column("categories")
+    table.add_column("max dets", justify="right")
+    table.add_column("value", justify="right")
+    for figure in definitions:
+        value = figures[figure.name]
+        categories = FREQUENCIES[figure.frequency] if figure.frequency else "all"
+        table.add_row(
+            figure.name,
+            f"{figure.iou:.2f}" if figure.iou else _span(iou_thresholds),
+            figure.area,
+            *([categories] if lvis else []),
+            str(max_dets[figure.max_dets]),
+            "undefined" if value == UNDEFINED else f"{value:.4f}",
+        )
+    return table
+
+
+def _span(thresholds: Sequence[float]) -> str:
+    low, high = min(thresholds), max(thresholds)
+    return f"{low:.2f}" if low == high else f"{low:.2f}:{high:.2f}"

@@ -1,0 +1,1 @@
+"""Validation of what enters an evaluation."""

@@ -1,0 +1,255 @@
+"""What can be wrong with an annotation, given its image's size, and how it is fixed."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from detection.datasets.findings import Findings
+from detection.datasets.masks import has_degenerate_polygon, mask_box, mask_fault, without_degenerate_polygons
+from detection.storage.json_text import serialize
+
+Entry = Mapping[str, Any]
+
+MARGIN = 1.0  # pixels that a box may reach beyond its image: annotation tools round
+_LARGEST = 3.4e38  # of a float32, which areas are stored as
+_MASK_MARGIN = 2.0  # pixels that a box may differ from its mask's
+_MASK_SHARE = 0.1  # or this share of the box's side
+
+
+class Context(NamedTuple):
+    """What an annotation is checked against.
+
+    height, width: of the image, pixels.
+    keypoints: category id -> number of its keypoints, of those categories that have any.
+    """
+
+    height: int
+    width: int
+    keypoints: Mapping[int, int]
+
+
+class Problem(NamedTuple):
+    """A fault of an annotation.
+
+    message: what is wrong, and what to do.
+    fixed: the annotation without it; None where it cannot be fixed.
+    """
+
+    message: str
+    fixed: dict[str, Any] | None = None
+
+
+def sound_annotations(annotations: Sequence[Entry], context: Context, findings: Findings) -> list[dict[str, Any]]:
+    """Checks an image's annotations.
+
+    Args:
+        annotations: entries of a COCO file, structure checked.
+        context: what they are checked against.
+        findings: receives the faults.
+
+    Returns:
+        Those that may be used: without what policies drop, and fixed as they say.
+    """
+    kept: list[dict[str, Any]] = []
+    repeats = _Repeats()
+    for annotation in annotations:
+        sound = _checked(dict(annotation), context, findings)
+        if sound is None:
+            continue
+        first = repeats.earlier(sound)
+        if first is not None:
+            message = f"the same object as annotation {first}. Remove one of them."
+            if findings.add("annotation_duplicate", message, annotation_id=sound["id"]) != "keep":
+                continue
+        kept.append(sound)
+    return kept
+
+
+def without_nan(annotations: Sequence[dict[str, Any]], findings: Findings) -> list[dict[str, Any]]:
+    """Leaves out what cannot be written as JSON: annotations with NaN or Infinity somewhere."""
+    kept = []
+    for annotation in annotations:
+        try:
+            serialize(annotation)
+            kept.append(annotation)
+        except ValueError:
+            message = "holds NaN or Infinity, which JSON does not have. Write a number."
+            findings.add("entry", message, annotation_id=annotation["id"])
+    return kept
+
+
+def _checked(annotation: dict[str, Any], context: Context, findings: Findings) -> dict[str, Any] | None:
+    for kind, check in _CHECKS.items():
+        problem = check(annotation, context)
+        if problem is None:
+            continue
+        policy = findings.add(kind, problem.message, annotation_id=annotation["id"], fixable=problem.fixed is not None)
+        if policy == "fix" and problem.fixed is not None:
+            annotation = problem.fixed
+        elif policy != "keep":
+            return None
+    return annotation
+
+
+def _values(annotation: dict[str, Any], context: Context) -> Problem | None:
+    for key in ("iscrowd", "is_crowd"):
+        if annotation.get(key, 0) not in (0, 1):
+            return Problem(f"{key} is {str(annotation[key])[:40]!r}. Write 0 or 1.")
+    area = annotation.get("area", 0)
+    if type(area) not in (int, float) or not 0 <= area <= _LARGEST:
+        return Problem(f"area is {str(area)[:40]!r}. Write a number of square pixels, or leave it out.")
+    # Comparing takes whole numbers of any size, where isfinite does not.
+    if not all(abs(value) <= _LARGEST for value in annotation["bbox"]):
+        return Problem(f"bbox is {str(annotation['bbox'])[:80]}. Write four finite numbers of at most {_LARGEST}.")
+    return None
+
+
+def _box_empty(annotation: dict[str, Any], context: Context) -> Problem | None:
+    _, _, width, height = annotation["bbox"]
+    if width > 0 and height > 0:
+        return None
+    return Problem(f"bbox {annotation['bbox']} has no area. Correct the box or remove the annotation.")
+
+
+def _box_outside(annotation: dict[str, Any], context: Context) -> Problem | None:
+    x, y, width, height = annotation["bbox"]
+    beyond = max(-x, -y, x + width - context.width, y + height - context.height)
+    left, top = max(x, 0), max(y, 0)
+    clipped = [left, top, min(x + width, context.width) - left, min(y + height, context.height) - top]
+    nothing_left = clipped[2] <= 0 or clipped[3] <= 0
+    if beyond <= MARGIN and not nothing_left:
+        return None
+    return Problem(
+        f"bbox {annotation['bbox']} (x, y, width, height) lies outside the {context.width}x{context.height} image. "
+        "Correct the box, or remove the annotation.",
+        None if nothing_left else annotation | {"bbox": clipped},
+    )
+
+
+def _mask_broken(annotation: dict[str, Any], context: Context) -> Problem | None:
+    if not annotation.get("segmentation"):
+        return None
+    reason = mask_fault(annotation["segmentation"], height=context.height, width=context.width)
+    if reason is None:
+        return None
+    return Problem(f"{reason}. Correct the mask or remove it.", annotation | {"segmentation": []})
+
+
+def _mask_degenerate(annotation: dict[str, Any], context: Context) -> Problem | None:
+    segmentation = annotation.get("segmentation")
+    if not segmentation or not has_degenerate_polygon(segmentation):
+        return None
+    return Problem(
+        "a polygon has fewer than three points, so it has no area. Complete or remove it.",
+        annotation | {"segmentation": without_degenerate_polygons(segmentation)},
+    )
+
+
+def _mask_box(annotation: dict[str, Any], context: Context) -> Problem | None:
+    segmentation = annotation.get("segmentation")
+    around = mask_box(segmentation) if segmentation else None
+    if around is None:
+        return None
+    x, y, width, height = annotation["bbox"]
+    sides = (around[0] - x, around[1] - y, around[0] + around[2] - x - width, around[1] + around[3] - y - height)
+    allowed = [max(_MASK_MARGIN, _MASK_SHARE * side) for side in (width, height)] * 2
+    if all(abs(side) <= bound for side, bound in zip(sides, allowed, strict=True)):
+        return None
+    fixed = annotation | {"bbox": around}
+    return Problem(
+        f"bbox {annotation['bbox']} is not the box around its mask, {around}. Correct the one that is wrong.",
+        fixed if _box_empty(fixed, context) is None and _box_outside(fixed, context) is None else None,
+    )
+
+
+def _keypoints_broken(annotation: dict[str, Any], context: Context) -> Problem | None:
+    points = annotation.get("keypoints")
+    if points is None:
+        return None
+    wanted = context.keypoints.get(annotation["category_id"])
+    sound = (
+        isinstance(points, list)
+        and all(type(value) in (int, float) and abs(value) <= _LARGEST for value in points)
+        and (len(points) % 3 == 0 if wanted is None else len(points) == 3 * wanted)
+        and all(visibility in (0, 1, 2) for visibility in points[2::3])
+    )
+    if sound:
+        return None
+    count = "each keypoint" if wanted is None else f"each of the category's {wanted} keypoints"
+    return Problem(
+        f"keypoints are not x, y and visibility (0, 1 or 2) of {count}. Correct or remove them.",
+        {key: value for key, value in annotation.items() if key not in ("keypoints", "num_keypoints")},
+    )
+
+
+def _keypoints_outside(annotation: dict[str, Any], context: Context) -> Problem | None:
+    points = annotation.get("keypoints")
+    if not points:
+        return None
+    outside = [
+        number
+        for number, (x, y, visibility) in enumerate(zip(points[::3], points[1::3], points[2::3], strict=True))
+        if visibility and not (0 <= x <= context.width and 0 <= y <= context.height)
+    ]
+    if not outside:
+        return None
+    fixed = list(points)
+    for number in outside:
+        fixed[3 * number : 3 * number + 3] = [0, 0, 0]
+    labelled = sum(visibility > 0 for visibility in fixed[2::3])
+    return Problem(
+        f"keypoint {outside[0]} lies outside the {context.width}x{context.height} image. Correct it.",
+        annotation | {"keypoints": fixed, "num_keypoints": labelled},
+    )
+
+
+# In this order: a check may rely on what those before it have found sound.
+_CHECKS: Mapping[str, Callable[[dict[str, Any], Context], Problem | None]] = {
+    "entry": _values,
+    "box_empty": _box_empty,
+    "box_outside": _box_outside,
+    "mask_broken": _mask_broken,
+    "mask_degenerate": _mask_degenerate,
+    "mask_box": _mask_box,
+    "keypoints_broken": _keypoints_broken,
+    "keypoints_outside": _keypoints_outside,
+}
+
+
+class _Repeats:
+    """Finds annotations that say the same as an earlier one of the image, each in the same time."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[Any, ...], Entry | None] = {}  # by category and box; None: it is in `_ids`
+        self._ids: dict[tuple[Any, ...], int] = {}
+
+    def earlier(self, annotation: Entry) -> int | None:
+        """The id of the first annotation with the same category, box, mask, crowd flag and keypoints, if any."""
+        place = (annotation["category_id"], *annotation["bbox"])
+        if place not in self._first:
+            self._first[place] = annotation  # most boxes are there once, and their masks need not be compared
+            return None
+        first, self._first[place] = self._first[place], None
+        if first is not None:
+            self._ids[*place, _content(first)] = first["id"]
+        found = self._ids.setdefault((*place, _content(annotation)), annotation["id"])
+        return None if found == annotation["id"] else found
+
+
+def _content(annotation: Entry) -> str:
+    """A text that is equal for equal masks, crowd flags and keypoints; hashes of numbers may be made to collide."""
+    values = [_plain(annotation.get(key)) for key in ("segmentation", "iscrowd", "keypoints")]
+    return json.dumps(values, sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    """A value with numbers that are equal written alike: 1, 1.0 and true, 0 and -0.0."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    try:
+        number = float(value) + 0.0 if isinstance(value, int | float) else value
+    except OverflowError:
+        return value
+    return number if number == value else value

@@ -1,0 +1,250 @@
+"""One pass over a COCO annotation file: what it holds and where, and every fault of its structure."""
+
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from detection.datasets import packed_entries as packing
+from detection.datasets.entries import (
+    Entry,
+    annotation_fault,
+    category_fault,
+    head_fault,
+    id_fault,
+    id_of,
+    image_fault,
+    keypoint_category_fault,
+    short,
+    too_many_categories,
+)
+from detection.datasets.issues import Fault
+from detection.datasets.json_stream import Member, Place, stream_members
+from schemas.config.faults import FaultPolicies
+from schemas.errors import DataError
+
+_NEEDED = ("images", "annotations", "categories")
+_KNOWN = {*_NEEDED, "info", "licenses"}
+_LISTED = 400  # characters of keys in a message
+_LISTED_IDS = 100  # more than a message shows
+
+
+class AnnotationScan:
+    """One pass over a file: places of the sound entries, faults of the others."""
+
+    def __init__(self, path: str, policies: FaultPolicies) -> None:
+        self.path = path
+        self.images: dict[int, Place] = {}
+        self.members: Entry = {}
+        self.lists: dict[str, list[Any]] = defaultdict(list)
+        self.faults: list[Fault] = []
+        self._policies = policies
+        self._faulty_images: set[int] = set()
+        # id, image id, offset, length and category id of each annotation.
+        self._rows: tuple[array[int], ...] = tuple(array("q") for _ in range(5))
+
+    def read(self) -> None:
+        """Reads the whole file.
+
+        Raises:
+            DataError: it cannot be read, or is no COCO instances file.
+        """
+        readers: Mapping[str, Callable[[Member], None]] = {
+            "images": self._image,
+            "annotations": self._annotation,
+            "categories": self._listed,
+            "licenses": self._listed,
+            "info": self._listed,
+        }
+        for member in stream_members(self.path):
+            if not member.position and member.key in self.members:
+                raise DataError(
+                    f"{self.path}: the key {short(member.key)} is there twice. Join the two, or remove one."
+                )
+            # Of other members nothing but their names: they may be large.
+            value = [] if member.position is not None else member.value if member.key in _KNOWN else None
+            self.members.setdefault(member.key, value)
+            if member.position is not None and member.key in readers:
+                readers[member.key](member)
+        self._check_head()
+        for key in _NEEDED:
+            if self.members.get(key) != []:
+                keys = ", ".join(sorted(self.members))[:_LISTED]
+                found = f"{key} is no list" if key in self.members else f"has keys {keys}" if keys else "has no keys"
+                raise DataError(f"{self.path}: not a COCO instances file: it needs a list `{key}`; this one {found}.")
+
+    def categories(self) -> list[Entry]:
+        """The categories; a fault in one is always refused, for every annotation depends on them.
+
+        Raises:
+            DataError: a category is faulty.
+        """
+        seen = set()
+        for position, category in enumerate(self.lists["categories"]):
+            reason = category_fault(category)
+            if reason is None and category["id"] in seen:
+                reason = f"id {category['id']} is there twice. Give each category an id of its own"
+            if reason is not None:
+                raise DataError(f"{self.path}: categories[{position}]{_identity(category)}: {reason}.")
+            seen.add(category["id"])
+        return self.lists["categories"]
+
+    def annotations(self, category_ids: set[int]) -> list[np.ndarray]:
+        """Columns id, image id, offset, length, of sound annotations, sorted by image and place."""
+        columns = [np.frombuffer(row, np.int64) if row else np.zeros(0, np.int64) for row in self._rows]
+        ids, image_ids, _, _, categories = columns
+        images = np.fromiter(self.images, np.int64, len(self.images))
+        keep = self._sieve(
+            columns,
+            np.isin(image_ids, images),
+            lambda row: ("entry", self._no_image(int(image_ids[row]))),
+        )
+        known = sorted(category_ids)
+        told = short(known[:_LISTED_IDS])  # once: there may be as many such faults as categories
+        keep &= self._sieve(
+            columns,
+            np.isin(categories, np.array(known, np.int64)) | ~keep,
+            lambda row: (
+                "entry",
+                f"category_id {categories[row]} does not exist; known ids: {told}. "
+                "Correct it or add the category to `categories`",
+            ),
+        )
+        first = np.zeros(len(ids), bool)
+        first[np.unique(ids, return_index=True)[1]] = True
+        keep &= self._sieve(
+            columns,
+            first | ~keep,
+            lambda row: ("duplicate_id", "the id is there twice. Give each annotation an id of its own"),
+        )
+        rows = np.flatnonzero(keep)
+        rows = rows[np.argsort(image_ids[rows], kind="stable")]
+        rows = rows[self._fit_into_records(image_ids[rows], columns[3][rows])]
+        return [column[rows] for column in columns[:4]]
+
+    def _fit_into_records(self, image_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Leaves out images whose annotations have more JSON than a record may hold; which rows are kept."""
+        images, starts = np.unique(image_ids, return_index=True)
+        sizes = np.add.reduceat(lengths, starts) if len(starts) else np.zeros(0, np.int64)
+        for image_id, size in zip(images.tolist(), sizes.tolist(), strict=True):
+            if size > packing.MAX_IMAGE_ENTRIES:
+                self._add_fault("entry", packing.too_large(size), image_id=image_id)
+                del self.images[image_id]
+        return np.isin(image_ids, images[sizes <= packing.MAX_IMAGE_ENTRIES])
+
+    def keypoints(self, path: str, ids: np.ndarray, categories: Sequence[Entry]) -> list[np.ndarray]:
+        """Finds the entries of a keypoints file that belong to annotations.
+
+        Args:
+            path: of the keypoints file.
+            ids: of the annotations, int64 [N].
+            categories: receive the skeletons of the file's own.
+
+        Returns:
+            Columns offset and length; length 0 where an annotation has no such entry.
+
+        Raises:
+            DataError: the file cannot be read, or a skeleton in it is faulty.
+        """
+        order = np.argsort(ids)
+        columns = [np.zeros_like(ids), np.zeros_like(ids)]
+        by_category = {category["id"]: category for category in categories}
+        for member in stream_members(path):
+            entry = member.value
+            if member.position is None or member.key not in ("annotations", "categories"):
+                continue
+            reason = id_fault(entry)
+            if reason is not None:
+                self._add_fault("entry", f"{member.key}[{member.position}]: {reason}", path=path)
+            elif member.key == "categories":
+                reason = keypoint_category_fault(entry)
+                if reason is not None:
+                    raise DataError(f"{path}: categories[{member.position}]{_identity(entry)}: {reason}.")
+                by_category.get(entry["id"], {}).update(keypoint_fields(entry, "keypoints", "skeleton"))
+            else:
+                at = np.searchsorted(ids, entry["id"], sorter=order)
+                if at < len(ids) and ids[order[at]] == entry["id"]:
+                    columns[0][order[at]], columns[1][order[at]] = member.place
+                else:
+                    message = (
+                        f"not in {self.path}. Keypoints are merged by annotation id; add it there or remove it here"
+                    )
+                    self._add_fault("entry", message, annotation_id=entry["id"], path=path)
+        return columns
+
+    def _add_fault(
+        self, kind: str, message: str, *, image_id: int | None = None, annotation_id: int | None = None, path: str = ""
+    ) -> None:
+        policy = self._policies.of(kind)
+        self.faults.append(Fault(kind, policy, path or self.path, image_id, annotation_id, f"{message}."))
+
+    def _check_head(self) -> None:
+        """Leaves out what dataset.json has no place for."""
+        for key, kind in (("info", dict), ("licenses", list)):
+            value = self.members.pop(key, None) or self.lists.pop(key, None)
+            if not value:
+                continue
+            fault = head_fault(value, kind)
+            if fault is None:
+                self.members[key] = value
+            else:
+                self._add_fault("entry", f"{key}: {short(value)}: {fault}, or remove it")
+
+    def _sieve(
+        self, columns: Sequence[np.ndarray], sound: np.ndarray, explain: Callable[[int], tuple[str, str]]
+    ) -> np.ndarray:
+        for row in np.flatnonzero(~sound).tolist():
+            kind, message = explain(row)
+            self._add_fault(kind, message, image_id=int(columns[1][row]), annotation_id=int(columns[0][row]))
+        return sound
+
+    def _image(self, member: Member) -> None:
+        entry = member.value
+        reason = image_fault(entry)
+        if reason is not None:
+            identity = id_of(entry)
+            self._add_fault("entry", f"images[{member.position}]: {reason}", image_id=identity)
+            if identity is not None:
+                self._faulty_images.add(identity)
+        elif entry["id"] in self.images:
+            message = f"images[{member.position}]: the id is there twice. Give each image an id of its own"
+            self._add_fault("duplicate_id", message, image_id=entry["id"])
+        else:
+            self.images[entry["id"]] = member.place
+
+    def _annotation(self, member: Member) -> None:
+        entry = member.value
+        reason = annotation_fault(entry)
+        if reason is not None:
+            self._add_fault("entry", f"annotations[{member.position}]: {reason}", annotation_id=id_of(entry))
+            return
+        values = (entry["id"], entry["image_id"], *member.place, entry["category_id"])
+        for row, value in zip(self._rows, values, strict=True):
+            row.append(value)
+
+    def _no_image(self, image_id: int) -> str:
+        if image_id in self._faulty_images:
+            return "the entry of its image is at fault. Correct that one"
+        return (
+            f"there is no image with id {image_id}. "
+            "Correct image_id, add the image to `images`, or remove the annotation"
+        )
+
+    def _listed(self, member: Member) -> None:
+        self.lists[member.key].append(member.value)
+        if member.key == "categories":
+            fault = too_many_categories(len(self.lists["categories"]))
+            if fault is not None:
+                raise DataError(f"{self.path}: {fault}.")
+
+
+def keypoint_fields(entry: Entry, *keys: str) -> Entry:
+    """What an entry of a keypoints file adds to that of the instances file."""
+    return {key: entry[key] for key in keys if key in entry}
+
+
+def _identity(entry: Any) -> str:
+    identity = id_of(entry)
+    return "" if identity is None else f" (id {identity})"

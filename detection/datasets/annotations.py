@@ -1,0 +1,235 @@
+"""A COCO annotation file as an index: what it holds, and where each entry stands in it.
+
+The file is read once, entry by entry, and every fault of its structure is collected.
+Entries are read again when they are wanted: the index takes some 50 bytes an
+annotation, whatever its polygons weigh.
+"""
+
+import contextlib
+import json
+import mmap
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from detection.datasets.annotation_scan import AnnotationScan, keypoint_fields
+from detection.datasets.entries import Entry
+from detection.datasets.issues import Fault
+from detection.datasets.json_stream import Place, read_entry
+from schemas.config.faults import FaultPolicies
+from schemas.errors import DataError
+
+_CATEGORIES = re.compile(rb'"categories"\s*:\s*\[')
+_CATEGORIES_BYTES = 16 << 20
+_FILE_NAME = re.compile(rb'"file_name"\s*:\s*("(?:[^"\\]|\\.)*")')
+
+
+class ImagePlaces(NamedTuple):
+    """Where the entries of one image stand.
+
+    image: its entry of `images`.
+    annotations: its entries of `annotations`, in the order of the file.
+    keypoints: for each of them that of the same id in the keypoints file, or None.
+    """
+
+    image: Place
+    annotations: Sequence[Place]
+    keypoints: Sequence[Place | None]
+
+
+@dataclass(frozen=True)
+class _Annotations:
+    """Columns of the annotations, sorted by image and then by place in the file; int64 [N].
+
+    keypoint_lengths: 0 where the keypoints file has no such annotation.
+    """
+
+    image_ids: np.ndarray
+    offsets: np.ndarray
+    lengths: np.ndarray
+    keypoint_offsets: np.ndarray
+    keypoint_lengths: np.ndarray
+
+
+@dataclass(frozen=True)
+class AnnotationFile:
+    """What an annotation file holds, without what is at fault.
+
+    path: the file.
+    keypoints: the person_keypoints file that is merged with it, or None.
+    images: image id -> place of its entry, in the order of the file.  Each entry has an
+        int `id`, a str `file_name` and, if any, a `width` and `height` above zero.
+    categories: entries of `categories`; each has an int `id` of its own and a str `name`.
+    info: the file's `info`, {} where it has none.
+    licenses: the file's `licenses`, [] where it has none.
+    faults: what was found.
+    """
+
+    path: str
+    keypoints: str | None
+    images: dict[int, Place]
+    categories: list[Entry]
+    info: Entry
+    licenses: list[Entry]
+    faults: list[Fault]
+    _annotations: _Annotations
+
+    def places(self, image_id: int) -> ImagePlaces:
+        """Where the entries of one of `images` stand."""
+        columns = self._annotations
+        # Both sides of one value: the next one would not fit the largest id's 64 bits.
+        first, last = (np.searchsorted(columns.image_ids, np.int64(image_id), side) for side in ("left", "right"))
+        rows = slice(int(first), int(last))
+        places = _places(columns.offsets[rows], columns.lengths[rows])
+        points = _places(columns.keypoint_offsets[rows], columns.keypoint_lengths[rows])
+        return ImagePlaces(self.images[image_id], places, [place if place.length else None for place in points])
+
+    def entries(self) -> Iterator[tuple[Entry, list[Entry]]]:
+        """Each image with its annotations, in the order of the file."""
+        with open_entries(self.path, self.keypoints) as read:
+            for image_id in self.images:
+                yield read(self.places(image_id))
+
+
+@contextlib.contextmanager
+def open_entries(path: str, keypoints: str | None) -> Iterator[Callable[[ImagePlaces], tuple[Entry, list[Entry]]]]:
+    """Opens the files for reading entries at their places.
+
+    Args:
+        path: the annotation file.
+        keypoints: the keypoints file, or None.
+
+    Yields:
+        A function that gives an image's entry and its annotations, keypoints merged.
+    """
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(open(path, "rb"))
+        points = stack.enter_context(open(keypoints, "rb")) if keypoints else None
+
+        def read(places: ImagePlaces) -> tuple[Entry, list[Entry]]:
+            annotations = [read_entry(file, place) for place in places.annotations]
+            for annotation, place in zip(annotations, places.keypoints, strict=True):
+                if place is not None and points is not None:
+                    annotation.update(keypoint_fields(read_entry(points, place), "keypoints", "num_keypoints"))
+            return read_entry(file, places.image), annotations
+
+        yield read
+
+
+def index_annotations(
+    path: str | Path, keypoints: str | Path | None = None, *, policies: FaultPolicies | None = None
+) -> AnnotationFile:
+    """Reads a COCO instances file.
+
+    Args:
+        path: the JSON file.
+        keypoints: a person_keypoints file of the same images; its `keypoints` and
+            `num_keypoints` join the annotations of the same id, its `keypoints` and
+            `skeleton` the categories.
+        policies: what is done about faulty entries, and told in `faults`; the index
+            leaves them out in any case.
+
+    Raises:
+        DataError: the file is missing or no COCO file; a category is faulty.
+    """
+    scan = AnnotationScan(str(path), policies or FaultPolicies())
+    scan.read()
+    categories = scan.categories()
+    columns = scan.annotations({category["id"] for category in categories})
+    points = [np.zeros_like(columns[0]), np.zeros_like(columns[0])]
+    if keypoints is not None:
+        points = scan.keypoints(str(keypoints), columns[0], categories)
+    return AnnotationFile(
+        path=str(path),
+        keypoints=None if keypoints is None else str(keypoints),
+        images=scan.images,
+        categories=categories,
+        info=scan.members.get("info") or {},
+        licenses=scan.members.get("licenses") or [],
+        faults=scan.faults,
+        _annotations=_Annotations(*columns[1:], *points),
+    )
+
+
+def merge_categories(files: Iterable[tuple[str, Sequence[Entry]]]) -> list[Entry]:
+    """The categories of a whole data set: those of the first file, then what others add.
+
+    Args:
+        files: path and categories of each.
+
+    Raises:
+        DataError: an id that has different names in different files.
+    """
+    merged: dict[int, tuple[Entry, str]] = {}
+    for path, categories in files:
+        for category in categories:
+            first, first_path = merged.setdefault(category["id"], (category, path))
+            if first["name"] != category["name"]:
+                raise DataError(
+                    f"category {category['id']} is {first['name']!r} in {first_path} but {category['name']!r} in "
+                    f"{path}. Give each category one id in all files of a data set."
+                )
+    return [category for category, _ in merged.values()]
+
+
+def differing_categories(some: Iterable[Mapping[str, Any]], others: Iterable[Mapping[str, Any]]) -> str:
+    """The categories that are in one list alone, by id and name, for a message; "" where there are none.
+
+    >>> differing_categories([{"id": 1, "name": "cat"}], [{"id": 1, "name": "dog"}])
+    "1 'cat', 1 'dog'"
+    """
+    one, other = ({(category["id"], category["name"]) for category in categories} for categories in (some, others))
+    return ", ".join(f"{number} {name!r}" for number, name in sorted(one ^ other))
+
+
+def is_crowd(annotation: Mapping[str, Any]) -> bool:
+    """Whether an annotation marks a crowd; some tools write `is_crowd` for `iscrowd`."""
+    return bool(annotation.get("iscrowd", annotation.get("is_crowd", 0)))
+
+
+def scan_file_names(path: str | Path) -> Iterator[str]:
+    """Yields the `file_name` values of a COCO file without parsing it.
+
+    Takes a fraction of the time of `index_annotations`, and works on files that are
+    broken elsewhere.  A missing or empty file has none, nor has what is no file.
+    """
+    if not os.path.isfile(path):
+        return
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            for match in _FILE_NAME.finditer(data):
+                yield json.loads(match[1])
+    except (OSError, ValueError):
+        return
+
+
+def scan_categories(path: str | Path) -> list[Entry] | None:
+    """The `categories` of a COCO file without parsing the rest; None if it has no list, or several.
+
+    Like `scan_file_names` it takes a fraction of the time of `index_annotations`,
+    which says what is wrong with the file.
+    """
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            places = [match.end() - 1 for match in _CATEGORIES.finditer(data)]
+            if len(places) != 1:
+                return None
+            entries, _ = json.JSONDecoder().raw_decode(_text_from(data, places[0]))
+    except (OSError, ValueError, RecursionError):
+        return None
+    named = all(isinstance(entry, dict) and {"id", "name"} <= entry.keys() for entry in entries)
+    return entries if named else None
+
+
+def _text_from(data: mmap.mmap, start: int) -> str:
+    """What follows a place, as far as categories ever reach."""
+    return data[start : start + _CATEGORIES_BYTES].decode("utf-8", errors="replace")
+
+
+def _places(offsets: np.ndarray, lengths: np.ndarray) -> list[Place]:
+    return [Place(offset, length) for offset, length in zip(offsets.tolist(), lengths.tolist(), strict=True)]

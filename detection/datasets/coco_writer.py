@@ -1,0 +1,155 @@
+"""A COCO file of any size, written in bounded memory."""
+
+import contextlib
+import json
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+import numpy as np
+
+from detection.storage.atomic import fsync_path
+from detection.storage.temporary_folder import temporary_folder
+from schemas.errors import DataError
+
+
+class CocoWriter:
+    """Collects entries in a file beside the goal, and writes them sorted by id; a context manager.
+
+    In memory there are three integers for each entry.  Nothing is at `path` before
+    `finish`, and the whole file after it.
+
+    Args:
+        path: the COCO file to write, over an old one if there is one.
+
+    Raises:
+        DataError: its folder cannot be written; so does every method.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        with self._explained(), contextlib.ExitStack() as stack:
+            if self._path.is_dir():
+                raise IsADirectoryError(21, "it is a folder")
+            self._folder = stack.enter_context(temporary_folder(self._path))
+            self._file = (self._folder / "entries").open("w+b")
+            self._temporary = stack.pop_all()
+        self._images = _Index("images")
+        self._annotations = _Index("annotations")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(OSError):
+            self._file.close()
+        self._temporary.close()
+
+    @property
+    def images(self) -> int:
+        """Images added so far."""
+        return len(self._images)
+
+    @property
+    def annotations(self) -> int:
+        """Annotations added so far."""
+        return len(self._annotations)
+
+    def add(self, image: Mapping[str, Any], annotations: Sequence[Mapping[str, Any]], *, where: str) -> None:
+        """Adds an image and its annotations, which are written as they are.
+
+        Args:
+            image: for `images`; has an int `id`.
+            annotations: for `annotations`; each has an int `id`.
+            where: the record they come from, for messages.
+
+        Raises:
+            DataError: an entry has no whole number as its id, or a value that JSON does not have.
+        """
+        for index, entries in ((self._images, [image]), (self._annotations, annotations)):
+            for entry in entries:
+                identity = entry.get("id")
+                if not isinstance(identity, int) or not -(2**63) <= identity < 2**63:
+                    raise DataError(
+                        f"{where}: an entry for {index.key} has the id {identity!r}, no whole number of 64 bits. "
+                        "Correct the source and write the records again."
+                    )
+                try:
+                    line = json.dumps(entry, allow_nan=False).encode()
+                except ValueError as error:
+                    raise DataError(
+                        f"{where}: {index.key}, id {identity}: {error}. Correct the source and write the records again."
+                    ) from None
+                with self._explained():
+                    index.add(identity, self._file.tell(), len(line))
+                    self._file.write(line)
+
+    def finish(self, head: Mapping[str, Any]) -> None:
+        """Writes the COCO file.
+
+        Args:
+            head: what stands before the lists: info, licenses, categories.
+
+        Raises:
+            DataError: an id is there twice.
+        """
+        goal = self._folder / "goal"
+        with self._explained(), goal.open("wb") as file:
+            file.write(b"{")
+            for key, value in head.items():
+                file.write(f"{json.dumps(key)}: {json.dumps(value)},\n".encode())
+            for index, end in ((self._images, b"],\n"), (self._annotations, b"]}\n")):
+                file.write(f'"{index.key}": ['.encode())
+                separator = b"\n"
+                for line in index.lines(self._file, str(self._path)):
+                    file.write(separator + line)
+                    separator = b",\n"
+                file.write(end)
+        with self._explained():
+            fsync_path(goal)
+            goal.replace(self._path)
+            fsync_path(self._path.parent)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise DataError(
+                f"{self._path}: cannot write: {error.strerror}. Check that {self._path.parent} is a folder you may "
+                "write to and that it has free space for the file twice, or name another."
+            ) from error
+
+
+class _Index:
+    """Ids of entries, and where they stand."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self._ids, self._offsets, self._lengths = array("q"), array("q"), array("q")
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def add(self, identity: int, offset: int, length: int) -> None:
+        self._ids.append(identity)
+        self._offsets.append(offset)
+        self._lengths.append(length)
+
+    def lines(self, file: IO[bytes], path: str) -> Iterator[bytes]:
+        """The entries in the order of their ids."""
+        ids = np.array(self._ids, np.int64)
+        order = np.argsort(ids, kind="stable")
+        twice = np.flatnonzero(np.diff(ids[order]) == 0)
+        if twice.size:
+            raise DataError(
+                f"{path}: {self.key}: id {ids[order[twice[0]]]} is there twice in the records. "
+                "Give shards that belong together, each once."
+            )
+        for row in order.tolist():
+            file.seek(self._offsets[row])
+            yield file.read(self._lengths[row])

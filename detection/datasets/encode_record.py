@@ -1,0 +1,213 @@
+"""From an image file and its COCO entries to a `tf.train.Example`."""
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from detection.datasets.annotation_checks import MARGIN, Context, sound_annotations, without_nan
+from detection.datasets.annotations import is_crowd
+from detection.datasets.findings import Findings, printable
+from detection.datasets.issues import Fault
+from detection.datasets.packed_entries import EntriesTooLargeError, pack_entries
+from detection.images.folder import ImageFileError
+from detection.images.inspect import ImageFile, converted, inspect_image, turned
+from detection.storage.json_text import serialize
+from schemas import features
+from schemas.config.faults import FaultPolicies
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What holds for all images of a data set.
+
+    policies: what is done about faults.
+    max_pixels: an image of more is refused before it is decoded.
+    category_names: category id -> name, of every category.
+    keypoints: category id -> number of its keypoints, of those categories that have any.
+    """
+
+    policies: FaultPolicies
+    max_pixels: int
+    category_names: Mapping[int, str]
+    keypoints: Mapping[int, int]
+
+
+class Record(NamedTuple):
+    """What became of one image.
+
+    example: None where the image was left out.
+    file: the image as it is in the record; None where it was left out.
+    annotations: those in the record.
+    faults: of the image and its annotations.
+    """
+
+    example: tf.train.Example | None
+    file: ImageFile | None
+    annotations: Sequence[Mapping[str, Any]]
+    faults: list[Fault]
+
+
+def make_record(
+    image: Mapping[str, Any],
+    annotations: Sequence[Mapping[str, Any]],
+    *,
+    read: Callable[[], bytes],
+    split: str,
+    rules: Rules,
+) -> Record:
+    """Reads and checks one image, and encodes what may be used.
+
+    Args:
+        image: the image's entry of the COCO file.
+        annotations: its annotations.
+        read: gives the image file's bytes; may raise `ImageFileError`.
+        split: name of the split, for the faults.
+        rules: of the data set.
+    """
+    findings = Findings(rules.policies, where=f"{split}: {printable(image['file_name'])}", image_id=image["id"])
+    file = _usable(image, read, rules.max_pixels, findings)
+    fitted = None if file is None else _fitted(image, annotations, file, findings)
+    if fitted is None:
+        return Record(None, None, [], findings.faults)
+    image, file = fitted
+    sound = sound_annotations(annotations, Context(file.height, file.width, rules.keypoints), findings)
+    try:
+        try:
+            example = encode_example(file, image, sound, category_names=rules.category_names)
+        except ValueError:  # NaN, wherever it hides
+            sound = without_nan(sound, findings)
+            example = encode_example(file, image, sound, category_names=rules.category_names)
+    except EntriesTooLargeError as error:
+        findings.add("entry", f"{error}.")
+        return Record(None, None, [], findings.faults)
+    return Record(example, file, sound, findings.faults)
+
+
+def encode_example(
+    file: ImageFile,
+    image: Mapping[str, Any],
+    annotations: Sequence[Mapping[str, Any]],
+    *,
+    category_names: Mapping[int, str],
+) -> tf.train.Example:
+    """Encodes one image with the keys of `schemas.features`.
+
+    Args:
+        file: the image file.
+        image: the image's entry of the COCO file.
+        annotations: its annotations, with sound boxes; those that reach beyond the
+            image are clipped in the normalised features, not in the packed entries.
+        category_names: category id -> name.
+
+    Raises:
+        EntriesTooLargeError: the entries have more JSON than a record may hold.
+        ValueError: NaN or Infinity in an entry.
+    """
+    boxes = [annotation["bbox"] for annotation in annotations]
+    categories = [annotation["category_id"] for annotation in annotations]
+    # Filled in place: a message that is put into another is copied, image and all.
+    example = tf.train.Example()
+    values = example.features.feature
+
+    def put_bytes(key: str, *texts: bytes | str) -> None:
+        values[key].bytes_list.value.extend([text.encode() if isinstance(text, str) else text for text in texts])
+
+    def put_ints(key: str, numbers: Iterable[int]) -> None:
+        values[key].int64_list.value.extend(numbers)
+
+    def put_floats(key: str, numbers: Iterable[float]) -> None:
+        values[key].float_list.value.extend(numbers)
+
+    put_bytes(features.ENCODED, file.data)
+    put_bytes(features.FORMAT, file.format)
+    put_bytes(features.FILENAME, image["file_name"])
+    put_bytes(features.SOURCE_ID, str(image["id"]))
+    put_bytes(features.SHA256, hashlib.sha256(file.data).hexdigest())
+    put_ints(features.HEIGHT, [file.height])
+    put_ints(features.WIDTH, [file.width])
+    put_floats(features.BBOX_XMIN, [_share(x, file.width) for x, _, _, _ in boxes])
+    put_floats(features.BBOX_XMAX, [_share(x + width, file.width) for x, _, width, _ in boxes])
+    put_floats(features.BBOX_YMIN, [_share(y, file.height) for _, y, _, _ in boxes])
+    put_floats(features.BBOX_YMAX, [_share(y + height, file.height) for _, y, _, height in boxes])
+    put_ints(features.CLASS_LABEL, categories)
+    put_bytes(features.CLASS_TEXT, *(category_names[category] for category in categories))
+    put_ints(features.IS_CROWD, [int(is_crowd(annotation)) for annotation in annotations])
+    put_floats(features.AREA, [_area(annotation) for annotation in annotations])
+    put_bytes(features.COCO, pack_entries(image, annotations))
+    return example
+
+
+def _usable(
+    image: Mapping[str, Any], read: Callable[[], bytes], max_pixels: int, findings: Findings
+) -> ImageFile | None:
+    """The image file, converted where policy says so; None where it is to be left out."""
+    data = b""
+    try:
+        serialize(image)
+        if image.get("width", 1) * image.get("height", 1) > max_pixels:
+            raise ImageFileError(
+                "image_huge",
+                f"declared as {image['width']}x{image['height']} pixels; data.max_pixels is {max_pixels}. "
+                "Raise it, or scale the image down.",
+            )
+        data = read()
+        return inspect_image(data, max_pixels=max_pixels)
+    except ImageFileError as fault:
+        if findings.add(fault.kind, str(fault)) != "fix":
+            return None
+    except ValueError:
+        findings.add("entry", "the image's entry holds NaN or Infinity, which JSON does not have. Write a number.")
+        return None
+    try:
+        return converted(data)
+    except ImageFileError as fault:
+        findings.add(fault.kind, str(fault))
+        return None
+
+
+def _fitted(
+    image: Mapping[str, Any], annotations: Sequence[Mapping[str, Any]], file: ImageFile, findings: Findings
+) -> tuple[Mapping[str, Any], ImageFile] | None:
+    """Entry and file that agree about the size; None where the image is to be left out.
+
+    The declared size decides which pixels the boxes belong to: the stored ones, or
+    those that an EXIF tag asks to turn.
+    """
+    declared = (image.get("width", file.width), image.get("height", file.height))
+    if declared == (file.width, file.height):
+        return image, file
+    if file.turned and declared == (file.height, file.width):
+        message = (
+            f"declared as {declared[0]}x{declared[1]} pixels, which the stored {file.width}x{file.height} become when "
+            "turned as their EXIF tag asks. An EXIF tag turns the picture: store it turned and without the tag, or let "
+            "it be done with --set data.on_fault.image_turned=fix."
+        )
+        return (image, turned(file)) if findings.add("image_turned", message) == "fix" else None
+    inside = all(_lies_inside(annotation["bbox"], file) for annotation in annotations)
+    message = (
+        f"declared as {declared[0]}x{declared[1]} pixels, the file has {file.width}x{file.height}. "
+        "Correct the entry, or put the right file there."
+    )
+    if findings.add("image_size", message, fixable=inside) != "fix":
+        return None
+    return {**image, "width": file.width, "height": file.height}, file
+
+
+def _lies_inside(bbox: Sequence[float], file: ImageFile) -> bool:
+    x, y, width, height = bbox
+    return min(x, y) >= -MARGIN and x + width <= file.width + MARGIN and y + height <= file.height + MARGIN
+
+
+def _share(position: float, length: int) -> float:
+    return min(max(position / length, 0.0), 1.0)
+
+
+def _area(annotation: Mapping[str, Any]) -> float:
+    area = annotation.get("area")
+    if isinstance(area, int | float) and math.isfinite(area):
+        return float(area)
+    return float(annotation["bbox"][2] * annotation["bbox"][3])

@@ -1,0 +1,133 @@
+"""Which category the objects of foreign records belong to."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from detection.coco.validation.columns import is_id
+from detection.datasets.entries import too_many_categories
+from detection.datasets.importers.label_map import LabelMap
+from schemas.errors import DataError
+
+# An object's label and text, None for what its record does not tell.
+Named: TypeAlias = tuple[int | None, str | None]
+
+ONLY_CATEGORY = "object"  # the name where no record tells any
+
+
+@dataclass(frozen=True)
+class Classes:
+    """A data set's categories.
+
+    source: where they come from, for the report.
+    categories: COCO entries, sorted by id where they come from the records.
+    ids: category id of objects, by (label, text).
+    """
+
+    source: str
+    categories: list[dict[str, Any]]
+    ids: dict[Named, int]
+
+
+def resolve_classes(found: Mapping[Named, str], label_map: LabelMap | None) -> Classes:
+    """Decides which category each object belongs to.
+
+    A label is a category's id.  Where it is absent, the text is looked up: in the label
+    map, or among the records that have both; where no record has a label, texts are
+    numbered from 1 in their sorted order.
+
+    Args:
+        found: every (label, text) of the data set's objects -> a file that holds it.
+        label_map: the categories; None: they are taken from the records.
+
+    Raises:
+        DataError: contradictions, or an object whose category cannot be told; the
+            message names the file.
+    """
+    _refuse_two_texts(found)
+    _refuse_invalid_labels(found)
+    too_many = too_many_categories(len({text if label is None else label for label, text in found}))
+    if too_many is not None:
+        raise DataError(f"{next(iter(found.values()))}: {too_many}.")
+    if label_map is not None:
+        ids = {named: _id_by_map(named, label_map, path) for named, path in found.items()}
+        return Classes(label_map.source, label_map.categories, ids)
+    if all(label is None for label, _ in found):
+        return _numbered(found)
+    by_text: dict[str | None, set[int]] = {}
+    for label, text in found:
+        if label is not None and text is not None:
+            by_text.setdefault(text, set()).add(label)
+    ids = {(label, text): _id_by_records(label, text, by_text, path) for (label, text), path in found.items()}
+    names = {label: text for label, text in found if label is not None and text is not None}
+    categories = [
+        {"id": identity, "name": names.get(identity, str(identity))} for identity in sorted(set(ids.values()))
+    ]
+    return Classes("the records' labels" + (" and texts" if names else ", which have no texts"), categories, ids)
+
+
+def _refuse_two_texts(found: Mapping[Named, str]) -> None:
+    first: dict[int, tuple[str, str]] = {}
+    for (label, text), path in found.items():
+        if label is None or text is None:
+            continue
+        known, known_path = first.setdefault(label, (text, path))
+        if known != text:
+            raise DataError(
+                f"label {label} is {known!r} in {known_path} but {text!r} in {path}. "
+                "Give each label one text in all files of a data set."
+            )
+
+
+def _refuse_invalid_labels(found: Mapping[Named, str]) -> None:
+    for (label, _), path in found.items():
+        if label is not None and not is_id(label):
+            raise DataError(
+                f"{path}: label {label} is no category id: an integer from 0 to 2^53. Write the records again."
+            )
+
+
+def _id_by_map(named: Named, label_map: LabelMap, path: str) -> int:
+    label, text = named
+    if label is None:
+        identity = None if text is None else label_map.id_of(text)
+        if identity is None:
+            what = "objects have neither label nor text" if text is None else f"{text!r} is not one item"
+            raise DataError(f"{path}: {what} of {label_map.source}. Add it there, or give the label map of this data.")
+        return identity
+    texts = label_map.texts.get(label)
+    if texts is None:
+        raise DataError(
+            f"{path}: label {label} ({text or 'without text'}) is not in {label_map.source}. "
+            "Add it there, or give the label map of this data."
+        )
+    if text is not None and text not in texts:
+        raise DataError(
+            f"label {label} is {' or '.join(map(repr, sorted(texts)))} in {label_map.source} but {text!r} in {path}. "
+            "Give the label map of this data."
+        )
+    return label
+
+
+def _id_by_records(label: int | None, text: str | None, by_text: Mapping[str | None, set[int]], path: str) -> int:
+    if label is not None:
+        return label
+    ids = by_text.get(text, set())
+    if len(ids) != 1:
+        what = "no label and no text" if text is None else f"no label, and the text {text!r}"
+        rest = "that has" if not ids else "that have"
+        raise DataError(
+            f"{path}: there are objects with {what}, {rest} {len(ids)} labels in other records. Give a label map."
+        )
+    return next(iter(ids))
+
+
+def _numbered(found: Iterable[Named]) -> Classes:
+    texts = sorted({text for _, text in found if text is not None})
+    ids: dict[Named, int] = {(None, text): number for number, text in enumerate(texts, 1)}
+    names = dict(enumerate(texts, 1))
+    if (None, None) in found:
+        ids[None, None] = len(texts) + 1
+        names[len(texts) + 1] = ONLY_CATEGORY
+    source = "the records' texts, numbered in sorted order for want of labels" if texts else "none in the records"
+    return Classes(source, [{"id": identity, "name": name} for identity, name in names.items()], ids)

@@ -1,0 +1,244 @@
+"""Second pass over shards: records back to images and COCO entries."""
+
+import math
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from detection.datasets.importers.classes import Named
+from detection.datasets.importers.decimals import coco_box
+from detection.datasets.importers.dialects import COCOFLOW
+from detection.datasets.importers.extras import split_extras
+from detection.datasets.importers.keypoints import coco_keypoints, object_keypoints
+from detection.datasets.importers.masks import MaskError, object_masks, segmentation_of
+from detection.datasets.importers.merging import Survey
+from detection.datasets.importers.parsing import (
+    Record,
+    as_text,
+    corners,
+    first_bytes,
+    numeric_source_id,
+    object_classes,
+    object_count,
+    parse_record,
+    short_float,
+    source_id,
+)
+from detection.datasets.importers.survey import record_name
+from detection.datasets.packed_entries import unpack_entries
+from detection.images.headers import Header, HeaderError, has_image_suffix, read_header, suffix_of
+from detection.storage.tfrecord import read_shard
+from schemas import features
+from schemas.errors import DataError
+
+
+class Problem(NamedTuple):
+    """What is wrong with a record, or one of its objects.
+
+    kind: a field of `schemas.config.faults.FaultPolicies`.
+    annotation_id: None where the image is meant.
+    message: what is wrong, and what was done.
+    """
+
+    kind: str
+    annotation_id: int | None
+    message: str
+
+
+@dataclass(frozen=True)
+class ForeignImage:
+    """A record as COCO has it.
+
+    where: the shard and the record's number in it, for messages.
+    encoded: the image file's bytes, b"" where there are none.
+    format: of these bytes, such as "jpeg"; "" where they are no image.
+    entry: for COCO's `images`.
+    annotations: for COCO's `annotations`.
+    problems: what could not be read as it stands; none in records of ours.
+    """
+
+    where: str
+    encoded: bytes
+    format: str
+    entry: dict[str, Any]
+    annotations: list[dict[str, Any]]
+    problems: list[Problem] = field(default_factory=list)
+
+
+def read_images(path: str | Path, survey: Survey) -> Iterator[ForeignImage]:
+    """Yields the images of a shard, in its order.
+
+    Args:
+        path: one of the survey's shards.
+        survey: of the data set.
+
+    Raises:
+        DataError: the shard is not what was surveyed, or its packed entries are damaged.
+    """
+    if survey.dialect == COCOFLOW:
+        yield from read_own_images(path, {category["id"] for category in survey.categories})
+        return
+    number, annotation = survey.first_image[str(path)], survey.first_annotation[str(path)]
+    for place, data in enumerate(read_shard(path)):
+        where = record_name(path, place)
+        reading = _Reading(parse_record(data, where), where, survey, number + place, annotation)
+        yield reading.image()
+        annotation += reading.count
+
+
+def read_own_images(path: str | Path, category_ids: Container[int]) -> Iterator[ForeignImage]:
+    """Yields the images of a shard of Cocoflow's own, entries exactly as they were packed.
+
+    Args:
+        path: the shard.
+        category_ids: of the data set.
+
+    Raises:
+        DataError: the shard cannot be read, or a record holds no packed entries, or
+            those of another category.
+    """
+    for place, data in enumerate(read_shard(path)):
+        where = record_name(path, place)
+        record = parse_record(data, where)
+        try:
+            entry, annotations = unpack_entries(first_bytes(record, features.COCO))
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from None
+        for annotation in annotations:
+            if annotation["category_id"] not in category_ids:
+                raise DataError(
+                    f"{where}: annotation {annotation['id']} is of category {annotation['category_id']}, which is none "
+                    "of the data set's. Give the label map or dataset.json of this data."
+                )
+        image_format = as_text(first_bytes(record, features.FORMAT))
+        yield ForeignImage(where, first_bytes(record, features.ENCODED), image_format, entry, annotations)
+
+
+class _Reading:
+    """One foreign record on its way to COCO entries."""
+
+    def __init__(self, record: Record, where: str, survey: Survey, number: int, first_annotation: int) -> None:
+        self.count = object_count(record)
+        self._classes = object_classes(record)
+        self._record = record
+        self._where = where
+        self._survey = survey
+        self._image_id = number
+        identity = numeric_source_id(record)
+        if survey.image_ids == "source" and identity is not None:
+            self._image_id = identity
+        self._first_annotation = first_annotation
+        self._problems: list[Problem] = []
+
+    def image(self) -> ForeignImage:
+        encoded = first_bytes(self._record, features.ENCODED)
+        header = self._header(encoded)
+        extras, object_extras = split_extras(self._record, self.count, self._survey.extras)
+        entry = {
+            "id": self._image_id,
+            "file_name": self._file_name(header.format),
+            "height": header.height,
+            "width": header.width,
+        }
+        text = source_id(self._record)
+        if text not in ("", str(self._image_id)):
+            entry["source_id"] = text
+        annotations = self._annotations(header, object_extras) if header.height > 0 and header.width > 0 else []
+        return ForeignImage(self._where, encoded, header.format, entry | extras, annotations, self._problems)
+
+    def _header(self, encoded: bytes) -> Header:
+        """The header of the image; the record's size where there is none, or where it means the turned image."""
+        height, width = (int(self._record.get(key, [0])[0]) for key in (features.HEIGHT, features.WIDTH))
+        try:
+            found = read_header(encoded)
+        except HeaderError as error:
+            self._problem(error.kind, str(error))
+            return Header("", height, width, turned=False)
+        if found.turned and (height, width) == (found.width, found.height) != (found.height, found.width):
+            return Header(found.format, height, width, turned=True)
+        if (height or found.height, width or found.width) != (found.height, found.width):
+            self._problem(
+                "image_size",
+                f"the record says {width}x{height} pixels, the image's header {found.width}x{found.height}, "
+                "which are taken",
+            )
+        return found
+
+    def _file_name(self, image_format: str) -> str:
+        text = source_id(self._record)
+        own = text if numeric_source_id(self._record) is None else ""
+        name = as_text(first_bytes(self._record, features.FILENAME)) or own or str(self._image_id)
+        return name if has_image_suffix(name) or not image_format else name + suffix_of(image_format)
+
+    def _annotations(self, header: Header, extras: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        boxes = corners(self._record)
+        if any(len(values) != self.count for values in boxes):
+            counts = ", ".join(str(len(values)) for values in boxes)
+            self._problem("entry", f"unequally many corners of boxes ({counts}); its objects are left out")
+            return []
+        annotations = []
+        fields = [self._masks(header), self._keypoints(header), extras]
+        for row, corner in enumerate(zip(*boxes, strict=True)):
+            box = coco_box(*corner, height=header.height, width=header.width)
+            if box is None:
+                self._problem("entry", f"the box {list(corner)} is not finite or far outside; it is left out", row)
+                continue
+            annotation = self._annotation(row, box)
+            for each in fields:
+                annotation |= each[row]
+            annotations.append(annotation)
+        return annotations
+
+    def _annotation(self, row: int, box: list[float]) -> dict[str, Any]:
+        areas, crowds = self._record.get(features.AREA, []), self._record.get(features.IS_CROWD, [])
+        area = float(areas[row]) if row < len(areas) else math.nan
+        return {
+            "id": self._first_annotation + row,
+            "image_id": self._image_id,
+            "category_id": self._category(self._classes[row]),
+            "bbox": box,
+            "area": short_float(area) if math.isfinite(area) else box[2] * box[3],
+            "iscrowd": int(row < len(crowds) and bool(crowds[row])),
+        }
+
+    def _masks(self, header: Header) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = [{} for _ in range(self.count)]
+        try:
+            stored = object_masks(self._record, self.count)
+        except MaskError as error:
+            self._problem("mask_broken", f"{error}; they are left out")
+            return found
+        for row, mask in enumerate(stored):
+            try:
+                segmentation = segmentation_of(mask, height=header.height, width=header.width)
+            except MaskError as error:
+                self._problem("mask_broken", f"{error}; it is left out", row)
+                continue
+            if segmentation is not None:
+                found[row]["segmentation"] = segmentation
+        return found
+
+    def _keypoints(self, header: Header) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = [{} for _ in range(self.count)]
+        points = object_keypoints(self._record, self.count)
+        if points is None:
+            self._problem("keypoints_broken", "keypoints cannot be shared out among the objects, and are left out")
+        for row, (named, each) in enumerate(zip(self._classes, points or [], strict=False)):
+            if self._category(named) in self._survey.with_keypoints:
+                values = coco_keypoints(each, height=header.height, width=header.width)
+                found[row] = {"keypoints": values, "num_keypoints": sum(value > 0 for value in values[2::3])}
+        return found
+
+    def _category(self, named: Named) -> int:
+        try:
+            return self._survey.category_ids[named]
+        except KeyError:
+            raise DataError(
+                f"{self._where}: an object of class {named} was not there when the records were looked at. "
+                "Leave the shards alone meanwhile, and start again."
+            ) from None
+
+    def _problem(self, kind: str, message: str, row: int | None = None) -> None:
+        identity = None if row is None else self._first_annotation + row
+        self._problems.append(Problem(kind, identity, message))

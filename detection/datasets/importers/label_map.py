@@ -1,0 +1,151 @@
+"""Categories from a label map: the Object Detection API's text format, or a COCO file's."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from detection.datasets.entries import category_fault, too_many_categories
+from detection.storage.json_files import read_bytes, read_json
+from schemas.errors import DataError
+from schemas.limits import MAX_LABEL_MAP
+
+_TOKEN = re.compile(
+    r"""\#[^\n]* | [\s,;]+ | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*') | (?P<word>[^\s{}<>:,;"'\#\[\]]+)"""
+    r""" | (?P<mark>[{}<>:\[\]])""",
+    re.VERBOSE,
+)
+_ESCAPED = re.compile(r"\\(.)")
+
+
+@dataclass(frozen=True)
+class LabelMap:
+    """Categories and the texts that records may name them by.
+
+    source: the file.
+    categories: COCO entries, each with an int `id` and a str `name`.
+    texts: id -> all its texts.
+    """
+
+    source: str
+    categories: list[dict[str, Any]]
+    texts: dict[int, set[str]] = field(default_factory=dict)
+
+    def id_of(self, text: str) -> int | None:
+        """The category that `text` names; None where there is none or more than one."""
+        found = self._ids.get(text, ())
+        return found[0] if len(found) == 1 else None
+
+    @cached_property
+    def _ids(self) -> dict[str, list[int]]:
+        ids: dict[str, list[int]] = {}
+        for identity, texts in self.texts.items():
+            for text in texts:
+                ids.setdefault(text, []).append(identity)
+        return ids
+
+
+def read_label_map(path: str | Path) -> LabelMap:
+    """Reads a label map.
+
+    Args:
+        path: `*.json`: an object with COCO's `categories`.  Else protocol buffer text,
+            `item { id: 1 name: "n01" display_name: "cat" }`: the display name, where
+            there is one, is the category's name, and records may use either.
+
+    Raises:
+        DataError: the file cannot be read, is no label map, or has an id twice.
+    """
+    source = str(path)
+    if source.endswith(".json"):
+        tree = read_json(path)  # of any size: it may be the annotation file itself
+        items = tree.get("categories") if isinstance(tree, dict) else None
+        if not isinstance(items, list):
+            raise DataError(f"{source}: no list `categories`. Give a COCO file or a label_map.pbtxt as the label map.")
+        categories = items
+    else:
+        items = [_item(block) for block in _blocks(source)]
+        categories = [_category(item) for item in items]
+    too_many = too_many_categories(len(items))
+    if too_many is not None:
+        raise DataError(f"{source}: {too_many}.")
+    texts: dict[int, set[str]] = {}
+    for place, (item, category) in enumerate(zip(items, categories, strict=True), 1):
+        fault = category_fault(category)
+        if fault is None and not category["name"]:
+            fault = "name is empty. Write a text"
+        if fault is not None:
+            raise DataError(f"{source}: item {place}: {fault}.")
+        identity = category["id"]
+        if identity in texts:
+            raise DataError(f"{source}: item {place}: id {identity} is there twice. Give each item an id of its own.")
+        texts[identity] = {str(item[key]) for key in ("name", "display_name") if item.get(key)}
+    return LabelMap(source, categories, texts)
+
+
+def _category(item: dict[str, Any]) -> dict[str, Any]:
+    category = {"id": item.get("id"), "name": item.get("display_name") or item.get("name")}
+    return category | {key: item[key] for key in ("keypoints",) if item.get(key)}
+
+
+def _item(block: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An item's fields; of those that are there more than once, all keypoints' labels and the last of others."""
+    item: dict[str, Any] = {key: value for key, value in block if isinstance(value, str)}
+    if re.fullmatch(r"-?[0-9]{1,19}", str(item.get("id"))):
+        item["id"] = int(item["id"])
+    points = [dict(value) for key, value in block if key == "keypoints" and isinstance(value, list)]
+    return item | {"keypoints": [str(point.get("label", "")) for point in points]}
+
+
+def _blocks(source: str) -> list[list[tuple[str, Any]]]:
+    """The `item` blocks of a file."""
+    try:
+        text = read_bytes(source, MAX_LABEL_MAP).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{source}: cannot read the label map: {error}. Check --label-map.") from None
+    try:
+        fields = _fields(_tokens(text), nested=False)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{source}: no label map: {error}. Expected item {{ id: 1 name: 'cat' }}.") from None
+    blocks = [value for key, value in fields if key == "item" and isinstance(value, list)]
+    if not blocks:
+        raise DataError(f"{source}: no label map: it has no item. Expected item {{ id: 1 name: 'cat' }}.")
+    return blocks
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
+    """(kind, value) of each token: "text" (quotes taken off), "word" or "mark"."""
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise ValueError(f"line {text.count(chr(10), 0, position) + 1}: a quote is not closed")
+        position = match.end()
+        if match["text"]:
+            yield "text", _ESCAPED.sub(r"\1", match["text"][1:-1])
+        elif match.lastgroup:
+            yield match.lastgroup, match[match.lastgroup]
+
+
+def _fields(tokens: Iterator[tuple[str, str]], *, nested: bool) -> list[tuple[str, Any]]:
+    """(key, text or fields) up to the block's end, or the file's."""
+    fields: list[tuple[str, Any]] = []
+    for kind, key in tokens:
+        if kind == "mark" and key in "}>" and nested:
+            return fields
+        if kind != "word":
+            raise ValueError(f"expected a key, found {key!r}")
+        form, value = next(tokens, ("mark", ""))
+        if (form, value) == ("mark", ":"):
+            form, value = next(tokens, ("mark", ""))
+        if form != "mark":
+            fields.append((key, value))
+        elif value in ("{", "<"):
+            fields.append((key, _fields(tokens, nested=True)))
+        else:
+            raise ValueError(f"{key} has no value")
+    if nested:
+        raise ValueError("a block is not closed")
+    return fields

@@ -1,0 +1,142 @@
+"""First pass over foreign shards: what is there."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from detection.datasets.importers.keypoints import object_keypoints
+from detection.datasets.importers.parsing import (
+    Record,
+    as_text,
+    corners,
+    first_bytes,
+    numeric_source_id,
+    object_classes,
+    object_count,
+    parse_record,
+)
+from detection.images.headers import HeaderError, read_header
+from detection.storage.tfrecord import read_shard
+from schemas import features
+
+_JPEG_NAMES = {"jpg", "jpe", "jfif"}
+
+
+@dataclass
+class ShardSurvey:
+    """What one shard holds; plain values only, so that `ShardSurvey(**json)` gives it back.
+
+    path: the shard.
+    records: how many.
+    objects: how many, over all records.
+    keys: key -> records that have a value for it.
+    classes: [label, text, objects] of each pair that occurs; null for what is absent.
+    keypoints: [label, text, names, points] of each kind of object with labelled
+        keypoints; names are null where the records have none.
+    source_ids: the records' numeric source ids; null where one has none.
+    formats: image format, as found in the bytes -> records; "" where there is none.
+    claimed: "found, claimed" -> records whose `image/format` is another.
+    problems: what is wrong -> [records, the first one].
+    """
+
+    path: str
+    records: int = 0
+    objects: int = 0
+    keys: dict[str, int] = field(default_factory=dict)
+    classes: list[list[int | str | None]] = field(default_factory=list)
+    keypoints: list[list[int | str | list[str] | None]] = field(default_factory=list)
+    source_ids: list[int] | None = field(default_factory=list)
+    formats: dict[str, int] = field(default_factory=dict)
+    claimed: dict[str, int] = field(default_factory=dict)
+    problems: dict[str, list[int | str]] = field(default_factory=dict)
+
+
+def survey_shard(path: str | Path) -> ShardSurvey:
+    """Looks at every record of a shard; images are not decoded.
+
+    Raises:
+        DataError: the shard cannot be read whole, or holds something else than
+            `tf.train.Example`s.
+    """
+    survey = _Survey(str(path))
+    for number, data in enumerate(read_shard(path)):
+        where = record_name(path, number)
+        survey.add(parse_record(data, where), where)
+    return survey.result()
+
+
+def record_name(path: str | Path, number: int) -> str:
+    """How messages name a record; `number` counts from 0."""
+    return f"{path}, record {number}"
+
+
+class _Survey:
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._records = 0
+        self._keys: Counter[str] = Counter()
+        self._classes: Counter[tuple[int | None, str | None]] = Counter()
+        self._keypoints: dict[tuple[int | None, str | None, tuple[str, ...], int], None] = {}
+        self._source_ids: list[int] | None = []
+        self._formats: Counter[str] = Counter()
+        self._claimed: Counter[str] = Counter()
+        self._problems: dict[str, list[int | str]] = {}
+
+    def add(self, record: Record, where: str) -> None:
+        self._records += 1
+        self._keys.update(record.keys())
+        self._classes.update(object_classes(record))
+        self._add_source_id(record)
+        self._add_format(record, where)
+        self._add_keypoints(record, where)
+        if len(set(map(len, corners(record)))) > 1:
+            self._problem("unequally many corners of boxes", where)
+
+    def result(self) -> ShardSurvey:
+        return ShardSurvey(
+            path=self._path,
+            records=self._records,
+            objects=self._classes.total(),
+            keys=dict(sorted(self._keys.items())),
+            classes=[[label, text, count] for (label, text), count in self._classes.items()],
+            keypoints=[[label, text, list(names) or None, size] for label, text, names, size in self._keypoints],
+            source_ids=self._source_ids,
+            formats=dict(self._formats),
+            claimed=dict(self._claimed),
+            problems=self._problems,
+        )
+
+    def _add_source_id(self, record: Record) -> None:
+        number = numeric_source_id(record)
+        if number is None:
+            self._source_ids = None
+        elif self._source_ids is not None:
+            self._source_ids.append(number)
+
+    def _add_format(self, record: Record, where: str) -> None:
+        try:
+            header = read_header(first_bytes(record, features.ENCODED))
+        except HeaderError as error:
+            self._formats[""] += 1
+            self._problem(str(error), where)
+            return
+        self._formats[header.format] += 1
+        claimed = as_text(first_bytes(record, features.FORMAT)).lower().strip(".")
+        if claimed and ("jpeg" if claimed in _JPEG_NAMES else claimed) != header.format:
+            self._claimed[f"{header.format}, {claimed}"] += 1
+        declared = record.get(features.HEIGHT, [header.height])[0], record.get(features.WIDTH, [header.width])[0]
+        if declared != (header.height, header.width):
+            self._problem("another size in the record than in the image's header", where)
+
+    def _add_keypoints(self, record: Record, where: str) -> None:
+        points = object_keypoints(record, object_count(record))
+        if points is None:
+            self._problem("keypoints that cannot be shared out among the objects", where)
+            return
+        for (label, text), each in zip(object_classes(record), points, strict=False):
+            if each.labelled:
+                self._keypoints[label, text, each.names, len(each.visibility)] = None
+
+    def _problem(self, what: str, where: str) -> None:
+        entry = self._problems.setdefault(what, [0, where])
+        entry[0] = int(entry[0]) + 1

@@ -1,0 +1,242 @@
+"""Where the files of a COCO data set lie: the layouts recognised without being told."""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+from detection.datasets.annotations import scan_file_names
+from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT, split_dir
+from schemas.errors import ConfigError, DataError
+
+_INSTANCES = re.compile(r"instances_(?P<token>(?P<name>[A-Za-z][\w.-]*?)(?:[12]\d{3})?)\.json")
+_PERSON_KEYPOINTS = re.compile(_INSTANCES.pattern.replace("instances", "person_keypoints"))
+_KEYPOINTS = "person_keypoints_{token}.json"
+_RECORDS = re.compile(r"\.(tf)?records?\b")
+_SHARD_NUMBERS = re.compile(r"-\d{5}-of-\d{5}")
+_SPLIT_WORD = re.compile(r"(?:^|[^a-z])(train|val|valid|validation|eval|test)(?=[^a-z]|$)")
+_ROBOFLOW = "_annotations.coco.json"
+_SPLIT_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+_RENAMED = {"val": EVAL_SPLIT, "valid": EVAL_SPLIT, "validation": EVAL_SPLIT, "default": TRAIN_SPLIT}
+_LOOKED_AT = 20  # file names tried when an image folder is chosen
+
+_KNOWN_LAYOUTS = f"""Known layouts:
+  annotations/instances_{{train,val}}.json, or the same in the folder itself, also with a year;
+    images beside, in images/, or in a folder per split
+  {{train,valid,test}}/{_ROBOFLOW} with the images beside (Roboflow)
+  annotations/instances_default.json (CVAT)
+  the same with person_keypoints_ in place of instances_
+  TFRecords with `train`, `val`, `test` in their names: *.record*, *.tfrecord*; Split-*/ of Examples
+Anything else is said outright:
+  --set data.splits.train.annotations=FILE --set data.splits.train.images=DIR (likewise eval), or
+  --set data.splits.train.records=PATTERN"""
+
+
+@dataclass(frozen=True)
+class SplitFiles:
+    """The files of one split.
+
+    annotations: COCO JSON file; or, where `images` is None, a file, folder or pattern
+        of TFRecords, which hold the images as well.
+    images: folder that `file_name` is relative to, or None.
+    keypoints: person_keypoints file to merge by annotation id, or None.
+    hash_range: (low, high): the split is made of the file's images with
+        low <= `id_fraction(image id)` < high; None: of all.
+    every: of these images, in the order of the file, the first of each `every` is taken.
+    """
+
+    annotations: str
+    images: str | None
+    keypoints: str | None = None
+    hash_range: tuple[float, float] | None = None
+    every: int = 1
+
+    def holds(self, image_id: int) -> bool:
+        """Whether an image of the annotation file belongs to this split."""
+        return self.hash_range is None or self.hash_range[0] <= id_fraction(image_id) < self.hash_range[1]
+
+
+@dataclass(frozen=True)
+class Division:
+    """How a data set's files become splits.
+
+    eval_fraction: share of images for `eval` where it has no file of its own.
+    ratios: split -> share of a data set of one file, instead; empty: as it is.
+    sample_1_of_n: of how many images one is taken, for quick trials; or split -> that
+        number, other splits being taken whole.
+    """
+
+    eval_fraction: float = 0.1
+    ratios: Mapping[str, float] = field(default_factory=dict)
+    sample_1_of_n: int | Mapping[str, int] = 1
+
+    def apply(self, splits: dict[str, SplitFiles]) -> dict[str, SplitFiles]:
+        """Divides one file by a hash of the image id, so that an image stays in its split when others are added.
+
+        Raises:
+            ConfigError: `ratios` for a data set that has several files, or a sample of
+                a split that does not exist.
+        """
+        if self.ratios:
+            splits = self._by_ratios(splits)
+        elif TRAIN_SPLIT in splits and EVAL_SPLIT not in splits:
+            splits = splits | _ranges(
+                splits[TRAIN_SPLIT], {EVAL_SPLIT: self.eval_fraction, TRAIN_SPLIT: 1 - self.eval_fraction}
+            )
+        every = self.sample_1_of_n
+        if isinstance(every, int):
+            every = dict.fromkeys(splits, every)
+        for name in every:
+            if name not in splits:
+                raise ConfigError(
+                    f"data.sample_1_of_n names the split {name!r}; there are {', '.join(sorted(splits))}. Correct it."
+                )
+        return {name: replace(files, every=every.get(name, 1)) for name, files in splits.items()}
+
+    def _by_ratios(self, splits: dict[str, SplitFiles]) -> dict[str, SplitFiles]:
+        if len(splits) > 1:
+            raise ConfigError(
+                f"data.split_ratios divides a data set of one file; this one has {', '.join(sorted(splits))}. "
+                "Take data.split_ratios away, or name one file in data.splits."
+            )
+        [whole] = splits.values()
+        # Train last, so that other splits keep their images when only the share of train changes.
+        return _ranges(whole, dict(sorted(self.ratios.items(), key=lambda item: item[0] == TRAIN_SPLIT)))
+
+
+WHOLE = Division()
+
+
+def find_splits(root: str | Path, division: Division = WHOLE) -> dict[str, SplitFiles]:
+    """Finds the splits of a data set in one of the recognised layouts.
+
+    A file of `val` or `valid` becomes the split `eval`.
+
+    Args:
+        root: the data set's folder.
+        division: how the files become splits.
+
+    Raises:
+        ConfigError: see `Division.apply`.
+        DataError: no such folder, nothing recognised in it, or two files for one split.
+    """
+    root = Path(root)
+    if not os.path.isdir(root):  # pathlib raises an error for a name that is too long
+        raise DataError(f"{root}: no such data set folder. Check --data or data.root.")
+    layouts = (
+        _annotated(root, root / "annotations", _INSTANCES),
+        _annotated(root, root, _INSTANCES),
+        _roboflow(root),
+        _annotated(root, root / "annotations", _PERSON_KEYPOINTS),
+        _annotated(root, root, _PERSON_KEYPOINTS),
+        _records(root),
+    )
+    for candidates in layouts:
+        splits: dict[str, SplitFiles] = {}
+        for name, files in candidates:
+            _add(splits, name, files)
+        if splits:
+            return division.apply(splits)
+    raise DataError(f"{root}: no COCO data set recognised in this folder.\n{_KNOWN_LAYOUTS}")
+
+
+def given_splits(sources: Mapping[str, tuple[str, str | None]], division: Division = WHOLE) -> dict[str, SplitFiles]:
+    """The splits that a user names outright.
+
+    Args:
+        sources: split name -> (annotation file, image folder), or (file, folder or
+            pattern of TFRecords, None).
+        division: how the files become splits.
+
+    Raises:
+        ConfigError: see `Division.apply`.
+        DataError: a file or folder that is not there, a name that cannot name a
+            folder, two names for one split.
+    """
+    splits: dict[str, SplitFiles] = {}
+    for name, (annotations, images) in sources.items():
+        if not _SPLIT_NAME.fullmatch(name):
+            raise DataError(f"data.splits.{name}: a split's name is made of letters, digits, '_', '-' and '.'.")
+        if images is None:
+            _add(splits, name, SplitFiles(annotations, None))
+            continue
+        if not os.path.isfile(annotations):
+            raise DataError(f"{annotations}: no such annotation file. Check data.splits.{name}.annotations.")
+        if not os.path.isdir(images):
+            raise DataError(f"{images}: no such image folder. Check data.splits.{name}.images.")
+        _add(splits, name, SplitFiles(str(annotations), str(images), _keypoints_beside(Path(annotations))))
+    return division.apply(splits)
+
+
+def id_fraction(image_id: int) -> float:
+    """A pseudo-random figure of an image id, 0 <= figure < 1: SHA-256 of its decimal digits."""
+    digest = hashlib.sha256(str(image_id).encode()).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48
+
+
+def _annotated(root: Path, folder: Path, pattern: re.Pattern[str]) -> Iterator[tuple[str, SplitFiles]]:
+    for file in sorted(folder.glob("*.json")):
+        match = pattern.fullmatch(file.name)
+        if match:
+            images = _image_folder(root, file, (match["token"], match["name"]))
+            yield match["name"], SplitFiles(str(file), str(images), _keypoints_beside(file))
+
+
+def _roboflow(root: Path) -> Iterator[tuple[str, SplitFiles]]:
+    for file in sorted(root.glob(f"*/{_ROBOFLOW}")):
+        yield file.parent.name, SplitFiles(str(file), str(file.parent))
+
+
+def _records(root: Path) -> Iterator[tuple[str, SplitFiles]]:
+    """Shards of an Examples artifact, or of other tools; the split is in the file's or the folder's name."""
+    folders = sorted(path for path in root.glob(f"{split_dir('')}*") if path.is_dir())
+    for folder in folders:
+        yield folder.name.removeprefix(split_dir("")), SplitFiles(str(folder), None)
+    if folders:
+        return
+    files = [file for pattern in ("*", "*/*") for file in sorted(root.glob(pattern)) if _RECORDS.search(file.name)]
+    patterns = {str(file.with_name(_SHARD_NUMBERS.sub("-*-of-*", file.name))): file for file in files}
+    for pattern, file in patterns.items():
+        match = _SPLIT_WORD.search(file.relative_to(root).as_posix().lower())
+        yield match[1] if match else TRAIN_SPLIT, SplitFiles(pattern, None)
+
+
+def _keypoints_beside(file: Path) -> str | None:
+    match = _INSTANCES.fullmatch(file.name)
+    keypoints = file.with_name(_KEYPOINTS.format(token=match["token"])) if match else file
+    return str(keypoints) if match and keypoints.is_file() else None
+
+
+def _image_folder(root: Path, annotations: Path, tokens: tuple[str, ...]) -> Path:
+    """The folder that holds most of the file's first images; with none found, the likeliest that exists."""
+    parents = (root, root / "images")
+    candidates = [parent / token for token in tokens for parent in parents]
+    candidates += [root / "images", root, annotations.parent]
+    existing = [folder for folder in candidates if folder.is_dir()]
+    names = list(islice(scan_file_names(annotations), _LOOKED_AT))
+    # os.path: pathlib raises an error for a name that is too long.
+    return max(existing, key=lambda folder: sum(os.path.isfile(folder / name) for name in names))
+
+
+def _add(splits: dict[str, SplitFiles], name: str, files: SplitFiles) -> None:
+    name = _RENAMED.get(name.lower(), name)
+    if name in splits:
+        raise DataError(
+            f"{splits[name].annotations} and {files.annotations} are both the split {name}. Keep one, or name the "
+            f"files with --set data.splits.{name}.annotations=FILE --set data.splits.{name}.images=DIR (TFRecords: "
+            f"--set data.splits.{name}.records=PATTERN)."
+        )
+    splits[name] = files
+
+
+def _ranges(whole: SplitFiles, shares: Mapping[str, float]) -> dict[str, SplitFiles]:
+    """Parts of one file, next to each other on the scale of `id_fraction`."""
+    splits, low = {}, 0.0
+    for number, (name, share) in enumerate(shares.items(), start=1):
+        high = 1.0 if number == len(shares) else low + share
+        splits[name] = replace(whole, hash_range=(low, high))
+        low = high
+    return splits

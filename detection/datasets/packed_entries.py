@@ -1,0 +1,101 @@
+"""An image's COCO entries as one small bytes value, lossless."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from detection.datasets.entries import Entry, annotation_fault, image_fault
+from detection.storage.json_text import is_too_deep, parse, serialize
+from schemas.errors import DataError
+from schemas.limits import MAX_DEPTH, MAX_IMAGE_ENTRIES
+
+_LEVEL = 6
+
+
+class EntriesTooLargeError(Exception):
+    """An image's entries have more JSON than a record may hold."""
+
+
+def pack_entries(image: Mapping[str, Any], annotations: Sequence[Mapping[str, Any]]) -> bytes:
+    """Packs an image's entry and its annotations, as they stood in the COCO file.
+
+    Floats are written so that they read back to the same bits; key order is kept,
+    and equal input gives equal bytes.
+
+    Args:
+        image: entry of the COCO file's `images` list.
+        annotations: the entries of its `annotations` list that belong to the image.
+
+    Returns:
+        zlib-compressed UTF-8 JSON `{"image": {...}, "annotations": [...]}`.
+
+    Raises:
+        EntriesTooLargeError: more than `MAX_IMAGE_ENTRIES` bytes.
+        ValueError: NaN or Infinity somewhere, which JSON does not have.
+    """
+    text = serialize({"image": image, "annotations": list(annotations)})
+    if len(text) > MAX_IMAGE_ENTRIES:
+        raise EntriesTooLargeError(too_large(len(text)))
+    return zlib.compress(text, _LEVEL)
+
+
+def unpack_entries(data: bytes) -> tuple[Entry, list[Entry]]:
+    """Inverse of `pack_entries`: the image's entry and its annotations.
+
+    Takes no more memory than `MAX_IMAGE_ENTRIES` bytes of JSON make, whatever `data`
+    unpacks to, and validates the entries as those of a COCO file are.
+
+    Raises:
+        DataError: `data` was not written by `pack_entries`, is damaged, or holds
+            entries that no COCO file may hold.
+    """
+    try:
+        text = _decompressed(data)
+        entries = parse(text)
+        image, annotations = entries["image"], entries["annotations"]
+        _validate(image, annotations)
+    except (zlib.error, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"coco/annotations: {len(data)} bytes that do not hold an image's COCO entries ({error}). "
+            "Write the records again with this version."
+        ) from None
+    return image, annotations
+
+
+def too_large(size: int) -> str:
+    """Says that an image's entries have too many bytes of JSON."""
+    return (
+        f"the image's annotations have {size} bytes of JSON, more than {MAX_IMAGE_ENTRIES}. "
+        "Simplify their polygons, or cut the image into tiles"
+    )
+
+
+def _decompressed(data: bytes) -> bytes:
+    unpacking = zlib.decompressobj()
+    text = unpacking.decompress(data, MAX_IMAGE_ENTRIES + 1)
+    if len(text) > MAX_IMAGE_ENTRIES:
+        raise ValueError(f"they unpack to more than {MAX_IMAGE_ENTRIES} bytes")
+    if not unpacking.eof:
+        raise ValueError("they are cut off")
+    if is_too_deep(text):
+        raise ValueError(f"nested more than {MAX_DEPTH} deep")
+    return text
+
+
+def _validate(image: Any, annotations: Any) -> None:
+    """Raises a `ValueError` for entries that no annotation file may hold."""
+    fault = image_fault(image)
+    if fault is not None:
+        raise ValueError(f"image: {fault}")
+    if type(annotations) is not list:
+        raise ValueError("annotations is no list")
+    seen: set[int] = set()
+    for position, annotation in enumerate(annotations):
+        fault = annotation_fault(annotation)
+        if fault is None and annotation["image_id"] != image["id"]:
+            fault = f"image_id is {annotation['image_id']}, the image's id {image['id']}"
+        if fault is None and annotation["id"] in seen:
+            fault = f"id {annotation['id']} is there twice"
+        if fault is not None:
+            raise ValueError(f"annotations[{position}]: {fault}")
+        seen.add(annotation["id"])

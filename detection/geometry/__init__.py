@@ -1,1 +1,0 @@
-"""Boxes, anchors, matching, coding, NMS: pure functions on tensors."""

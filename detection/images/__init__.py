@@ -1,0 +1,1 @@
+"""Images: decoding, headers, drawing."""

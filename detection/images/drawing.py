@@ -1,0 +1,246 @@
+"""Pictures of detections: boxes with tags, and sheets of such pictures.
+
+For people to look at: README, TensorBoard, reports.  Needs NumPy and Pillow only.
+"""
+
+import colorsys
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont
+
+from detection.images.tag_places import Rectangle, frame_of, place_tags
+
+Color = tuple[int, int, int]
+Picture = npt.NDArray[np.uint8]
+
+_GOLDEN_RATIO = 0.618033988749895  # multiples of it, modulo 1, spread evenly however many there are
+_PAPER: Color = (255, 255, 255)
+_INK: Color = (32, 32, 32)
+_FILL_OPACITY = 28  # of 255
+
+
+class LineStyle(NamedTuple):
+    """How a box is drawn.
+
+    color: (red, green, blue), 0..255.
+    dash: lengths of a stroke, a gap, a stroke, ..., in widths of the line; () is an unbroken line.
+    """
+
+    color: Color
+    dash: tuple[float, ...] = ()
+
+
+def category_color(category_id: int) -> Color:
+    """(red, green, blue), 0..255: always the same for an id, and unlike its neighbours'."""
+    hue = category_id * _GOLDEN_RATIO % 1.0
+    # Five hues are far apart; the next five, between them, differ in strength as well.
+    saturation, value = ((0.85, 1.0), (0.5, 1.0), (0.95, 0.75))[category_id // 5 % 3]
+    red, green, blue = colorsys.hsv_to_rgb(hue, saturation, value)
+    return round(red * 255), round(green * 255), round(blue * 255)
+
+
+def text_color(color: Color) -> Color:
+    """Black or white, whichever reads better on a colour (luma of ITU-R BT.601)."""
+    red, green, blue = color
+    return (0, 0, 0) if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else (255, 255, 255)
+
+
+def draw_detections(
+    image: Picture,
+    boxes_xywh: npt.ArrayLike,
+    labels: Sequence[str],
+    scores: Sequence[float] | None = None,
+    *,
+    category_ids: Sequence[int] | None = None,
+    styles: Sequence[LineStyle] | None = None,
+    min_score: float = 0.0,
+    scale: float = 1.0,
+) -> Picture:
+    """Draws boxes, each with a tag such as "raccoon 0.87".
+
+    Args:
+        image: uint8 [H, W, 3], RGB; not changed.
+        boxes_xywh: [N, 4], (x, y, width, height) in pixels of `image`, as COCO has
+            them; parts outside the image are cut off.
+        labels: N names; "" draws no tag.  In a crowd, weak detections' tags that would
+            cover stronger ones' are left out.
+        scores: N values in 0..1 shown behind the names; None for ground truth.
+        category_ids: N ids that choose the colours; None: one colour a name, in
+            order of appearance.
+        styles: N styles in place of the categories' colours.
+        min_score: detections below are left out.
+        scale: the picture is this much larger than `image`.  Tags keep a readable
+            size, so a small image wants 3 or 4.
+
+    Returns:
+        uint8 [round(H * scale), round(W * scale), 3].
+
+    Raises:
+        ValueError: the image is not uint8 [H, W, 3], or the lengths differ.
+    """
+    boxes = np.asarray(boxes_xywh, np.float64).reshape(-1, 4) * scale
+    if styles is None:
+        ids = _ids_by_appearance(labels) if category_ids is None else category_ids
+        styles = [LineStyle(category_color(int(identity))) for identity in ids]
+    _check(image, len(boxes), labels=labels, scores=scores, category_ids=category_ids, styles=styles)
+    height, width = round(image.shape[0] * scale), round(image.shape[1] * scale)
+    picture = Image.fromarray(image).resize((width, height), Image.Resampling.LANCZOS)
+
+    strength = np.ones(len(boxes)) if scores is None else np.asarray(scores, np.float64)
+    order = [index for index in np.argsort(strength, kind="stable") if scores is None or strength[index] >= min_score]
+    frames = [frame_of(boxes[index].tolist(), width, height) for index in order]
+    chosen = [styles[index] for index in order]
+    _draw_frames(picture, frames, chosen)
+    texts = [_tag_text(labels[index], None if scores is None else scores[index]) for index in order]
+    # The best detection chooses the place of its tag first.
+    _draw_tags(picture, frames[::-1], [style.color for style in chosen][::-1], texts[::-1])
+    return np.asarray(picture)
+
+
+def contact_sheet(
+    images: Sequence[Picture],
+    *,
+    columns: int = 4,
+    cell: tuple[int, int] | None = None,
+    captions: Sequence[str] | None = None,
+    gap: int = 8,
+) -> Picture:
+    """Lays pictures out in rows, on white.
+
+    Args:
+        images: uint8 [H, W, 3] each, RGB, of any sizes.
+        columns: pictures in a row.
+        cell: (height, width) in pixels that every picture is fitted into, its shape
+            kept; None: none is resized.  Pictures of a row stand on one line.
+        captions: one line below each picture; None: no lines.
+        gap: pixels around and between.
+
+    Returns:
+        uint8 [H, W, 3].
+
+    Raises:
+        ValueError: no images, one that is not uint8 [H, W, 3], or not one caption each.
+    """
+    if not images:
+        raise ValueError("a contact sheet needs at least one image")
+    for image in images:
+        _check(image, len(images), captions=captions)
+    pictures = [Image.fromarray(image) if cell is None else _fitted(image, *cell) for image in images]
+    width = cell[1] if cell else max(picture.width for picture in pictures)
+    font = _font(width)
+    line = _line_height(font) + 4 if captions else 0
+    rows = [range(first, min(first + columns, len(images))) for first in range(0, len(images), columns)]
+    heights = [max(pictures[index].height for index in row) + line + gap for row in rows]
+    sheet = Image.new("RGB", (gap + len(rows[0]) * (width + gap), gap + sum(heights)), _PAPER)
+    draw = ImageDraw.Draw(sheet)
+    for row, bottom in zip(rows, np.cumsum(heights).tolist(), strict=True):
+        for column, index in enumerate(row):
+            picture, left = pictures[index], gap + column * (width + gap)
+            sheet.paste(picture, (left + (width - picture.width) // 2, bottom - line - picture.height))
+            if captions:
+                draw.text((left + width / 2, bottom - line + 2), captions[index], _INK, font, anchor="ma")
+    return np.asarray(sheet)
+
+
+def eight_bit_rgb(image: Image.Image) -> Image.Image:
+    """The colours as RGB: transparency left off, 16 bits a channel cut to the upper 8."""
+    if image.mode.startswith("I"):
+        return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)).convert("RGB")
+    # By way of RGBA: Pillow warns of palettes with transparency on the direct one.
+    return (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
+
+
+def _check(image: Picture, count: int, **columns: Sequence[object] | None) -> None:
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise ValueError(f"an image is uint8 [H, W, 3], not {image.dtype} {list(image.shape)}")
+    for name, values in columns.items():
+        if values is not None and len(values) != count:
+            raise ValueError(f"{len(values)} {name} for {count}")
+
+
+def _ids_by_appearance(labels: Iterable[str]) -> list[int]:
+    known: dict[str, int] = {}
+    return [known.setdefault(label, len(known)) for label in labels]
+
+
+def _tag_text(label: str, score: float | None) -> str:
+    return label if score is None or not label else f"{label} {score:.2f}"
+
+
+def _draw_frames(picture: Image.Image, frames: Sequence[Rectangle], styles: Sequence[LineStyle]) -> None:
+    line = max(1, round(min(picture.size) / 200))
+    draw = ImageDraw.Draw(picture, "RGBA")
+    for frame, (color, dash) in zip(frames, styles, strict=True):
+        corners = _ordered(frame.left, frame.top, frame.right - 1, frame.bottom - 1)
+        # A dark edge keeps a bright frame visible on a bright ground.
+        draw.rectangle(_inflated(corners, 1), outline=(0, 0, 0, 110), width=line + 2)
+        draw.rectangle(corners, fill=(*color, _FILL_OPACITY), outline=None if dash else (*color, 255), width=line)
+        if dash:
+            _draw_dashes(draw, corners, LineStyle(color, dash), line)
+
+
+def _draw_dashes(
+    draw: ImageDraw.ImageDraw, corners: tuple[float, float, float, float], style: LineStyle, line: int
+) -> None:
+    """A broken line inside the corners; every side begins with a stroke."""
+    left, top, right, bottom = corners
+    inner_left, inner_top = max(left, right - line + 1), max(top, bottom - line + 1)
+    for start, end in _strokes(left, right, style.dash, line):
+        for y in (top, inner_top):
+            draw.rectangle(_ordered(start, y, end, min(y + line - 1, bottom)), fill=style.color)
+    for start, end in _strokes(top, bottom, style.dash, line):
+        for x in (left, inner_left):
+            draw.rectangle(_ordered(x, start, min(x + line - 1, right), end), fill=style.color)
+
+
+def _ordered(left: float, top: float, right: float, bottom: float) -> tuple[float, float, float, float]:
+    """Corners as Pillow takes them: of what is one pixel wide, rounding may have put the right one first."""
+    return left, top, max(left, right), max(top, bottom)
+
+
+def _strokes(first: float, last: float, dash: Sequence[float], line: int) -> Iterator[tuple[float, float]]:
+    """First and last pixel of each stroke between two pixels."""
+    for length, drawn in zip(itertools.cycle(dash), itertools.cycle((True, False)), strict=False):
+        if first > last:
+            return
+        if drawn:
+            yield first, min(first + length * line - 1, last)
+        first += length * line
+
+
+def _inflated(corners: tuple[float, float, float, float], by: float) -> tuple[float, float, float, float]:
+    left, top, right, bottom = corners
+    return left - by, top - by, right + by, bottom + by
+
+
+def _draw_tags(
+    picture: Image.Image, frames: Sequence[Rectangle], colors: Sequence[Color], texts: Sequence[str]
+) -> None:
+    font = _font(min(picture.size))
+    draw = ImageDraw.Draw(picture)
+    widths = [font.getlength(text) + 6 if text else 0.0 for text in texts]
+    places = place_tags(frames, widths, _line_height(font) + 2, picture.size)
+    for place, color, text in zip(places, colors, texts, strict=True):
+        if place:
+            draw.rectangle((place.left, place.top, place.right - 1, place.bottom - 1), fill=color)
+            draw.text((place.left + 3, (place.top + place.bottom) / 2), text, text_color(color), font, anchor="lm")
+
+
+def _font(shorter_side: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(float(min(max(shorter_side // 28, 11), 28)))
+
+
+def _line_height(font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> int:
+    _, top, _, bottom = font.getbbox("Ag")
+    return math.ceil(bottom - top) + 2
+
+
+def _fitted(image: Picture, height: int, width: int) -> Image.Image:
+    ratio = min(height / image.shape[0], width / image.shape[1])
+    size = max(1, round(image.shape[1] * ratio)), max(1, round(image.shape[0] * ratio))
+    return Image.fromarray(image).resize(size, Image.Resampling.LANCZOS)

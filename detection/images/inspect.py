@@ -1,0 +1,193 @@
+"""Image files: whether training can decode them, and what they are.
+
+What is said about an image is said about its stored pixels: an EXIF rotation is not
+applied.  TensorFlow's decoder, which training uses, has the last word.
+"""
+
+import hashlib
+import io
+import re
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image, ImageOps
+
+from detection.images.decode import decode_rgb_eagerly
+from detection.images.folder import ImageFileError
+
+# Pillow's name -> ours, of what TensorFlow decodes.  MPO: several JPEGs in one
+# file, as phones write under .jpg; decoders take the first.
+_FORMATS = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "GIF": "gif", "BMP": "bmp"}
+_ORIENTATION = 0x0112  # EXIF tag
+_ROTATED = (5, 6, 7, 8)  # its values that swap width and height
+_NODE = re.compile(r"\{\{.*?\}\}|\[Op:.*")  # TensorFlow's names of the op, before and after its reason
+# Of the sums in a digest; odd, so that no change of a single word is lost.
+_BLOCK = 4096
+_WEIGHTS = np.random.default_rng(2**31 - 1).integers(0, 2**63, _BLOCK, np.uint64) * np.uint64(2) + np.uint64(1)
+# What Pillow alone reads and decodes by itself: for EPS and the like it starts other programs.
+_CONVERTED = ("AVIF", "BMP", "ICO", "JPEG2000", "PCX", "PPM", "SGI", "TGA", "TIFF", "WEBP")
+# Modes whose pixels Pillow turns into RGB without clipping.
+_CONVERTIBLE = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
+
+
+class ImageFile(NamedTuple):
+    """An image that TensorFlow decodes.
+
+    data: the bytes.
+    format: "jpeg", "png", "gif" or "bmp", as found in the bytes.
+    height, width: pixels, as decoded.
+    mode: Pillow's name of the colour type in the file, such as "RGB", "L" or "CMYK".
+    orientation: EXIF's, 1..8; 1 where there is none.
+    digest: of the decoded pixels; equal for equal pixels, however they were stored.
+    """
+
+    data: bytes
+    format: str
+    height: int
+    width: int
+    mode: str
+    orientation: int
+    digest: str
+
+    @property
+    def turned(self) -> bool:
+        """Whether an EXIF tag asks viewers to swap height and width."""
+        return self.orientation in _ROTATED
+
+
+def inspect_image(data: bytes, *, max_pixels: int) -> ImageFile:
+    """Finds out what an image is, and decodes it in full, as training will.
+
+    Args:
+        data: the file's bytes.
+        max_pixels: an image of more is refused before it is decoded.
+
+    Raises:
+        ImageFileError: it is empty, too large, broken, or of a format that TensorFlow
+            does not decode.
+    """
+    if not data:
+        raise ImageFileError("image_broken", "the image file has 0 bytes. Copy it again.")
+    name, mode, width, height, orientation = _header(data, max_pixels)
+    if name not in _FORMATS:
+        raise ImageFileError(
+            "image_unsupported",
+            f"{name} is not decoded by TensorFlow. Convert the file to JPEG or PNG.",
+            option="Or let it be done with --set data.on_fault.image_unsupported=fix.",
+        )
+    try:
+        pixels = decode_rgb_eagerly(data, jpeg=_FORMATS[name] == "jpeg")
+    except tf.errors.InvalidArgumentError as error:
+        reason = _reason(data, error)
+        # Whatever Pillow can read, storing it anew will mend.
+        kind = "image_unsupported" if reason is None and name == "BMP" else "image_broken"
+        raise ImageFileError(
+            kind,
+            f"the image file does not decode: {reason or _first_words(error)}. Copy it again or convert it anew.",
+        ) from None
+    if pixels.shape[:2] != (height, width):
+        raise ImageFileError(
+            "image_broken",
+            f"the header says {width}x{height} pixels, decoded are {pixels.shape[1]}x{pixels.shape[0]}. "
+            "Convert it anew.",
+        )
+    return ImageFile(data, _FORMATS[name], height, width, mode, orientation, _digest(pixels))
+
+
+def converted(data: bytes) -> ImageFile:
+    """An image of a format that Pillow alone reads, as PNG of the same pixels.
+
+    Only for what `inspect_image` has refused as "image_unsupported", and so measured.
+
+    Raises:
+        ImageFileError: Pillow does not read it either, or would clip its values.
+    """
+    try:
+        with Image.open(io.BytesIO(data), formats=_CONVERTED) as image:
+            if image.mode not in _CONVERTIBLE:
+                raise ValueError(f"colours of type {image.mode} are not converted to 8 bits")
+            return _stored(np.asarray(image.convert("RGB")), image.mode)
+    except Exception as error:  # Pillow raises whatever its format plugins raise
+        raise ImageFileError("image_broken", f"cannot be converted: {error}. Convert it to PNG.") from None
+
+
+def turned(file: ImageFile) -> ImageFile:
+    """The image as its EXIF tag asks to show it, as PNG without that tag; no pixel changes its value."""
+    image = Image.fromarray(decode_rgb_eagerly(file.data, jpeg=file.format == "jpeg"))
+    image.getexif()[_ORIENTATION] = file.orientation
+    return _stored(np.asarray(ImageOps.exif_transpose(image)), file.mode)
+
+
+def _stored(pixels: np.ndarray, mode: str) -> ImageFile:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    height, width = pixels.shape[:2]
+    return ImageFile(buffer.getvalue(), "png", height, width, mode, 1, _digest(pixels))
+
+
+def _header(data: bytes, max_pixels: int) -> tuple[str, str, int, int, int]:
+    """Format, mode, width, height and orientation that the header says."""
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and max_pixels > limit:
+        Image.MAX_IMAGE_PIXELS = max_pixels  # the user has asked for it
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            width, height = image.size
+            # A GIF is unpacked with all its frames.
+            pixels = width * height * (getattr(image, "n_frames", 1) if image.format == "GIF" else 1)
+            found = (str(image.format), image.mode, width, height, _orientation(image))
+    except Image.DecompressionBombError:  # its text tells a limit of Pillow's
+        raise ImageFileError(
+            "image_huge",
+            f"by its header the image has more than {max_pixels} pixels. Scale it down.",
+            option="Or raise data.max_pixels.",
+        ) from None
+    except Exception as error:  # Pillow raises whatever its format plugins raise
+        reason = "no known format" if isinstance(error, Image.UnidentifiedImageError) else str(error)
+        raise ImageFileError(
+            "image_broken", f"not an image that can be read ({reason}). Copy the file again or convert it anew."
+        ) from None
+    if pixels > max_pixels:
+        raise ImageFileError(
+            "image_huge",
+            f"the image has {width}x{height} pixels, {pixels} with all frames; at most {max_pixels} are read. "
+            "Scale it down.",
+            option="Or raise data.max_pixels.",
+        )
+    return found
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        value = image.getexif().get(_ORIENTATION)
+    except Exception:  # damaged EXIF data must not reject pixels that decode
+        return 1
+    return value if isinstance(value, int) and 1 <= value <= 8 else 1
+
+
+def _digest(pixels: np.ndarray) -> str:
+    """A digest in an eighth of SHA-256's time: that of sums of the pixels with random weights, modulo 2**64."""
+    flat = pixels.reshape(-1)
+    words = flat[: flat.size // 8 * 8].view(np.uint64)
+    whole = words[: words.size // _BLOCK * _BLOCK].reshape(-1, _BLOCK)
+    rest = words[whole.size :]
+    digest = hashlib.sha256(repr(pixels.shape).encode())
+    digest.update(np.dot(whole, _WEIGHTS).tobytes())
+    digest.update(np.dot(rest, _WEIGHTS[: rest.size]).tobytes())
+    digest.update(flat[words.size * 8 :].tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _reason(data: bytes, error: tf.errors.InvalidArgumentError) -> str | None:
+    """Pillow's reason, which is clearer; None where it decodes the image."""
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            image.load()
+    except Exception as reason:
+        return str(reason) or _first_words(error)
+    return None
+
+
+def _first_words(error: tf.errors.InvalidArgumentError) -> str:
+    return " ".join(_NODE.sub("", str(error.message)).split())[:200]

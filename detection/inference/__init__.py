@@ -1,0 +1,1 @@
+"""Trained detectors: export, SavedModels, restoring, mean losses."""

@@ -1,0 +1,127 @@
+"""Loss terms of a detector on records, as evaluation loops log them."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from detection.inference.restore import restore_detector
+from detection.input_pipeline.fit import fit_to_input
+from detection.input_pipeline.input_sample import in_window, pad_labels
+from detection.input_pipeline.keypoint_names import num_keypoints
+from detection.input_pipeline.record_decoder import decode_record
+from detection.models.detector import Detector
+from detection.types import Labels
+from schemas.errors import DataError
+from schemas.scalars import TOTAL_LOSS
+
+
+class MeanLosses:
+    """Means of a detector's loss terms over batches, without augmentation and L2 decay.
+
+    Images come as the detector sees them when it serves, in the records' order.  The
+    last batch may be smaller; each batch counts by its number of images.
+
+    Args:
+        detector: built; its weights at the time of a call count.
+        categories: the data set's, in the order of the detector's classes.
+        batch_size: images per batch; it matters, as losses are over a batch's positive anchors.
+        max_instances: objects per image that count at most.
+    """
+
+    def __init__(
+        self,
+        detector: Detector,
+        categories: Sequence[Mapping[str, Any]],
+        *,
+        batch_size: int,
+        max_instances: int = 100,
+    ) -> None:
+        self._detector = detector
+        self._category_ids = [category["id"] for category in categories]
+        self._num_keypoints = num_keypoints(categories) if detector.takes_keypoints else 0
+        self._batch_size = batch_size
+        self._max_instances = max_instances
+        self._loss_terms = tf.function(self._terms, autograph=False)
+
+    def __call__(self, records: Iterable[bytes]) -> dict[str, float]:
+        """Runs the detector.
+
+        Args:
+            records: serialized `tf.train.Example`s with the keys of `schemas.features`.
+
+        Returns:
+            Name of the term -> mean, and `TOTAL_LOSS` -> their sum; empty without records.
+
+        Raises:
+            DataError: a record cannot be parsed or decoded.
+        """
+        serialized = tf.data.Dataset.from_generator(lambda: records, output_signature=tf.TensorSpec([], tf.string))
+        examples = serialized.map(self._example, num_parallel_calls=tf.data.AUTOTUNE)
+        totals: dict[str, float] = {}
+        images = 0
+        try:
+            for inputs, labels in examples.batch(self._batch_size).prefetch(1):
+                count = int(inputs.shape[0])
+                for name, value in self._loss_terms(inputs, labels).items():
+                    totals[name] = totals.get(name, 0.0) + float(value) * count
+                images += count
+        except tf.errors.InvalidArgumentError as error:
+            raise DataError(
+                f"a record after the first {images} cannot be read for its losses: "
+                f"{error.message.splitlines()[0].rpartition('}} ')[2]} Write the records again."
+            ) from None
+        means = {name: total / images for name, total in totals.items()}
+        return means | {TOTAL_LOSS: sum(means.values())} if means else {}
+
+    def _example(self, record: tf.Tensor) -> tuple[tf.Tensor, Labels]:
+        detector = self._detector
+        sample = decode_record(
+            record,
+            category_ids=self._category_ids,
+            with_masks=detector.mask_size > 0,
+            num_keypoints=self._num_keypoints,
+        )
+        image, info = fit_to_input(
+            sample.image, image_size=detector.image_size, mean=detector.pixel_mean, std=detector.pixel_std
+        )
+        size = info.original_size * info.scale
+        fitted = in_window(sample, image, size=size, offset=tf.zeros([2]), window=size, mask_size=detector.mask_size)
+        return image, pad_labels(fitted, max_instances=self._max_instances)[0]
+
+    def _terms(self, inputs: tf.Tensor, labels: Labels) -> dict[str, tf.Tensor]:
+        return self._detector.losses(self._detector(inputs, training=False), labels)
+
+
+def mean_losses(
+    saved_model: str | Path,
+    records: Iterable[bytes],
+    *,
+    category_ids: Collection[int],
+    batch_size: int,
+    max_instances: int = 100,
+) -> dict[str, float]:
+    """`MeanLosses` of an exported detector.
+
+    Args:
+        saved_model: that `detection.inference.export` wrote.
+        records: serialized `tf.train.Example`s with the keys of `schemas.features`.
+        category_ids: the data set's.
+        batch_size: images per batch.
+        max_instances: objects per image that count at most.
+
+    Returns:
+        Name of the term -> mean; `TOTAL_LOSS` is their sum.
+
+    Raises:
+        DataError: see `restore_detector`; a category that the model does not know; no record.
+    """
+    detector, categories = restore_detector(saved_model)
+    unknown = sorted(set(category_ids) - {category["id"] for category in categories})
+    if unknown:
+        raise DataError(f"{saved_model}: the model does not know category {unknown[0]}, so it has no loss for it.")
+    means = MeanLosses(detector, categories, batch_size=batch_size, max_instances=max_instances)(records)
+    if not means:
+        raise DataError(f"{saved_model}: no record to compute its losses on. Give a split with images.")
+    return means

@@ -1,0 +1,1 @@
+"""From records to training batches: reading, decoding, augmentation, batching."""

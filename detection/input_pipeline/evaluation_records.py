@@ -1,0 +1,70 @@
+"""Records as evaluation needs them: the image as it is stored, and its COCO entries."""
+
+import io
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from PIL import Image
+
+from detection.datasets.packed_entries import unpack_entries
+from detection.inference.saved_model import EncodedImage
+from schemas import features
+from schemas.errors import DataError
+
+
+class EvaluationRecord(NamedTuple):
+    """One image with its ground truth.
+
+    image: for the model.
+    entry: its entry of the COCO file's `images`.
+    annotations: its entries of the COCO file's `annotations`.
+    example: the record itself.
+    """
+
+    image: EncodedImage
+    entry: dict[str, Any]
+    annotations: list[dict[str, Any]]
+    example: tf.train.Example
+
+
+def parse_record(serialized: bytes) -> EvaluationRecord:
+    """Reads a serialized `tf.train.Example` with the keys of `schemas.features`.
+
+    Raises:
+        DataError: a key that evaluation needs is missing.
+    """
+    example = tf.train.Example.FromString(serialized)
+    values = example.features.feature
+    name = _text(values, features.FILENAME) or _text(values, features.SOURCE_ID) or "record without a name"
+    needed = {
+        features.ENCODED: values[features.ENCODED].bytes_list.value,
+        features.COCO: values[features.COCO].bytes_list.value,
+        features.HEIGHT: values[features.HEIGHT].int64_list.value,
+        features.WIDTH: values[features.WIDTH].int64_list.value,
+    }
+    missing = [key for key, value in needed.items() if len(value) != 1]
+    if missing:
+        raise DataError(f"{name}: the record lacks {', '.join(missing)}. Write the examples with CocoExampleGen.")
+    entry, annotations = unpack_entries(needed[features.COCO][0])
+    image = EncodedImage(
+        image_id=entry["id"],
+        name=name,
+        encoded=needed[features.ENCODED][0],
+        height=needed[features.HEIGHT][0],
+        width=needed[features.WIDTH][0],
+    )
+    return EvaluationRecord(image, entry, annotations, example)
+
+
+def stored_picture(record: EvaluationRecord) -> Image.Image | None:
+    """The decoded image as stored; None if Pillow cannot read it."""
+    try:
+        image = Image.open(io.BytesIO(record.image.encoded))
+        image.load()
+    except (OSError, ValueError, Image.DecompressionBombError):
+        return None
+    return image
+
+
+def _text(values: Any, key: str) -> str:
+    return b"".join(values[key].bytes_list.value[:1]).decode(errors="replace")

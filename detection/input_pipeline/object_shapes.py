@@ -1,0 +1,165 @@
+"""Masks and keypoints of a record's objects, from our records and from foreign ones."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from detection.datasets.importers.keypoints import coco_keypoints, object_keypoints
+from detection.datasets.importers.masks import MaskError, object_masks, segmentation_of
+from detection.datasets.importers.parsing import Record, first_bytes, object_count, parse_record, source_id
+from detection.datasets.masks import without_degenerate_polygons
+from detection.datasets.packed_entries import unpack_entries
+from schemas import features
+from schemas.errors import DataError
+
+
+def record_masks(serialized: bytes, height: int, width: int) -> np.ndarray:
+    """The masks of a record's objects, as pycocotools draws them.
+
+    Of records of ours they come from the packed COCO entries, of foreign ones from
+    `image/object/mask` or `image/object/polygon`.  An object without a mask gets an empty one.
+
+    Args:
+        serialized: a `tf.train.Example`.
+        height: of the image, pixels.
+        width: of the image, pixels.
+
+    Returns:
+        uint8 [N, H, W], 1 inside, in the order of the record's boxes.
+
+    Raises:
+        DataError: a mask that cannot be drawn, or not one for each object.
+    """
+    record, where = _parsed(serialized)
+    annotations = _annotations(record, where)
+    if annotations is not None:
+        segmentations = [annotation.get("segmentation") for annotation in annotations]
+    else:
+        segmentations = _foreign_segmentations(record, where, height, width)
+    masks = np.zeros((len(segmentations), height, width), np.uint8)
+    for number, segmentation in enumerate(segmentations):
+        try:
+            masks[number] = draw_mask(segmentation, height=height, width=width)
+        except Exception as error:  # pycocotools raises whatever its C code meets
+            raise DataError(
+                f"{where}: the mask of object {number} cannot be drawn on {width}x{height} pixels ({error}). "
+                "Check the data set with `check-data`, and write the records again."
+            ) from None
+    return masks
+
+
+def draw_mask(segmentation: Any, *, height: int, width: int) -> np.ndarray:
+    """A sound COCO segmentation as pixels, by pycocotools.
+
+    Args:
+        segmentation: polygons or an RLE, see `detection.datasets.masks`; none or empty: nothing.
+        height: of the image, pixels.
+        width: of the image, pixels.
+
+    Returns:
+        uint8 [H, W], 1 inside.
+
+    Raises:
+        ValueError: the RLE has another size.
+    """
+    from pycocotools import mask
+
+    if isinstance(segmentation, Mapping):
+        rle = segmentation
+        if list(rle["size"]) != [height, width]:
+            raise ValueError(f"its size is {rle['size']}")
+        if isinstance(rle["counts"], list):
+            rle = mask.frPyObjects(rle, height, width)
+    else:
+        # Fewer than three points would be taken for a box.
+        polygons = without_degenerate_polygons(segmentation or [])
+        if not polygons:
+            return np.zeros((height, width), np.uint8)
+        rle = mask.merge(mask.frPyObjects(polygons, height, width))
+    return np.asarray(mask.decode(rle), np.uint8)
+
+
+def record_keypoints(serialized: bytes, height: int, width: int, num_keypoints: int) -> np.ndarray:
+    """The keypoints of a record's objects.
+
+    Args:
+        serialized: a `tf.train.Example`.
+        height: of the image, pixels.
+        width: of the image, pixels.
+        num_keypoints: K, the most of any category.
+
+    Returns:
+        float32 [N, K, 3], (y, x, visibility), normalised, in the order of the record's
+        boxes; zeros where an object has fewer, or a point is not labelled.
+
+    Raises:
+        DataError: an object has more, or they cannot be shared out among the objects.
+    """
+    record, where = _parsed(serialized)
+    annotations = _annotations(record, where)
+    if annotations is not None:
+        values = [annotation.get("keypoints") or [] for annotation in annotations]
+    else:
+        points = object_keypoints(record, object_count(record))
+        if points is None:
+            raise DataError(f"{where}: keypoints cannot be shared out among the objects. Write the records again.")
+        values = [coco_keypoints(each, height=height, width=width) for each in points]
+    keypoints = np.zeros((object_count(record), num_keypoints, 3), np.float32)
+    for number, each in enumerate(values):
+        xyv = np.asarray(each, np.float64).reshape(-1, 3)
+        if len(xyv) > num_keypoints:
+            raise DataError(
+                f"{where}: object {number} has {len(xyv)} keypoints, the categories at most {num_keypoints}. "
+                "Write the records again with these categories."
+            )
+        yxv = xyv[:, [1, 0, 2]] / [height, width, 1]
+        keypoints[number, : len(xyv)] = np.where(xyv[:, 2:] > 0, yxv, 0.0)
+    return keypoints
+
+
+def refuse_category(serialized: bytes, category_ids: np.ndarray) -> np.ndarray:
+    """Names the first object whose category is not known.
+
+    Args:
+        serialized: a `tf.train.Example`.
+        category_ids: those that are known.
+
+    Raises:
+        DataError: always.
+    """
+    record, where = _parsed(serialized)
+    labels = [int(label) for label in record.get(features.CLASS_LABEL, [])]
+    number, label = next((each for each in enumerate(labels) if each[1] not in category_ids), (0, None))
+    known = ", ".join(map(str, category_ids[:10].tolist())) + (", ..." if len(category_ids) > 10 else "")
+    raise DataError(
+        f"{where}: object {number} is of category {label}, which is none of the data set's ({known}). "
+        "Write the records again with these categories."
+    )
+
+
+def _parsed(serialized: bytes) -> tuple[Record, str]:
+    record = parse_record(serialized, "a training record")
+    return record, f"the record of image {source_id(record) or 'without id'!r}"
+
+
+def _annotations(record: Record, where: str) -> Sequence[Mapping[str, Any]] | None:
+    """The packed COCO entries of a record's objects; None where it is a foreign one."""
+    packed = first_bytes(record, features.COCO)
+    if not packed:
+        return None
+    _, annotations = unpack_entries(packed)
+    if len(annotations) != object_count(record):
+        raise DataError(
+            f"{where}: {len(annotations)} annotations for {object_count(record)} boxes. Write the records again."
+        )
+    return annotations
+
+
+def _foreign_segmentations(record: Record, where: str, height: int, width: int) -> list[Any]:
+    count = object_count(record)
+    try:
+        stored = object_masks(record, count) or [[]] * count
+        return [segmentation_of(each, height=height, width=width) for each in stored]
+    except MaskError as error:
+        raise DataError(f"{where}: {error}. Write the records again.") from None

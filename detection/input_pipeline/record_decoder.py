@@ -1,0 +1,87 @@
+"""A serialised record (`tf.train.Example`) to pixels and objects."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from detection.images.decode import decode_rgb
+from detection.input_pipeline.object_shapes import record_keypoints, record_masks, refuse_category
+from detection.input_pipeline.python_op import python_op
+from detection.input_pipeline.sample import Sample, select
+from schemas import features
+
+_SPEC = {
+    features.ENCODED: tf.io.FixedLenFeature([], tf.string),
+    features.BBOX_YMIN: tf.io.VarLenFeature(tf.float32),
+    features.BBOX_XMIN: tf.io.VarLenFeature(tf.float32),
+    features.BBOX_YMAX: tf.io.VarLenFeature(tf.float32),
+    features.BBOX_XMAX: tf.io.VarLenFeature(tf.float32),
+    features.CLASS_LABEL: tf.io.VarLenFeature(tf.int64),
+    features.IS_CROWD: tf.io.VarLenFeature(tf.int64),
+}
+_CORNERS = (features.BBOX_YMIN, features.BBOX_XMIN, features.BBOX_YMAX, features.BBOX_XMAX)
+
+
+def decode_record(
+    serialized: tf.Tensor,
+    *,
+    category_ids: Sequence[int],
+    with_masks: bool = False,
+    num_keypoints: int = 0,
+    with_crowds: bool = False,
+) -> Sample:
+    """Decodes one record for training.
+
+    Args:
+        serialized: string scalar, a `tf.train.Example` with the keys of `schemas.features`.
+        category_ids: the data set's category ids in the order of the network's classes.
+        with_masks: draw the objects' masks.
+        num_keypoints: K, the most of any category; 0: no keypoints.
+        with_crowds: keep crowds, marked; otherwise they are left out: they are no single objects.
+
+    Returns:
+        The sample; objects keep the record's order.
+
+    Raises:
+        DataError: (through TensorFlow, when the graph runs) a category that is not in
+            `category_ids`, or a mask or keypoints that cannot be read.
+    """
+    parsed = tf.io.parse_single_example(serialized, _SPEC)
+    dense = {key: tf.sparse.to_dense(value) for key, value in parsed.items() if key != features.ENCODED}
+    image = decode_rgb(parsed[features.ENCODED])
+    classes = _classes(serialized, dense[features.CLASS_LABEL], category_ids)
+    crowd = dense[features.IS_CROWD]
+    # Foreign records may lack the crowd list altogether.
+    crowds = tf.concat([crowd, tf.zeros([tf.size(classes) - tf.size(crowd)], tf.int64)], axis=0) != 0
+    sample = Sample(
+        image,
+        tf.stack([dense[key] for key in _CORNERS], axis=-1),
+        classes,
+        masks=_masks(serialized, image) if with_masks else None,
+        keypoints=_keypoints(serialized, image, num_keypoints) if num_keypoints else None,
+    )
+    return sample._replace(crowds=crowds) if with_crowds else select(sample, ~crowds)
+
+
+def _classes(serialized: tf.Tensor, labels: tf.Tensor, category_ids: Sequence[int]) -> tf.Tensor:
+    """The network's class of each label, by binary search: comparing each with each id would take memory for both."""
+    order = np.argsort(category_ids).astype(np.int32)
+    ids = np.asarray(category_ids, np.int64)[order]
+    places = tf.minimum(tf.searchsorted(ids, labels), len(ids) - 1)
+    return tf.cond(
+        tf.reduce_all(tf.gather(ids, places) == labels),
+        lambda: tf.gather(order, places),
+        lambda: python_op(refuse_category, [serialized, tf.constant(category_ids, tf.int64)], tf.int32, [None]),
+    )
+
+
+def _masks(serialized: tf.Tensor, image: tf.Tensor) -> tf.Tensor:
+    size = tf.shape(image)
+    return python_op(record_masks, [serialized, size[0], size[1]], tf.uint8, [None, None, None])
+
+
+def _keypoints(serialized: tf.Tensor, image: tf.Tensor, num_keypoints: int) -> tf.Tensor:
+    size = tf.shape(image)
+    inputs = [serialized, size[0], size[1], tf.constant(num_keypoints)]
+    return python_op(record_keypoints, inputs, tf.float32, [None, num_keypoints, 3])

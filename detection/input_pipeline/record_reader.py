@@ -1,0 +1,105 @@
+"""Random access to the records of TFRecord shards.
+
+Any record can be read alone, which is what lets a resumed run continue in mid-epoch.
+Uncompressed shards are indexed by one pass over their frame headers.  Gzipped ones have
+no offsets: at each start they are decompressed once into a temporary file.
+"""
+
+import logging
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import tensorflow as tf
+
+from detection.input_pipeline.record_index import RecordIndex, ShardFile, index_records, is_header, open_shard
+from detection.input_pipeline.scratch_file import ScratchFile
+from detection.storage.tfrecord import CHECKSUM, HEADER, is_gzipped, masked_crc
+from schemas.errors import DataError
+
+_LOGGER = logging.getLogger("cocoflow.trainer")
+_THREADS = 16  # they mostly wait for storage, or decompress
+
+
+class RecordReader:
+    """All records of some shards, numbered in the order of the shards; 12 bytes of memory each.
+
+    Args:
+        shards: TFRecord files, gzipped or not; whatever `tf.io.gfile` opens.
+
+    Raises:
+        DataError: no shard, no record, or a shard that is not a whole TFRecord file.
+    """
+
+    def __init__(self, shards: Sequence[str]) -> None:
+        self._paths = list(shards)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            plain = list(pool.map(open_shard, shards))
+            gzipped = list(pool.map(_is_gzipped, plain))
+            scratch = ScratchFile() if any(gzipped) else None
+            self._files = [scratch if scratch and zipped else file for file, zipped in zip(plain, gzipped, strict=True)]
+            started = time.monotonic()
+            indexes = list(pool.map(_index, self._files, shards))
+        if scratch is not None:
+            _log_cost(sum(gzipped), len(shards), size=scratch.size, seconds=time.monotonic() - started)
+        self._ends = np.cumsum([len(index.offsets) for index in indexes], dtype=np.int64)
+        if not indexes or not self._ends[-1]:
+            raise DataError(
+                f"no training record in {', '.join(shards) or 'an empty list of shards'}. "
+                "Check that the data set's train split holds images."
+            )
+        self._offsets = np.concatenate([index.offsets for index in indexes])
+        self._lengths = np.concatenate([index.lengths for index in indexes])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def read(self, index: int) -> bytes:
+        """The record at `0 <= index < len(self)`; may be called from many threads.
+
+        Raises:
+            DataError: the record is not what was written, or cannot be read any more.
+        """
+        shard = int(np.searchsorted(self._ends, index, side="right"))
+        length = int(self._lengths[index])
+        try:
+            data = self._files[shard].read(length + CHECKSUM.size, int(self._offsets[index]))
+        except (OSError, tf.errors.OpError) as error:
+            raise DataError(f"{self.name(index)}: cannot be read any more: {error}. Leave the shards alone.") from None
+        record, checksum = data[:length], data[length:]
+        if len(checksum) < CHECKSUM.size or CHECKSUM.unpack(checksum)[0] != masked_crc(record):
+            raise DataError(
+                f"{self.name(index)}: damaged, its checksum does not match. Copy or write the file again, "
+                "and leave the shards alone while training reads them."
+            )
+        return record
+
+    def name(self, index: int) -> str:
+        """Where a record stands, for messages: its shard, and its number in it from 0 on."""
+        shard = int(np.searchsorted(self._ends, index, side="right"))
+        first = int(self._ends[shard - 1]) if shard else 0
+        return f"{self._paths[shard]}: record {index - first}"
+
+
+def _is_gzipped(file: ShardFile) -> bool:
+    start = file.read(HEADER.size, 0)
+    # A record of the right length starts with the same bytes.
+    return is_gzipped(start) and not is_header(start)
+
+
+def _index(file: ShardFile | ScratchFile, path: str) -> RecordIndex:
+    return file.store(path) if isinstance(file, ScratchFile) else index_records(file)
+
+
+def _log_cost(gzipped: int, shards: int, *, size: int, seconds: float) -> None:
+    _LOGGER.info(
+        "%d of %d shards are gzipped: %.2f GB decompressed to %s in %.1f s, at every start; "
+        "uncompressed shards need neither the time nor the room",
+        gzipped,
+        shards,
+        size / 1e9,
+        tempfile.gettempdir(),
+        seconds,
+    )

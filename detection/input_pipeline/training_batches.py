@@ -1,0 +1,174 @@
+"""The input pipeline of training: records to augmented batches of static shape.
+
+A batch is a pure function of (seed, step): which records it holds comes from a
+permutation per epoch, how they are augmented from the record's position in the
+run.  A resumed run starts at any step without reading what came before.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from detection.input_pipeline.augmentation.chain import Augmentation, augment
+from detection.input_pipeline.augmentation.flip import random_horizontal_flip
+from detection.input_pipeline.augmentation.scale_crop import random_scale_crop
+from detection.input_pipeline.fit import normalize, pad_to
+from detection.input_pipeline.input_sample import pad_labels
+from detection.input_pipeline.python_op import python_op
+from detection.input_pipeline.record_decoder import decode_record
+from detection.input_pipeline.record_order import RecordOrder
+from detection.input_pipeline.record_reader import RecordReader
+from detection.input_pipeline.sample import Sample
+from detection.types import Labels
+
+
+class Batch(NamedTuple):
+    """What one training step consumes.
+
+    images: float32 [B, H, W, 3], normalised.
+    labels: ground truth in pixels of the input.
+    cut_off: int32 [B], objects beyond the padding's size that were left out.
+    """
+
+    images: tf.Tensor
+    labels: Labels
+    cut_off: tf.Tensor
+
+
+class InputOptions(NamedTuple):
+    """How a record becomes a training example.
+
+    image_size: (height, width) of the input, pixels.
+    mean: RGB, on the 0 to 255 scale.
+    std: RGB, likewise.
+    category_ids: in the order of the network's classes.
+    max_instances: objects an image; more are cut off and counted.
+    horizontal_flip: mirror half of the images.
+    scale_min: see `random_scale_crop`.
+    scale_max: likewise.
+    augmentations: what is done before flip and scale jitter, in this order.
+    mask_size: side of the mask crops, pixels; 0: no masks.
+    num_keypoints: K, the most of any category; 0: no keypoints.
+    keypoint_flips: see `random_horizontal_flip`.
+    with_crowds: crowds go into `Labels.crowds`; otherwise they are left out.
+    """
+
+    image_size: tuple[int, int]
+    mean: Sequence[float]
+    std: Sequence[float]
+    category_ids: Sequence[int]
+    max_instances: int
+    horizontal_flip: bool
+    scale_min: float
+    scale_max: float
+    augmentations: Sequence[Augmentation] = ()
+    mask_size: int = 0
+    num_keypoints: int = 0
+    keypoint_flips: Sequence[Sequence[int]] | None = None
+    with_crowds: bool = False
+
+
+def training_batches(
+    reader: RecordReader,
+    options: InputOptions,
+    *,
+    seed: int,
+    start_step: int,
+    stop_step: int | None,
+    batch_size: int,
+    replica_batch_size: int | None = None,
+    pipeline: int = 0,
+    num_pipelines: int = 1,
+) -> tf.data.Dataset:
+    """Batches for the steps `start_step <= step < stop_step`.
+
+    Args:
+        reader: the training records.
+        options: how a record becomes an example.
+        seed: of the order and of the augmentation.
+        start_step: first step.
+        stop_step: one past the last step; None: the batches have no end.
+        batch_size: images of one step in this input pipeline.
+        replica_batch_size: images in each element; several elements make up a step
+            where several replicas draw from one pipeline.  None: batch_size.
+        pipeline: which of the input pipelines (workers) this is; together they see
+            each position of the run once.
+        num_pipelines: how many there are.
+
+    Returns:
+        A data set of `Batch`.
+    """
+
+    def position_of(counter: tf.Tensor) -> tf.Tensor:
+        step, place = counter // batch_size, counter % batch_size
+        return (step * num_pipelines + pipeline) * batch_size + place
+
+    read = _position_reader(reader, seed)
+
+    def example_of(counter: tf.Tensor) -> Batch:
+        position = position_of(counter)
+        first = position - position % len(reader)  # of the epoch
+
+        def draw_partner(partner_seed: tf.Tensor) -> Sample:
+            place = tf.random.stateless_uniform([], partner_seed, maxval=len(reader), dtype=tf.int64)
+            return _decode(read(first + place), options)
+
+        sample = _decode(read(position), options)
+        return _example(sample, options, draw_partner=draw_partner, seed=_position_seed(seed, position))
+
+    start = start_step * batch_size
+    endless = tf.data.Dataset.counter(start)
+    counters = endless if stop_step is None else tf.data.Dataset.range(start, stop_step * batch_size)
+    # There is no Python control flow on tensors in it; converting it costs seconds.
+    example = tf.autograph.experimental.do_not_convert(example_of)
+    # Reading, decoding and augmenting run in parallel; the order stays.
+    examples = counters.map(example, num_parallel_calls=tf.data.AUTOTUNE)
+    return examples.batch(replica_batch_size or batch_size, drop_remainder=True).prefetch(2)
+
+
+def _position_reader(reader: RecordReader, seed: int) -> Callable[[tf.Tensor], tf.Tensor]:
+    order = RecordOrder(seed, len(reader))
+
+    def read(position: np.ndarray) -> bytes:
+        return reader.read(order.record(int(position)))
+
+    return lambda position: python_op(read, [position], tf.string, [])
+
+
+def _position_seed(seed: int, position: tf.Tensor) -> tf.Tensor:
+    base = tf.constant([seed % 2**31, 0x0DA7A], tf.int32)
+    low, high = position % 2**31, position // 2**31
+    return tf.random.fold_in(tf.random.fold_in(base, tf.cast(low, tf.int32)), tf.cast(high, tf.int32))
+
+
+def _decode(record: tf.Tensor, options: InputOptions) -> Sample:
+    return decode_record(
+        record,
+        category_ids=options.category_ids,
+        with_masks=options.mask_size > 0,
+        num_keypoints=options.num_keypoints,
+        with_crowds=options.with_crowds,
+    )
+
+
+def _example(
+    sample: Sample, options: InputOptions, *, draw_partner: Callable[[tf.Tensor], Sample], seed: tf.Tensor
+) -> Batch:
+    sample = augment(sample, options.augmentations, draw_partner=draw_partner, seed=seed)
+    flip_seed, crop_seed = tf.unstack(tf.random.split(seed, 2))
+    if options.horizontal_flip:
+        sample = random_horizontal_flip(sample, keypoint_flips=options.keypoint_flips, seed=flip_seed)
+    window = random_scale_crop(
+        sample,
+        image_size=options.image_size,
+        scale_min=options.scale_min,
+        scale_max=options.scale_max,
+        mask_size=options.mask_size,
+        seed=crop_seed,
+    )
+    # Padding follows normalisation, so that it is the mean colour: 0.
+    image = pad_to(normalize(window.image, mean=options.mean, std=options.std), options.image_size)
+    labels, cut_off = pad_labels(window, max_instances=options.max_instances)
+    return Batch(image, labels, cut_off)

@@ -1,0 +1,1 @@
+"""Backbones: images to feature maps."""

@@ -1,0 +1,231 @@
+"""EfficientNet without its classifier, as a feature extractor.
+
+Layer names are those of google/automl, see `detection.models.efficientdet.automl_names`.
+"""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from detection.models.backbones.efficientnet_spec import BlockSpec, EfficientNetSpec, block_specs, stem_filters
+from detection.models.layers.activations import activate
+from detection.models.layers.batch_norm import BatchNormalization
+from detection.models.layers.drop_connect import drop_connect, survival_probability
+
+_SE_RATIO = 0.25  # squeezed channels per input channel of a block
+
+
+class EfficientNet(keras.layers.Layer):
+    """Feature maps of levels 1..L, level l at stride 2^l: the last block before each halving.
+
+    Args:
+        spec: which network.
+        survival: of the last block in stochastic depth; None: off.
+        momentum: of batch norm.
+        epsilon: of batch norm.
+        name: layer name.
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(
+        self,
+        *,
+        spec: EfficientNetSpec,
+        survival: float | None = None,
+        momentum: float = 0.99,
+        epsilon: float = 1e-3,
+        name: str | None = None,
+        dtype: Any = None,
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self.spec = spec
+        common = {
+            "activation": spec.activation,
+            "batch_norm": {"momentum": momentum, "epsilon": epsilon},
+            "dtype": self.dtype_policy,
+        }
+        blocks = block_specs(spec)
+        self.stem = Stem(filters=stem_filters(spec), name="stem", **common)
+        self.blocks = [
+            Block(
+                spec=block,
+                index=index,
+                squeeze_excite=spec.squeeze_excite,
+                survival=None if survival is None else survival_probability(survival, index, len(blocks)),
+                name=f"blocks_{index}",
+                **common,
+            )
+            for index, block in enumerate(blocks)
+        ]
+        # A feature map is complete where the next block halves it, and at the end.
+        self._is_last_of_level = [block.stride == 2 for block in blocks[1:]] + [True]
+        self.level_filters = [
+            block.out_filters for block, last in zip(blocks, self._is_last_of_level, strict=True) if last
+        ]
+        if blocks[0].stride == 2:
+            self.level_filters.insert(0, stem_filters(spec))
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Makes the variables of all blocks."""
+        self.stem.build(input_shape)
+        for block in self.blocks:
+            block.build((None, None, None, block.spec.in_filters))
+
+    def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> list[tf.Tensor]:
+        """Features [B, H / 2^l, W / 2^l, level_filters[l - 1]] of levels l = 1..L, sizes rounded up."""
+        features = self.stem(images, training=training)
+        levels = [features] if self.blocks[0].spec.stride == 2 else []
+        for block, is_last_of_level in zip(self.blocks, self._is_last_of_level, strict=True):
+            features = block(features, training=training, seed=seed)
+            if is_last_of_level:
+                levels.append(features)
+        return levels
+
+
+class Stem(keras.layers.Layer):
+    """3x3 convolution with stride 2, batch norm, activation."""
+
+    def __init__(self, *, filters: int, activation: str, batch_norm: dict[str, float], name: str, dtype: Any):
+        super().__init__(name=name, dtype=dtype)
+        self._activation = activation
+        self.conv = _conv(filters, 3, 2, name="conv2d", dtype=dtype)
+        self.norm = BatchNormalization(name="batch_normalization", dtype=dtype, **batch_norm)
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Makes the variables."""
+        self.conv.build(input_shape)
+        self.norm.build((None, None, None, self.conv.filters))
+
+    def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """[B, H, W, 3] to [B, H / 2, W / 2, filters]."""
+        return activate(self.norm(self.conv(images), training=training), self._activation)
+
+
+class Block(keras.layers.Layer):
+    """Inverted bottleneck: expand, depthwise, squeeze-and-excite, project, add.
+
+    Args:
+        spec: kernel, stride and channels.
+        index: place in the network, tells its drop-connect apart.
+        squeeze_excite: with a squeeze-and-excite branch.
+        survival: probability that the branch is kept in training; None: always.
+        activation: name of the activation.
+        batch_norm: arguments of `BatchNormalization`.
+        name: layer name.
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(
+        self,
+        *,
+        spec: BlockSpec,
+        index: int,
+        squeeze_excite: bool,
+        survival: float | None,
+        activation: str,
+        batch_norm: dict[str, float],
+        name: str,
+        dtype: Any,
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self.spec = spec
+        self._index = index
+        self._survival = survival
+        self._activation = activation
+        inner = spec.in_filters * spec.expand
+        expands = spec.expand != 1
+        norms = [
+            BatchNormalization(name=_numbered("batch_normalization", number), dtype=dtype, **batch_norm)
+            for number in range(2 + expands)
+        ]
+        self.expand_conv = _conv(inner, 1, 1, name="conv2d", dtype=dtype) if expands else None
+        self.expand_norm = norms[0] if expands else None
+        self.depthwise_conv = keras.layers.DepthwiseConv2D(
+            spec.kernel,
+            strides=spec.stride,
+            padding="same",
+            use_bias=False,
+            depthwise_initializer=_kernel_initializer(),
+            name="depthwise_conv2d",
+            dtype=dtype,
+        )
+        self.depthwise_norm = norms[-2]
+        self.squeeze_excite = None
+        if squeeze_excite:
+            squeezed = max(1, int(spec.in_filters * _SE_RATIO))
+            self.squeeze_excite = SqueezeExcite(
+                filters=inner, squeezed=squeezed, activation=activation, name="se", dtype=dtype
+            )
+        self.project_conv = _conv(spec.out_filters, 1, 1, name=_numbered("conv2d", int(expands)), dtype=dtype)
+        self.project_norm = norms[-1]
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Makes the variables."""
+        inner = (None, None, None, self.spec.in_filters * self.spec.expand)
+        if self.expand_conv is not None:
+            self.expand_conv.build(input_shape)
+        if self.expand_norm is not None:
+            self.expand_norm.build(inner)
+        self.depthwise_conv.build(inner)
+        self.depthwise_norm.build(inner)
+        if self.squeeze_excite is not None:
+            self.squeeze_excite.build(inner)
+        self.project_conv.build(inner)
+        self.project_norm.build((None, None, None, self.spec.out_filters))
+
+    def call(self, inputs: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> tf.Tensor:
+        """[B, H, W, in_filters] to [B, H / stride, W / stride, out_filters]."""
+        outputs = inputs
+        if self.expand_conv is not None and self.expand_norm is not None:
+            outputs = activate(self.expand_norm(self.expand_conv(outputs), training=training), self._activation)
+        outputs = activate(self.depthwise_norm(self.depthwise_conv(outputs), training=training), self._activation)
+        if self.squeeze_excite is not None:
+            outputs = self.squeeze_excite(outputs)
+        outputs = self.project_norm(self.project_conv(outputs), training=training)
+        if self.spec.stride != 1 or self.spec.in_filters != self.spec.out_filters:
+            return outputs
+        if training and seed is not None and self._survival is not None:
+            outputs = drop_connect(outputs, survival=self._survival, seed=seed, index=self._index)
+        return inputs + outputs
+
+
+class SqueezeExcite(keras.layers.Layer):
+    """Scales each channel by a factor in (0, 1) computed from all channels' means."""
+
+    def __init__(self, *, filters: int, squeezed: int, activation: str, name: str, dtype: Any):
+        super().__init__(name=name, dtype=dtype)
+        self._activation = activation
+        self.reduce = _conv(squeezed, 1, 1, name="conv2d", use_bias=True, dtype=dtype)
+        self.expand = _conv(filters, 1, 1, name="conv2d_1", use_bias=True, dtype=dtype)
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Makes the variables of the two 1x1 convolutions."""
+        self.reduce.build(input_shape)
+        self.expand.build((None, None, None, self.reduce.filters))
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Keeps the shape [B, H, W, C]."""
+        means = tf.cast(tf.reduce_mean(tf.cast(inputs, tf.float32), [1, 2], keepdims=True), inputs.dtype)
+        return inputs * tf.sigmoid(self.expand(activate(self.reduce(means), self._activation)))
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 0 else f"{name}_{number}"
+
+
+def _kernel_initializer() -> Any:
+    return keras.initializers.VarianceScaling(2.0, mode="fan_out", distribution="untruncated_normal")
+
+
+def _conv(filters: int, kernel: int, stride: int, *, name: str, dtype: Any, use_bias: bool = False) -> Any:
+    return keras.layers.Conv2D(
+        filters,
+        kernel,
+        strides=stride,
+        padding="same",
+        use_bias=use_bias,
+        kernel_initializer=_kernel_initializer(),
+        name=name,
+        dtype=dtype,
+    )

@@ -1,0 +1,156 @@
+"""ImageNet weights of keras.applications' EfficientNets, put into ours."""
+
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+
+from detection.models.backbones.efficientnet import EfficientNet
+from detection.models.backbones.efficientnet_spec import stage_repeats
+from detection.models.detector import Detector
+from schemas.errors import ConfigError, DataError
+
+IMAGENET = "imagenet"
+
+_APPLICATIONS = {f"efficientnet-b{number}": f"EfficientNetB{number}" for number in range(8)}
+_STALL_SECONDS = 30.0  # a download that receives nothing for so long has failed
+
+
+class ImagenetReport(NamedTuple):
+    """What `load_imagenet_weights` did.
+
+    source: where the weights came from.
+    loaded: paths of our variables that were set.
+    unused: names of layers in the source that we have no place for.
+    """
+
+    source: str
+    loaded: tuple[str, ...]
+    unused: tuple[str, ...]
+
+    def __str__(self) -> str:
+        unused = f"; not used: {', '.join(self.unused)}" if self.unused else ""
+        return f"backbone weights from {self.source}: {len(self.loaded)} tensors loaded{unused}"
+
+
+def load_imagenet_weights(detector: Detector, source: str) -> ImagenetReport:
+    """Sets the whole backbone from keras.applications weights.
+
+    Args:
+        detector: its backbone is one of efficientnet-b0..b7.
+        source: `imagenet`, or a weights file that keras.applications' model of the same
+            size wrote or can load.
+
+    Raises:
+        ConfigError: no such weights exist for this backbone.
+        DataError: a file that is missing or holds something else, or a failed download.
+    """
+    backbone = getattr(detector, "backbone", None)
+    name = backbone.name if isinstance(backbone, EfficientNet) else detector.name
+    file = find_weights_file(name, source)
+    assert isinstance(backbone, EfficientNet)  # the only backbones with such weights
+    theirs = {layer.name: layer for layer in _application(name, file).layers}
+    pairs = _layer_pairs(backbone)
+    for layer_name, layer in pairs.items():
+        layer.set_weights(theirs[layer_name].get_weights())
+    return ImagenetReport(
+        source=source,
+        loaded=tuple(variable.path for layer in pairs.values() for variable in layer.variables),
+        unused=tuple(layer_name for layer_name, layer in theirs.items() if layer.weights and layer_name not in pairs),
+    )
+
+
+def find_weights_file(backbone: str, source: str) -> Path:
+    """The weights file that `source` means; `imagenet` is downloaded by Keras, once.
+
+    Args:
+        backbone: name of the backbone, such as `efficientnet-b0`.
+        source: `imagenet`, or the path of a file.
+
+    Raises:
+        ConfigError: no such weights exist for this backbone.
+        DataError: the file is missing, or cannot be downloaded.
+    """
+    if backbone not in _APPLICATIONS:
+        raise ConfigError(
+            f"model.backbone_weights = {source!r}: {backbone} has no ImageNet weights. "
+            f"Backbones that have: {', '.join(_APPLICATIONS)}."
+        )
+    if source == IMAGENET:
+        return _download(backbone)
+    if not Path(source).is_file():
+        raise DataError(f"{source}: no such weights file. Set model.backbone_weights to a file or to {IMAGENET}.")
+    return Path(source)
+
+
+def _download(backbone: str) -> Path:
+    """Keras' cached copy of the backbone's weights without the classifier, as keras.applications itself gets it."""
+    module = sys.modules[getattr(keras.applications, _APPLICATIONS[backbone]).__module__]
+    name = f"{backbone.replace('-', '')}_notop.h5"
+    url, md5 = module.BASE_WEIGHTS_PATH + name, module.WEIGHTS_HASHES[backbone.removeprefix("efficientnet-")][1]
+    cache = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
+    try:
+        cache.mkdir(parents=True, exist_ok=True)  # Keras takes a folder that does not exist for one it may not write
+        with _no_endless_stall():
+            return Path(keras.utils.get_file(name, url, cache_dir=str(cache), cache_subdir="models", file_hash=md5))
+    # Keras raises a bare Exception for a URL that does not answer.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"model.backbone_weights = {IMAGENET}: the weights could not be downloaded: {reason}. Without network "
+            f"access, download {url} (MD5 {md5}) elsewhere and put it into {cache / 'models'}, "
+            "or set model.backbone_weights to the file."
+        ) from error
+
+
+@contextlib.contextmanager
+def _no_endless_stall() -> Iterator[None]:
+    """A firewall may drop packets silently; `get_file` alone would wait for ever."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_STALL_SECONDS)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def _application(backbone: str, file: Path) -> keras.Model:
+    make = getattr(keras.applications, _APPLICATIONS[backbone])
+    errors = []
+    for include_top in (False, True):
+        try:
+            return make(weights=str(file), include_top=include_top)
+        # Keras tells a wrong file by whatever its reader stumbles over.
+        except Exception as error:
+            errors.append(" ".join(str(error).split())[:200])
+    raise DataError(
+        f"{file}: not a weights file of keras.applications.{_APPLICATIONS[backbone]}: {errors[0]} "
+        f"Set model.backbone_weights to one, or to {IMAGENET}."
+    )
+
+
+def _layer_pairs(backbone: EfficientNet) -> dict[str, Any]:
+    """Our layers by the names that keras.applications gives theirs."""
+    pairs = {"stem_conv": backbone.stem.conv, "stem_bn": backbone.stem.norm}
+    prefixes = [
+        f"block{stage}{chr(ord('a') + repeat)}_"
+        for stage, repeats in enumerate(stage_repeats(backbone.spec), start=1)
+        for repeat in range(repeats)
+    ]
+    for prefix, block in zip(prefixes, backbone.blocks, strict=True):
+        if block.expand_conv is not None:
+            pairs[prefix + "expand_conv"] = block.expand_conv
+            pairs[prefix + "expand_bn"] = block.expand_norm
+        pairs[prefix + "dwconv"] = block.depthwise_conv
+        pairs[prefix + "bn"] = block.depthwise_norm
+        if block.squeeze_excite is not None:
+            pairs[prefix + "se_reduce"] = block.squeeze_excite.reduce
+            pairs[prefix + "se_expand"] = block.squeeze_excite.expand
+        pairs[prefix + "project_conv"] = block.project_conv
+        pairs[prefix + "project_bn"] = block.project_norm
+    return pairs

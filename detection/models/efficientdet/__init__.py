@@ -1,0 +1,1 @@
+"""EfficientDet (Tan et al., 2020)."""

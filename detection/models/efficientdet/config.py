@@ -1,0 +1,103 @@
+"""The EfficientDet family: one configuration, and its presets.
+
+Tan, Pang and Le, "EfficientDet: Scalable and Efficient Object Detection", 2020,
+table 1; the lite variants and D7x as in google/automl.
+"""
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+
+from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Activation
+from schemas.config.section import Section
+
+Rgb = tuple[float, float, float]
+
+
+class EfficientDetConfig(Section):
+    """Everything that tells one EfficientDet from another."""
+
+    backbone: str = Field("efficientnet-b0", description="a name of efficientnet_spec.BACKBONES")
+    image_size: tuple[PositiveInt, PositiveInt] = Field((512, 512), description="(height, width), pixels")
+    min_level: PositiveInt = Field(3, description="finest pyramid level; level l has stride 2^l")
+    max_level: PositiveInt = Field(7, description="coarsest pyramid level")
+    fpn_filters: PositiveInt = 64
+    fpn_cells: PositiveInt = 3
+    fpn_fusion: Literal["fast_attention", "attention", "sum"] = "fast_attention"
+    head_layers: PositiveInt = 3
+    activation: Activation = Field("swish", description="of neck and heads")
+    survival_probability: float | None = Field(0.8, gt=0.0, le=1.0, description="of the last backbone block; none: off")
+    batch_norm_momentum: float = Field(0.99, ge=0.0, lt=1.0)
+    batch_norm_epsilon: PositiveFloat = 1e-3
+    pixel_mean: Rgb = Field(IMAGENET_MEAN, description="RGB, of 0..255 pixels")
+    pixel_std: Rgb = Field(IMAGENET_STD, description="RGB, of 0..255 pixels")
+    anchor_scale: PositiveFloat = Field(4.0, description="base anchor side in strides")
+    num_scales: PositiveInt = Field(3, description="anchor octave scales")
+    aspect_ratios: tuple[PositiveFloat, ...] = Field((1.0, 2.0, 0.5), description="width / height")
+    match_threshold: float = Field(0.5, gt=0.0, le=1.0, description="least IoU of a positive anchor")
+    focal_alpha: float = Field(0.25, ge=0.0, le=1.0)
+    focal_gamma: NonNegativeFloat = 1.5
+    label_smoothing: float = Field(0.0, ge=0.0, lt=1.0)
+    huber_delta: PositiveFloat = Field(0.1, description="in units of the box code")
+    box_loss_weight: NonNegativeFloat = 50.0
+
+
+def _lite(backbone: str, side: int, filters: int, cells: int, layers: int, *, scale: float) -> EfficientDetConfig:
+    return EfficientDetConfig(
+        backbone=backbone,
+        image_size=(side, side),
+        fpn_filters=filters,
+        fpn_cells=cells,
+        fpn_fusion="sum",
+        head_layers=layers,
+        activation="relu6",
+        anchor_scale=scale,
+        pixel_mean=(127.0, 127.0, 127.0),
+        pixel_std=(128.0, 128.0, 128.0),
+    )
+
+
+def _full(backbone: str, side: int, filters: int, cells: int, layers: int) -> EfficientDetConfig:
+    return EfficientDetConfig(
+        backbone=backbone,
+        image_size=(side, side),
+        fpn_filters=filters,
+        fpn_cells=cells,
+        head_layers=layers,
+        survival_probability=None if backbone.endswith("b0") else 0.8,
+    )
+
+
+_D6 = _full("efficientnet-b6", 1280, 384, 8, 5).model_copy(update={"fpn_fusion": "sum"})
+
+EFFICIENTDETS: dict[str, EfficientDetConfig] = {
+    "efficientdet-d0": _full("efficientnet-b0", 512, 64, 3, 3),
+    "efficientdet-d1": _full("efficientnet-b1", 640, 88, 4, 3),
+    "efficientdet-d2": _full("efficientnet-b2", 768, 112, 5, 3),
+    "efficientdet-d3": _full("efficientnet-b3", 896, 160, 6, 4),
+    "efficientdet-d4": _full("efficientnet-b4", 1024, 224, 7, 4),
+    "efficientdet-d5": _full("efficientnet-b5", 1280, 288, 7, 4),
+    "efficientdet-d6": _D6,
+    "efficientdet-d7": _D6.model_copy(update={"image_size": (1536, 1536), "anchor_scale": 5.0}),
+    "efficientdet-d7x": _D6.model_copy(
+        update={"backbone": "efficientnet-b7", "image_size": (1536, 1536), "max_level": 8}
+    ),
+    "efficientdet-lite0": _lite("efficientnet-lite0", 320, 64, 3, 3, scale=3.0),
+    "efficientdet-lite1": _lite("efficientnet-lite1", 384, 88, 4, 3, scale=3.0),
+    "efficientdet-lite2": _lite("efficientnet-lite2", 448, 112, 5, 3, scale=3.0),
+    "efficientdet-lite3": _lite("efficientnet-lite3", 512, 160, 6, 4, scale=4.0),
+    "efficientdet-lite3x": _lite("efficientnet-lite3", 640, 200, 6, 4, scale=3.0),
+    "efficientdet-lite4": _lite("efficientnet-lite4", 640, 224, 7, 4, scale=4.0),
+    # Ours, for CPUs and tests: objects of about an eighth to a half of a small image.
+    "efficientdet-nano": EfficientDetConfig(
+        backbone="efficientnet-nano",
+        image_size=(128, 128),
+        max_level=5,
+        fpn_filters=48,
+        fpn_cells=2,
+        head_layers=2,
+        activation="relu",
+        survival_probability=None,
+        anchor_scale=2.0,
+    ),
+}

@@ -1,0 +1,229 @@
+"""EfficientDet: EfficientNet, BiFPN, and a class and a box network over all levels.
+
+Tan, Pang and Le, "EfficientDet: Scalable and Efficient Object Detection", 2020.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from detection.models.backbones.efficientnet import EfficientNet
+from detection.models.backbones.efficientnet_spec import BACKBONES
+from detection.models.detector import Detector, Postprocess
+from detection.models.efficientdet.config import EfficientDetConfig
+from detection.models.heads.dense import PredictionNet
+from detection.models.heads.postprocess import suppress, top_candidates
+from detection.models.layers.resample import Resample
+from detection.models.necks.bifpn import BiFpn
+from detection.ops.anchor_assignment import anchors_inside, assign_anchors
+from detection.ops.anchors import feature_sizes, pyramid_anchors_yxyx
+from detection.ops.box_coder import decode_yxyx, encode_yxyx
+from detection.ops.losses import focal_loss, huber_loss
+from detection.ops.replicas import sum_over_replicas
+from detection.types import Detections, ImageInfo, Labels
+from schemas.errors import ConfigError
+
+_PRIOR = 0.01  # probability of every class that the untrained network gives
+
+
+class RawOutputs(NamedTuple):
+    """Per pyramid level, finest first.
+
+    class_logits: float32 [B, h, w, K * C], K anchors a cell; anchor by anchor.
+    box_codes: float32 [B, h, w, K * 4], see `detection.ops.box_coder`.
+    """
+
+    class_logits: list[tf.Tensor]
+    box_codes: list[tf.Tensor]
+
+
+class EfficientDet(Detector):
+    """One EfficientDet; its variables exist once it is constructed.
+
+    Args:
+        config: which one.
+        num_classes: C.
+        postprocess: thresholds and limits.
+        name: the model's name.
+        dtype: Keras dtype policy; None: the global one.
+
+    Raises:
+        ConfigError: a backbone that does not exist, or levels it cannot feed.
+    """
+
+    takes_crowds = True
+
+    def __init__(
+        self, *, config: EfficientDetConfig, num_classes: int, postprocess: Postprocess, name: str, dtype: Any = None
+    ):
+        super().__init__(
+            image_size=config.image_size,
+            num_classes=num_classes,
+            pixel_mean=config.pixel_mean,
+            pixel_std=config.pixel_std,
+            postprocess=postprocess,
+            name=name,
+            dtype=dtype,
+        )
+        self.config = config
+        self.anchors = pyramid_anchors_yxyx(
+            config.image_size,
+            min_level=config.min_level,
+            max_level=config.max_level,
+            num_scales=config.num_scales,
+            aspect_ratios=config.aspect_ratios,
+            anchor_scale=config.anchor_scale,
+        )
+        batch_norm = {"momentum": config.batch_norm_momentum, "epsilon": config.batch_norm_epsilon}
+        self._make_feature_layers(config, batch_norm)
+        self._make_heads(config, batch_norm)
+        self._build_layers()
+
+    def _make_feature_layers(self, config: EfficientDetConfig, batch_norm: dict[str, float]) -> None:
+        if config.backbone not in BACKBONES:
+            raise ConfigError(
+                f"model.overrides.backbone = {config.backbone!r}: no such backbone. Choose from {', '.join(BACKBONES)}."
+            )
+        self.backbone = EfficientNet(
+            spec=BACKBONES[config.backbone],
+            survival=config.survival_probability,
+            name=config.backbone,
+            dtype=self.dtype_policy,
+            **batch_norm,
+        )
+        deepest = len(self.backbone.level_filters)
+        if not (config.min_level < config.max_level and config.min_level <= deepest <= config.max_level):
+            raise ConfigError(
+                f"model.overrides: levels {config.min_level} to {config.max_level} do not fit {config.backbone}: "
+                f"its deepest level, {deepest}, must be one of at least two."
+            )
+        self.extra_levels = [
+            Resample(
+                filters=config.fpn_filters, batch_norm=batch_norm, name=f"resample_p{level}", dtype=self.dtype_policy
+            )
+            for level in range(deepest + 1, config.max_level + 1)
+        ]
+        self.fpn = BiFpn(
+            min_level=config.min_level,
+            max_level=config.max_level,
+            filters=config.fpn_filters,
+            num_cells=config.fpn_cells,
+            fusion=config.fpn_fusion,
+            activation=config.activation,
+            batch_norm=batch_norm,
+            dtype=self.dtype_policy,
+        )
+
+    def _make_heads(self, config: EfficientDetConfig, batch_norm: dict[str, float]) -> None:
+        anchors_per_cell = config.num_scales * len(config.aspect_ratios)
+        common = {
+            "filters": config.fpn_filters,
+            "num_layers": config.head_layers,
+            "levels": range(config.min_level, config.max_level + 1),
+            "activation": config.activation,
+            "batch_norm": batch_norm,
+            "dtype": self.dtype_policy,
+        }
+        self.class_net = PredictionNet(
+            prefix="class",
+            outputs=anchors_per_cell * self.num_classes,
+            output_bias=-math.log((1 - _PRIOR) / _PRIOR),
+            name="class_net",
+            **common,
+        )
+        self.box_net = PredictionNet(
+            prefix="box", outputs=anchors_per_cell * 4, output_bias=0.0, name="box_net", **common
+        )
+
+    def _build_layers(self) -> None:
+        """Makes all variables; their paths start with the part's name, such as `fpn_cells/`."""
+        self.backbone.build((None, None, None, 3))
+        filters = list(self.backbone.level_filters)
+        for layer in self.extra_levels:
+            layer.build((None, None, None, filters[-1]))
+            filters.append(self.config.fpn_filters)
+        levels = filters[self.config.min_level - 1 : self.config.max_level]
+        self.fpn.build([(None, None, None, channels) for channels in levels])
+        pyramid = [(None, None, None, self.config.fpn_filters)] * len(levels)
+        self.class_net.build(pyramid)
+        self.box_net.build(pyramid)
+        self.built = True
+
+    def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> RawOutputs:
+        """See `Detector.call`; [B, H, W, 3] to class logits and box codes per level."""
+        sizes = feature_sizes(self.image_size, self.config.max_level)
+        levels = self.backbone(images, training=training, seed=seed)
+        for layer in self.extra_levels:
+            levels.append(layer(levels[-1], size=sizes[len(levels) + 1], training=training))
+        features = self.fpn(levels[self.config.min_level - 1 : self.config.max_level], training=training)
+        return RawOutputs(
+            class_logits=[tf.cast(x, tf.float32) for x in self.class_net(features, training=training)],
+            box_codes=[tf.cast(x, tf.float32) for x in self.box_net(features, training=training)],
+        )
+
+    def losses(self, outputs: RawOutputs, labels: Labels) -> dict[str, tf.Tensor]:
+        """`class_loss` and `box_loss`, over the number of positive anchors of all replicas + 1.
+
+        Anchors that no object claims are background, but for those that lie in a crowd
+        with a share of `match_threshold`, which count neither way.  A box coordinate that
+        is already right counts like any other (google/automl leaves such coordinates out).
+        """
+        config = self.config
+        assignment = assign_anchors(
+            tf.constant(self.anchors), labels.boxes, labels.valid, iou_threshold=config.match_threshold
+        )
+        positive = assignment.positive
+        normaliser = sum_over_replicas(tf.reduce_sum(tf.cast(positive, tf.float32))) + 1.0
+
+        classes = tf.where(positive, tf.gather(labels.classes, assignment.index, batch_dims=1), -1)
+        is_target = classes[..., tf.newaxis] == tf.range(self.num_classes, dtype=classes.dtype)
+        class_losses = focal_loss(
+            self._by_anchor(outputs.class_logits, self.num_classes),
+            is_target,
+            alpha=config.focal_alpha,
+            gamma=config.focal_gamma,
+            label_smoothing=config.label_smoothing,
+        )
+        if labels.crowds is not None:
+            in_crowd = anchors_inside(
+                tf.constant(self.anchors), labels.boxes, labels.crowds, min_share=config.match_threshold
+            )
+            class_losses = tf.where((in_crowd & ~positive)[..., tf.newaxis], 0.0, class_losses)
+        targets = encode_yxyx(tf.gather(labels.boxes, assignment.index, batch_dims=1), tf.constant(self.anchors))
+        errors = self._by_anchor(outputs.box_codes, 4) - targets
+        box_losses = huber_loss(tf.where(positive[..., tf.newaxis], errors, 0.0), delta=config.huber_delta)
+        return {
+            "class_loss": tf.reduce_sum(class_losses) / normaliser,
+            "box_loss": config.box_loss_weight * tf.reduce_sum(box_losses) / (4.0 * normaliser),
+        }
+
+    def detect(self, outputs: RawOutputs, image_info: ImageInfo) -> Detections:
+        """See `Detector.detect`: best (anchor, class) pairs, then hard NMS within each class."""
+        candidates = top_candidates(
+            self._by_anchor(outputs.class_logits, self.num_classes), self.postprocess.pre_nms_top_k
+        )
+        codes = tf.gather(self._by_anchor(outputs.box_codes, 4), candidates.anchors, batch_dims=1)
+        boxes = decode_yxyx(codes, tf.gather(tf.constant(self.anchors), candidates.anchors))
+        return suppress(boxes, tf.sigmoid(candidates.logits), candidates.classes, image_info, self.postprocess)
+
+    @property
+    def backbone_variables(self) -> list[Any]:
+        """EfficientNet's variables."""
+        return list(self.backbone.variables)
+
+    def output_classes(self, num_classes: int) -> dict[str, np.ndarray]:
+        """See `Detector.output_classes`: the class network's last layer, anchor by anchor."""
+        classes = np.tile(np.arange(num_classes), self.config.num_scales * len(self.config.aspect_ratios))
+        predict = self.class_net.predict
+        return {variable.path: classes for variable in (predict.pointwise_kernel, predict.bias)}
+
+    def _by_anchor(self, levels: list[tf.Tensor], width: int) -> tf.Tensor:
+        """[B, h, w, K * width] per level to [B, A, width], in the order of the anchors."""
+        batch = tf.shape(levels[0])[0]
+        flat = [
+            tf.reshape(level, [batch, level.shape[1] * level.shape[2] * level.shape[3] // width, width])
+            for level in levels
+        ]
+        return tf.concat(flat, axis=1)

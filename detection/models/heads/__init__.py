@@ -1,0 +1,1 @@
+"""Heads, and the post-processing of their outputs."""

@@ -1,0 +1,72 @@
+"""From logits and boxes to detections: the part that all anchor-based detectors share."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from detection.models.detector import Postprocess
+from detection.ops.boxes import clip_yxyx
+from detection.ops.nms import hard_nms
+from detection.types import Detections, ImageInfo
+
+
+class Candidates(NamedTuple):
+    """The best (anchor, class) pairs, best first.
+
+    logits: float32 [B, K].
+    anchors: int32 [B, K].
+    classes: int32 [B, K].
+    """
+
+    logits: tf.Tensor
+    anchors: tf.Tensor
+    classes: tf.Tensor
+
+
+def top_candidates(logits: tf.Tensor, count: int) -> Candidates:
+    """The `count` best pairs of each image.
+
+    Only anchors whose best class is among the `count` best can hold such a pair, so
+    most anchors are dropped before pairs are compared.
+
+    Args:
+        logits: float32 [B, A, C].
+        count: K; fewer where there are fewer pairs.
+    """
+    anchors, classes = logits.shape[1:]
+    _, best_anchors = tf.math.top_k(tf.reduce_max(logits, axis=2), min(count, anchors))
+    pairs = tf.gather(logits, best_anchors, batch_dims=1)
+    pairs = tf.reshape(pairs, [-1, min(count, anchors) * classes])
+    values, places = tf.math.top_k(pairs, min(count, pairs.shape[1]))
+    return Candidates(values, tf.gather(best_anchors, places // classes, batch_dims=1), places % classes)
+
+
+def suppress(
+    boxes: tf.Tensor, scores: tf.Tensor, classes: tf.Tensor, image_info: ImageInfo, options: Postprocess
+) -> Detections:
+    """Hard NMS within each class, then boxes in the original image's normalised coordinates.
+
+    Args:
+        boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax), pixels of the network input.
+        scores: float32 [B, K].
+        classes: int32 [B, K].
+        image_info: where each image lies in the input.
+        options: thresholds and limits.
+    """
+    picked, num = hard_nms(
+        boxes,
+        scores,
+        classes,
+        iou_threshold=options.iou_threshold,
+        score_threshold=options.score_threshold,
+        max_outputs=options.max_detections,
+    )
+    counts = tf.range(options.max_detections) < num[:, tf.newaxis]
+    factor = 1.0 / (image_info.scale * image_info.original_size)
+    normalised = tf.gather(boxes, picked, batch_dims=1) * tf.concat([factor, factor], axis=1)[:, tf.newaxis]
+    return Detections(
+        boxes=tf.where(counts[..., tf.newaxis], clip_yxyx(normalised, 1.0, 1.0), 0.0),
+        scores=tf.where(counts, tf.gather(scores, picked, batch_dims=1), 0.0),
+        classes=tf.where(counts, tf.gather(classes, picked, batch_dims=1), 0),
+        num=num,
+    )

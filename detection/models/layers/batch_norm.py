@@ -1,0 +1,101 @@
+"""Batch normalisation on the fused op, synchronised over replicas."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from detection.ops.replicas import replica_count, sum_over_replicas
+
+
+class BatchNormalization(keras.layers.Layer):
+    """Normalises [B, H, W, C] over batch and space, with float32 statistics.
+
+    On one replica training uses the fused op; on several, moments of the global
+    batch from one all-reduce, so that any number of replicas gives the result of
+    one.  Both estimate the moving variance with Bessel's correction, as the fused
+    op does.  A layer that is not trainable, or whose `fixed_statistics` was set to True,
+    runs as in inference; the latter's scale and offset still train.
+
+    Where `synchronized` (True at first) is False, each replica normalises with the
+    statistics of its own examples; the moving statistics take the replicas' mean, and so
+    stay the same on all.
+
+    Args:
+        momentum: moving = momentum * moving + (1 - momentum) * batch.
+        epsilon: added to the variance.
+        name: layer name.
+        dtype: Keras dtype policy; variables and statistics are float32 under any.
+    """
+
+    def __init__(self, *, momentum: float = 0.99, epsilon: float = 1e-3, name: str | None = None, dtype: Any = None):
+        super().__init__(name=name, dtype=dtype)
+        self.momentum = momentum
+        self.epsilon = epsilon
+        self.synchronized = True
+        self.fixed_statistics = False
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Makes scale, offset and moving statistics, each float32 [C]."""
+        shape = (input_shape[-1],)
+        options = {"shape": shape, "dtype": "float32", "autocast": False}
+        self.gamma = self.add_weight(name="gamma", initializer="ones", **options)
+        self.beta = self.add_weight(name="beta", initializer="zeros", **options)
+        self.moving_mean = self.add_weight(name="moving_mean", initializer="zeros", trainable=False, **options)
+        self.moving_variance = self.add_weight(name="moving_variance", initializer="ones", trainable=False, **options)
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Normalises `inputs`; in training it also updates the moving statistics."""
+        if not training or not self.trainable or self.fixed_statistics:
+            return self._fused(inputs, mean=self.moving_mean.value, variance=self.moving_variance.value)[0]
+        if replica_count() == 1:
+            outputs, mean, variance = self._fused(inputs)
+        elif self.synchronized:
+            outputs, mean, variance = self._over_replicas(inputs)
+        else:
+            outputs, mean, variance = self._fused(inputs)
+            mean, variance = tf.unstack(sum_over_replicas(tf.stack([mean, variance])) / replica_count())
+        self._update(self.moving_mean, mean)
+        self._update(self.moving_variance, variance)
+        return outputs
+
+    def _fused(
+        self, inputs: tf.Tensor, mean: tf.Tensor | None = None, variance: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        return tf.compat.v1.nn.fused_batch_norm(
+            inputs,
+            tf.convert_to_tensor(self.gamma.value),
+            tf.convert_to_tensor(self.beta.value),
+            mean=mean,
+            variance=variance,
+            epsilon=self.epsilon,
+            is_training=mean is None,
+        )
+
+    def _over_replicas(self, inputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Normalised inputs, mean and corrected variance of all replicas' inputs together."""
+        # The shift, the same on all replicas, keeps E[x^2] - E[x]^2 from cancelling.
+        shift = tf.stop_gradient(tf.convert_to_tensor(self.moving_mean.value))
+        shifted = tf.cast(inputs, tf.float32) - shift
+        sums = tf.stack([tf.reduce_sum(shifted, [0, 1, 2]), tf.reduce_sum(tf.square(shifted), [0, 1, 2])])
+        count = tf.cast(tf.size(inputs) // inputs.shape[-1] * replica_count(), tf.float32)
+        mean, square = tf.unstack(sum_over_replicas(sums) / count)
+        variance = tf.maximum(square - tf.square(mean), 0.0)
+        scale = tf.math.rsqrt(variance + self.epsilon) * self.gamma.value
+        outputs = tf.cast((shifted - mean) * scale + self.beta.value, inputs.dtype)
+        return outputs, mean + shift, variance * (count / tf.maximum(count - 1.0, 1.0))
+
+    def _update(self, moving: Any, batch: tf.Tensor) -> None:
+        # Every replica has the same numbers, so each updates its own copy and nothing is aggregated.
+        old = tf.convert_to_tensor(moving.value)
+        moving.assign(old + (batch - old) * (1.0 - self.momentum))
+
+
+def synchronize_batch_norm(model: keras.Model, synchronized: bool) -> None:
+    """Sets whether the model's `BatchNormalization` layers share their statistics over replicas, as they do at first.
+
+    Layers of other classes, Keras' own too, stay as they are.
+    """
+    for layer in model._flatten_layers():
+        if isinstance(layer, BatchNormalization):
+            layer.synchronized = synchronized

@@ -1,0 +1,1 @@
+"""Necks: feature maps of a backbone to a feature pyramid."""

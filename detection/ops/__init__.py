@@ -1,0 +1,1 @@
+"""Boxes, anchors, assignment, encoding, NMS, losses: pure functions on tensors."""

@@ -1,0 +1,67 @@
+"""The ground truth and detections of an image as boxes to draw, each with its status."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from detection.analysis.findings import ERROR_TYPES, Box, ImageFindings
+from detection.images.drawing import LineStyle
+from detection.reports.html.names import shown_name
+
+_GREY = (176, 176, 176)
+
+
+class Status(NamedTuple):
+    """Status of a ground-truth box or a detection, in words, and how its box is drawn.
+
+    Colours and lines differ both, so that either alone tells boxes apart.
+    """
+
+    words: str
+    style: LineStyle
+
+
+# By `Box.status`; those of ground truth first.
+STATUSES: Mapping[str, Status] = {
+    "found": Status("matched", LineStyle((0, 163, 108))),
+    "Miss": Status("FN", LineStyle((255, 59, 48), (6, 3))),
+    "crowd": Status("crowd, ignored", LineStyle(_GREY, (1, 2))),
+    "right": Status("TP", LineStyle((0, 163, 108))),
+    "Cls": Status(ERROR_TYPES["Cls"], LineStyle((192, 76, 255), (8, 3))),
+    "Loc": Status(ERROR_TYPES["Loc"], LineStyle((255, 159, 10), (4, 3))),
+    "Both": Status(ERROR_TYPES["Both"], LineStyle((255, 94, 168), (8, 3, 2, 3))),
+    "Dupe": Status(ERROR_TYPES["Dupe"], LineStyle((50, 173, 230), (2, 2))),
+    "Bkg": Status(ERROR_TYPES["Bkg"], LineStyle((255, 221, 51), (6, 2))),
+    "ignored": Status("ignored", LineStyle(_GREY, (1, 2))),
+}
+OBJECT_STATUSES = ("found", "Miss", "crowd")
+DETECTION_STATUSES = tuple(status for status in STATUSES if status not in OBJECT_STATUSES)
+
+
+class Mark(NamedTuple):
+    """A box to draw: x, y, width, height in pixels of the image, its status and the text of its tag."""
+
+    bbox: Sequence[float]
+    status: str
+    text: str
+
+
+def object_marks(findings: ImageFindings, names: Mapping[int, str]) -> list[Mark]:
+    """The ground truth, false negatives first."""
+    ordered = sorted(findings.objects, key=lambda box: box.status != "Miss")
+    return [Mark(box.bbox, box.status, category_name(box.category_id, names)) for box in ordered]
+
+
+def detection_marks(findings: ImageFindings, names: Mapping[int, str]) -> list[Mark]:
+    """The detections, false positives first, and within each group those with the highest score first."""
+    ordered = sorted(findings.detections, key=lambda box: (box.status not in ERROR_TYPES, -(box.score or 0.0)))
+    return [Mark(box.bbox, box.status, _detection_text(box, names)) for box in ordered]
+
+
+def category_name(category_id: int, names: Mapping[int, str]) -> str:
+    """A category's name, short and clean enough to be shown, or where it has none, its id."""
+    return shown_name(names.get(category_id) or f"category {category_id}")
+
+
+def _detection_text(box: Box, names: Mapping[int, str]) -> str:
+    name = category_name(box.category_id, names)
+    return name if box.score is None else f"{name} {box.score:.2f}"

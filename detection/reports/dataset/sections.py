@@ -1,0 +1,167 @@
+"""The report's sections about what the splits hold: text, charts and tables."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from detection.datasets.statistics import ASPECT_EDGES, OBJECTS_EDGES, SIDE_EDGES, SIZE_EDGES, total
+from detection.reports.dataset.figures import MOST_NAMES, Histogram, category_figure, histogram_figure, svg_of
+from detection.reports.dataset.tables import (
+    Splits,
+    Table,
+    bin_labels,
+    category_table,
+    coco_size_table,
+    histogram_table,
+    missing_table,
+    side_table,
+    text_table,
+)
+
+_ASPECTS = {2.0**power: f"{2 ** max(power, 0)}:{2 ** max(-power, 0)}" for power in range(-4, 5)}
+_ROUND_SIDES = [
+    head * 10**power for power in range(1, 5) for head in (1, 1.5, 2, 3, 4, 5, 6, 8) if power < 4 or head == 1
+]
+
+
+class Chart(NamedTuple):
+    """A chart as the page shows it.
+
+    svg: the picture.
+    alt: what it shows, for those who do not see it.
+    numbers: the same as a table; None where the section's tables have them.
+    """
+
+    svg: bytes
+    alt: str
+    numbers: Table | None
+
+
+class Section(NamedTuple):
+    """A part of the page below a heading."""
+
+    title: str
+    text: str
+    charts: Sequence[Chart] = ()
+    tables: Sequence[Table] = ()
+
+
+def summary_sections(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """The statistics, from the categories to the colour modes.
+
+    Args:
+        splits: name -> summary; at least one has an image.
+        categories: COCO's, with `id` and `name`.
+    """
+    return [
+        *_category_sections(splits, categories),
+        _objects(splits),
+        _box_sizes(splits),
+        _box_aspects(splits),
+        _image_sizes(splits),
+        Section(
+            "File formats and colour modes",
+            "Read from the image files, not from their names.",
+            tables=[
+                text_table("format", {split: part.formats for split, part in splits.items()}),
+                text_table("colour mode", {split: part.modes for split, part in splits.items()}),
+            ],
+        ),
+    ]
+
+
+def _category_sections(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> list[Section]:
+    instances = total(splits.values()).instances
+    ordered = sorted(categories, key=lambda category: (-instances[category["id"]], category["id"]))
+    missing = missing_table(splits, categories)
+    return [
+        Section(
+            "Categories",
+            "The most frequent first. An image counts once for each of its categories.",
+            _category_charts(splits, [category for category in ordered if instances[category["id"]]]),
+            [category_table(splits, ordered)],
+        ),
+        Section(
+            "Categories without annotations",
+            "A category without annotations in train is not learned; without annotations in eval it has no AP."
+            if missing.rows
+            else "Every split has annotations of every category.",
+            tables=[missing] if missing.rows else [],
+        ),
+    ]
+
+
+def _category_charts(splits: Splits, ordered: Sequence[Mapping[str, Any]]) -> list[Chart]:
+    if not ordered:
+        return []
+    names = [category["name"] for category in ordered]
+    ids = [category["id"] for category in ordered]
+    instances = {split: [part.instances[identity] for identity in ids] for split, part in splits.items()}
+    images = {split: [part.images_with[identity] for identity in ids] for split, part in splits.items()}
+    return [
+        Chart(svg_of(category_figure(counts, names, what=what)), _category_alt(counts, names, what), None)
+        for what, counts in (("annotations", instances), ("images", images))
+    ]
+
+
+def _category_alt(counts: Mapping[str, Sequence[int]], names: Sequence[str], what: str) -> str:
+    kind = "Curve" if len(names) > MOST_NAMES else "Bar chart"
+    most = {split: max(range(len(names)), key=column.__getitem__) for split, column in counts.items()}
+    tops = "; ".join(f"{split}: most of {names[top]}, {counts[split][top]:,}" for split, top in most.items())
+    return f"{kind} of {what} by category. {tops}."
+
+
+def _objects(splits: Splits) -> Section:
+    histogram = Histogram(
+        {split: part.histogram("objects_per_image") for split, part in splits.items()},
+        OBJECTS_EDGES,
+        {},
+        "annotations per image",
+        "images",
+        single=True,
+    )
+    return Section("Annotations per image", "A crowd counts as one.", [_histogram_chart(histogram)])
+
+
+def _box_sizes(splits: Splits) -> Section:
+    histogram = Histogram(
+        {split: part.histogram("box_sizes") for split, part in splits.items()},
+        SIZE_EDGES,
+        {2.0**power: str(2**power) for power in range(15)},
+        "square root of a box's area, pixels",
+        "annotations",
+        {32.0: "COCO: small | medium", 96.0: "medium | large"},
+    )
+    text = "Pixels of the stored image; the detector sees it scaled to its input."
+    return Section("Box sizes", text, [_histogram_chart(histogram)], [coco_size_table(splits)])
+
+
+def _box_aspects(splits: Splits) -> Section:
+    histogram = Histogram(
+        {split: part.histogram("box_aspects") for split, part in splits.items()},
+        ASPECT_EDGES,
+        _ASPECTS,
+        "width : height of a box",
+        "annotations",
+    )
+    return Section("Box shapes", "Tall boxes are below 1:1, wide boxes above.", [_histogram_chart(histogram)])
+
+
+def _image_sizes(splits: Splits) -> Section:
+    sides = {
+        "width of an image, pixels": {split: part.histogram("widths") for split, part in splits.items()},
+        "height of an image, pixels": {split: part.histogram("heights") for split, part in splits.items()},
+    }
+    ticks = {float(side): f"{side:g}" for side in _ROUND_SIDES}
+    charts = [_histogram_chart(Histogram(counts, SIDE_EDGES, ticks, what, "images")) for what, counts in sides.items()]
+    return Section("Image sizes", "Pixels as stored, without EXIF rotation.", charts, [side_table(splits)])
+
+
+def _histogram_chart(histogram: Histogram) -> Chart:
+    labels = bin_labels(histogram.edges, single=histogram.single)
+    counts = {split: column.tolist() for split, column in histogram.counts.items()}
+    numbers = histogram_table(counts, labels, histogram.xlabel)
+    tops = [
+        f"{split}: most often {labels[column.index(max(column))]}" for split, column in counts.items() if any(column)
+    ]
+    alt = f"Histogram: {histogram.xlabel}, share of {histogram.share_of}. {'; '.join(tops)}."
+    return Chart(svg_of(histogram_figure(histogram)), alt, numbers)

@@ -1,0 +1,150 @@
+"""What to act on, as the page and the terminal begin: the verdict, images, categories, and what to do per kind."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from detection.datasets.issues import Fault
+from detection.reports.dataset.advice import IN_THE_FILES, Choice, choices, meaning
+from detection.reports.dataset.tables import HANDLING, FaultCounts, Splits
+from detection.reports.html.names import shown_name
+from detection.reports.html.table import Cell, Link, Table
+from schemas.config.faults import Policy
+
+LISTED = 5  # images, categories, and issues of a kind
+_LISTED_IDS = 3  # annotations of an image
+
+_ALL_AT_ONCE = (
+    Choice("--set data.on_fault=fix", "correct what can be corrected, leave out the rest"),
+    Choice("--set data.on_fault=drop", "leave out all that stops a run"),
+)
+
+
+class Verdict(NamedTuple):
+    """Whether the data set can be trained on: `tone` is "good", "warn" or "bad"; `choices` let a run go on."""
+
+    tone: str
+    text: str
+    choices: Sequence[Choice] = ()
+
+
+class Kind(NamedTuple):
+    """Issues of one kind with one policy.
+
+    issues: how many there are.
+    handling: their number, and what is done about them.
+    first: the first of them.
+    in_the_files: what to correct.
+    choices: policies with which a run goes on.
+    """
+
+    name: str
+    issues: int
+    policy: Policy
+    handling: str
+    meaning: str
+    in_the_files: str
+    choices: Sequence[Choice]
+    first: Sequence[Fault]
+
+
+def verdict(splits: Splits, counts: FaultCounts) -> Verdict:
+    """Whether a run would train, and how many issues there are.
+
+    A run stops at issues with the policy `fail`, and at a split without a valid image.
+
+    Args:
+        splits: name -> summary, of what the policies leave.
+        counts: (kind, policy) -> number of issues.
+    """
+    together = sum(counts.values())
+    stopping = sum(count for (_, policy), count in counts.items() if policy == "fail")
+    empty = [name for name, summary in splits.items() if not summary.images]
+    kinds = len({kind for kind, _ in counts})
+    issues = f"{count_text(together, 'issue')} of {count_text(kinds, 'kind')}"
+    if stopping:
+        told = f"{stopping:,} of {issues} {'stops' if stopping == 1 else 'stop'} a run."
+        return Verdict("bad", f"No, you cannot train on this yet: {told}", _ALL_AT_ONCE)
+    if empty or not splits:
+        where = f"split {', '.join(map(shown_name, empty))} has" if empty else "the data set has"
+        return Verdict("bad", f"No, you cannot train on this: {where} no valid image ({issues}).")
+    if not together:
+        return Verdict("good", "Yes, you can train on this: no issues.")
+    by_policy: Counter[Policy] = Counter()
+    for (_, policy), count in counts.items():
+        by_policy[policy] += count
+    handled = ", ".join(f"{by_policy[policy]:,} {words}" for policy, words in HANDLING.items() if by_policy[policy])
+    return Verdict("warn", f"Yes, you can train on this: {issues}, {handled}.")
+
+
+def kinds_of(faults: Sequence[Fault], counts: FaultCounts) -> list[Kind]:
+    """What to do about each kind, those that stop a run first, and within them the most frequent."""
+    first: dict[tuple[str, Policy], list[Fault]] = defaultdict(list)
+    for fault in faults:
+        listed = first[fault.kind, fault.policy]
+        if len(listed) < LISTED:
+            listed.append(fault)
+    ordered = sorted(counts.items(), key=lambda item: (item[0][1] != "fail", -item[1]))
+    return [
+        Kind(
+            kind,
+            count,
+            policy,
+            _handling(count, policy),
+            meaning(kind),
+            IN_THE_FILES[kind],
+            choices(kind, policy),
+            first[kind, policy],
+        )
+        for (kind, policy), count in ordered
+    ]
+
+
+def image_table(faults: Sequence[Fault], anchors: Mapping[Fault, str]) -> Table:
+    """The images with most issues.
+
+    Args:
+        faults: all of them.
+        anchors: issue -> id of its picture on the page.
+    """
+    by_image: dict[tuple[str, int], list[Fault]] = defaultdict(list)
+    for fault in faults:
+        if fault.image_id is not None:
+            by_image[fault.where, fault.image_id].append(fault)
+    ordered = sorted(by_image.items(), key=lambda item: (-len(item[1]), item[0]))
+    rows: list[list[Cell]] = []
+    for (where, image_id), theirs in ordered[:LISTED]:
+        anchor = next((anchors[fault] for fault in theirs if fault in anchors), None)
+        name = shown_name(where)
+        kinds = ", ".join(dict.fromkeys(fault.kind for fault in theirs))
+        rows.append([Link(name, f"#{anchor}") if anchor else name, str(image_id), len(theirs), kinds, _ids(theirs)])
+    return Table("", ("image", "id", "issues", "kinds", "annotations"), rows)
+
+
+def category_table(concerned: Mapping[int, int], categories: Sequence[Mapping[str, Any]]) -> Table:
+    """The categories with most annotations that have an issue, or whose image has one.
+
+    Args:
+        concerned: category id -> number of such annotations.
+        categories: COCO's, with `id` and `name`.
+    """
+    names = {category["id"]: shown_name(category["name"]) for category in categories}
+    ordered = sorted(concerned.items(), key=lambda item: (-item[1], item[0]))
+    rows = [(names.get(identity, f"category {identity}"), str(identity), count) for identity, count in ordered[:LISTED]]
+    return Table("", ("category", "id", "annotations"), rows)
+
+
+def count_text(count: int, what: str) -> str:
+    """Such as "1 issue" or "1,200 issues"."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def _handling(count: int, policy: Policy) -> str:
+    words = "stop a run" if policy == "fail" and count > 1 else HANDLING[policy]
+    return f"{count_text(count, 'issue')} {words}"
+
+
+def _ids(faults: Sequence[Fault]) -> str:
+    ids = list(dict.fromkeys(str(fault.annotation_id) for fault in faults if fault.annotation_id is not None))
+    rest = len(ids) - _LISTED_IDS
+    return ", ".join(ids[:_LISTED_IDS]) + (f" and {rest:,} more" if rest > 0 else "")

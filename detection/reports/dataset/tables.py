@@ -1,0 +1,130 @@
+"""The report's tables: statistics and issues as rows of text and numbers."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from detection.datasets.issues import Fault
+from detection.datasets.statistics import COCO_SIZES, SplitSummary, total
+from detection.reports.html.table import Cell, Table
+from schemas.config.faults import FaultPolicies, Policy
+
+# How an issue is handled, by its policy, the gravest first.
+HANDLING: Mapping[Policy, str] = {"fail": "stops a run", "drop": "dropped", "fix": "fixed", "keep": "kept"}
+
+Splits = Mapping[str, SplitSummary]
+FaultCounts = Mapping[tuple[str, Policy], int]
+
+
+def split_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Table:
+    """Images, annotations and categories of each split, and of all."""
+    header = ("split", "images", "annotations", "categories", "crowds", "with mask", "with keypoints")
+    named = [*splits.items(), *([("all", total(splits.values()))] if len(splits) > 1 else [])]
+    rows = [
+        (name, part.images, part.annotations, len(part.instances), part.crowds, part.masks, part.keypoints)
+        for name, part in named
+    ]
+    return Table(f"The data set has {_number(len(categories), 'category', 'categories')}.", header, rows)
+
+
+def fault_counts(faults: Iterable[Fault], omitted: FaultCounts) -> dict[tuple[str, Policy], int]:
+    """(kind, policy) -> number, in the order of `FaultPolicies`, worst policy first."""
+    counts = Counter((fault.kind, fault.policy) for fault in faults)
+    counts.update(omitted)
+    kinds, policies = list(FaultPolicies.model_fields), list(HANDLING)
+    return dict(sorted(counts.items(), key=lambda item: (kinds.index(item[0][0]), policies.index(item[0][1]))))
+
+
+def fault_table(faults: Iterable[Fault]) -> Table:
+    """One row per issue."""
+    rows = [
+        (fault.kind, HANDLING[fault.policy], fault.where, _id(fault.image_id), _id(fault.annotation_id), fault.message)
+        for fault in faults
+    ]
+    return Table("", ("kind", "handling", "location", "image", "annotation", "message"), rows)
+
+
+def category_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Table:
+    """Annotations and images of each category in each split."""
+    header = ["category", "id", *(f"{split}: {what}" for split in splits for what in ("annotations", "images"))]
+    rows = [
+        [
+            category["name"],
+            str(category["id"]),
+            *(
+                counts[category["id"]]
+                for summary in splits.values()
+                for counts in (summary.instances, summary.images_with)
+            ),
+        ]
+        for category in categories
+    ]
+    return Table("", header, rows)
+
+
+def missing_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Table:
+    """Categories without annotations, in all splits and in single ones; no rows if every category has some."""
+    anywhere = set().union(*(part.instances for part in splits.values()))
+    single = len(splits) == 1
+    rows = [_missing_row(next(iter(splits)) if single else "all splits", categories, anywhere)]
+    if not single:
+        known = [category for category in categories if category["id"] in anywhere]
+        rows += [_missing_row(f"{split} only", known, set(part.instances)) for split, part in splits.items()]
+    return Table("", ("without annotations in", "categories", "names"), [row for row in rows if row[1]])
+
+
+def histogram_table(counts: Mapping[str, Sequence[int]], labels: Sequence[str], what: str) -> Table:
+    """Counts of every bin between the first and the last that is not empty."""
+    used = [index for index in range(len(labels)) if any(column[index] for column in counts.values())]
+    bins = range(used[0], used[-1] + 1) if used else range(0)
+    rows: list[list[Cell]] = [[labels[index], *(column[index] for column in counts.values())] for index in bins]
+    return Table("", (what, *counts), rows)
+
+
+def bin_labels(edges: Sequence[float], *, single: bool) -> list[str]:
+    """The range of each bin, as text."""
+    if single:
+        return ["0", *(f"{edge:.0f}" for edge in edges[:-1]), f"{edges[-1]:.0f} and more"]
+    texts = [f"{edge:.0f}" if edge >= 100 else f"{edge:.3g}" for edge in edges]
+    between = [f"{low} to {high}" for low, high in itertools.pairwise(texts)]
+    return [f"below {texts[0]}", *between, f"{texts[-1]} and more"]
+
+
+def coco_size_table(splits: Splits) -> Table:
+    """COCO's small, medium and large annotations of each split."""
+    bounds = {"small": "below 32² px", "medium": "32² to 96² px", "large": "96² px and more"}
+    header = ("split", *(f"{size}: {bounds[size]}" for size in COCO_SIZES))
+    rows: list[list[Cell]] = [
+        [split, *(part.coco_sizes[size] for size in COCO_SIZES)] for split, part in splits.items()
+    ]
+    return Table("Annotations by area, or by the box's area if they have none:", header, rows)
+
+
+def side_table(splits: Splits) -> Table:
+    """Smallest and largest width and height of each split's images."""
+    header = ("split", "min width", "max width", "min height", "max height")
+    rows = [(split, part.min_width, part.max_width, part.min_height, part.max_height) for split, part in splits.items()]
+    return Table("Pixels:", header, rows)
+
+
+def text_table(what: str, counts: Mapping[str, Counter[str]]) -> Table:
+    """Counts by text of each split, the most frequent first."""
+    together: Counter[str] = Counter()
+    for column in counts.values():
+        together.update(column)
+    keys = sorted(together, key=lambda key: (-together[key], key))
+    return Table("", (what, *counts), [[key, *(column[key] for column in counts.values())] for key in keys])
+
+
+def _id(identity: int | None) -> str | None:
+    return None if identity is None else str(identity)
+
+
+def _missing_row(where: str, categories: Sequence[Mapping[str, Any]], present: set[int]) -> tuple[str, int, str]:
+    missing = [category["name"] for category in categories if category["id"] not in present]
+    return where, len(missing), ", ".join(missing)
+
+
+def _number(count: int, singular: str, plural: str) -> str:
+    return f"{count:,} {singular if count == 1 else plural}"

@@ -1,0 +1,132 @@
+"""Tables of error types, sizes, label-error candidates, images, and the scores' calibration."""
+
+from collections.abc import Mapping
+
+from detection.analysis.findings import ERROR_TYPES, Analysis, Calibration, LabelError, SizeBucket
+from detection.reports.box_styles import category_name
+from detection.reports.evaluation.numbers import change_text, figure_cell, figure_text
+from detection.reports.html.names import shown_name
+from detection.reports.html.table import Cell, Number, Table
+
+NO_LABEL = "no annotation"
+
+# As Bolya et al. (ECCV 2020, section 2.2) define them; {iou} is the threshold.
+_DEFINITIONS = {
+    "Cls": "detection with an IoU of at least {iou} with ground truth of another category",
+    "Loc": "detection with an IoU of 0.1 to {iou} with ground truth of its category",
+    "Both": "detection with an IoU of 0.1 to {iou} with ground truth of another category",
+    "Dupe": "detection of ground truth that a detection with a higher score matches already",
+    "Bkg": "detection with an IoU below 0.1 with all ground truth",
+    "Miss": "ground truth without a detection, not counting those of a classification or localisation error",
+}
+
+
+def error_table(analysis: Analysis) -> Table:
+    """One row per error type, with the AP50 that fixing it would gain."""
+    most = max((error.ap_gain for error in analysis.errors), default=0.0)
+    rows: list[list[Cell]] = [
+        [
+            ERROR_TYPES.get(error.name, error.name),
+            _DEFINITIONS.get(error.name, "").format(iou=f"{analysis.iou:g}"),
+            error.count,
+            Number(change_text(error.ap_gain), error.ap_gain, max(error.ap_gain, 0.0) / most if most > 0 else 0.0),
+        ]
+        for error in analysis.errors
+    ]
+    return Table("", ("error type", "definition", "count", "AP50 gain if fixed"), rows)
+
+
+def size_table(analysis: Analysis) -> Table:
+    """One row per range of sizes, the smallest first."""
+    present = [at for at, bucket in enumerate(analysis.sizes) if bucket.objects]
+    shown = analysis.sizes[present[0] : present[-1] + 1] if present else []
+    figures = list(dict.fromkeys(name for bucket in analysis.sizes for name in bucket.figures))
+    rows: list[list[Cell]] = [
+        [
+            size_text(bucket),
+            bucket.objects,
+            *(figure_cell(bucket.figures.get(name), bar=name == figures[0]) for name in figures),
+        ]
+        for bucket in shown
+    ]
+    return Table("", ("size, pixels", "ground truth", *figures), rows)
+
+
+def calibration_table(calibration: Calibration) -> Table:
+    """One row per bin of scores."""
+    rows: list[list[Cell]] = [
+        [
+            f"{part.low:.2f} to {part.high:.2f}",
+            part.count,
+            figure_cell(part.score if part.count else None),
+            figure_cell(part.right if part.count else None),
+        ]
+        for part in calibration.bins
+    ]
+    return Table("", ("scores", "detections", "mean score", "precision"), rows)
+
+
+def calibration_text(calibration: Calibration) -> str:
+    """Whether scores promise too much or too little, and by how much."""
+    gap = score_gap(calibration)
+    leaning = "higher" if gap > 0 else "lower"
+    return (
+        f"Expected calibration error (ECE) {figure_text(calibration.expected_error)}, maximum of a bin (MCE) "
+        f"{figure_text(calibration.greatest_error)}. On average scores are {figure_text(abs(gap))} {leaning} than the "
+        "precision."
+    )
+
+
+def score_gap(calibration: Calibration) -> float:
+    """Mean score minus precision over all detections."""
+    count = sum(part.count for part in calibration.bins)
+    return sum(part.count * (part.score - part.right) for part in calibration.bins) / max(count, 1)
+
+
+def label_error_table(analysis: Analysis, names: Mapping[int, str]) -> Table:
+    """One row per label-error candidate."""
+    rows: list[list[Cell]] = [
+        [
+            shown_name(error.file_name),
+            str(error.image_id),
+            _labelled(error, names),
+            category_name(error.category_id, names),
+            figure_cell(error.score),
+            ", ".join(f"{value:.0f}" for value in error.bbox),
+        ]
+        for error in analysis.label_errors
+    ]
+    return Table("", ("file", "image", "ground truth", "detected", "score", "x, y, width, height"), rows)
+
+
+def label_error_text(error: LabelError, names: Mapping[int, str]) -> str:
+    """In a line, what a person should look at."""
+    detected = f"{category_name(error.category_id, names)} {error.score:.2f}"
+    labelled = NO_LABEL if error.object_category_id is None else f"annotated as {_labelled(error, names)}"
+    return f"{labelled}, detected {detected}"
+
+
+def image_table(analysis: Analysis) -> Table:
+    """One row per image with most errors."""
+    rows: list[list[Cell]] = [
+        [shown_name(found.file_name), str(found.image_id), found.wrong, found.missed, found.right]
+        for found in analysis.worst
+    ]
+    return Table("", ("file", "image", "FP", "FN", "TP"), rows)
+
+
+def loss_table(analysis: Analysis) -> Table:
+    """One row per term of the loss."""
+    rows: list[list[Cell]] = [[name, Number(f"{value:.4g}", value)] for name, value in analysis.losses.items()]
+    return Table("", ("term", "mean"), rows)
+
+
+def size_text(bucket: SizeBucket) -> str:
+    """Such as "32 to 96"."""
+    return f"{bucket.low:g} and more" if not bucket.high else f"{bucket.low:g} to {bucket.high:g}"
+
+
+def _labelled(error: LabelError, names: Mapping[int, str]) -> str:
+    if error.object_category_id is None:
+        return NO_LABEL
+    return category_name(error.object_category_id, names)

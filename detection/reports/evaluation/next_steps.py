@@ -1,0 +1,300 @@
+"""Next steps: what the numbers of an analysis ask for, one documented rule per step.
+
+Each rule reads numbers of the analysis, and gives no step if its condition does not hold.
+Names of configuration keys are Cocoflow's.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from detection.analysis.findings import ERROR_TYPES, Analysis, Category, SizeBucket
+from detection.reports.evaluation.confusion import most_confused_pair
+from detection.reports.evaluation.error_tables import label_error_text, score_gap, size_text
+from detection.reports.evaluation.numbers import change_text, difference, figure_text, interval_text, is_defined
+from detection.reports.evaluation.sentences import FIRST, UNCLEAR, judgement
+from detection.reports.html.names import shown_name
+
+FEW_IMAGES = 50  # below which bootstrap intervals are too narrow, see docs/evaluation.md
+FEW_INSTANCES = 10  # of a category, below which its AP is decided by single detections
+POOR_CALIBRATION = 0.05  # expected calibration error
+SIZE_GAP = 0.1  # of AP, between a size range and all sizes
+_NAMED = 3  # categories that a sentence names
+
+
+class Step(NamedTuple):
+    """A step: the rule's name, the numbers that ask for it, what to do, and the id of the section that shows it."""
+
+    rule: str
+    evidence: str
+    action: str
+    section: str
+
+
+def next_steps(analysis: Analysis) -> list[Step]:
+    """The steps of all rules whose condition holds, the most urgent first."""
+    return [step for rule in _RULES if (step := rule(analysis))]
+
+
+def _no_match(analysis: Analysis) -> Step | None:
+    """There is ground truth, and no detection matches any of it."""
+    instances = sum(category.objects for category in analysis.categories)
+    detections = sum(category.detections for category in analysis.categories)
+    if not instances or analysis.operating_point:
+        return None
+    if not detections:
+        evidence = f"There are no detections for {instances:,} instances."
+        action = "Check that the model is trained, and that its score threshold is not too high."
+    else:
+        evidence = f"None of {detections:,} detections matches any of {instances:,} instances."
+        action = (
+            "Check that image ids, category ids and boxes (x, y, width, height in pixels of the stored image) of the "
+            "detections are those of the ground truth."
+        )
+    return Step("no-match", evidence, action, "categories")
+
+
+def _baseline(analysis: Analysis) -> Step | None:
+    """There is a baseline, and AP is lower, its change is not significant, or categories lost AP."""
+    change = analysis.differences.get(FIRST)
+    if change is None:
+        return None
+    said = judgement(change)
+    losses = _losses(analysis.categories)
+    named = f" The largest losses: {_listed([f'{name} ({change_text(value)})' for name, value in losses])}."
+    told = f"{change_text(change.value)}, interval {interval_text(change, signed=True)}"
+    if said == "worse":
+        evidence, action = f"{FIRST} is significantly lower than the baseline's ({told}).", "Keep the baseline."
+    elif said == UNCLEAR:
+        evidence = f"The change of {FIRST} is not significant on {analysis.sample.images:,} images ({told})."
+        action = "Evaluate on more images before you replace the baseline."
+    elif losses:
+        evidence = (
+            f"{FIRST} is significantly higher than the baseline's ({told}), but {len(losses):,} of "
+            f"{len(analysis.categories):,} categories lost {FIRST}."
+        )
+        action = "Check these categories before you replace the baseline."
+    else:
+        return None
+    return Step("baseline", evidence, action + (named if losses else ""), "metrics")
+
+
+def _main_error(analysis: Analysis) -> Step | None:
+    """The error type with the largest AP50 gain, if it is above 0."""
+    error = max(analysis.errors, key=lambda error: error.ap_gain, default=None)
+    if error is None or error.ap_gain <= 0:
+        return None
+    evidence = (
+        f"AP50 loses most to error type {ERROR_TYPES.get(error.name, error.name)}: {change_text(error.ap_gain)} if all "
+        f"{error.count:,} were fixed."
+    )
+    return Step("main-error", evidence, _ERROR_ACTIONS[error.name](analysis), "errors")
+
+
+def _fix_classification(analysis: Analysis) -> str:
+    pair = analysis.confusion and most_confused_pair(analysis.confusion, _names(analysis))
+    told = ""
+    if pair:
+        told = (
+            f"Most confused: {pair.truth} detected as {pair.detected} ({pair.times:,} times, "
+            f"{100 * pair.share:.1f} % of its ground truth). "
+        )
+    return f"{told}Check that the annotations tell these categories apart, then add training images of both."
+
+
+def _fix_localisation(_: Analysis) -> str:
+    return (
+        "Check how tightly the ground-truth boxes fit in the pictures of this error, then train longer or with a "
+        "larger input (model.image_size)."
+    )
+
+
+def _fix_duplicates(_: Analysis) -> str:
+    return "Lower the IoU threshold of NMS (model.postprocess.iou_threshold), which needs no training."
+
+
+def _fix_background(analysis: Analysis) -> str:
+    missing = sum(error.kind == "missing" for error in analysis.label_errors)
+    first = f"Check the {missing:,} candidates for missing annotations first. " if missing else ""
+    return f"{first}Then add training images that show such background without annotations."
+
+
+def _fix_missed(analysis: Analysis) -> str:
+    weakest = _weakest(analysis.sizes, _recall)
+    told = ""
+    if weakest:
+        told = (
+            f"Recall is lowest for sizes of {size_text(weakest)} pixels (AR {figure_text(_recall(weakest))}, "
+            f"{weakest.objects:,} instances). "
+        )
+    return f"{told}Add training images with such instances, or train with a larger input (model.image_size)."
+
+
+_ERROR_ACTIONS: Mapping[str, Callable[[Analysis], str]] = {
+    "Cls": _fix_classification,
+    "Loc": _fix_localisation,
+    "Both": _fix_classification,
+    "Dupe": _fix_duplicates,
+    "Bkg": _fix_background,
+    "Miss": _fix_missed,
+}
+
+
+def _label_errors(analysis: Analysis) -> Step | None:
+    """There are label-error candidates."""
+    errors = analysis.label_errors
+    if not errors:
+        return None
+    missing = sum(error.kind == "missing" for error in errors)
+    first = max(errors, key=lambda error: error.score)
+    evidence = (
+        f"{len(errors):,} label-error candidates are listed: {missing:,} with no annotation, "
+        f"{len(errors) - missing:,} annotated as another category. The highest score: "
+        f"{shown_name(first.file_name)} (image {first.image_id}), {label_error_text(first, _names(analysis))}."
+    )
+    action = "Look at each, correct the annotations, and evaluate again: until then these detections count as FP."
+    return Step("label-errors", evidence, action, "label-errors")
+
+
+def _threshold(analysis: Analysis) -> Step | None:
+    """There is a score threshold with the highest F1 over all categories."""
+    point = analysis.operating_point
+    if point is None:
+        return None
+    evidence = (
+        f"Recommended score threshold: {figure_text(point.score)}. There F1 is highest over all categories "
+        f"({figure_text(point.f1)}: precision {figure_text(point.precision)}, recall {figure_text(point.recall)}, "
+        f"IoU {analysis.iou:g})."
+    )
+    own = sorted((one.best.score, shown_name(one.name)) for one in analysis.categories if one.best)
+    action = "Drop detections below it in the application."
+    if len(own) > 1:
+        (low, lowest), (high, highest) = own[0], own[-1]
+        action += (
+            f" The best thresholds of single categories lie between {figure_text(low)} ({lowest}) and "
+            f"{figure_text(high)} ({highest}); the table of categories lists them."
+        )
+    return Step("threshold", evidence, action, "categories")
+
+
+def _calibration(analysis: Analysis) -> Step | None:
+    """The expected calibration error is above POOR_CALIBRATION."""
+    calibration = analysis.calibration
+    if calibration is None or calibration.expected_error <= POOR_CALIBRATION:
+        return None
+    gap = score_gap(calibration)
+    evidence = (
+        f"Scores are not calibrated: expected calibration error {figure_text(calibration.expected_error)}, on average "
+        f"{figure_text(abs(gap))} {'higher' if gap > 0 else 'lower'} than the precision."
+    )
+    action = "Do not read scores as probabilities: choose thresholds by precision, or calibrate the scores."
+    return Step("calibration", evidence, action, "calibration")
+
+
+def _sizes(analysis: Analysis) -> Step | None:
+    """The AP of a size range with at least FEW_INSTANCES instances is SIZE_GAP or more below that of all sizes."""
+    weakest, overall = _weakest(analysis.sizes, _precision), analysis.figures.get(FIRST)
+    if weakest is None or overall is None or not is_defined(overall) or overall - _precision(weakest) < SIZE_GAP:
+        return None
+    instances = sum(bucket.objects for bucket in analysis.sizes)
+    evidence = (
+        f"{FIRST} is lowest for sizes of {size_text(weakest)} pixels: {figure_text(_precision(weakest))}, against "
+        f"{figure_text(overall)} for all sizes ({weakest.objects:,} of {instances:,} instances)."
+    )
+    if _is_small(weakest, analysis.sizes):
+        action = "Train with a larger input (model.image_size), or on crops."
+    else:
+        action = "Add training images with instances of this size."
+    return Step("sizes", evidence, action, "sizes")
+
+
+def _few_images(analysis: Analysis) -> Step | None:
+    """Fewer than FEW_IMAGES images were evaluated."""
+    images = analysis.sample.of
+    if not 0 < images < FEW_IMAGES:
+        return None
+    evidence = f"Only {images:,} images were evaluated."
+    action = f"Evaluate on at least {FEW_IMAGES}: with fewer, single images decide and intervals are too narrow."
+    return Step("few-images", evidence, action, "method")
+
+
+def _few_instances(analysis: Analysis) -> Step | None:
+    """Some categories have between 1 and FEW_INSTANCES - 1 instances."""
+    few = sorted(
+        (one for one in analysis.categories if 0 < one.objects < FEW_INSTANCES),
+        key=lambda category: (category.objects, category.id),
+    )
+    if not few:
+        return None
+    named = _listed([f"{shown_name(one.name)} ({one.objects})" for one in few])
+    evidence = f"{len(few):,} of {len(analysis.categories):,} categories have fewer than {FEW_INSTANCES} instances: "
+    action = "Their AP says little: add annotated images of them to the evaluated split."
+    return Step("few-instances", f"{evidence}{named}.", action, "categories")
+
+
+def _no_instances(analysis: Analysis) -> Step | None:
+    """Some categories have no ground truth."""
+    missing = [one for one in analysis.categories if not one.objects]
+    if not missing:
+        return None
+    named = _listed([shown_name(one.name) for one in missing])
+    evidence = f"{len(missing):,} of {len(analysis.categories):,} categories have no ground truth: {named}."
+    action = "Their AP is undefined and no part of the mean: add annotated images of them to the evaluated split."
+    return Step("no-instances", evidence, action, "categories")
+
+
+# The most urgent first.
+_RULES: Sequence[Callable[[Analysis], Step | None]] = (
+    _no_match,
+    _baseline,
+    _main_error,
+    _label_errors,
+    _threshold,
+    _calibration,
+    _sizes,
+    _few_images,
+    _few_instances,
+    _no_instances,
+)
+
+
+def _losses(categories: Sequence[Category]) -> list[tuple[str, float]]:
+    """Name and change of AP of the categories that lost AP, the largest loss first."""
+    changes = [(shown_name(one.name), difference(one.figures.get(FIRST), one.before.get(FIRST))) for one in categories]
+    return sorted(
+        ((name, change) for name, change in changes if change is not None and change < 0),
+        key=lambda pair: round(pair[1], 9),
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def _names(analysis: Analysis) -> dict[int, str]:
+    return {category.id: category.name for category in analysis.categories}
+
+
+def _weakest(sizes: Sequence[SizeBucket], value: Callable[[SizeBucket], float]) -> SizeBucket | None:
+    """The size range with the lowest value among those with at least FEW_INSTANCES instances."""
+    counted = [bucket for bucket in sizes if bucket.objects >= FEW_INSTANCES and is_defined(value(bucket))]
+    return min(counted, key=value, default=None)
+
+
+def _precision(bucket: SizeBucket) -> float:
+    return bucket.figures.get(FIRST, -1.0)
+
+
+def _recall(bucket: SizeBucket) -> float:
+    """AR with the most detections, whatever its name."""
+    return next((value for name, value in bucket.figures.items() if name.startswith("AR")), -1.0)
+
+
+def _is_small(bucket: SizeBucket, sizes: Sequence[SizeBucket]) -> bool:
+    """Whether more than half of the instances are larger."""
+    instances = np.array([one.objects for one in sizes])
+    larger = np.array([one.low > bucket.low for one in sizes])
+    return bool(instances[larger].sum() * 2 > instances.sum())

@@ -1,0 +1,165 @@
+"""The evaluation report: everything put into the template, and written."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from detection.analysis.findings import ERROR_TYPES, Analysis
+from detection.reports.box_styles import DETECTION_STATUSES, OBJECT_STATUSES
+from detection.reports.evaluation import charts
+from detection.reports.evaluation.category_table import category_table
+from detection.reports.evaluation.confusion import heat_map, pair_table
+from detection.reports.evaluation.error_tables import (
+    calibration_table,
+    calibration_text,
+    error_table,
+    image_table,
+    label_error_table,
+    loss_table,
+    size_table,
+)
+from detection.reports.evaluation.figure_table import figure_table
+from detection.reports.evaluation.illustrated import Galleries, Shown, write_illustrated_page
+from detection.reports.evaluation.next_steps import FEW_INSTANCES, next_steps
+from detection.reports.evaluation.panels import label_crop, side_by_side
+from detection.reports.evaluation.pictures import PictureSource, measured
+from detection.reports.evaluation.sentences import headline, method, sample_note
+from detection.reports.evaluation.summary import WORST, category_summary, image_summary, tiles
+
+_LABELS = "labels"  # name of a gallery beside WORST; the others' are error types
+
+
+class Judged(Protocol):
+    """Whether a model is blessed, and a sentence for each threshold."""
+
+    @property
+    def blessed(self) -> bool:
+        """Whether it is."""
+
+    @property
+    def reasons(self) -> Sequence[str]:
+        """Why, or why not."""
+
+
+class _Banner(NamedTuple):
+    """The first line: `tone` is "good", "bad" or "plain"."""
+
+    tone: str
+    text: str
+    reasons: Sequence[str]
+
+
+def write_evaluation_report(
+    path: str | Path,
+    analysis: Analysis,
+    *,
+    title: str,
+    facts: Mapping[str, str] | None = None,
+    verdict: Judged | None = None,
+    pictures: PictureSource | None = None,
+) -> None:
+    """Writes the report: one HTML file that needs nothing else, whole or not at all.
+
+    It is no larger than 5 MB: pictures that are too many are left out, and the page says how many.
+
+    Args:
+        path: of the file.
+        analysis: what is told.
+        title: heading, such as "raccoons, efficientdet-d0".
+        facts: name -> text, such as the model's folder, the date, the command.
+        verdict: whether the model is blessed; None: no thresholds were applied.
+        pictures: of the images; None: no image files.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    names = {category.id: category.name for category in analysis.categories}
+    told = _content(analysis, names) | {"title": title, "facts": facts or {}, "verdict": _banner(verdict)}
+
+    def content(shown: Shown) -> dict[str, Any]:
+        examples = {name: shown.galleries[name] for name in ERROR_TYPES if shown.galleries.get(name)}
+        return told | {
+            "examples": examples,
+            "sections": _sections(analysis, curves=bool(told["mean_curves"]), examples=bool(examples)),
+            "first_categories": category_summary(analysis, shown.galleries),
+            "first_images": image_summary(analysis, shown.galleries),
+            "few_instances": any(one.objects < FEW_INSTANCES for one in analysis.categories) and FEW_INSTANCES,
+        }
+
+    write_illustrated_page(
+        path,
+        "report.html.j2",
+        scripts=("tables.js", "curves.js"),
+        galleries=_galleries(analysis, names, pictures),
+        source=pictures,
+        content=content,
+    )
+
+
+def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
+    """Everything that does not depend on the pictures shown."""
+    calibration, confusion = analysis.calibration, analysis.confusion
+    curves = charts.mean_curves(analysis)
+    return {
+        "analysis": analysis,
+        "headline": headline(analysis),
+        "sample_note": sample_note(analysis.sample),
+        "tiles": tiles(analysis),
+        "steps": next_steps(analysis),
+        "error_types": {name: words.capitalize() for name, words in ERROR_TYPES.items()},
+        "figures": figure_table(analysis),
+        "errors": error_table(analysis),
+        "sizes": size_table(analysis),
+        "categories": category_table(analysis),
+        "mean_curves": curves,
+        "curves_alt": charts.curves_text(analysis),
+        "category_curves": {"recall": analysis.recall, "curves": charts.category_curves(analysis)},
+        "calibration": calibration and calibration_table(calibration),
+        "calibration_text": calibration and calibration_text(calibration),
+        "reliability_bars": calibration and charts.reliability_bars(calibration),
+        "count_bars": calibration and charts.count_bars(calibration),
+        "heat_map": confusion and heat_map(confusion, names),
+        "pairs": confusion and pair_table(confusion, names),
+        "images": image_table(analysis),
+        "label_errors": label_error_table(analysis, names),
+        "losses": loss_table(analysis),
+        "method": method(analysis),
+        "legend_groups": {"Ground truth": OBJECT_STATUSES, "Detections": DETECTION_STATUSES},
+        "plot_width": charts.WIDTH,
+        "plot_height": charts.HEIGHT,
+    }
+
+
+def _sections(analysis: Analysis, *, curves: bool, examples: bool) -> dict[str, str]:
+    """Id -> heading of the sections with content, in their order."""
+    told = {
+        "metrics": ("Metrics", bool(analysis.figures)),
+        "categories": ("Categories", bool(analysis.categories)),
+        "curves": ("Precision and recall", curves),
+        "errors": ("Error types (TIDE)", bool(analysis.errors)),
+        "confusion": ("Confusion matrix", analysis.confusion is not None),
+        "sizes": ("Sizes", any(bucket.objects for bucket in analysis.sizes)),
+        "calibration": ("Calibration of scores", analysis.calibration is not None),
+        WORST: ("Images with most errors", bool(analysis.worst)),
+        "examples": ("Examples of each error type", examples),
+        "label-errors": ("Label-error candidates", bool(analysis.label_errors)),
+        "losses": ("Losses", bool(analysis.losses)),
+        "method": ("How it was measured", True),
+    }
+    return {name: heading for name, (heading, there) in told.items() if there}
+
+
+def _banner(verdict: Judged | None) -> _Banner:
+    if verdict is None:
+        return _Banner("plain", "Evaluated without a blessing decision.", ())
+    if verdict.blessed:
+        return _Banner("good", "Blessed.", verdict.reasons)
+    return _Banner("bad", "Not blessed.", verdict.reasons)
+
+
+def _galleries(analysis: Analysis, names: Mapping[int, str], source: PictureSource | None) -> Galleries:
+    found = {WORST: analysis.worst, **analysis.examples}
+    figures = {
+        name: [side_by_side(measured(image, source), names) for image in images] for name, images in found.items()
+    }
+    return figures | {_LABELS: [label_crop(error, at, names) for at, error in enumerate(analysis.label_errors)]}

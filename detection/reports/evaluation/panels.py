@@ -1,0 +1,190 @@
+"""Ground truth and detections side by side: shapes that the page draws over an image."""
+
+import math
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from markupsafe import escape
+
+from detection.analysis.changes import ImageChange
+from detection.analysis.findings import ERROR_TYPES, ImageFindings, LabelError
+from detection.images.tag_places import Rectangle, frame_of, place_tags
+from detection.reports.box_styles import STATUSES, Mark, detection_marks, object_marks
+from detection.reports.evaluation.error_tables import label_error_text
+from detection.reports.html.names import shown_name
+
+# CSS pixels that an image is shown at on a wide screen; texts are chosen to be readable there.
+_SHOWN_WIDTH, _SHOWN_HEIGHT = 470, 420
+_FONT = 11  # CSS pixels
+_LINE = 1.35  # heights of the font
+_LETTER, _WIDE_LETTER, _TAG_EDGE = 0.58, 1.0, 0.6  # heights of the font
+_LONGEST_TAG = 28  # characters
+_CROWD = 12  # boxes; of more, those that are right have no tags
+_NAMED = 3  # boxes of a status that an alternative text names
+
+LOOK = "look"  # status of a box that is to be judged
+
+_MARGIN = 0.75  # of a label error's box, around it
+_LEAST_MARGIN = 24  # pixels
+
+# Bytes of the markup of a figure and of one of its boxes, its texts left out, generously.
+_FIGURE_BYTES, _SHAPE_BYTES = 1500, 350
+
+
+class Region(NamedTuple):
+    """A part of an image: left, top, width, height in whole pixels."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+
+    @property
+    def corners(self) -> tuple[int, int, int, int]:
+        """Left, top, right, bottom; the last two just outside."""
+        return self.left, self.top, self.left + self.width, self.top + self.height
+
+
+class Shape(NamedTuple):
+    """A box in pixels of the image: its frame, status, full text and, where there is room, the place of its tag."""
+
+    frame: Rectangle
+    status: str
+    text: str
+    tag: Rectangle | None
+    tag_text: str
+
+
+class Panel(NamedTuple):
+    """An image with shapes: its heading, and what it shows for those who do not see it."""
+
+    heading: str
+    alt: str
+    shapes: Sequence[Shape]
+
+
+class Figure(NamedTuple):
+    """Panels of one image below each other or side by side.
+
+    key: names the picture; equal for the same part of the same image.
+    region: what is seen; None: all of the image.
+    view: what is seen, as the picture's place.
+    font: height of the tags' letters, pixels of the image.
+    caption: file name, and what is to be seen.
+    """
+
+    key: str
+    image_id: int
+    region: Region | None
+    view: Region
+    font: float
+    panels: Sequence[Panel]
+    file_name: str
+    caption: str
+
+    def anchor(self, gallery: str) -> str:
+        """The id of the figure in a gallery, to which links lead."""
+        return f"{gallery}-{self.key}"
+
+    @property
+    def markup(self) -> int:
+        """About how many bytes it takes in the page, its picture left out."""
+        shapes = [shape for panel in self.panels for shape in panel.shapes]
+        texts = [text for shape in shapes for text in (shape.text, shape.tag_text)]
+        texts += [self.file_name, self.caption, *(panel.alt for panel in self.panels)]
+        return _FIGURE_BYTES + _SHAPE_BYTES * len(shapes) + sum(len(escape(text).encode()) for text in texts)
+
+
+def side_by_side(found: ImageFindings, names: Mapping[int, str]) -> Figure:
+    """Ground truth on the left, detections on the right."""
+    marks = {"Ground truth": object_marks(found, names), "Detections": detection_marks(found, names)}
+    return _whole_image(found, marks, f"{_counts(found)}, {found.right:,} TP")
+
+
+def compared(change: ImageChange, names: Mapping[int, str]) -> Figure:
+    """Detections and false negatives of models A and B."""
+    marks = {
+        model: [mark for mark in object_marks(found, names) if mark.status == "Miss"] + detection_marks(found, names)
+        for model, found in (("A", change.a), ("B", change.b))
+    }
+    number = abs(change.errors)
+    errors = f"{number:,} {'fewer' if change.errors < 0 else 'more'} error{'s' * (number != 1)}"
+    return _whole_image(change.b, marks, f"{errors} (A: {_counts(change.a)}; B: {_counts(change.b)})")
+
+
+def _whole_image(found: ImageFindings, panels: Mapping[str, Sequence[Mark]], caption: str) -> Figure:
+    view = Region(0, 0, max(1, found.width), max(1, found.height))
+    font = _font_size(view)
+    return Figure(
+        key=f"image-{found.image_id}",
+        image_id=found.image_id,
+        region=None,
+        view=view,
+        font=font,
+        panels=[Panel(name, _alt(name, marks), _shapes(marks, view, font)) for name, marks in panels.items()],
+        file_name=shown_name(found.file_name),
+        caption=caption,
+    )
+
+
+def _counts(found: ImageFindings) -> str:
+    return f"{found.wrong:,} FP, {found.missed:,} FN"
+
+
+def label_crop(error: LabelError, number: int, names: Mapping[int, str]) -> Figure:
+    """What surrounds a likely mistake in the ground truth; `number` tells it from the others."""
+    region = _surroundings(error.bbox)
+    text = label_error_text(error, names)
+    x, y, width, height = error.bbox
+    shape = Shape(Rectangle(x, y, x + width, y + height), LOOK, text, None, "")
+    panels = [Panel("", f"{text}.", [shape])]
+    return Figure(f"label-{number}", error.image_id, region, region, 0.0, panels, shown_name(error.file_name), text)
+
+
+def _surroundings(bbox: Sequence[float]) -> Region:
+    """A box and a margin around it; clipped to the image's left and upper edge."""
+    x, y, width, height = bbox
+    margin = max(_LEAST_MARGIN, _MARGIN * max(width, height))
+    left, top = max(0, math.floor(x - margin)), max(0, math.floor(y - margin))
+    return Region(left, top, max(1, math.ceil(x + width + margin) - left), max(1, math.ceil(y + height + margin) - top))
+
+
+def _font_size(view: Region) -> float:
+    """In pixels of the image, so that letters have _FONT pixels on the screen."""
+    return _FONT / min(_SHOWN_WIDTH / view.width, _SHOWN_HEIGHT / view.height)
+
+
+def _shapes(marks: Sequence[Mark], view: Region, font: float) -> list[Shape]:
+    frames = [frame_of(mark.bbox, view.width, view.height) for mark in marks]
+    crowded = len(marks) > _CROWD
+    texts = ["" if crowded and mark.status not in ERROR_TYPES else _tag_text(mark.text) for mark in marks]
+    widths = [_text_width(text) * font if text else 0.0 for text in texts]
+    places = place_tags(frames, widths, _LINE * font, (view.width, view.height))
+    return [
+        Shape(frame, mark.status, f"{mark.text}: {STATUSES[mark.status].words}", place, text)
+        for frame, mark, place, text in zip(frames, marks, places, texts, strict=True)
+    ]
+
+
+def _tag_text(text: str) -> str:
+    # The end of a detection's tag is its score.
+    return text if len(text) <= _LONGEST_TAG else f"{text[: _LONGEST_TAG - 6]}…{text[-5:]}"
+
+
+def _text_width(text: str) -> float:
+    """About how wide a text is in the reader's font, in heights of it."""
+    wide = sum(unicodedata.east_asian_width(letter) in {"W", "F"} for letter in text)
+    return _TAG_EDGE + _LETTER * (len(text) - wide) + _WIDE_LETTER * wide
+
+
+def _alt(heading: str, marks: Sequence[Mark]) -> str:
+    """In words: how many of each status, and some that are wrong by name."""
+    counts = Counter(mark.status for mark in marks)
+    parts = []
+    for status, count in sorted(counts.items(), key=lambda item: list(STATUSES).index(item[0])):
+        which = [mark.text for mark in marks if mark.status == status][:_NAMED]
+        named = f" ({', '.join(which)}{', …' if count > len(which) else ''})" if status in ERROR_TYPES else ""
+        parts.append(f"{count:,} {STATUSES[status].words}{named}")
+    return f"{heading}: {', '.join(parts) or 'nothing'}."

@@ -1,0 +1,136 @@
+"""The page's first screen: the main metrics, and the categories and images to look at first."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from detection.analysis.findings import Analysis, Category, ImageFindings
+from detection.reports.evaluation.category_table import main_error, main_error_text, ordered_categories
+from detection.reports.evaluation.illustrated import Galleries
+from detection.reports.evaluation.next_steps import FEW_INSTANCES
+from detection.reports.evaluation.numbers import (
+    change_cell,
+    change_text,
+    difference,
+    figure_cell,
+    figure_text,
+    interval_text,
+    is_defined,
+    is_significant,
+)
+from detection.reports.evaluation.sentences import FIRST
+from detection.reports.html.names import shown_name
+from detection.reports.html.table import Cell, Link, Number, Table
+
+LISTED = 5  # categories, and images
+WORST = "worst"  # gallery of the images with most errors
+
+_TILES = ("AP", "AP50", "AP75")
+
+
+class Tile(NamedTuple):
+    """A number in large type: what it is, its value, and a note below; `tone` colours the note."""
+
+    name: str
+    value: str
+    note: str
+    tone: str
+
+
+def tiles(analysis: Analysis) -> list[Tile]:
+    """AP, AP50, AP75, the AR of all sizes with the most detections, and the best F1, as far as they are defined."""
+    # Named AR alone for keypoints, whose AR50 is of one IoU threshold; otherwise by max detections, as AR100.
+    recalls = [name for name in analysis.figures if name.startswith("AR") and name[2:].lstrip("@").isdigit()]
+    names = [*_TILES, "AR" if "AR" in analysis.figures else recalls[-1] if recalls else ""]
+    shown = [_metric_tile(analysis, name) for name in names if is_defined(analysis.figures.get(name))]
+    point = analysis.operating_point
+    if point:
+        shown.append(Tile("Best F1", figure_text(point.f1), f"at score {figure_text(point.score)}", ""))
+    return shown
+
+
+def _metric_tile(analysis: Analysis, name: str) -> Tile:
+    value, interval = analysis.figures[name], analysis.intervals.get(name)
+    change = difference(value, analysis.before.get(name))
+    if change is not None:
+        significant = is_significant(analysis.differences.get(name))
+        tone = ("good" if change > 0 else "bad") if significant else ""
+        return Tile(name, figure_text(value), f"{change_text(change)} to baseline", tone)
+    return Tile(name, figure_text(value), interval_text(interval) if interval else "", "")
+
+
+def category_summary(analysis: Analysis, shown: Galleries) -> Table:
+    """The categories with the lowest AP, and why.
+
+    Categories with fewer than FEW_INSTANCES instances come after the others: single
+    detections decide their AP.  The mean AP weights categories equally: a category
+    costs it (1 - AP) / K, with K categories that have ground truth.
+
+    Args:
+        analysis: of the evaluation.
+        shown: figures that the page has, to which links lead.
+    """
+    measured = [one for one in ordered_categories(analysis) if is_defined(one.figures.get(FIRST))]
+    measured.sort(key=lambda category: category.objects < FEW_INSTANCES)
+    compared = any(one.before for one in analysis.categories)
+    rows = [_category_row(one, analysis, shown, compared, len(measured)) for one in measured[:LISTED]]
+    header = ["category", FIRST, *([f"{FIRST} change"] if compared else []), "mean AP lost", "ground truth"]
+    return Table("", [*header, "main error", "look at"], rows)
+
+
+def image_summary(analysis: Analysis, shown: Galleries) -> Table:
+    """The images with most errors."""
+    anchors = _anchors(WORST, shown)
+    rows: list[list[Cell]] = [
+        [_image_link(image, anchors), str(image.image_id), image.wrong, image.missed, image.right]
+        for image in analysis.worst[:LISTED]
+    ]
+    return Table("", ("image", "id", "FP", "FN", "TP"), rows)
+
+
+def _category_row(
+    category: Category, analysis: Analysis, shown: Galleries, compared: bool, measured: int
+) -> list[Cell]:
+    value = category.figures[FIRST]
+    lost = (1.0 - value) / measured
+    change = difference(value, category.before.get(FIRST))
+    return [
+        shown_name(category.name),
+        figure_cell(value),
+        *([change_cell(change)] if compared else []),
+        Number(figure_text(lost), lost),
+        category.objects,
+        main_error_text(category) or "",
+        _picture_of(category, analysis, shown) or "",
+    ]
+
+
+def _picture_of(category: Category, analysis: Analysis, shown: Galleries) -> Link | str | None:
+    """An image that shows the category's main error: a link to its picture, or without one its name."""
+    error = main_error(category)
+    if error is None:
+        return None
+    images: Mapping[str, Sequence[ImageFindings]] = {**analysis.examples, WORST: analysis.worst}
+    showing = [
+        (image, _anchors(name, shown))
+        for name in dict.fromkeys([error[0], WORST, *images])
+        for image in images.get(name, ())
+        if _shows(image, category.id, error[0])
+    ]
+    links = [_image_link(image, anchors) for image, anchors in showing]
+    return next((link for link in links if isinstance(link, Link)), links[0] if links else None)
+
+
+def _shows(image: ImageFindings, category_id: int, error: str) -> bool:
+    boxes = [*image.objects, *image.detections]
+    return any(box.category_id == category_id and box.status == error for box in boxes)
+
+
+def _anchors(gallery: str, shown: Galleries) -> dict[int, str]:
+    """Image id -> id of its figure in the gallery."""
+    return {figure.image_id: figure.anchor(gallery) for figure in shown.get(gallery, ())}
+
+
+def _image_link(image: ImageFindings, anchors: Mapping[int, str]) -> Link | str:
+    name = shown_name(image.file_name) or f"image {image.image_id}"
+    anchor = anchors.get(image.image_id)
+    return Link(name, f"#{anchor}") if anchor else name

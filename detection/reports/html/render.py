@@ -1,0 +1,63 @@
+"""Templates to the text of a page."""
+
+import base64
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined
+from markupsafe import Markup
+
+from detection.reports.html.table import cell_attributes, cell_text
+
+_HERE = "detection.reports.html"
+
+
+def render_page(
+    package: str,
+    template: str,
+    *,
+    scripts: Sequence[str] = (),
+    filters: Mapping[str, Callable[..., Any]] | None = None,
+    **content: Any,
+) -> str:
+    """A page from a template that extends `pages/base.html.j2`.
+
+    Args:
+        package: dotted name of the package that holds the template, as `own/...`.
+        template: its file name.
+        scripts: names of JavaScript files beside this module, or `package`'s own; the
+            page's security policy lets these run and nothing else, whatever the data hold.
+        filters: name -> function, for the template.
+        content: what the template shows.
+
+    Returns:
+        Text that UTF-8 can encode: halves of surrogate pairs, which names in JSON can
+        hold and no encoding has, are question marks.
+    """
+    loaders = {"pages": PackageLoader(_HERE, "."), "own": PackageLoader(package, ".")}
+    environment = Environment(
+        loader=PrefixLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(data_uri=data_uri, cell=cell_text, cell_attributes=cell_attributes, **(filters or {}))
+    script = "\n".join(_script(package, name) for name in scripts)
+    page = environment.get_template(f"own/{template}").render(
+        script=Markup(script), script_hash=_policy_hash(script), **content
+    )
+    return page.encode("utf-8", "replace").decode()
+
+
+def data_uri(content: bytes, media_type: str) -> str:
+    """A file's content as an address that needs no network."""
+    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
+
+
+def _script(package: str, name: str) -> str:
+    place = files(_HERE).joinpath(name)
+    return (place if place.is_file() else files(package).joinpath(name)).read_text(encoding="utf-8")
+
+
+def _policy_hash(script: str) -> str:
+    """As a Content-Security-Policy names an inline script."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"

@@ -1,0 +1,164 @@
+"""An evaluation as TensorBoard shows it: scalars, and pictures of ground truth beside detections.
+
+Scalars and pictures have the names that the TF Object Detection API gave them
+(`metrics/coco_tools.py`, `model_lib_v2.py`), so that old and new runs share a chart.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from detection.analysis.findings import ImageFindings
+from detection.coco.metric_definitions import FIGURES, UNDEFINED, Figure
+from detection.coco.metrics import CocoMetrics
+from detection.coco.params import MAX_DETS
+from detection.images.drawing import Picture, contact_sheet, draw_detections, eight_bit_rgb
+from detection.reports.box_styles import STATUSES, Mark, detection_marks, object_marks
+from detection.reports.html.names import shown_name
+from detection.storage.atomic import require_writable
+from schemas.scalars import loss_tag
+
+_PREFIXES = {"bbox": "DetectionBoxes_", "segm": "DetectionMasks_", "keypoints": "Keypoints_"}
+_LONGEST_SIDE = 640  # pixels of a panel
+
+
+def write_scalars_and_images(
+    logdir: str | Path,
+    *,
+    step: int,
+    figures: Mapping[str, float],
+    iou_type: str = "bbox",
+    max_dets: Sequence[int] = MAX_DETS,
+    per_category: Mapping[str, float] | None = None,
+    losses: Mapping[str, float] | None = None,
+    pictures: Sequence[Picture] = (),
+) -> None:
+    """Appends one evaluation to a TensorBoard folder; what is undefined is left out.
+
+    Args:
+        logdir: folder of event files; is made.
+        step: of training that the model had reached.
+        figures: name -> value, such as AP; -1 where undefined.
+        iou_type: of the figures.
+        max_dets: detections counted an image, ascending.
+        per_category: name of the category -> its AP.
+        losses: term -> mean, and their sum as `TOTAL_LOSS`.
+        pictures: as `side_by_side` makes them.
+
+    Raises:
+        DataError: the folder cannot be written.
+    """
+    require_writable(logdir)
+    prefix = _PREFIXES[iou_type]
+    known = {figure.name: figure for figure in FIGURES[iou_type]}
+    tags = {name: _tag(known[name], max_dets) if name in known else f"Precision/{name}" for name in figures}
+    scalars = {prefix + tags[name]: value for name, value in figures.items()}
+    scalars |= {f"{prefix}PerformanceByCategory/mAP/{shown_name(n)}": ap for n, ap in (per_category or {}).items()}
+    with tf.summary.create_file_writer(str(logdir)).as_default(step):
+        for tag, value in scalars.items():
+            if value != UNDEFINED:
+                tf.summary.scalar(tag, value)
+        for name, loss in (losses or {}).items():
+            tf.summary.scalar(loss_tag(name), loss)
+        for number, picture in enumerate(pictures):
+            tf.summary.image(f"eval_side_by_side_{number}_0", picture[None])
+
+
+def write_evaluation(
+    logdir: str | Path,
+    *,
+    step: int,
+    metrics: CocoMetrics,
+    losses: Mapping[str, float],
+    pictures: Sequence[Picture],
+) -> None:
+    """Appends one evaluation of a checkpoint or of an exported model to a TensorBoard folder.
+
+    Args:
+        logdir: folder of event files; is made.
+        step: training steps done.
+        metrics: of all images.
+        losses: see `write_scalars_and_images`.
+        pictures: see `draw_findings`.
+
+    Raises:
+        DataError: the folder cannot be written.
+    """
+    write_scalars_and_images(
+        logdir,
+        step=step,
+        figures=metrics.figures,
+        iou_type=metrics.iou_type,
+        max_dets=metrics.max_dets,
+        per_category={category["name"]: category["AP"] for category in metrics.per_category},
+        losses=losses,
+        pictures=pictures,
+    )
+
+
+def draw_findings(
+    findings: Iterable[ImageFindings],
+    image_of: Callable[[int], Image.Image | None],
+    names: Mapping[int, str],
+    *,
+    max_boxes: int,
+) -> list[Picture]:
+    """Pictures of `side_by_side`, one per image.
+
+    Args:
+        findings: the images.
+        image_of: from an image id to the image; None: it cannot be decoded, and is left out.
+        names: category id -> name.
+        max_boxes: see `side_by_side`.
+    """
+    images = ((found, image_of(found.image_id)) for found in findings)
+    return [
+        side_by_side(np.asarray(eight_bit_rgb(image)), found, names, max_boxes=max_boxes)
+        for found, image in images
+        if image is not None
+    ]
+
+
+def side_by_side(
+    image: Picture, found: ImageFindings, names: Mapping[int, str], *, max_boxes: int | None = None
+) -> Picture:
+    """Ground truth on the left, detections on the right, boxes drawn by what became of them.
+
+    Args:
+        image: uint8 [H, W, 3], RGB, of any scale.
+        found: on it.
+        names: category id -> name.
+        max_boxes: detections drawn, those of the highest scores; None: all.
+
+    Returns:
+        uint8 [h, w, 3], each panel at most 640 pixels on its longer side.
+    """
+    found = replace(found, detections=found.detections[:max_boxes])
+    scale = min(1.0, _LONGEST_SIDE / max(image.shape[:2]))
+    to_image = image.shape[1] / max(1, found.width)
+    panels = [
+        _panel(image, marks, to_image, scale) for marks in (object_marks(found, names), detection_marks(found, names))
+    ]
+    return contact_sheet(panels, columns=2, captions=["ground truth", "detections"])
+
+
+def _panel(image: Picture, marks: Sequence[Mark], to_image: float, scale: float) -> Picture:
+    # Drawn last lies on top and has its tag placed first: what is wrong stands first in `marks`.
+    ordered = list(reversed(marks))
+    return draw_detections(
+        image,
+        [[value * to_image for value in mark.bbox] for mark in ordered],
+        [mark.text for mark in ordered],
+        styles=[STATUSES[mark.status].style for mark in ordered],
+        scale=scale,
+    )
+
+
+def _tag(figure: Figure, max_dets: Sequence[int]) -> str:
+    kind = "Precision/mAP" if figure.array == "precision" else f"Recall/AR@{max_dets[figure.max_dets]}"
+    iou = f"@.{round(100 * figure.iou)}IOU" if figure.iou else ""
+    return f"{kind}{iou}" + ("" if figure.area == "all" else f" ({figure.area})")

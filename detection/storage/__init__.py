@@ -1,0 +1,1 @@
+"""Files: atomic publication, locks, JSON, TFRecord shards."""

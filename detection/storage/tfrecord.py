@@ -1,0 +1,186 @@
+"""TFRecord files: finding them, and reading their records one after the other.
+
+A file is a sequence of frames: length (uint64, little endian), masked CRC-32C of the
+length (uint32), the record, masked CRC-32C of the record (uint32); the whole may be
+gzipped.  Paths are whatever `tf.io.gfile` opens.
+"""
+
+import gzip
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import google_crc32c
+import tensorflow as tf
+
+from detection.storage.literal_paths import literal_pattern
+from schemas.artifacts import DATASET_JSON, QUARANTINE_JSONL
+from schemas.errors import DataError
+from schemas.limits import MAX_GZIPPED_RECORD
+
+HEADER = struct.Struct("<QI")
+CHECKSUM = struct.Struct("<I")
+_MASK_DELTA = 0xA282EAD8
+_GZIP_MAGIC = b"\x1f\x8b"
+_LFS_MAGIC = b"version https://git-lfs.github.com/spec/"
+_SIDE_NAMES = {DATASET_JSON, QUARANTINE_JSONL, "LICENSE", "LICENCE", "README"}
+_SIDE_SUFFIXES = (".csv", ".html", ".json", ".jsonl", ".md", ".pbtxt", ".txt", ".yaml", ".yml")
+
+
+def find_shards(where: str | Path) -> list[str]:
+    """The TFRecord files that are meant, sorted by path.
+
+    Args:
+        where: a file, a folder or a glob pattern.  Of folders and patterns, hidden
+            files and what commonly lies beside shards (labels, reports, licences) are
+            left out.  A part of a pattern that is a folder's own name is no pattern.
+
+    Raises:
+        DataError: there is none, or one whose name is not UTF-8, which TensorFlow needs.
+    """
+    text = str(where)
+    try:
+        shards = _found_shards(text)
+        for path in shards:
+            path.encode()
+    except UnicodeError:
+        raise DataError(f"{text!a}: a name there is not UTF-8, which TensorFlow needs. Rename it.") from None
+    if not shards:
+        raise DataError(f"{text}: no TFRecord file there. Name a folder, a file or a pattern such as 'data/*.record*'.")
+    return shards
+
+
+def _found_shards(text: str) -> list[str]:
+    if tf.io.gfile.isdir(text):
+        found = [os.path.join(text, name) for name in tf.io.gfile.listdir(text)]
+    elif tf.io.gfile.exists(text):
+        return [text]
+    else:
+        found = tf.io.gfile.glob(_escape_existing(text))
+    return sorted(path for path in found if _is_shard_name(path) and not tf.io.gfile.isdir(path))
+
+
+def _escape_existing(pattern: str) -> str:
+    """The pattern, its folders that are there under just this name taken as they are."""
+    folder = os.path.dirname(pattern)
+    while folder and not tf.io.gfile.isdir(folder):
+        folder = os.path.dirname(folder)
+    return literal_pattern(folder) + pattern.removeprefix(folder)
+
+
+def read_shard(path: str | Path) -> Iterator[bytes]:
+    """Yields the records of a TFRecord file, gzipped or not; an empty file has none.
+
+    Holds one record at a time, and checks both checksums of each.
+
+    Raises:
+        DataError: the file cannot be read, is no TFRecord file, is cut off or damaged;
+            the message tells how many whole records came before.
+    """
+    name = str(path)
+    try:
+        with tf.io.gfile.GFile(name, "rb") as file:
+            start = file.read(len(_LFS_MAGIC))
+            file.seek(0)
+            if start == _LFS_MAGIC:
+                raise DataError(
+                    f"{name}: no TFRecord file but a Git LFS pointer to one, so 0 records are read. "
+                    "Fetch the file itself with `git lfs pull`."
+                )
+            if is_gzipped(start):
+                with gzip.GzipFile(fileobj=file) as stream:
+                    yield from _Frames(name, stream, None).records()
+            else:
+                yield from _Frames(name, file, file.size()).records()
+    except tf.errors.OpError as error:
+        raise DataError(f"{name}: cannot read: {error.message}. Check the path and its permissions.") from None
+
+
+def is_gzipped(start: bytes) -> bool:
+    """Whether a file's first bytes are gzip's."""
+    return start.startswith(_GZIP_MAGIC)
+
+
+def _is_shard_name(path: str) -> bool:
+    name = os.path.basename(path.rstrip("/"))
+    return not (name.startswith((".", "_")) or name in _SIDE_NAMES or name.lower().endswith(_SIDE_SUFFIXES))
+
+
+class _Frames:
+    """The frames of one file.
+
+    Args:
+        path: of the file, for messages.
+        stream: its content, uncompressed.
+        size: bytes in `stream`; None: not known.
+    """
+
+    def __init__(self, path: str, stream: IO[bytes] | gzip.GzipFile, size: int | None) -> None:
+        self._path = path
+        self._stream = stream
+        self._size = size
+        self._position = 0
+        self._count = 0
+
+    def records(self) -> Iterator[bytes]:
+        while header := self._read(HEADER.size, whole=False):
+            yield self._record(self._length(header))
+            self._count += 1
+
+    def _length(self, header: bytes) -> int:
+        if len(header) < HEADER.size and self._count:
+            raise self._cut_off(HEADER.size)
+        sound = len(header) == HEADER.size and HEADER.unpack(header)[1] == masked_crc(header[:8])
+        if not sound and self._count:
+            raise self._damaged("the checksum of its length does not match")
+        if not sound:
+            raise DataError(
+                f"{self._path}: no TFRecord file: it does not start with a record, so 0 records are read. "
+                "Name TFRecord files only, for example by a pattern."
+            )
+        length: int = HEADER.unpack(header)[0]
+        if self._size is None and length > MAX_GZIPPED_RECORD:
+            raise self._damaged(f"it claims {length} bytes, more than {MAX_GZIPPED_RECORD}")
+        return length
+
+    def _record(self, length: int) -> bytes:
+        needed = length + CHECKSUM.size
+        if self._size is not None and needed > self._size - self._position:
+            raise self._cut_off(needed)
+        data = self._read(length)
+        if CHECKSUM.unpack(self._read(CHECKSUM.size))[0] != masked_crc(data):
+            raise self._damaged("its checksum does not match")
+        return data
+
+    def _read(self, length: int, *, whole: bool = True) -> bytes:
+        try:
+            data = self._stream.read(length)
+        except EOFError:
+            raise self._cut_off(length) from None
+        except (zlib.error, gzip.BadGzipFile) as error:
+            raise self._damaged(f"gzip: {error}") from None
+        if whole and len(data) < length:
+            raise self._cut_off(length)
+        self._position += len(data)
+        return data
+
+    def _cut_off(self, needed: int) -> DataError:
+        return DataError(
+            f"{self._path}: cut off after {self._count} whole records: the next one needs {needed} bytes from byte "
+            f"{self._position} on, which are not there. Copy or write the file again."
+        )
+
+    def _damaged(self, reason: str) -> DataError:
+        return DataError(
+            f"{self._path}: damaged after {self._count} whole records: the next one starts before byte "
+            f"{self._position}; {reason}. Copy or write the file again."
+        )
+
+
+def masked_crc(data: bytes) -> int:
+    """TFRecord's checksum: CRC-32C, rotated right by 15 bits, plus a constant."""
+    crc = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF

@@ -1,0 +1,1 @@
+"""Checkpoints of a training run: written atomically, restored, listed."""

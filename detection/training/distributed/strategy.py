@@ -1,0 +1,135 @@
+"""Where training runs: one device, several, several machines, or a TPU."""
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from detection.training.distributed.cluster import CLUSTER_VARIABLES, Cluster, cluster_from_environment
+from schemas.errors import CocoflowError, ConfigError
+
+_LOGGER = logging.getLogger("cocoflow.trainer")
+
+
+def make_strategy(kind: str, *, tpu: str | None = None) -> tf.distribute.Strategy:
+    """Builds the distribution strategy.
+
+    Args:
+        kind: `one_device`, `mirrored` (all GPUs of this machine, or all logical
+            CPUs where there is none), `multi_worker` (the machines that TF_CONFIG or
+            CLUSTER_SPEC names), `tpu`, or `auto`: what is there, in the order TPU,
+            several machines, several GPUs, one device.
+        tpu: `local` (on the TPU's own machine), a TPU's name or a `grpc://` address;
+            None: what TPU_NAME says, else `local`.
+
+    Raises:
+        ConfigError: the kind asked for is not there, or TF_CONFIG or CLUSTER_SPEC is
+            wrong or asks for something else.
+        CocoflowError: the other machines did not answer.
+    """
+    if kind == "auto" and has_tpu(tpu):
+        kind = "tpu"
+    cluster = None if kind == "tpu" else cluster_from_environment(os.environ)
+    if kind == "auto":
+        kind = _kind_for(cluster)
+    strategy = _build(kind, tpu or os.environ.get("TPU_NAME") or "local", cluster)
+    _LOGGER.info("%s, %d replica(s)", kind, strategy.num_replicas_in_sync)
+    return strategy
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process is the one that writes checkpoints, summaries and the model."""
+    return bool(strategy.extended.should_checkpoint)
+
+
+def worker_count(strategy: tf.distribute.Strategy) -> int:
+    """Number of processes that train together, >= 1."""
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return 1
+    return sum(map(len, strategy.cluster_resolver.cluster_spec().as_dict().values()))
+
+
+def on_cpu(strategy: tf.distribute.Strategy) -> bool:
+    """Whether every replica is a CPU."""
+    return not isinstance(strategy, tf.distribute.TPUStrategy) and not tf.config.list_logical_devices("GPU")
+
+
+def has_tpu(tpu: str | None) -> bool:
+    """Whether `auto` means a TPU: one is named, as `train.tpu` or TPU_NAME, or is in this machine."""
+    return bool(tpu or os.environ.get("TPU_NAME") or tf.config.list_physical_devices("TPU"))
+
+
+def _kind_for(cluster: Cluster | None) -> str:
+    if cluster is not None and cluster.size > 1:
+        return "multi_worker"
+    return "mirrored" if len(tf.config.list_physical_devices("GPU")) > 1 else "one_device"
+
+
+def _build(kind: str, tpu: str, cluster: Cluster | None) -> tf.distribute.Strategy:
+    if kind == "tpu":
+        return _tpu(tpu)
+    if kind == "multi_worker":
+        return _multi_worker(cluster)
+    if cluster is not None and cluster.size > 1:
+        raise ConfigError(
+            f"train.strategy={kind} trains on one machine, but {' or '.join(CLUSTER_VARIABLES)} names {cluster.size}, "
+            "which would each write the same files. Choose multi_worker, or unset the variable."
+        )
+    if kind == "mirrored":
+        devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+        return tf.distribute.MirroredStrategy([device.name for device in devices])
+    return tf.distribute.OneDeviceStrategy("/gpu:0" if tf.config.list_physical_devices("GPU") else "/cpu:0")
+
+
+def _multi_worker(cluster: Cluster | None) -> tf.distribute.Strategy:
+    if cluster is None:
+        raise ConfigError(
+            f"train.strategy=multi_worker: neither {' nor '.join(CLUSTER_VARIABLES)} names the machines. "
+            "Set TF_CONFIG on every one of them; docs/distributed.md has an example."
+        )
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({role: list(addresses) for role, addresses in cluster.addresses.items()}),
+        task_type=cluster.task_type,
+        task_id=cluster.task_index,
+        num_accelerators={"GPU": len(tf.config.list_physical_devices("GPU"))},
+        rpc_layer="grpc",
+    )
+    _LOGGER.info("%s %d; waiting for %s", cluster.task_type, cluster.task_index, ", ".join(cluster.others) or "nobody")
+    try:
+        with _sigterm_kept():
+            return tf.distribute.MultiWorkerMirroredStrategy(resolver)
+    except tf.errors.OpError as error:
+        reason = str(error).partition("\n")[0]
+        raise CocoflowError(
+            f"{cluster.task_type} {cluster.task_index} of the cluster could not meet the others ({reason}). Start "
+            f"training on all machines ({', '.join(cluster.others)}), and see that they reach each other's ports."
+        ) from error
+
+
+@contextlib.contextmanager
+def _sigterm_kept() -> Iterator[None]:
+    """Lets SIGTERM end the process as before; TensorFlow would pass it to a checkpoint handler not used here."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
+
+
+def _tpu(name: str) -> tf.distribute.Strategy:
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(name)
+        if name != "local":
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    # Asking the cloud for a name fails in as many ways as its client libraries have.
+    except (ValueError, RuntimeError, OSError, ImportError, tf.errors.OpError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"train.strategy=tpu: no TPU answers as {name!r} ({reason}). "
+            "Set train.tpu or TPU_NAME to local, a name or a grpc:// address, or choose another strategy."
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)

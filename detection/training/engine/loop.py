@@ -1,0 +1,243 @@
+"""Many steps in one call of a compiled function, and what is known of them afterwards."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from detection.input_pipeline.training_batches import Batch
+from detection.training.engine.step import StepReport
+from detection.training.engine.gradient_summaries import BUCKETS
+
+
+class LoopReport(NamedTuple):
+    """What some steps told.
+
+    steps: those that counted: neither skipped nor behind the run's end.
+    sums: of each figure over those steps; what is not finite, as the gradient norm of a
+        step that a loss scale has overflowed, is left out.
+    counts: how many values each sum is of.
+    last: each figure at the last of those steps; empty where there was none.
+    skipped: steps that were not finite, the one that ended the run included.
+    bad_step: number of the first of these, counted from 0; None: there was none.
+    bad: the figures of that step.
+    halted: the run has come to its end: a step was not finite, and it was one too many.
+    seconds: that all of it took.
+    waited: of these, the seconds in which there was no batch although the step before
+        was done.  Prefetching hides what it hides; only what it does not is counted.
+    ended_at: `time.monotonic` when the last of the steps was done.
+    histograms: of the last of the steps that counted, float32 [2 + BUCKETS] each; see
+        `detection.training.engine.gradient_summaries`.
+    """
+
+    steps: int
+    sums: dict[str, float]
+    counts: dict[str, float]
+    last: dict[str, float]
+    skipped: int
+    bad_step: int | None
+    bad: dict[str, float]
+    halted: bool
+    seconds: float
+    waited: float
+    ended_at: float
+    histograms: dict[str, npt.NDArray[np.float32]]
+
+
+class _Tally(NamedTuple):
+    """A `LoopReport` in the making: scalars, [K] for K figures, [H, 2 + BUCKETS] for H histograms.
+
+    Times are in seconds, float64.
+    """
+
+    steps: tf.Tensor
+    sums: tf.Tensor
+    counts: tf.Tensor
+    last: tf.Tensor
+    skipped: tf.Tensor
+    bad_step: tf.Tensor
+    bad: tf.Tensor
+    halted: tf.Tensor
+    waited: tf.Tensor
+    done_at: tf.Tensor
+    histograms: tf.Tensor
+
+
+class TrainLoop:
+    """Runs steps, all replicas together.
+
+    Args:
+        strategy: that the step's variables were made under.
+        train_step: what every replica runs.
+        jit_compile: compiles the step under XLA; batches need static shapes.
+        deterministic: op determinism is on, under which TensorFlow refuses to tell the time.
+        eager: nothing is compiled: Python runs line by line, for debugging.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        train_step: Callable[[Batch], StepReport],
+        *,
+        jit_compile: bool,
+        deterministic: bool,
+        eager: bool = False,
+    ) -> None:
+        self._strategy = strategy
+        self._deterministic = deterministic
+        self._names: Sequence[str] = ()
+        self._histogram_names: Sequence[str] = ()
+        # There is no Python control flow on tensors in a step; converting it costs seconds.
+        self._replica_step = train_step if eager else tf.function(train_step, jit_compile=jit_compile, autograph=False)
+        self._step: Any = self._one_step if eager else tf.function(self._one_step, autograph=False)
+        self._run = self._run_windows if eager else tf.function(self._run_windows)
+        self._eager = eager
+
+    def __call__(self, batches: tf.data.Iterator, steps: int) -> LoopReport:
+        """Runs `steps` >= 1 steps; fewer are applied where one of them is not finite."""
+        ((_, report),) = self.windows(batches, start=0, stop=steps, every=steps)
+        return report
+
+    def windows(
+        self, batches: tf.data.Iterator, *, start: int, stop: int, every: int
+    ) -> Iterator[tuple[int, LoopReport]]:
+        """Runs the steps after `start` up to `stop` in one call of the compiled function.
+
+        Args:
+            batches: one for each step.
+            start: steps done before.
+            stop: steps done afterwards, above `start`.
+            every: a window ends after each multiple of it; the last one ends at `stop`.
+
+        Yields:
+            For each window the steps done at its end, and the report of its steps.  The
+            reports of a call and of as many calls as there are windows differ in times only.
+        """
+        began = time.monotonic()
+        # Scalars: a function is traced again for another shape.
+        arguments = (start % every, stop - start // every * every, every)
+        columns = [value.numpy() for value in self._run(batches, *map(tf.constant, arguments))]
+        ended = time.monotonic()
+        tallies = [_Tally(*values) for values in zip(*columns, strict=True)]
+        # What the call itself costs, such as compiling, comes before its first step.
+        done_before = tallies[-1].done_at - (ended - began)
+        for number, tally in enumerate(tallies, start // every + 1):
+            ended_at = ended - float(tallies[-1].done_at - tally.done_at)
+            yield min(number * every, stop), self._report(tally, float(tally.done_at - done_before), ended_at)
+            done_before = tally.done_at
+
+    def _report(self, tally: _Tally, seconds: float, ended_at: float) -> LoopReport:
+        return LoopReport(
+            steps=int(tally.steps),
+            sums=self._named(tally.sums),
+            counts=self._named(tally.counts),
+            last=self._named(tally.last) if tally.steps else {},
+            skipped=int(tally.skipped),
+            bad_step=int(tally.bad_step) if tally.skipped else None,
+            bad=self._named(tally.bad) if tally.skipped else {},
+            halted=bool(tally.halted),
+            seconds=seconds,
+            waited=float(tally.waited),
+            ended_at=ended_at,
+            histograms=dict(zip(self._histogram_names, tally.histograms, strict=True)) if tally.steps else {},
+        )
+
+    def _named(self, values: npt.NDArray[np.float32]) -> dict[str, float]:
+        return dict(zip(self._names, values.tolist(), strict=True))
+
+    def _run_windows(self, batches: tf.data.Iterator, begin: tf.Tensor, end: tf.Tensor, every: tf.Tensor) -> _Tally:
+        """Runs steps `begin` to `end`, counted from the first window's beginning; a `_Tally` with a row per window."""
+        tally = self._empty_tally(batches)
+        empty = tally
+        windows = (end - 1) // every + 1
+        rows = _Tally(*(tf.TensorArray(value.dtype, windows) for value in tally))
+        for number in tf.range(windows):
+            steps = tf.minimum(end, (number + 1) * every) - tf.maximum(begin, number * every)
+            tally = self._run_steps(batches, steps, empty._replace(halted=tally.halted, done_at=tally.done_at))
+            rows = _Tally(*(row.write(number, value) for row, value in zip(rows, tally, strict=True)))
+        return _Tally(*(row.stack() for row in rows))
+
+    def _run_steps(self, batches: tf.data.Iterator, steps: tf.Tensor, tally: _Tally) -> _Tally:
+        for _ in tf.range(steps):
+            asked_at = self._now()
+            with tf.control_dependencies([asked_at]):
+                batch = next(batches)
+            with tf.control_dependencies(self._strategy.experimental_local_results(batch.images)):
+                ready_at = self._now()
+            with tf.control_dependencies([ready_at]):  # the step would keep all threads from looking at the clock
+                number, figures, histograms, finite, halted, updates = self._step(batch)
+            tally = _counted(tally, number=number, figures=figures, histograms=histograms, finite=finite, halted=halted)
+            waited = tf.maximum(ready_at - tf.maximum(asked_at, tally.done_at), 0.0)
+            tally = tally._replace(waited=tally.waited + waited, done_at=self._now(updates))
+        return tally
+
+    def _empty_tally(self, batches: tf.data.Iterator) -> _Tally:
+        # The graph holds the step once: a first step outside the loop would double the start-up.
+        figures = histograms = tf.zeros([])
+        if not self._eager:
+            outputs = self._step.get_concrete_function(batches.element_spec).structured_outputs
+            figures, histograms = tf.zeros(outputs[1].shape), tf.zeros(outputs[2].shape)
+        none = tf.constant(0, tf.int64)
+        return _Tally(
+            steps=none,
+            sums=figures,
+            counts=figures,
+            last=figures,
+            skipped=none,
+            bad_step=none,
+            bad=figures,
+            halted=tf.constant(False),
+            waited=tf.constant(0.0, tf.float64),
+            done_at=self._now(),
+            histograms=histograms,
+        )
+
+    def _one_step(self, batch: Batch) -> tuple[tf.Tensor, ...]:
+        """One step on all replicas: a `StepReport` whose figures are [K], and histograms [H, ...], by their names."""
+        reports = self._strategy.run(self._replica_step, args=(batch,))
+        # All replicas return the same global figures.
+        number, figures, histograms, *flags = tf.nest.map_structure(
+            lambda value: self._strategy.experimental_local_results(value)[0], reports
+        )
+        self._names, self._histogram_names = sorted(figures), sorted(histograms)
+        rows = [histograms[name] for name in self._histogram_names]
+        stacked = tf.stack(rows) if rows else tf.zeros([0, 2 + BUCKETS])
+        return number, tf.stack([figures[name] for name in self._names]), stacked, *flags
+
+    def _now(self, *after: tf.Tensor) -> tf.Tensor:
+        """The clock's seconds once some tensors are there, and the device that makes them is done: float64 scalar."""
+        if self._deterministic:
+            return tf.ensure_shape(tf.numpy_function(lambda *_: np.float64(time.monotonic()), after, tf.float64), [])
+        with tf.device("CPU:0"), tf.control_dependencies([tf.identity(value) for value in after]):
+            return tf.timestamp()
+
+
+def _counted(
+    tally: _Tally,
+    *,
+    number: tf.Tensor,
+    figures: tf.Tensor,
+    histograms: tf.Tensor,
+    finite: tf.Tensor,
+    halted: tf.Tensor,
+) -> _Tally:
+    """The tally after a step; what comes after the end of the run does not count."""
+    counts, skips = ~tally.halted & finite, ~tally.halted & ~finite
+    first = skips & (tally.skipped == 0)
+    summed = counts & tf.math.is_finite(figures)
+    return _Tally(
+        steps=tally.steps + tf.cast(counts, tf.int64),
+        sums=tally.sums + tf.where(summed, figures, 0.0),
+        counts=tally.counts + tf.cast(summed, tf.float32),
+        last=tf.where(counts, figures, tally.last),
+        skipped=tally.skipped + tf.cast(skips, tf.int64),
+        bad_step=tf.where(first, number, tally.bad_step),
+        bad=tf.where(first, figures, tally.bad),
+        halted=halted,
+        waited=tally.waited,
+        done_at=tally.done_at,
+        histograms=tf.where(counts, histograms, tally.histograms),
+    )

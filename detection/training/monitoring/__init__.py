@@ -1,0 +1,1 @@
+"""Callbacks of the training loop: scalars, progress, non-finite values, profiles."""

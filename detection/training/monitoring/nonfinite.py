@@ -1,0 +1,111 @@
+"""What is said and saved when a step is not finite."""
+
+import io
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from detection.images.drawing import contact_sheet
+from detection.storage.atomic import new_directory
+from detection.storage.literal_paths import literal_path
+from detection.training.checkpoints.files import PREFIX, checkpoint_path, checkpoint_steps
+from detection.training.engine.loop import LoopReport
+from detection.training.monitoring.progress import LOGGER
+from detection.training.monitoring.step_batches import Source, StepBatches, pictures_of
+from schemas.artifacts import CHECKPOINTS, NONFINITE
+from schemas.errors import CocoflowError
+from schemas.scalars import TOTAL_LOSS, is_variable_norm
+
+_MOST_SAVED = 5  # batches of a run; a run may skip many
+_MOST_NAMED = 8  # images in a message
+_MOST_DRAWN = 64
+
+
+class NonFiniteSteps:
+    """Explains steps that are not finite, and saves their batches: as they were, and drawn.
+
+    Args:
+        batches: makes the batch again.
+        names: of the classes.
+        output: the run's folder, which gets nonfinite/step-N/ and has checkpoints/.
+        writes: this process is the one that writes.
+    """
+
+    def __init__(self, batches: StepBatches, names: Sequence[str], output: Path, *, writes: bool) -> None:
+        self._batches = batches
+        self._names = names
+        self._output = output
+        self._writes = writes
+        self._saved = 0
+
+    def require_going_on(self, report: LoopReport) -> None:
+        """Warns of steps that were skipped.
+
+        Raises:
+            CocoflowError: one was not finite and ended the run.
+        """
+        if report.bad_step is None:
+            return
+        words = self._described(report.bad_step, report.bad)
+        if not report.halted:
+            LOGGER.warning("%d step(s) skipped: %s", report.skipped, words)
+            return
+        raise CocoflowError(
+            f"training diverged: {words} {_last_good(self._output / CHECKPOINTS)} See whether the boxes in the "
+            "picture are right; lower train.schedule.learning_rate, lengthen train.schedule.warmup_steps or tighten "
+            "train.clip; --set train.nonfinite.policy=skip leaves single batches out."
+        )
+
+    def _described(self, step: int, figures: Mapping[str, float]) -> str:
+        sources = self._batches.sources(step)
+        listed = ", ".join(map(str, sources[:_MOST_NAMED])) + (", ..." if len(sources) > _MOST_NAMED else "")
+        saved = ""
+        if self._writes and self._saved < _MOST_SAVED:
+            saved = f" Its batch is saved in {self._save(step, sources)}."
+            self._saved += 1
+        subject = "gradient" if math.isfinite(figures[TOTAL_LOSS]) else "loss"
+        terms = ", ".join(f"{name} {value:g}" for name, value in figures.items() if not is_variable_norm(name))
+        return f"the {subject} is not finite at step {step + 1} ({terms}), on the images {listed}.{saved}"
+
+    def _save(self, step: int, sources: Sequence[Source]) -> Path:
+        batch = self._batches.batch(step)
+        goal = self._output / NONFINITE / f"step-{step + 1}"
+        shutil.rmtree(goal, ignore_errors=True)
+        with new_directory(goal) as folder:
+            labels = {name: value for name, value in batch.labels._asdict().items() if value is not None}
+            columns = dict(zip(Source._fields, map(np.array, zip(*sources, strict=True)), strict=True))
+            np.savez_compressed(folder / "batch.npz", images=batch.images, **labels, **columns)
+            pictures = pictures_of(batch, self._batches.options, self._names, _MOST_DRAWN)
+            sheet = contact_sheet(pictures, captions=[str(source) for source in sources[:_MOST_DRAWN]])
+            encoded = io.BytesIO()
+            Image.fromarray(sheet).save(encoded, "PNG")
+            (folder / "batch.png").write_bytes(encoded.getvalue())
+        return goal
+
+
+def _last_good(checkpoints: Path) -> str:
+    """The checkpoint that a run can go on from, and what has to be removed before."""
+    steps = checkpoint_steps(checkpoints)
+    good = next((step for step in reversed(steps) if _is_finite(checkpoint_path(checkpoints, step))), None)
+    if good is None:
+        return "No weight was changed from this step on; there is no good checkpoint yet."
+    spoilt = [f"{PREFIX}-{step}" for step in steps if step > good]
+    remedy = f" Remove {', '.join(spoilt)} first: weights in it are not finite." if spoilt else ""
+    path = checkpoint_path(checkpoints, good)
+    return f"No weight was changed from this step on; the last good checkpoint is {path}.{remedy}"
+
+
+def _is_finite(path: str) -> bool:
+    """Whether all values of a checkpoint are finite."""
+    try:
+        reader = tf.train.load_checkpoint(literal_path(path))
+        # The graph of the objects comes as bytes.
+        values = (np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map())
+        return all(value.dtype.kind != "f" or bool(np.isfinite(value).all()) for value in values)
+    except (tf.errors.OpError, ValueError):
+        return False

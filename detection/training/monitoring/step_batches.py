@@ -1,0 +1,100 @@
+"""The batch of any one step, made again on the host."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from detection.input_pipeline.record_order import RecordOrder
+from detection.input_pipeline.record_reader import RecordReader
+from detection.input_pipeline.training_batches import Batch, InputOptions, training_batches
+from schemas import features
+
+_READABLE = 256  # pixels; smaller images are drawn larger, for their tags
+
+
+class StepBatches:
+    """Batches by step: the global ones, whatever the number of replicas and workers.
+
+    Args:
+        reader: the training records.
+        options: how a record becomes an example.
+        seed: of the run.
+        batch_size: global.
+    """
+
+    def __init__(self, reader: RecordReader, options: InputOptions, *, seed: int, batch_size: int) -> None:
+        self.options = options
+        self._reader = reader
+        self._seed = seed
+        self._batch_size = batch_size
+
+    def batch(self, step: int) -> Batch:
+        """What step `step`, counted from 0, is trained on; NumPy arrays."""
+        batches = training_batches(
+            self._reader,
+            self.options,
+            seed=self._seed,
+            start_step=step,
+            stop_step=step + 1,
+            batch_size=self._batch_size,
+        )
+        return tf.nest.map_structure(lambda value: None if value is None else value.numpy(), next(iter(batches)))
+
+    def sources(self, step: int) -> list["Source"]:
+        """Where the batch's images come from, in order; not the partners that mosaic and mixup draw."""
+        order = RecordOrder(self._seed, len(self._reader))
+        positions = range(step * self._batch_size, (step + 1) * self._batch_size)
+        return [self._source(order.record(position)) for position in positions]
+
+    def _source(self, index: int) -> "Source":
+        entries = tf.train.Example.FromString(self._reader.read(index)).features.feature
+        words = [entries[key].bytes_list.value[:1] for key in (features.SOURCE_ID, features.FILENAME)]
+        image_id, file_name = (word[0].decode(errors="replace") if word else "" for word in words)
+        return Source(image_id, file_name, self._reader.name(index))
+
+
+class Source(NamedTuple):
+    """One image of a batch: COCO's image id and file name ("" where the record has none), and its record."""
+
+    image_id: str
+    file_name: str
+    record: str
+
+    def __str__(self) -> str:
+        if not self.image_id and not self.file_name:
+            return self.record
+        return f"{self.image_id} ({self.file_name})" if self.file_name else self.image_id
+
+
+def pictures_of(batch: Batch, options: InputOptions, names: Sequence[str], count: int) -> list[np.ndarray]:
+    """A batch's first images with their boxes, as the network sees them.
+
+    Args:
+        batch: NumPy arrays.
+        options: that it was made with.
+        names: of the classes.
+        count: at most so many.
+
+    Returns:
+        uint8 [H, W, 3] each.
+    """
+    from detection.images.drawing import draw_detections
+
+    pictures = []
+    for image, boxes, classes, valid in zip(
+        batch.images[:count], batch.labels.boxes, batch.labels.classes, batch.labels.valid, strict=False
+    ):
+        pixels = np.nan_to_num(image * np.asarray(options.std, np.float32) + np.asarray(options.mean, np.float32))
+        ymin, xmin, ymax, xmax = np.nan_to_num(boxes[valid]).T
+        pictures.append(
+            draw_detections(
+                pixels.round().clip(0, 255).astype(np.uint8),
+                np.stack([xmin, ymin, xmax - xmin, ymax - ymin], axis=-1),
+                [names[index] for index in classes[valid]],
+                category_ids=[options.category_ids[index] for index in classes[valid]],
+                scale=max(1.0, _READABLE / min(image.shape[:2])),
+            )
+        )
+    return pictures

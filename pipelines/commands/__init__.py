@@ -1,0 +1,1 @@
+"""The commands of `pipeline_runner.py`, one module each, imported when used."""

@@ -1,0 +1,48 @@
+"""Checks a COCO data set: whether it can be trained on, which issues it has, and what to do about each.
+
+Reads every annotation and decodes every image, as a run does; writes nothing but the
+report. Checks ids and required fields, missing, damaged, huge or rotated images, boxes
+and keypoints outside the image, invalid masks and masks that disagree with their box,
+duplicate images and annotations, images in two splits, and categories without
+annotations. Exit code 1 if there is an issue of any kind.
+"""
+
+import argparse
+
+from pipelines.commands.common import add_config_arguments, config_of
+
+SUMMARY = "check a COCO data set before training: issues, and what to do about them"
+EXAMPLE = "pipeline_runner.py check-data --data my_coco --report my_coco.html"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's flags."""
+    parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
+    parser.add_argument(
+        "--report", metavar="FILE.html", help="also write a page: what to act on, statistics, pictures of issues"
+    )
+    parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
+    add_config_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command.
+
+    Raises:
+        ConfigError: no data set is named.
+        DataError: an annotation file that cannot be read, or a report that cannot be
+            written.
+    """
+    from pipelines.console import quiet_run
+
+    config = config_of(args)
+    with quiet_run(None, verbose=args.verbose):
+        from pipelines.standalone.convert import check_data
+
+        found = check_data(config, args.report)
+    from pipelines.standalone.print_issues import print_findings
+
+    print_findings(found)
+    if args.report:
+        print(f"Report: {args.report}")
+    return 1 if found.all_faults else 0

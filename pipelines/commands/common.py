@@ -1,0 +1,41 @@
+"""Flags that several commands take."""
+
+import argparse
+from pathlib import Path
+
+from schemas.config.config import Config
+from schemas.config.config_io import load_config, parse_config
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+DEFAULT_CONFIG = CONFIGS / "default.yaml"
+
+
+def add_config_arguments(parser: argparse._ActionsContainer) -> None:
+    """Adds `--config` and `--set`."""
+    parser.add_argument("--config", metavar="YAML", default=str(DEFAULT_CONFIG), help="configuration file")
+    add_assignments_argument(parser, "overrides one configuration key, for example --set train.steps=500")
+
+
+def add_assignments_argument(parser: argparse._ActionsContainer, what: str) -> None:
+    """Adds `--set`, which does `what`."""
+    parser.add_argument(
+        "--set",
+        dest="assignments",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help=f"{what}; may be repeated",
+    )
+
+
+def config_of(args: argparse.Namespace) -> Config:
+    """The configuration that the flags say, `--data` included.
+
+    Raises:
+        ConfigError: see `load_config`.
+    """
+    config = load_config(args.config, args.assignments)
+    if args.data is None:
+        return config
+    tree = config.model_dump(mode="json", exclude_unset=True)
+    return parse_config(tree | {"data": tree.get("data", {}) | {"root": args.data}})

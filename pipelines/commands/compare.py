@@ -1,0 +1,63 @@
+"""Compares two models: the change of each metric from A to B, and whether it is significant.
+
+A and B are two COCO results files, or two folders of evaluations. With their ground
+truth, both are compared image by image: differences have intervals, and the page shows
+the images that changed most.
+"""
+
+import argparse
+
+SUMMARY = "compare two models' detections, or two evaluations"
+EXAMPLE = "pipeline_runner.py compare old.json new.json --ground-truth instances_val.json --output changes.html"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's flags."""
+    parser.add_argument("a", metavar="A", help="COCO results file, or folder of an evaluation")
+    parser.add_argument("b", metavar="B", help="results file or folder to compare with A")
+    parser.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file; results files need it")
+    parser.add_argument("--images", metavar="DIR", help="folder of the ground truth's images, for the page's pictures")
+    parser.add_argument(
+        "--iou-type",
+        choices=("bbox", "segm", "keypoints"),
+        help="IoU type of results files; default: bbox; not for folders",
+    )
+    parser.add_argument("--output", metavar="FILE.html", help="write a page: metrics, error types, categories, images")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb: tables on stdout, and the page where one is asked for.
+
+    Raises:
+        ConfigError: flags that do not fit each other.
+        DataError: a file that cannot be read, compared or written.
+    """
+    from rich.console import Console
+
+    from pipelines.standalone.compare import (
+        check_flags,
+        compare,
+        comparison_lines,
+        comparison_tables,
+        read_truth,
+        write_page,
+    )
+
+    check_flags(
+        a=args.a,
+        b=args.b,
+        ground_truth=args.ground_truth,
+        images=args.images,
+        iou_type=args.iou_type,
+        output=args.output,
+    )
+    truth = None if args.ground_truth is None else read_truth(args.ground_truth)
+    comparison = compare(args.a, args.b, truth=truth, iou_type=args.iou_type)
+    if args.output:
+        write_page(args.output, comparison, truth=truth, images=args.images)
+    console = Console()
+    for table in comparison_tables(comparison):
+        console.print(table)
+    for line in comparison_lines(comparison):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return 0

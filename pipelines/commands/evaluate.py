@@ -1,0 +1,186 @@
+"""Computes exact COCO metrics of a detections file against its ground truth, or of a model on a data set.
+
+With --model, --output is a folder that receives the files of the pipeline's
+CocoEvaluator: metrics.json, detections.json, analysis.json, report.html, blessing.json
+and files for TensorFlow Model Analysis. --set takes the configuration's keys, such as
+evaluate.batch_size, evaluate.analysis.images, evaluate.thresholds.absolute and
+evaluate.eval_config, and data.* if --examples is a data set.
+"""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from pipelines.commands.model_flags import add_model_arguments, run_model
+from schemas.errors import ConfigError
+
+SUMMARY = "compute the COCO metrics of detections, or of a model"
+EXAMPLE = """pipeline_runner.py evaluate --ground-truth instances_val.json --detections found.json --report page.html
+  pipeline_runner.py evaluate --model runs/demo/serving/1 --examples my_coco --output evaluation"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's flags."""
+    parser.add_argument(
+        "--output",
+        metavar="FILE.json",
+        help="also write the metrics there, overall and per category; with --model: new or empty folder for all files",
+    )
+    files = parser.add_argument_group("detections from a file")
+    files.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file")
+    files.add_argument("--detections", metavar="DT.json", help="COCO results file")
+    files.add_argument(
+        "--skip-invalid",
+        action="store_true",
+        help="leave invalid images, annotations and detections out, and list them in FILE_skipped.jsonl",
+    )
+    files.add_argument(
+        "--report", metavar="FILE.html", help="write a page: what to act on, metrics, categories, error types, curves"
+    )
+    files.add_argument("--images", metavar="DIR", help="folder of the ground truth's images, for the report's pictures")
+    add_model_arguments(parser)
+    add_settings_arguments(parser)
+
+
+def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that say how detections are measured; `settings_of` reads them."""
+    group = parser.add_argument_group("params of the evaluation of a file (default: COCO's)")
+    group.add_argument(
+        "--iou-type",
+        choices=("bbox", "segm", "keypoints"),
+        default="bbox",
+        help="boxes, masks or keypoints; default: bbox",
+    )
+    group.add_argument(
+        "--max-dets",
+        metavar="N,N,N",
+        type=_list_of(int),
+        help="max detections per image; default: 1,10,100, for keypoints 20, for LVIS 300",
+    )
+    group.add_argument(
+        "--no-cats", dest="use_cats", action="store_false", help="ignore categories (COCOeval's useCats=0)"
+    )
+    group.add_argument(
+        "--iou-thresholds", metavar="IOU,...", type=_list_of(float), help="default: 0.5,0.55,0.6,... 0.95"
+    )
+    group.add_argument(
+        "--area-range",
+        dest="area_ranges",
+        metavar="NAME=LOW,HIGH",
+        type=_area_range,
+        action="append",
+        default=[],
+        help="metrics for ground truth of such an area in square pixels; may be repeated; "
+        "small, medium and large replace COCO's",
+    )
+    group.add_argument(
+        "--oks-sigmas", metavar="SIGMA,...", type=_list_of(float), help="one for each keypoint; default: COCO's 17"
+    )
+    group.add_argument(
+        "--lvis", action="store_true", help="evaluate as LVIS does; the files need its lists of categories"
+    )
+
+
+def settings_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The flags of `add_settings_arguments` as keyword arguments of `make_settings` and `evaluate`.
+
+    Raises:
+        ConfigError: a value that COCOeval has no meaning for.
+    """
+    from detection.coco.params import make_settings
+
+    settings = {
+        "iou_type": args.iou_type,
+        "use_cats": args.use_cats,
+        "iou_thresholds": args.iou_thresholds,
+        "oks_sigmas": args.oks_sigmas,
+        "lvis": args.lvis,
+        **({"max_dets": args.max_dets} if args.max_dets else {}),
+    }
+    if args.area_ranges:
+        settings["area_ranges"] = {**make_settings(args.iou_type).area_ranges, **dict(args.area_ranges)}
+    make_settings(**settings)
+    return settings
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command: prints a table, and writes the files requested.
+
+    Raises:
+        ConfigError: flags that do not fit each other, or a value without a meaning.
+        DataError: a file or model that cannot be read, evaluated or written.
+    """
+    if args.model is not None or args.data is not None:
+        _refuse_file_flags(args)
+        return run_model(args)
+    if None in (args.ground_truth, args.detections):
+        raise ConfigError("evaluate needs --ground-truth and --detections, or --model and --examples.")
+    return _run_files(args)
+
+
+def _refuse_file_flags(args: argparse.Namespace) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ground-truth")
+    parser.add_argument("--detections")
+    parser.add_argument("--skip-invalid", action="store_true")
+    parser.add_argument("--report")
+    parser.add_argument("--images")
+    add_settings_arguments(parser)
+    given = [name for name, default in vars(parser.parse_args([])).items() if getattr(args, name) != default]
+    if given:
+        raise ConfigError(
+            f"{', '.join(given)}: for detections from a file; take it away, or --model and --examples. "
+            "How a model is measured is said in evaluate.eval_config."
+        )
+
+
+def _run_files(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from detection.coco import evaluate
+    from detection.coco.summary import skipped_lines, skipped_path, summary_table, write_metrics, write_skipped
+    from pipelines.standalone.evaluate_files import check_report_flags, write_file_report
+
+    names = ("report", "images", "use_cats", "lvis", "skip_invalid", "ground_truth", "detections")
+    check_report_flags(**{name: getattr(args, name) for name in names})
+    settings = settings_of(args)
+    metrics = evaluate(args.ground_truth, args.detections, **settings, skip_invalid=args.skip_invalid)
+    lines = skipped_lines(metrics.skipped)
+    if args.output:
+        if args.skip_invalid:
+            write_skipped(skipped_path(args.output), metrics.skipped)
+            lines += [f"All of them: {skipped_path(args.output)}"] if lines else []
+        write_metrics(args.output, metrics)
+    if args.report:
+        write_file_report(
+            args.report,
+            ground_truth=args.ground_truth,
+            detections=args.detections,
+            settings=settings,
+            images=args.images,
+        )
+    Console().print(summary_table(metrics))
+    for line in lines:
+        print(line)
+    return 0
+
+
+def _list_of(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    def parse(text: str) -> tuple[Any, ...]:
+        try:
+            return tuple(kind(part) for part in text.split(","))
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r}: numbers separated by commas are wanted") from None
+
+    return parse
+
+
+def _area_range(text: str) -> tuple[str, tuple[float, float]]:
+    name, _, limits = text.partition("=")
+    try:
+        low, high = map(float, limits.split(","))
+    except ValueError:
+        low = high = -1.0
+    if not name or low < 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: wanted is NAME=LOW,HIGH, such as tiny=0,256")
+    return name, (low, high)

@@ -1,0 +1,82 @@
+"""`follow`: evaluates the checkpoints of a training run as they are written, in another process.
+
+Waits for checkpoints in DIR, also before the run has begun, and evaluates the newest one
+on the split `evaluate.split` (eval) with the EMA weights: the metrics are those of its
+exported model. Ends when the run's last checkpoint is evaluated, or after --timeout
+minutes without a new one. The run's own config.yaml, beside DIR, names the detector;
+--set changes the keys that apply here: train.validation.metric,
+train.validation.max_images, evaluate.batch_size, evaluate.split, data.*.
+
+The output folder has TensorBoard's files, history.json (the metrics of every
+checkpoint), and in best/ the best checkpoint and its metrics.json. Called again, it goes
+on from there. It takes a GPU where it sees one: CUDA_VISIBLE_DEVICES= leaves the run's
+alone.
+"""
+
+import argparse
+from pathlib import Path
+
+from pipelines.commands.common import add_assignments_argument
+from schemas.artifacts import FOLLOW
+
+SUMMARY = "evaluate each new checkpoint of a training run, and keep the best"
+EXAMPLE = "pipeline_runner.py follow --checkpoints out/checkpoints --data my_coco --timeout 60"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's flags."""
+    parser.add_argument(
+        "--checkpoints", metavar="DIR", required=True, help="folder that a run writes its checkpoints to"
+    )
+    parser.add_argument("--data", metavar="DIR", required=True, help="data set folder, or Examples")
+    parser.add_argument(
+        "--timeout", metavar="MIN", type=_minutes, default=60.0, help="minutes without a new checkpoint; default: 60"
+    )
+    parser.add_argument(
+        "--output", metavar="DIR", help=f"folder for metrics and the best checkpoint; default: {FOLLOW}/ beside DIR"
+    )
+    parser.add_argument("--every", action="store_true", help="evaluate all checkpoints in DIR, not only the newest")
+    parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
+    add_assignments_argument(parser, "overrides one key of the run's configuration")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command.
+
+    Raises:
+        ConfigError: see `follow_run`.
+        DataError: likewise.
+    """
+    from rich.console import Console
+
+    from detection.coco.summary import figures_table
+    from pipelines.console import quiet_run
+
+    with quiet_run(None, verbose=args.verbose):
+        from detection.training.validation.follow import Patience
+        from pipelines.standalone.follow import checkpoints_of, follow_run
+
+        checkpoints = checkpoints_of(args.checkpoints)
+        found = follow_run(
+            checkpoints,
+            data=args.data,
+            output=args.output or str(Path(checkpoints).parent / FOLLOW),
+            patience=Patience(seconds=60.0 * args.timeout),
+            every_one=args.every,
+            assignments=args.assignments,
+        )
+    if not found.ended:
+        print(f"No new checkpoint for {args.timeout:g} minutes; the run has not ended, or is gone.")
+    print(f"{found.evaluated} checkpoint{'s' * (found.evaluated != 1)} evaluated. The best: {found.best}")
+    Console().print(figures_table(found.figures))
+    return 0
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = -1.0
+    if not 0.0 <= minutes < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: wanted is a number of minutes, such as 30")
+    return minutes

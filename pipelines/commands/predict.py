@@ -1,0 +1,56 @@
+"""Runs an exported model on image files, and writes its detections as a COCO results file.
+
+Image ids are those of --ground-truth, by file_name. Without it, images are numbered from
+1 in the order of their paths, and the list is written beside the detections as
+NAME_images.json.
+"""
+
+import argparse
+
+from schemas.quoting import one_line
+
+SUMMARY = "run an exported model on images: COCO results"
+EXAMPLE = "pipeline_runner.py predict --model runs/demo/serving/1 --images photos --output detections.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's flags."""
+    parser.add_argument("--model", metavar="SAVED_MODEL", required=True, help="folder with saved_model.pb")
+    parser.add_argument(
+        "--images", metavar="FILE_OR_DIR", nargs="+", required=True, help="image files, or folders to search for them"
+    )
+    parser.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file that gives the image ids")
+    parser.add_argument("--output", metavar="FILE.json", required=True, help="COCO results file to write")
+    parser.add_argument(
+        "--draw", metavar="FILE.png", help="also draw the first images with their detections, as PNG or JPEG"
+    )
+    parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
+    parser.add_argument(
+        "--batch-size", metavar="N", type=int, default=8, help="images per call of the model; default: 8"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command.
+
+    Raises:
+        ConfigError: a batch size below 1.
+        DataError: a model or image that cannot be read, or an image that the ground
+            truth does not list.
+    """
+    from pipelines.console import quiet_run
+
+    with quiet_run(None, verbose=args.verbose) as console:
+        from pipelines.standalone.predict import predict
+
+        written = predict(
+            model=args.model,
+            images=args.images,
+            ground_truth=args.ground_truth,
+            output=args.output,
+            picture=args.draw,
+            batch_size=args.batch_size,
+            console=console,
+        )
+    print("\n".join(map(one_line, written)))
+    return 0

@@ -1,0 +1,35 @@
+"""`train`: trains a detector without a pipeline.
+
+Writes checkpoints/, logs/ (TensorBoard), saved_model/ and config.yaml to the output
+folder, and the TFRecords made from the data to examples/; with train.validation.every also
+validation/, with the best checkpoint in best/.  Called again with the same output, it
+continues from the newest checkpoint.
+"""
+
+import argparse
+
+from pipelines.commands.common import add_config_arguments, config_of
+
+SUMMARY = "train a detector without a pipeline"
+EXAMPLE = "pipeline_runner.py train --data my_coco --output out --set train.steps=2000"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's flags."""
+    parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
+    parser.add_argument("--output", metavar="DIR", required=True, help="folder for all outputs of the training")
+    parser.add_argument("--verbose", action="store_true", help="show the libraries' logs instead of the progress")
+    add_config_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command.
+
+    Raises:
+        CocoflowError: the data or the folder cannot be used, or training diverged.
+    """
+    from pipelines.standalone.train import train_alone
+
+    model = train_alone(config_of(args), args.output, verbose=args.verbose)
+    print(f"SavedModel:  {model}\nTensorBoard: tensorboard --logdir {args.output}/logs")
+    return 0

@@ -1,0 +1,89 @@
+"""From the configuration to the files of the data set, and to what they tell without being read."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from components.coco_example_gen.spans.span_files import SpanSplits, locate_given, locate_root
+from detection.datasets.annotations import merge_categories, scan_categories
+from detection.datasets.importers.label_map import read_label_map
+from detection.datasets.layouts import Division, SplitFiles
+from schemas.config.config import DataConfig
+from schemas.errors import ConfigError, DataError
+
+
+def files_of(data: DataConfig, *needed: str) -> dict[str, SplitFiles]:
+    """The files of each split that `data` names; of the newest span, where it names spans, unless it names one.
+
+    Args:
+        data: where they are.
+        needed: splits that have to be among them.
+
+    Raises:
+        ConfigError: neither `data.root` nor `data.splits`, or both; keys about spans
+            that do not fit the paths.
+        DataError: the files are not there, or not recognised, or of other splits only.
+    """
+    located = _locate(data)
+    if data.window > 1 and located.files == located.splits:
+        raise ConfigError(
+            f"data.window = {data.window}, but the data's paths have no {{SPAN}} and no date. "
+            "Write one there, or take data.window away."
+        )
+    found = located.files
+    for split in needed:
+        if split not in found:
+            listed = ", ".join(f"{name} ({files.annotations})" for name, files in found.items())
+            raise DataError(
+                f"{data.root or 'data.splits'}: no annotations of the split {split!r}, only {listed}. "
+                f"Add its file, or say where it is: --set data.splits.{split}.annotations=FILE "
+                f"--set data.splits.{split}.images=DIR (then likewise for the other splits)."
+            )
+    return found
+
+
+def division_of(data: DataConfig) -> Division:
+    """How the files become splits."""
+    return Division(data.eval_fraction, data.split_ratios, data.sample_1_of_n)
+
+
+def categories_of(splits: Mapping[str, SplitFiles], data: DataConfig) -> list[dict[str, Any]] | None:
+    """The categories of a data set, as far as they can be told without reading its annotations or records.
+
+    Args:
+        splits: files of each split.
+        data: its label map counts.
+
+    Returns:
+        COCO entries; None: only reading the data will tell, or what is wrong with them.
+
+    Raises:
+        DataError: a label map that cannot be read, or categories that contradict each other.
+    """
+    found = []
+    for files in splits.values():
+        categories = scan_categories(files.annotations) if files.images else _categories_of_records(files, data)
+        if categories is None:
+            return None
+        found.append((files.annotations, categories))
+    return merge_categories(found) or None
+
+
+def _categories_of_records(files: SplitFiles, data: DataConfig) -> list[dict[str, Any]] | None:
+    # They import TensorFlow, which says so on the terminal unless a run keeps it from that.
+    from components.coco_example_gen.fingerprint import description_beside
+    from detection.storage.tfrecord import find_shards
+
+    named = data.label_map or next(iter(description_beside(find_shards(files.annotations)[0])), None)
+    return None if named is None else read_label_map(named).categories
+
+
+def _locate(data: DataConfig) -> SpanSplits:
+    if data.root is not None and data.splits:
+        raise ConfigError("data.root and data.splits both name a data set. Take one of them away.")
+    division = division_of(data)
+    if data.root is not None:
+        return locate_root(data.root, division=division, span=data.span, version=data.version)
+    if data.splits:
+        given = {name: split.files for name, split in data.splits.items()}
+        return locate_given(given, division=division, span=data.span, version=data.version)
+    raise ConfigError("no data set: give --data DIR, or data.root or data.splits in the configuration.")

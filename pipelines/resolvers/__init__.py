@@ -1,0 +1,1 @@
+"""Which models and spans of earlier runs a run uses."""

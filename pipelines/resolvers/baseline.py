@@ -1,0 +1,65 @@
+"""Which model the candidate is compared with: the last one blessed before it was trained.
+
+TFX's own `LatestBlessedModelStrategy` gives the latest blessed model of all.  When a
+pipeline runs again unchanged, that is the candidate itself, blessed by the run before:
+evaluation and push then run again, and a model that must improve is refused against
+itself.  Here only older models count, so that a repeated run resolves what the first
+one resolved and everything after it stays cached.
+"""
+
+from typing import Any
+
+from tfx import types
+from tfx.dsl.components.common import resolver
+from tfx.types import standard_artifacts
+
+from pipelines.resolvers.blessings import blessings_by_model, newest_blessed
+
+_CANDIDATE = "candidate"
+_MODEL = "model"
+_BLESSING = "model_blessing"
+
+
+class PreviousBlessedModelStrategy(resolver.ResolverStrategy):
+    """Resolves to the newest blessed model that is older than the candidate, or to none."""
+
+    def resolve_artifacts(
+        self, store: Any, input_dict: dict[str, list[types.Artifact]]
+    ) -> dict[str, list[types.Artifact]]:
+        """Chooses among the pipeline's models; TFX calls it.
+
+        Args:
+            store: the metadata store, not needed.
+            input_dict: the run's `candidate`, and every `model` and `model_blessing`
+                of the pipeline.
+
+        Returns:
+            `model` and its `model_blessing`, one each or both empty; `candidate` empty.
+        """
+        resolved: dict[str, list[types.Artifact]] = {key: [] for key in input_dict}
+        # Ids rise in the order of creation.  An interactive run hands over every model of
+        # the trainer as candidate: the newest is the one at hand.
+        candidate_id = max((model.id for model in input_dict[_CANDIDATE]), default=0)
+        older = [model for model in input_dict[_MODEL] if model.id < candidate_id]
+        baseline = newest_blessed(older, input_dict[_BLESSING])
+        if baseline is not None:
+            resolved[_MODEL] = [baseline]
+            resolved[_BLESSING] = [blessings_by_model(input_dict[_BLESSING])[baseline.id]]
+        return resolved
+
+
+def previous_blessed_model(candidate: types.BaseChannel) -> resolver.Resolver:
+    """A node whose `outputs["model"]` holds the baseline for `candidate`, or nothing.
+
+    The node that takes it declares the input optional.  KFP cannot compile it: there,
+    only TFX's own two strategies exist.
+
+    Args:
+        candidate: the trainer's `Model` channel.
+    """
+    return resolver.Resolver(
+        strategy_class=PreviousBlessedModelStrategy,
+        candidate=candidate,
+        model=types.Channel(type=standard_artifacts.Model),
+        model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
+    ).with_id("previous_blessed_model")

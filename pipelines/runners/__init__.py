@@ -1,0 +1,1 @@
+"""Runners: LocalDagRunner and BeamDagRunner."""

@@ -1,0 +1,1 @@
+"""One run: its folders, execution, repair, results and summary."""

@@ -1,0 +1,82 @@
+"""Running a pipeline in this process and telling what came of it."""
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from detection.storage.atomic import require_writable, write_json, write_text
+from detection.storage.lock import exclusive_use
+from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_from_environment
+from pipelines.console import quiet_run
+from pipelines.dataset_files import files_of
+from pipelines.layout import RunLayout
+from pipelines.runs.metadata_file import check_metadata, metadata_failures_explained
+from pipelines.scratch_folder import scratch_tempdir
+from pipelines.runs.start_check import check_run
+from schemas.artifacts import TRAIN_SPLIT
+from schemas.config.config import Config
+from schemas.config.config_io import to_yaml
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipelines.runs.results import RunResults
+
+_LOGGER = logging.getLogger("cocoflow.run")
+
+
+def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunResults":
+    """Runs the pipeline and leaves `summary.json` in `run.root`.
+
+    Args:
+        config: the whole configuration.
+        runner: a key of `pipelines.runners.local.RUNNERS`.
+        verbose: libraries' logs to the terminal instead of run.log.
+
+    Raises:
+        CocoflowError: a component refused its input, the folder cannot be written, or
+            another process uses it.
+        ConfigError: no data set is named, no such detector, or this is one of several machines.
+        DataError: it is not there, or not recognised.
+    """
+    _require_one_machine()
+    # What cannot be is said now, not after hours of training.
+    splits = files_of(config.data, TRAIN_SPLIT, config.evaluate.split)
+    layout = RunLayout(config)
+    with exclusive_use(layout.root, instead="name another folder with --set run.root=DIR"):
+        check_metadata(layout)
+        require_writable(layout.push_directory)
+        write_text(layout.config, to_yaml(config))
+        # What an earlier run said must not be taken for this one's answer.
+        layout.summary.unlink(missing_ok=True)
+        with quiet_run(layout.log, verbose=verbose):
+            check_run(config, splits, layout)
+            results = _run_pipeline(config, layout, runner)
+        write_json(layout.summary, results.summary())
+    return results
+
+
+def _require_one_machine() -> None:
+    cluster = cluster_from_environment(os.environ)
+    if cluster is not None and cluster.size > 1:
+        raise ConfigError(
+            f"{' or '.join(CLUSTER_VARIABLES)} names {cluster.size} machines, each of which would run the whole "
+            "pipeline. Unset it, or train on all of them with the verb `train`."
+        )
+
+
+def _run_pipeline(config: Config, layout: RunLayout, runner: str) -> "RunResults":
+    _LOGGER.info("loading TFX, which takes half a minute")
+    from components.detection_trainer.working_folder import remove_served
+    from pipelines.pipeline import create_pipeline
+    from pipelines.runs.repair import record_outputs, repair
+    from pipelines.runs.results import read_results
+    from pipelines.runners.local import RUNNERS
+
+    pipeline = create_pipeline(config)
+    with metadata_failures_explained(layout):
+        repair(layout, [component.id for component in pipeline.components])
+        with scratch_tempdir():
+            run_id = RUNNERS[runner](pipeline)
+        remove_served(layout.training)
+        record_outputs(layout)
+        return read_results(layout.metadata, run_id)

@@ -1,0 +1,114 @@
+"""What a finished run produced, read from its ML Metadata."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from detection.storage.json_files import read_json
+from pipelines.runs.expected_files import first_missing
+from pipelines.runs.run_metadata import node_name, open_store
+from schemas.artifacts import BLESSING_JSON, METRICS_JSON
+from schemas.errors import CocoflowError, DataError
+
+_STATES = {mlmd.Execution.CACHED: "reused", mlmd.Execution.COMPLETE: "done"}
+_REPORTED = ("evaluation", "model_run", "pushed_model")
+
+
+class NodeResult(NamedTuple):
+    """One component of a run: its state, wall-clock seconds and output folders by key."""
+
+    state: str
+    seconds: float
+    outputs: dict[str, Path]
+
+
+class RunResults(NamedTuple):
+    """A finished run of a pipeline.
+
+    `nodes` by id, in the order they ran; `metrics` by name; `pushed` where this run's
+    model lies for serving, or None; `evaluation` and `model_run` are artifacts' folders.
+    """
+
+    nodes: dict[str, NodeResult]
+    metrics: dict[str, float]
+    blessed: bool
+    reasons: list[str]
+    pushed: str | None
+    evaluation: Path
+    model_run: Path
+
+    def summary(self) -> dict[str, Any]:
+        """The contents of summary.json."""
+        return {
+            "metrics": self.metrics,
+            "blessed": self.blessed,
+            "reasons": self.reasons,
+            "pushed_path": self.pushed,
+            "seconds": {name: round(node.seconds, 3) for name, node in self.nodes.items()},
+        }
+
+
+def read_results(metadata_file: Path, run_id: str) -> RunResults:
+    """Reads a run from a run folder's metadata.
+
+    Args:
+        metadata_file: of the run folder.
+        run_id: from the runner.
+
+    Raises:
+        CocoflowError: a component did not run.
+        DataError: an output is missing, as if removed while the run went on.
+    """
+    store = open_store(metadata_file, read_only=True)
+    run = store.get_context_by_type_and_name("pipeline_run", run_id)
+    executions = sorted(store.get_executions_by_context(run.id), key=lambda execution: execution.id) if run else []
+    outputs = {execution.id: _outputs(store, execution.id) for execution in executions}
+    nodes = {
+        node_name(store, execution.id): NodeResult(
+            _STATES.get(execution.last_known_state, "failed"),
+            (execution.last_update_time_since_epoch - execution.create_time_since_epoch) / 1000,
+            {key: Path(artifact.uri) for key, artifact in outputs[execution.id].items()},
+        )
+        for execution in executions
+    }
+    artifacts = {key: artifact for named in outputs.values() for key, artifact in named.items()}
+    evaluation, model_run, _ = (_present(artifacts, key) for key in _REPORTED)
+    return RunResults(
+        nodes=nodes,
+        metrics=_read(evaluation / METRICS_JSON, "metrics"),
+        blessed=_read(evaluation / BLESSING_JSON, "blessed"),
+        reasons=_read(evaluation / BLESSING_JSON, "reasons"),
+        pushed=_pushed_path(artifacts["pushed_model"]),
+        evaluation=evaluation,
+        model_run=model_run,
+    )
+
+
+def _present(artifacts: dict[str, mlmd.Artifact], key: str) -> Path:
+    """The folder of an output, which is whole."""
+    if key not in artifacts:
+        raise CocoflowError(f"the run made no {key}: its component did not run. See run.log for the reason.")
+    missing = first_missing(artifacts[key])
+    if missing is not None:
+        raise DataError(f"{missing}: missing, though this run made or reused it. Run again: it is made anew.")
+    return Path(artifacts[key].uri)
+
+
+def _read(path: Path, key: str) -> Any:
+    content = read_json(path)
+    if not isinstance(content, dict) or key not in content:
+        raise DataError(f"{path}: no {key!r} here, so this is not what the evaluator wrote. Remove it and run again.")
+    return content[key]
+
+
+def _outputs(store: metadata_store.MetadataStore, execution_id: int) -> dict[str, mlmd.Artifact]:
+    events = [event for event in store.get_events_by_execution_ids([execution_id]) if event.type == mlmd.Event.OUTPUT]
+    artifacts = {artifact.id: artifact for artifact in store.get_artifacts_by_id([e.artifact_id for e in events])}
+    return {event.path.steps[0].key: artifacts[event.artifact_id] for event in events}
+
+
+def _pushed_path(pushed_model: mlmd.Artifact) -> str | None:
+    properties = pushed_model.custom_properties
+    return properties["pushed_destination"].string_value if properties["pushed"].int_value else None

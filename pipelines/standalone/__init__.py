@@ -1,0 +1,1 @@
+"""The work of the components without a pipeline, one module per command."""

@@ -1,0 +1,126 @@
+"""Comparisons of two models from their files."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import rich.table
+
+from detection.analysis.changes import CategoryChange, Comparison
+from detection.analysis.comparison import compare_detections
+from detection.analysis.folders import compare_evaluations
+from detection.coco.evaluation import require_results, require_truth
+from detection.coco.io.evaluation_files import read_detections
+from detection.coco.params import make_settings
+from detection.reports.evaluation.comparison_page import write_comparison_page
+from detection.reports.evaluation.comparison_tables import category_change_table, change_table
+from detection.reports.evaluation.picture_files import pictures_in
+from detection.reports.evaluation.sentences import FIRST, change_headline, sample_note
+from detection.reports.html.terminal import rich_table
+from detection.storage.json_files import read_json
+from schemas.errors import ConfigError
+
+_MOST_CATEGORIES = 10  # on the terminal
+
+
+def check_flags(
+    *, a: str, b: str, ground_truth: str | None, images: str | None, iou_type: str | None, output: str | None
+) -> None:
+    """Refuses flags that do not fit each other.
+
+    Raises:
+        ConfigError: a file and a folder; files without ground truth; folders with an
+            IoU type; images where no page shows them.
+    """
+    folders = Path(a).is_dir(), Path(b).is_dir()
+    if folders[0] != folders[1]:
+        folder, file = (a, b) if folders[0] else (b, a)
+        raise ConfigError(
+            f"{folder} is a folder, {file} is none. Compare two results files, or two folders of evaluations."
+        )
+    if not folders[0] and ground_truth is None:
+        raise ConfigError("results files are compared on their ground truth: give its file with --ground-truth.")
+    if folders[0] and iou_type is not None:
+        raise ConfigError("--iou-type is for results files; folders of evaluations say it themselves. Leave it out.")
+    if images is not None and (output is None or ground_truth is None):
+        raise ConfigError("--images is for the page's pictures: give --output and --ground-truth, too.")
+
+
+def read_truth(path: str) -> Any:
+    """The content of an annotation file, with all that images have.
+
+    Raises:
+        DataError: it cannot be read, or is none.
+    """
+    tree = read_json(path)
+    require_truth(tree, where=path)
+    return tree
+
+
+def compare(a: str, b: str, *, truth: Any, iou_type: str | None) -> Comparison:
+    """Compares two results files, or two folders of evaluations.
+
+    Args:
+        a: file or folder.
+        b: likewise.
+        truth: COCO tree of both; None: of folders the figures alone are compared.
+        iou_type: of results files, `bbox` where None.
+
+    Raises:
+        DataError: a file that cannot be read or compared.
+    """
+    if Path(a).is_dir():
+        return compare_evaluations(a, b, ground_truth=truth)
+    kind = iou_type or "bbox"
+    first, second = (read_results_file(path, kind) for path in (a, b))
+    return compare_detections(truth, first, second, settings=make_settings(kind), names=(a, b))
+
+
+def write_page(path: str, comparison: Comparison, *, truth: Any, images: str | None) -> None:
+    """Writes the comparison as a page.
+
+    Args:
+        path: of the HTML file.
+        comparison: what is told.
+        truth: COCO tree; names the images.
+        images: folder of the images; None: no pictures.
+
+    Raises:
+        DataError: no such folder, or a file that cannot be written.
+    """
+    title = f"{Path(comparison.b).name} against {Path(comparison.a).name}"
+    pictures = None if images is None else pictures_in(images, truth["images"])
+    write_comparison_page(path, comparison, title=title, pictures=pictures)
+
+
+def comparison_tables(comparison: Comparison) -> Iterator[rich.table.Table]:
+    """The figures, and the categories whose first figure changed most, for a terminal."""
+    yield rich_table(change_table(comparison), title=f"COCO metrics, {comparison.iou_type}")
+    changed = _most_changed(comparison.categories)
+    if len(comparison.categories) > 1 and changed:
+        table = category_change_table(replace(comparison, categories=changed))
+        yield rich_table(table, title=f"Categories whose {FIRST} changed most")
+
+
+def comparison_lines(comparison: Comparison) -> list[str]:
+    """What is said below the tables."""
+    note = sample_note(comparison.sample) if comparison.sample else ""
+    return [change_headline(comparison), *filter(None, [note]), *comparison.remarks]
+
+
+def _most_changed(categories: list[CategoryChange]) -> list[CategoryChange]:
+    changes = [(abs(one.figures[FIRST].difference or 0.0), one) for one in categories if FIRST in one.figures]
+    changed = sorted((pair for pair in changes if pair[0]), key=lambda pair: -pair[0])
+    return [replace(one, figures={FIRST: one.figures[FIRST]}) for _, one in changed[:_MOST_CATEGORIES]]
+
+
+def read_results_file(path: str, iou_type: str) -> Any:
+    """The detections in a COCO results file, as `evaluate` takes them.
+
+    Raises:
+        DataError: it cannot be read, or is none.
+    """
+    tree = read_detections(path, iou_type)
+    require_results(tree, where=path)
+    return tree

@@ -1,0 +1,90 @@
+"""Evaluating a model without a pipeline: the same work, and the same files, as the pipeline's CocoEvaluator."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+
+from components.coco_evaluator.evaluation import Evaluation, evaluate_models
+from components.coco_evaluator.examples import read_dataset
+from components.coco_evaluator.request import Task
+from components.coco_evaluator.tfma.eval_config import read_eval_config
+from components.coco_evaluator.tfma.slice_figures import BASELINE, CANDIDATE
+from components.coco_evaluator.thresholds import Thresholds
+from detection.analysis.options import AnalysisOptions
+from detection.inference.restore import read_model_categories
+from detection.inference.saved_model import SavedModelDetector, require_saved_model
+from pipelines.standalone.data_as_examples import data_as_examples
+from pipelines.standalone.output_folder import output_folder
+from schemas.config.config import Config
+from schemas.errors import DataError
+from schemas.quoting import quoted
+
+_LISTED = 10  # categories in a message
+
+
+def evaluate_model(config: Config, *, model: str, examples: str, baseline: str | None, output: str) -> Evaluation:
+    """Evaluates a SavedModel on a split, into a folder that appears whole.
+
+    Args:
+        config: `evaluate` and `run.beam_args` count; for a COCO data set `data`, too.
+        model: SavedModel folder.
+        examples: folder of an `Examples` artifact, or of another data set, which
+            `data.root` then names, too.
+        baseline: SavedModel folder to compare with; None: none.
+        output: folder, new or empty.  What killed runs left beside it is removed.
+
+    Raises:
+        ConfigError: the configuration and the data set do not fit; an `EvalConfig` that
+            is not honoured.
+        DataError: the data or a model cannot be used, the model detects categories that
+            the data set lacks, or the folder cannot be written.
+    """
+    evaluation = config.evaluate
+    eval_config = None if evaluation.eval_config is None else read_eval_config(evaluation.eval_config)
+    locations = {CANDIDATE: model} | ({BASELINE: baseline} if baseline else {})
+    for place in locations.values():
+        require_saved_model(place)
+
+    def check(categories: Sequence[Mapping[str, Any]]) -> None:
+        # Data of another tool is converted first, which takes minutes: what it would then fail on is told before.
+        for place in locations.values():
+            SavedModelDetector(folder=place, batch_size=evaluation.batch_size)
+        _require_categories(model, categories, examples)
+
+    with output_folder(output) as folder, data_as_examples(config, examples, check=check) as root:
+        dataset = read_dataset(root, evaluation.split)
+        _require_categories(model, dataset.categories, examples)
+        task = Task(
+            records=dataset.records,
+            images=dataset.images,
+            categories=dataset.categories,
+            models=locations,
+            locations={**locations, "data": examples},
+            title=f"Evaluation on {evaluation.split}",
+            eval_config=eval_config,
+            thresholds=Thresholds(**evaluation.thresholds.model_dump()),
+            analysis=AnalysisOptions(**evaluation.analysis.model_dump()),
+            losses=evaluation.losses,
+            batch_size=evaluation.batch_size,
+            images_per_state=evaluation.images_per_state,
+        )
+        return evaluate_models(task, folder, make_pipeline=lambda: beam.Pipeline(argv=list(config.run.beam_args)))
+
+
+def _require_categories(model: str, categories: Sequence[Mapping[str, Any]], data: str) -> None:
+    """Requires that the data set has every category that the model detects; it may have more.
+
+    Raises:
+        DataError: it lacks some, or they have other names there.
+    """
+    named = {category["id"]: category["name"] for category in categories}
+    own = read_model_categories(model) or ()
+    lacking = [entry for entry in own if named.get(entry["id"]) != entry.get("name", named.get(entry["id"]))]
+    if lacking:
+        listed = ", ".join(f"{entry['id']} {quoted(entry.get('name'))}" for entry in lacking[:_LISTED])
+        more = f" and {len(lacking) - _LISTED} more" if len(lacking) > _LISTED else ""
+        raise DataError(
+            f"{data}: it lacks categories that the model {model} detects: {listed}{more}. "
+            "Evaluate on a data set whose categories have the ids and names that the model was trained on."
+        )

@@ -1,0 +1,150 @@
+"""Following a training run from another process: each new checkpoint evaluated, the best one kept."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from components.coco_evaluator.examples import read_dataset
+from detection.datasets.annotations import differing_categories
+from detection.storage.json_files import read_json
+from detection.storage.lock import exclusive_use
+from detection.storage.tfrecord import find_shards
+from detection.training.checkpoints.files import checkpoint_steps
+from detection.training.validation.assessor import Assessor
+from detection.training.validation.build import assessor_from_config
+from detection.training.validation.follow import Patience, follow_checkpoints
+from detection.training.validation.history import has_stalled, read_history
+from pipelines.standalone.data_as_examples import data_as_examples
+from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, HISTORY_JSON, LABELS_JSON, VALIDATION
+from schemas.config.config import Config
+from schemas.config.config_io import load_config
+from schemas.errors import DataError
+
+
+class Followed(NamedTuple):
+    """What following came to.
+
+    ended: whether the run's last checkpoint was evaluated; else the time was over.
+    evaluated: number of checkpoints evaluated, earlier calls' included.
+    best: path of the best checkpoint.
+    figures: of the best checkpoint, by name.
+    """
+
+    ended: bool
+    evaluated: int
+    best: str
+    figures: dict[str, float]
+
+
+def follow_run(
+    checkpoints: str,
+    *,
+    data: str,
+    output: str,
+    patience: Patience,
+    every_one: bool = False,
+    assignments: Sequence[str] = (),
+) -> Followed:
+    """Follows a run until its last checkpoint is evaluated, or nothing new comes for too long.
+
+    Args:
+        checkpoints: folder of the run's checkpoints; need not be there yet.
+        data: folder of an `Examples` artifact, or of another data set.
+        output: folder for the history, the best checkpoint and TensorBoard's files.
+        patience: without a new checkpoint.
+        every_one: see `follow_checkpoints`.
+        assignments: keys that are set over the run's configuration.
+
+    Raises:
+        ConfigError: an assignment that cannot be.
+        DataError: no checkpoint came; the data cannot be used, or has other categories than the run.
+        CocoflowError: another process uses `output`.
+    """
+    folder, goal = Path(checkpoints), Path(output)
+    _wait_for_begin(folder, patience)
+    config = _configuration(folder, data, assignments)
+    held = exclusive_use(goal, instead="name another folder with --output")
+    labels = folder.parent / LABELS_JSON
+    with held, data_as_examples(config, data, check=lambda known: _categories(labels, known, data)) as root:
+        dataset = read_dataset(root, config.evaluate.split)
+        categories = _categories(labels, dataset.categories, data)
+        shards = find_shards(dataset.records)
+        assessor = assessor_from_config(config, shards=shards, categories=categories, folder=goal, logs=goal)
+        ended = follow_checkpoints(
+            folder,
+            assessor,
+            folder=goal,
+            is_last=lambda step: _is_last(step, folder.parent),
+            patience=patience,
+            every_one=every_one,
+        )
+    return _result(assessor, ended=ended, checkpoints=folder)
+
+
+def checkpoints_of(given: str) -> str:
+    """The folder of checkpoints that is meant: itself, or that of the run's output folder."""
+    inside = Path(given, CHECKPOINTS)
+    return str(inside) if inside.is_dir() else given
+
+
+def _wait_for_begin(folder: Path, patience: Patience) -> None:
+    while not (checkpoint_steps(folder) and (folder.parent / CONFIG_YAML).is_file()):
+        if not patience.wait():
+            raise DataError(
+                f"{folder}: no checkpoint with a {CONFIG_YAML} above it has come. Check --checkpoints, it is the "
+                "folder `checkpoints` that training writes, and train.checkpoint_every; --timeout waits longer."
+            )
+    patience.renew()
+
+
+def _configuration(folder: Path, data: str, assignments: Sequence[str]) -> Config:
+    """The run's, with this data set in place of its own."""
+    path = folder.parent / CONFIG_YAML
+    # Where the run's data lay says nothing about this folder.
+    own = [f"data.root={json.dumps(data)}", "data.splits={}", "data.window=1", "data.span=null", "data.version=null"]
+    if not load_config(path).train.validation.enabled:
+        own.append("train.validation.every=1")  # its other keys count here
+    return load_config(path, [*own, *assignments])
+
+
+def _categories(labels: Path, categories: Sequence[Mapping[str, Any]], data: str) -> list[Mapping[str, Any]]:
+    """The run's categories, in the order of the detector's classes.
+
+    Args:
+        labels: the run's file of categories, which need not be there.
+        categories: those of the data set.
+        data: the data set's folder.
+
+    Raises:
+        DataError: the run and the data set have different categories.
+    """
+    if not labels.is_file():
+        return sorted(categories, key=lambda category: category["id"])
+    own = list(read_json(labels))
+    listed = differing_categories(own, categories)
+    if listed:
+        raise DataError(
+            f"{data}: its categories are not those of the run ({labels}): {listed}. "
+            "Follow with the data set that the run was given, or one of the same categories."
+        )
+    return own
+
+
+def _is_last(step: int, run: Path) -> bool:
+    # Read again each time: a run may be started again with more steps.
+    settings = load_config(run / CONFIG_YAML).train
+    if step >= settings.steps:
+        return True
+    validation = settings.validation
+    if validation.patience is None:
+        return False
+    values = [entry.metrics[validation.metric] for entry in read_history(run / VALIDATION / HISTORY_JSON)]
+    return has_stalled(values, patience=validation.patience, min_delta=validation.min_delta)
+
+
+def _result(assessor: Assessor, *, ended: bool, checkpoints: Path) -> Followed:
+    entries = assessor.entries()
+    if not entries:
+        raise DataError(f"{checkpoints}: no checkpoint could be evaluated; the messages above say why.")
+    return Followed(ended, len(entries), assessor.best.path, assessor.best.figures)

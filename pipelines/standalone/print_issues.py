@@ -1,0 +1,75 @@
+"""The output of `check-data` on stdout: the verdict, what to act on, then the statistics."""
+
+from rich.console import Console
+from rich.table import Table
+
+from components.coco_example_gen.examination import Examination
+from components.coco_example_gen.issue_categories import concerned_annotations
+from detection.reports.dataset.summary import (
+    LISTED,
+    Kind,
+    category_table,
+    count_text,
+    image_table,
+    kinds_of,
+    verdict,
+)
+from detection.reports.dataset.tables import fault_counts
+from detection.reports.html.table import Table as Rows
+from detection.reports.html.table import cell_text
+
+
+def print_findings(found: Examination) -> None:
+    """Prints whether the data set can be trained on, the issues of each kind, and what each split holds."""
+    # Names of files and splits are shown as they are, whatever rich would make of [red] or :dog: in them.
+    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+    counts = fault_counts(found.all_faults, {})
+    said = verdict({name: result.summary for name, result in found.results.items()}, counts)
+    console.print(said.text)
+    for choice in said.choices:
+        console.print(f"Correct the files, or pass {choice.flag}: {choice.effect}.")
+    _print_images(console, image_table(found.all_faults, {}))
+    _print_categories(console, category_table(concerned_annotations(found), found.dataset["categories"]))
+    for kind in kinds_of(found.all_faults, counts):
+        _print_kind(console, kind)
+    console.print(_statistics(found))
+
+
+def _print_images(console: Console, table: Rows) -> None:
+    if table.rows:
+        console.print("Images with most issues:")
+    for row in table.rows:
+        where, image_id, issues, kinds, ids = map(cell_text, row)
+        annotations = f" (annotations {ids})" if ids else ""
+        console.print(f"  {where} (image {image_id}): {issues} of {kinds}{annotations}")
+
+
+def _print_categories(console: Console, table: Rows) -> None:
+    if table.rows:
+        console.print("Categories with most annotations concerned:")
+    for row in table.rows:
+        name, category_id, annotations = map(cell_text, row)
+        console.print(f"  {name} (category {category_id}): {annotations}")
+
+
+def _print_kind(console: Console, kind: Kind) -> None:
+    issues = count_text(kind.issues, "issue")
+    console.print(f"{kind.name} ({issues}, data.on_fault: {kind.policy}): {kind.meaning}")
+    for fault in kind.first:
+        console.print(f"  {fault}")
+    if kind.issues > LISTED:
+        console.print(f"  ... and {kind.issues - LISTED:,} more")
+    console.print(f"  In the files: {kind.in_the_files}")
+    for choice in kind.choices:
+        console.print(f"  Or pass: {choice.flag} ({choice.effect})")
+
+
+def _statistics(found: Examination) -> Table:
+    table = Table("split", "images", "annotations", "crowds", "masks", "keypoints", "categories")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, result in found.results.items():
+        summary = result.summary
+        counts = (summary.images, summary.annotations, summary.crowds, summary.masks, summary.keypoints)
+        table.add_row(name, *map(str, counts), str(len(summary.instances)))
+    return table

@@ -1,0 +1,218 @@
+"""`to-coco`: records, ours or of other tools, to COCO files and images."""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.progress import track
+
+from detection.datasets.coco_writer import CocoWriter
+from detection.datasets.dataset_file import read_dataset_head
+from detection.datasets.importers.dialects import COCOFLOW
+from detection.datasets.importers.images import ForeignImage, read_images, read_own_images
+from detection.datasets.importers.label_map import LabelMap, read_label_map
+from detection.datasets.importers.merging import merge_surveys
+from detection.datasets.importers.parsing import parse_record
+from detection.datasets.importers.report import dialect_report
+from detection.datasets.importers.survey import survey_shard
+from detection.storage.atomic import new_directory
+from detection.storage.tfrecord import find_shards, read_shard
+from schemas import features
+from schemas.artifacts import DATASET_JSON, split_dir
+from schemas.errors import ConfigError, DataError
+
+ONLY_SPLIT = ""  # the name of the split where there are no Split-<name> folders
+
+
+class _Source(NamedTuple):
+    """A data set that can be read.
+
+    head: what stands at the start of the COCO file.
+    report: lines about the records; "" for ours.
+    read: the images of a shard.
+    """
+
+    head: dict[str, Any]
+    report: str
+    read: Callable[[str], Iterator[ForeignImage]]
+
+
+def export_coco(
+    *,
+    examples: str | Path,
+    output: str | Path,
+    split: str | None = None,
+    images: str | Path | None = None,
+    label_map: str | Path | None = None,
+    console: Console,
+) -> list[str]:
+    """Writes a COCO file of each split.
+
+    Entries of Cocoflow's own records are written exactly as they were packed, sorted by
+    id; those of other tools' records are made from their features.
+
+    Args:
+        examples: folder of an Examples artifact; or a folder, file or pattern of TFRecords.
+        output: COCO file; of several splits `<stem>_<split>` each.
+        split: only this one.
+        images: new folder for the encoded image files, by their `file_name`.
+        label_map: label map or COCO file with the categories; None: those of
+            dataset.json, or of the records.
+        console: for progress.
+
+    Returns:
+        Lines for the user: the dialect report of foreign records, and what was written.
+
+    Raises:
+        ConfigError: no such split.
+        DataError: records that cannot be read, or files that cannot be written.
+    """
+    if images is not None:
+        _check_image_folder(Path(images), Path(output))
+    splits = _find_splits(examples)
+    chosen = _choose(splits, split, examples)
+    source = _open_source(splits, examples, label_map, console)
+    goals = _goals(Path(output), list(chosen))
+    with contextlib.ExitStack() as stack:
+        writers = {name: stack.enter_context(CocoWriter(goal)) for name, goal in goals.items()}
+        # The files that name the images appear after the images.
+        with contextlib.nullcontext() if images is None else new_directory(images) as folder:
+            files = None if folder is None else _ImageFolder(folder)
+            for name, shards in chosen.items():
+                for shard in _with_progress(shards, f"reading {name}", console):
+                    _copy(source.read(shard), writers[name], files)
+        for writer in writers.values():
+            writer.finish(source.head)
+    lines = [source.report] if source.report else []
+    for name, writer in writers.items():
+        lines.append(f"{goals[name]}: {writer.images} images, {writer.annotations} annotations")
+    if images is not None:
+        lines.append(f"{images}: {sum(writer.images for writer in writers.values())} image files")
+    return lines
+
+
+def _with_progress(shards: Sequence[str], description: str, console: Console) -> Iterable[str]:
+    return track(shards, description, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _copy(found: Iterable[ForeignImage], writer: CocoWriter, files: "_ImageFolder | None") -> None:
+    for image in found:
+        writer.add(image.entry, image.annotations, where=image.where)
+        if files is not None:
+            files.write(image)
+
+
+def _goals(output: Path, names: Sequence[str]) -> dict[str, Path]:
+    """Split name -> its COCO file."""
+    if len(names) == 1:
+        return {names[0]: output}
+    return {name: output.with_name(f"{output.stem}_{name}{output.suffix}") for name in names}
+
+
+def _check_image_folder(images: Path, output: Path) -> None:
+    if images.resolve() in output.resolve().parents:
+        raise ConfigError(f"--output {output} lies in --images {images}, a folder of images only. Name another place.")
+    if os.path.exists(images) and (not images.is_dir() or any(images.iterdir())):
+        raise DataError(f"{images}: --images needs a new or empty folder. Name another, or remove this one.")
+
+
+def _find_splits(examples: str | Path) -> dict[str, list[str]]:
+    """Split name -> shards."""
+    prefix = split_dir("")
+    root = Path(examples)
+    folders = sorted(path for path in root.glob(f"{prefix}*") if path.is_dir()) if os.path.isdir(root) else []
+    if not folders:
+        return {ONLY_SPLIT: find_shards(examples)}
+    return {folder.name.removeprefix(prefix): find_shards(folder) for folder in folders}
+
+
+def _choose(splits: dict[str, list[str]], split: str | None, examples: str | Path) -> dict[str, list[str]]:
+    if split is None:
+        return splits
+    if split not in splits or split == ONLY_SPLIT:
+        there = ", ".join(name for name in splits if name) or f"none: it has no {split_dir('<name>')} folders"
+        raise ConfigError(f"--split {split}: no such split in {examples}; there are {there}.")
+    return {split: splits[split]}
+
+
+def _open_source(
+    splits: dict[str, list[str]], examples: str | Path, label_map: str | Path | None, console: Console
+) -> _Source:
+    shards = [shard for paths in splits.values() for shard in paths]
+    beside = _dataset_file(examples, shards)
+    named = beside if label_map is None else label_map
+    labels = None if named is None else read_label_map(named)
+    head: dict[str, Any] = {"info": {}, "licenses": []} if beside is None else read_dataset_head(beside)
+    if labels is not None and _is_ours(shards):
+        ids = {category["id"] for category in labels.categories}
+        return _Source(head | {"categories": labels.categories}, "", lambda shard: read_own_images(shard, ids))
+    return _survey(shards, head, labels, console)
+
+
+def _survey(shards: Sequence[str], head: dict[str, Any], labels: LabelMap | None, console: Console) -> _Source:
+    looked_at = _with_progress(shards, "looking at the records", console)
+    survey = merge_surveys([survey_shard(shard) for shard in looked_at], label_map=labels)
+    report = "" if survey.dialect == COCOFLOW else dialect_report(survey)
+    return _Source(head | {"categories": survey.categories}, report, lambda shard: read_images(shard, survey))
+
+
+def _dataset_file(examples: str | Path, shards: Iterable[str]) -> Path | None:
+    """The dataset.json of the artifact that the shards lie in."""
+    folders = [Path(examples), *(folder for shard in shards for folder in Path(shard).parents[:2])]
+    return next((path for folder in dict.fromkeys(folders) if (path := folder / DATASET_JSON).is_file()), None)
+
+
+def _is_ours(shards: Iterable[str]) -> bool:
+    """Whether the first record there is has our packed entries; true where there is no record at all."""
+    for shard in shards:
+        for data in read_shard(shard):
+            return features.COCO in parse_record(data, shard)
+    return True
+
+
+class _ImageFolder:
+    """Writes image files by name, each once.
+
+    Args:
+        folder: an empty folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._digests: dict[str, bytes] = {}
+
+    def write(self, image: ForeignImage) -> None:
+        """Writes an image's encoded bytes to its `file_name`.
+
+        Raises:
+            DataError: the name leads out of the folder, is another image's too, or
+                cannot be written.
+        """
+        name = image.entry.get("file_name")
+        if not isinstance(name, str) or not _is_safe(name):
+            raise DataError(
+                f"{image.where}: file_name {name!r} leads out of the folder of images, or is no file's name. "
+                "Write no images, or correct the records."
+            )
+        digest = hashlib.sha256(image.encoded).digest()
+        path = PurePosixPath(name)
+        if self._digests.setdefault(str(path), digest) != digest:
+            raise DataError(
+                f"{image.where}: file_name {name!r} is another image's, too. "
+                "Write the images of one split at a time with --split, or none."
+            )
+        goal = self._folder / path
+        try:
+            goal.parent.mkdir(parents=True, exist_ok=True)
+            goal.write_bytes(image.encoded)
+        except OSError as error:
+            raise DataError(f"{image.where}: cannot write the image {name!r}: {error.strerror}.") from None
+
+
+def _is_safe(name: str) -> bool:
+    path = PurePosixPath(name)
+    return bool(path.name) and not path.is_absolute() and ".." not in path.parts and "\0" not in name

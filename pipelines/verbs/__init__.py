@@ -1,1 +1,0 @@
-"""The verbs of `pipeline_runner.py`, one module each, imported when used."""

@@ -1,0 +1,122 @@
+"""Reading and writing the configuration: YAML files and dotted `--set` assignments."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from schemas.config.config import Config
+from schemas.config.section import Section, section_of
+from schemas.config.yaml_text import check_values, parse_yaml
+from schemas.errors import ConfigError
+from schemas.limits import MAX_CONFIG
+from schemas.quoting import quoted
+
+
+def load_config(path: str | Path | None = None, assignments: Sequence[str] = ()) -> Config:
+    """Reads a configuration file and applies `key.path=value` assignments to it.
+
+    Args:
+        path: YAML file; None starts from the defaults.
+        assignments: `--set` arguments; values are read as YAML.
+
+    Raises:
+        ConfigError: an unreadable file, an unknown key (the nearest one is named)
+            or a value of the wrong kind.
+    """
+    tree = _read_yaml(Path(path)) if path is not None else {}
+    for assignment in assignments:
+        _assign(tree, assignment)
+    return parse_config(tree, where=str(path) if path is not None else "configuration")
+
+
+def parse_config(tree: dict[str, Any], where: str = "configuration") -> Config:
+    """Validates a nested dictionary; errors start with `where`."""
+    check_values(tree, where)
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(item, where) for item in error.errors())) from None
+
+
+def to_yaml(config: Config) -> str:
+    """The full, resolved configuration as YAML; `load_config` reads it back equal."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+
+
+def sections_to_yaml(config: Config, sections: Sequence[str]) -> str:
+    """Some sections of the configuration as YAML."""
+    return yaml.safe_dump(config.model_dump(mode="json", include=set(sections)), sort_keys=True)
+
+
+def from_yaml(text: str) -> Config:
+    """Inverse of `to_yaml`."""
+    return parse_config(parse_yaml(text, "configuration") or {})
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        with path.open(encoding="utf-8") as file:  # no more of it than is parsed: it may be a device
+            tree = parse_yaml(file.read(MAX_CONFIG + 1), str(path))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read the configuration: {error.strerror}. Check --config.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path}: a configuration is a mapping of sections such as `train:`, not {quoted(tree)}.")
+    return tree
+
+
+def _assign(tree: dict[str, Any], assignment: str) -> None:
+    key, separator, text = assignment.partition("=")
+    if not separator or not key:
+        raise ConfigError(f"--set {quoted(assignment)}: expected key=value, for example --set train.batch_size=8.")
+    try:
+        value = parse_yaml(text, f"--set {quoted(key)}")
+    except yaml.constructor.ConstructorError as error:
+        raise ConfigError(f"--set {quoted(key)}: {error.problem}.") from None
+    except yaml.YAMLError:  # a text with brackets or the like
+        value = text
+    *parents, leaf = key.split(".")
+    node = tree
+    for depth, parent in enumerate(parents):
+        child = node.get(parent)
+        if child is None:
+            child = node[parent] = {}
+        if not isinstance(child, dict):
+            section = ".".join(parents[: depth + 1])
+            raise ConfigError(f"--set {quoted(assignment)}: {section} is a value, not a section.")
+        node = child
+    node[leaf] = value
+
+
+def _explain(item: Any, where: str) -> str:
+    location = [str(part) for part in item["loc"]]
+    key = ".".join(location)
+    if item["type"] == "extra_forbidden":
+        return f"{where}: unknown key {key}. The nearest known key is {_nearest_key(key)}."
+    if item["type"] == "missing":
+        return f"{where}: {key} is missing."
+    if item["type"] == "value_error":  # two keys that contradict each other
+        return f"{': '.join(filter(None, (where, key)))}: {item['ctx']['error']}."
+    return f"{where}: {key} = {quoted(item['input'])}: {item['msg']}."
+
+
+def _nearest_key(key: str) -> str:
+    """The known key most like `key`; those of the same section come first."""
+    known = list(_known_keys(Config))
+    siblings = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]]
+    return (difflib.get_close_matches(key, siblings, 1, 0.5) or difflib.get_close_matches(key, known, 1, 0.0))[0]
+
+
+def _known_keys(section: type[Section], prefix: str = "") -> Iterable[str]:
+    for name, field in section.model_fields.items():
+        yield prefix + name
+        inner = section_of(field.annotation)
+        if inner is not None:
+            yield from _known_keys(inner, f"{prefix}{name}.")

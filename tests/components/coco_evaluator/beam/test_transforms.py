@@ -1,0 +1,222 @@
+"""The transform against pycocotools, over many awkward cases, however images are bundled."""
+
+import json
+import pickle
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pytest
+
+from benchmarks.buckets import write_buckets
+from benchmarks.stored import ReadStored
+from components.coco_evaluator.beam import detection_files, matching
+from components.coco_evaluator.beam.batches import DetectedBatch
+from components.coco_evaluator.beam.detection_files import read_detections, write_detections
+from components.coco_evaluator.beam.matching import Measure, SliceResult, read_slices
+from components.coco_evaluator.beam.transforms import Evaluate, all_images, arrays_folder, detections_folder
+from components.coco_evaluator.tfma.slice_keys import OVERALL, SliceKey
+from detection.coco import CocoMetrics, evaluate
+from detection.coco.metric_definitions import FIGURES
+from detection.coco.params import Settings, make_settings
+from schemas.errors import DataError, find_user_error
+from tests.detection.coco.generated_cases import generate, pycocotools_eval
+
+ARRAYS = ("precision", "recall", "scores")
+CASES = 300
+_APART = 1_000  # between the ids of two cases
+
+
+def cases_in_one(seeds: Sequence[int]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The images of many generated cases as one data set; `case_of` tells which one an image is of."""
+    images, annotations, detections = [], [], []
+    for seed in seeds:
+        truth, found = generate(seed)
+        base = seed * _APART
+        images += [image | {"id": base + image["id"]} for image in truth["images"]]
+        for annotation in truth["annotations"]:
+            ids = {"id": base + annotation["id"], "image_id": base + annotation["image_id"]}
+            annotations.append(annotation | ids)
+        detections += [detection | {"image_id": base + detection["image_id"]} for detection in found]
+    return {"images": images, "annotations": annotations, "categories": truth["categories"]}, detections
+
+
+def case_of(image_id: int) -> SliceKey:
+    return (("case", image_id // _APART),)
+
+
+def write_batches(
+    folder: Path, truth: dict[str, Any], detections: list[dict[str, Any]], *, seed: int, rows: bool = False
+) -> list[str]:
+    """Images in random order, in batches of random sizes, in files of random numbers of batches."""
+    rng = random.Random(seed)
+    folder.mkdir()
+    images = rng.sample(truth["images"], len(truth["images"]))
+    files: list[list[DetectedBatch]] = [[] for _ in range(rng.randint(2, 9))]
+    while images:
+        some = [images.pop() for _ in range(min(len(images), rng.randint(1, 12)))]
+        ids = {image["id"] for image in some}
+        found: Any = [detection for detection in detections if detection["image_id"] in ids]
+        if rows:
+            found = np.array([[d["image_id"], *d["bbox"], d["score"], d["category_id"]] for d in found]).reshape(-1, 7)
+        batch = DetectedBatch(
+            images=some,
+            annotations=[annotation for annotation in truth["annotations"] if annotation["image_id"] in ids],
+            detections=found,
+            slices=[(OVERALL, case_of(image["id"])) for image in some],
+        )
+        rng.choice(files).append(batch)
+    paths = [folder / f"{number}" for number in range(len(files))]
+    for path, batches in zip(paths, files, strict=True):
+        path.write_bytes(pickle.dumps(batches))
+    return list(map(str, paths))
+
+
+def load(path: str) -> Iterator[DetectedBatch]:
+    yield from pickle.loads(Path(path).read_bytes())
+
+
+def run(paths: list[str], measure: Measure, folder: Path, *, workers: int = 1) -> dict[SliceKey, SliceResult]:
+    with local_pipeline(workers) as pipeline:
+        batches = pipeline | beam.Create(paths) | beam.Reshuffle() | beam.FlatMap(load)
+        batches | Evaluate(measure, folder, keep=all_images)
+    return dict(read_slices(measure, arrays_folder(folder)))
+
+
+def local_pipeline(workers: int) -> beam.Pipeline:
+    """Each worker a thread.
+
+    Not Beam's multi_threading mode: there data go over ports of this machine, and once those of two test processes
+    were mixed up; one took all memory, the other waited for ever.
+    """
+    return beam.Pipeline(argv=[f"--direct_num_workers={workers}", "--direct_running_mode=in_memory"])
+
+
+def assert_same(result: CocoMetrics, expected: CocoMetrics) -> None:
+    """To the last bit."""
+    assert result.figures == expected.figures
+    assert result.per_category == expected.per_category
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(result, name), getattr(expected, name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("iou_type", FIGURES)
+def test_equals_pycocotools(tmp_path: Path, iou_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each case is a slice of one data set."""
+    monkeypatch.setattr(matching, "_CHUNK", 500)
+    truth, detections = cases_in_one(range(CASES))
+    measure = Measure(truth["categories"], make_settings(iou_type))
+    paths = write_batches(tmp_path / "batches", truth, detections, seed=1)
+    found = run(paths, measure, tmp_path / "out", workers=3)
+    assert len(found) == CASES + 1
+    for seed in range(CASES):
+        case, its_detections = generate(seed)
+        result = found[case_of(seed * _APART)]
+        reference = pycocotools_eval(case, its_detections, iou_type)
+        assert (result.images, result.detections) == (len(case["images"]), len(its_detections))
+        np.testing.assert_allclose(result.metrics.stats, reference.stats, rtol=0, atol=1e-12)
+        for name in ARRAYS:
+            expected = reference.eval[name]
+            np.testing.assert_allclose(getattr(result.metrics, name), expected, rtol=0, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize(("iou_type", "use_cats"), [*((kind, True) for kind in FIGURES), ("bbox", False)])
+def test_neither_division_nor_bundling_matters(
+    tmp_path: Path, iou_type: str, use_cats: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One state or many, in whatever order: the bits are the same."""
+    truth, detections = cases_in_one(range(8))
+    settings = make_settings(iou_type, use_cats=use_cats)
+    by_image = sorted(detections, key=itemgetter("image_id"))
+    first = {OVERALL: evaluate(truth, detections, iou_type, use_cats=use_cats)}
+    for number, (divided, chunk) in enumerate([(False, 2_000), (True, 2_000), (False, 5), (True, 30)]):
+        monkeypatch.setattr(matching, "_CHUNK", chunk)
+        monkeypatch.setattr(detection_files, "_CHUNK", chunk)
+        measure = Measure(truth["categories"], settings, divided=divided)
+        paths = write_batches(tmp_path / f"batches-{number}", truth, detections, seed=number)
+        folder = tmp_path / f"out-{number}"
+        found = run(paths, measure, folder, workers=number + 1)
+        assert next(iter(found)) == OVERALL
+        assert found[OVERALL][:2] == (80, len(detections))
+        first = {key: result.metrics for key, result in found.items()} | first
+        assert len(first) == len(found) == 9
+        for key, expected in first.items():
+            assert_same(found[key].metrics, expected)
+        some = [entry for entry in by_image if entry["image_id"] in {3_015, 5_040}]
+        assert write_detections(detections_folder(folder), tmp_path / "found.json", {3_015, 5_040}) == some
+        assert read_detections(detections_folder(folder), {3_015, 5_040}) == some
+        assert json.loads((tmp_path / "found.json").read_bytes()) == by_image
+
+
+def test_detections_as_rows(tmp_path: Path) -> None:
+    truth, detections = cases_in_one(range(3))
+    measure = Measure(truth["categories"], make_settings(), divided=True)
+    found = run(
+        write_batches(tmp_path / "batches", truth, detections, seed=5, rows=True), measure, tmp_path / "out", workers=2
+    )
+    assert_same(found[OVERALL].metrics, evaluate(truth, detections))
+    write_detections(detections_folder(tmp_path / "out"), tmp_path / "found.json", ())
+    assert json.loads((tmp_path / "found.json").read_bytes()) == [
+        {key: detection[key] for key in ("image_id", "category_id", "bbox", "score")}
+        for detection in sorted(detections, key=itemgetter("image_id"))
+    ]
+
+
+@pytest.mark.parametrize("divided", [False, True])
+@pytest.mark.parametrize("iou_type", FIGURES)
+def test_existing_detections_from_files(tmp_path: Path, iou_type: str, divided: bool) -> None:
+    truth, detections = cases_in_one(range(20, 26))
+    (tmp_path / "gt.json").write_text(json.dumps(truth))
+    (tmp_path / "dt.json").write_text(json.dumps(detections))
+    found = run_stored(tmp_path, make_settings(iou_type), divided=divided)
+    assert_same(found.metrics, evaluate(tmp_path / "gt.json", tmp_path / "dt.json", iou_type))
+
+
+def run_stored(folder: Path, settings: Settings, *, divided: bool = False) -> SliceResult:
+    """Of the files gt.json and dt.json in a folder."""
+    (folder / "work").mkdir()
+    buckets = write_buckets(folder / "gt.json", folder / "dt.json", folder / "work", iou_type=settings.iou_type)
+    measure = Measure(buckets.categories, settings, divided, where="gt.json", where_detections="dt.json")
+    with local_pipeline(2) as pipeline:
+        pipeline | ReadStored(buckets) | Evaluate(measure, folder / "out")
+    [(_, result)] = read_slices(measure, arrays_folder(folder / "out"))
+    return result
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "message"),
+    [
+        ("detections", {"image_id": 9}, r"dt.json: unknown image_id: detection \d+ \(image 9\)"),
+        ("detections", {"category_id": 9}, r"dt.json: unknown category_id: detection"),
+        ("detections", {"score": "high"}, r"dt.json: bad score: detection"),
+        ("detections", {"bbox": [1, 2, -3, 4]}, r"dt.json: negative width or height"),
+        ("annotations", {"image_id": 9}, r"gt.json: unknown image_id: annotation 1: 9"),
+        ("annotations", {"bbox": [1]}, r"gt.json: bad bbox: annotation 1"),
+    ],
+)
+def test_faulty_files(tmp_path: Path, kind: str, change: dict[str, Any], message: str) -> None:
+    truth, detections = generate(3)
+    entries = detections if kind == "detections" else truth[kind]
+    entries[0] |= change
+    (tmp_path / "gt.json").write_text(json.dumps(truth))
+    (tmp_path / "dt.json").write_text(json.dumps(detections))
+    with pytest.raises(Exception, match="while running") as caught:
+        run_stored(tmp_path, make_settings(), divided=kind == "detections")
+    error = find_user_error(caught.value)
+    assert isinstance(error, DataError)
+    assert re.search(message, str(error))
+
+
+def test_stored_detections_need_no_tensorflow() -> None:
+    """Its import takes each worker process longer than the evaluation of thousands of images."""
+    modules = "benchmarks.stored, components.coco_evaluator.beam.transforms"
+    program = f"import sys, {modules}; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False, capture_output=True).returncode == 0

@@ -1,0 +1,185 @@
+"""`analyse` as a whole: order, samples, baselines, empty input, refusals."""
+
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from detection.analysis.analyse import analyse
+from detection.analysis.findings import Sample
+from detection.analysis.options import AnalysisOptions
+from detection.analysis.sampling import sample_ids, sample_rank
+from detection.coco.evaluation import evaluate
+from detection.coco.metric_definitions import FIGURES
+from detection.coco.params import make_settings
+from schemas.errors import ConfigError, DataError
+from tests.detection.analysis.cases import lvis_case
+from tests.detection.coco.generated_cases import generate
+
+QUICK = AnalysisOptions(replicates=20)
+
+
+def shuffled(entries: list[dict[str, Any]], seed: int, key: str) -> list[dict[str, Any]]:
+    """The entries with images in another order; within an image they stay."""
+    order = np.random.default_rng(seed).permutation(1000)
+    return sorted(entries, key=lambda entry: int(order[entry[key] % 1000]))
+
+
+@pytest.mark.parametrize("iou_type", [*FIGURES, "lvis"])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_order_of_images_makes_no_difference(seed: int, iou_type: str) -> None:
+    lvis = iou_type == "lvis"
+    truth, detections = lvis_case(seed) if lvis else generate(seed)
+    settings = make_settings(lvis=True, max_dets=(5,)) if lvis else make_settings(iou_type)
+    again = {
+        "images": shuffled(truth["images"], seed, "id"),
+        "annotations": shuffled(truth["annotations"], seed, "image_id"),
+        "categories": truth["categories"][::-1],
+    }
+    first = analyse(truth, detections, settings=settings, baseline=detections[::2], options=QUICK)
+    second = analyse(
+        again,
+        shuffled(detections, seed, "image_id"),
+        settings=settings,
+        baseline=shuffled(detections[::2], seed + 1, "image_id"),
+        options=QUICK,
+    )
+    assert first == second
+    assert first.differences
+
+
+def test_rows_equal_entries() -> None:
+    truth, detections = generate(4)
+    rows = np.array([[d["image_id"], *d["bbox"], d["score"], d["category_id"]] for d in detections])
+    settings = make_settings()
+    found = analyse(truth, rows, settings=settings, options=QUICK)
+    assert found == analyse(truth, detections, settings=settings, options=QUICK)
+    assert found.figures == evaluate(truth, detections).figures
+    assert found.sample == Sample(10, 10, 0)
+
+
+def test_input_stays_and_the_result_is_plain() -> None:
+    truth, detections = generate(5)
+    before = json.dumps([truth, detections])
+    found = analyse(truth, detections, settings=make_settings(), options=QUICK)
+    assert json.dumps([truth, detections]) == before
+    assert json.loads(json.dumps(asdict(found), allow_nan=False))["iou_type"] == "bbox"
+
+
+@pytest.mark.parametrize("iou_type", FIGURES)
+def test_a_baseline(iou_type: str) -> None:
+    truth, detections = generate(6)
+    settings = make_settings(iou_type)
+    found = analyse(truth, detections, settings=settings, baseline=detections[::2], options=QUICK)
+    alone = analyse(truth, detections, settings=settings, options=QUICK)
+    assert found.before == evaluate(truth, detections[::2], iou_type).figures
+    assert found.differences["AP"].value == pytest.approx(found.figures["AP"] - found.before["AP"])
+    assert alone.before == alone.differences == {}
+    rows = [replace(category, before={}) for category in found.categories]
+    assert replace(found, before={}, differences={}, categories=rows) == alone
+
+
+def test_of_many_images_a_sample_is_analysed() -> None:
+    truth, detections = generate(7)
+    options = replace(QUICK, images=4, seed=3)
+    found = analyse(truth, detections, settings=make_settings(), baseline=detections[::2], options=options)
+    kept = sample_ids([image["id"] for image in truth["images"]], 4, 3)
+    part = {
+        **truth,
+        "images": [image for image in truth["images"] if image["id"] in kept],
+        "annotations": [entry for entry in truth["annotations"] if entry["image_id"] in kept],
+    }
+    theirs = [entry for entry in detections if entry["image_id"] in kept]
+    before = [entry for entry in detections[::2] if entry["image_id"] in kept]
+    alone = analyse(part, theirs, settings=make_settings(), baseline=before, total_images=10, options=options)
+    assert found.sample == alone.sample == Sample(4, 10, 3)
+    # The figures are those of all images, everything else is the sample's.
+    assert found.figures == evaluate(truth, detections).figures
+    assert found.before == evaluate(truth, detections[::2]).figures
+    assert alone.figures != found.figures
+    assert replace(alone, figures=found.figures, before=found.before) == found
+
+
+def test_samples_are_stable() -> None:
+    ids = list(range(1000, 1200))
+    chosen = sample_ids(ids, 50, 1)
+    assert chosen == sorted(chosen) == sample_ids(ids[::-1], 50, 1)
+    assert len(chosen) == 50
+    assert chosen != sample_ids(ids, 50, 2)
+    assert sample_ids(ids[:20], 50, 1) == ids[:20]
+    # One more image takes the place of at most one.
+    assert len(set(chosen) - set(sample_ids([*ids, 5], 50, 1))) <= 1
+    assert sample_rank(1, 0) == 0xEF134F2A180BA05D  # printf 0:1 | sha256sum
+    assert {0 <= sample_rank(image_id, 0) < 2**64 for image_id in ids} == {True}
+
+
+@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("lacking", ["detections", "annotations", "images", "categories"])
+def test_empty_input_is_a_valid_answer(lacking: str, iou_type: str) -> None:
+    truth, detections = generate(8)
+    if lacking in ("images", "categories"):
+        truth = {**truth, "annotations": [], lacking: []}
+    elif lacking == "annotations":
+        truth = {**truth, "annotations": []}
+    if lacking != "annotations":
+        detections = []
+    found = analyse(truth, detections, settings=make_settings(iou_type), baseline=[], options=QUICK)
+    if lacking == "detections":
+        assert found.figures["AP"] == 0.0
+        assert found.intervals["AP"].high == 0.0
+        assert found.errors[-1].count == sum(category.objects for category in found.categories)
+    else:
+        assert set(found.figures.values()) == {-1.0}
+        assert found.intervals == found.differences == {}
+    assert found.calibration is None or detections
+    json.dumps(asdict(found), allow_nan=False)
+
+
+def test_objects_with_id_0_are_told_apart() -> None:
+    truth, detections = generate(9)
+    settings = make_settings()
+    plain = analyse(truth, detections, settings=settings, options=QUICK)
+    truth["annotations"] = [{**entry, "id": entry["id"] - 1} for entry in truth["annotations"]]
+    assert analyse(truth, detections, settings=settings, options=QUICK) == plain
+
+
+def test_large_ids() -> None:
+    truth, detections = generate(10)
+    plain = analyse(truth, detections, settings=make_settings(), options=QUICK)
+    offset = 2**52
+    for image in truth["images"]:
+        image["id"] += offset
+    for number, entry in enumerate(truth["annotations"]):
+        entry.update(image_id=entry["image_id"] + offset, id=offset - number)
+    for entry in detections:
+        entry["image_id"] += offset
+    found = analyse(truth, detections, settings=make_settings(), options=QUICK)
+    assert found.worst[0].image_id == plain.worst[0].image_id + offset
+    assert replace(found, worst=[], examples={}, label_errors=[]) == replace(
+        plain, worst=[], examples={}, label_errors=[]
+    )
+
+
+def test_what_cannot_be_analysed() -> None:
+    truth, detections = generate(0)
+    with pytest.raises(ConfigError, match="use_cats: an analysis tells categories apart"):
+        analyse(truth, detections, settings=make_settings(use_cats=False))
+    with pytest.raises(ConfigError, match=r"iou 0\.5: the evaluation's IoU thresholds are 0\.6, 0\.75; choose one"):
+        analyse(truth, detections, settings=make_settings(iou_thresholds=(0.6, 0.75)))
+    with pytest.raises(DataError, match=r"the baseline's detections: .*unknown image"):
+        analyse(truth, detections, settings=make_settings(), baseline=[{**detections[0], "image_id": 1}])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"images": 0}, "images 0: an analysis needs at least 1"),
+        ({"confidence": 1.0}, "confidence 1.0: give a share between 0 and 1"),
+        ({"replicates": -1, "worst": -2}, "replicates, worst: give a number from 0 on"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        AnalysisOptions(**options)

@@ -1,0 +1,64 @@
+"""`analysis.json`: a round trip, and what is no such file."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from detection.analysis.analyse import analyse
+from detection.analysis.analysis_file import read_analysis, write_analysis
+from detection.analysis.options import AnalysisOptions
+from detection.coco.metric_definitions import FIGURES
+from detection.coco.params import make_settings
+from schemas.artifacts import ANALYSIS_JSON
+from schemas.errors import DataError
+from tests.detection.coco.generated_cases import generate
+
+
+@pytest.mark.parametrize("iou_type", FIGURES)
+def test_round_trip(tmp_path: Path, iou_type: str) -> None:
+    truth, detections = generate(1)
+    found = analyse(
+        truth,
+        detections,
+        settings=make_settings(iou_type),
+        baseline=detections[::2],
+        options=AnalysisOptions(replicates=10),
+    )
+    path = tmp_path / "new folder" / ANALYSIS_JSON
+    write_analysis(path, found)
+    assert read_analysis(path) == found
+    content = json.loads(path.read_text())
+    assert content["sample"] == {"images": 10, "of": 10, "seed": 0}
+    assert [file.name for file in path.parent.iterdir()] == [ANALYSIS_JSON]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not an analysis of this version: Invalid JSON: EOF while parsing"),
+        ("[]", "not an analysis of this version: Input should be an object"),
+        ('{"iou_type": 3}', "not an analysis of this version: iou_type: Input should be a valid string"),
+        ("\udcff", "not an analysis of this version: Invalid JSON"),
+    ],
+)
+def test_what_is_no_analysis(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / ANALYSIS_JSON
+    path.write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(DataError, match=f"{path}: {message}.*Evaluate again"):
+        read_analysis(path)
+
+
+def test_a_missing_key_is_named(tmp_path: Path) -> None:
+    path = tmp_path / ANALYSIS_JSON
+    write_analysis(path, analyse(*generate(0), settings=make_settings(), options=AnalysisOptions(replicates=0)))
+    content = json.loads(path.read_text())
+    del content["sizes"][3]["objects"]
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"sizes\.3\.objects: Field required"):
+        read_analysis(path)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nothing\.json: cannot read the file: No such file"):
+        read_analysis(tmp_path / "nothing.json")

@@ -1,0 +1,167 @@
+"""The engine's batch side: what the analyses rely on."""
+
+from typing import Any
+
+import hotcoco
+import numpy as np
+import pytest
+from pycocotools import mask as masks
+
+from detection.coco.engine import BatchEvaluation, MatchingEngine
+from detection.coco.engine.batch import FOUND, MISSED, RIGHT, UNCOUNTED, WRONG
+from detection.coco.metric_definitions import FIGURES
+from detection.coco.params import make_settings
+from schemas.errors import DataError
+from tests.detection.analysis.cases import evaluated, found_of, truth_of
+from tests.detection.coco.generated_cases import SIDE, generate, pycocotools_eval
+
+
+def test_detections_get_ids_in_the_order_given() -> None:
+    truth, detections = generate(0)
+    found = hotcoco.COCO(truth).load_res(detections)
+    assert sorted(found.anns) == list(range(1, len(detections) + 1))
+    for position, entry in enumerate(detections):
+        loaded = found.anns[position + 1]
+        assert [loaded[key] for key in ("image_id", "bbox", "score")] == [
+            entry[key] for key in ("image_id", "bbox", "score")
+        ]
+
+
+@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("seed", range(6))
+def test_arrays_equal_those_of_streamed_images(seed: int, iou_type: str) -> None:
+    model = evaluated(*generate(seed), make_settings(iou_type))
+    objects = model.objects
+    engine = MatchingEngine(objects.categories, model.settings)
+    engine.add(objects.sound, objects.annotations, model.found.entries, where="truth")
+    for name in ("precision", "recall", "scores"):
+        np.testing.assert_array_equal(getattr(model.arrays, name), getattr(engine.arrays(), name))
+
+
+@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("seed", range(10))
+def test_the_diagnosis_is_pycocotools_matching(seed: int, iou_type: str) -> None:
+    truth, detections = generate(seed)
+    model = evaluated(truth, detections, make_settings(iou_type))
+    diagnosis = model.evaluation.diagnose(iou=0.75, score=0.5)
+    evaluation = pycocotools_eval(truth, detections, iou_type)
+    # pycocotools numbers detections as they came, ours are ordered by image.
+    order = np.argsort([entry["image_id"] for entry in detections], kind="stable")
+    positions = {int(number) + 1: position for position, number in enumerate(order)}
+    objects = {entry["id"]: position for position, entry in enumerate(model.objects.annotations)}
+    statuses = np.full(len(detections), UNCOUNTED)
+    truths, finders = np.full(len(objects), UNCOUNTED), np.full(len(objects), -1)
+    for entry in evaluation.evalImgs:
+        if entry is None or entry["aRng"] != evaluation.params.areaRng[0]:
+            continue
+        for number, match, ignored in zip(entry["dtIds"], entry["dtMatches"][5], entry["dtIgnore"][5], strict=True):
+            if not ignored:
+                statuses[positions[number]] = RIGHT if match else WRONG
+        for number, match, ignored in zip(entry["gtIds"], entry["gtMatches"][5], entry["gtIgnore"], strict=True):
+            if not ignored:
+                truths[objects[number]] = FOUND if match else MISSED
+                finders[objects[number]] = positions[match] if match else -1
+    np.testing.assert_array_equal(diagnosis.detections, statuses)
+    np.testing.assert_array_equal(diagnosis.annotations, truths)
+    np.testing.assert_array_equal(diagnosis.finders, finders)
+
+
+@pytest.mark.parametrize("kind", ["polygons", "runs", "compressed", "keypoints"])
+def test_results_without_boxes_get_those_of_pycocotools(kind: str) -> None:
+    """Boxes, areas and resampled metrics are those that `loadRes` and COCOeval have of the same masks or keypoints."""
+    iou_type = "keypoints" if kind == "keypoints" else "segm"
+    truth, detections = generate(11)
+    given, references = zip(*(_without_box(entry, kind) for entry in detections), strict=True)
+    loaded = pycocotools_eval(truth, list(references), iou_type)
+    model = evaluated(truth, list(given), make_settings(iou_type))
+    order = np.argsort([entry["image_id"] for entry in detections], kind="stable")
+    expected = [loaded.cocoDt.anns[number + 1] for number in order.tolist()]
+    np.testing.assert_array_equal(model.geometry.boxes, [entry["bbox"] for entry in expected])
+    np.testing.assert_array_equal(model.geometry.areas, [entry["area"] for entry in expected])
+    figures = model.resampled(np.ones((1, len(truth["images"])), np.uint8)).figures
+    found = [-1.0 if np.isnan(values[0]) else values[0] for values in figures.values()]
+    np.testing.assert_allclose(found, loaded.stats, rtol=0, atol=1e-12)
+
+
+def _without_box(detection: dict[str, Any], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A result without `bbox`, and one of the same shape that `loadRes` takes."""
+    kept = {key: detection[key] for key in ("image_id", "category_id", "score")}
+    if kind == "keypoints":
+        entry = {**kept, "keypoints": detection["keypoints"]}
+        return entry, entry
+    x, y, width, height = detection["bbox"]
+    polygon = [x, y, x + width, y + 0.3 * height, x + 0.4 * width, y + height]
+    mask = masks.merge(masks.frPyObjects([polygon], SIDE, SIDE))
+    text = {"size": mask["size"], "counts": mask["counts"].decode()}
+    runs = np.diff(np.flatnonzero(np.diff(masks.decode(mask).ravel(order="F"), prepend=0, append=2)), prepend=0)
+    shapes = {"polygons": [polygon], "compressed": text, "runs": {"size": mask["size"], "counts": runs.tolist()}}
+    return {**kept, "segmentation": shapes[kind]}, {**kept, "segmentation": text}
+
+
+def test_detections_beyond_the_best_are_uncounted() -> None:
+    box = [10.0, 10.0, 30.0, 30.0]
+    found = found_of(*[(1, 1, box, score) for score in (0.5, 0.9, 0.7, 0.8)])
+    model = evaluated(truth_of((1, 1, box)), found, make_settings(max_dets=(1, 2, 3)))
+    statuses = model.evaluation.diagnose(iou=0.5, score=0.0).detections
+    assert statuses.tolist() == [UNCOUNTED, RIGHT, WRONG, WRONG]
+
+
+@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("seed", range(4))
+def test_overlaps_equal_pycocotools(seed: int, iou_type: str) -> None:
+    truth, detections = generate(seed)
+    model = evaluated(truth, detections, make_settings(iou_type))
+    evaluation = pycocotools_eval(truth, detections, iou_type)
+    for position, image in enumerate(model.objects.images):
+        for number, category in enumerate(model.objects.categories):
+            theirs = np.flatnonzero((model.found.image == position) & (model.found.category == number))
+            here = np.flatnonzero((model.objects.image == position) & (model.objects.category == number))
+            expected = np.asarray(evaluation.ious[image["id"], category["id"]])
+            overlaps = model.geometry.overlaps(theirs, here)
+            assert overlaps.shape == (len(theirs), len(here))
+            if expected.size:
+                falling = np.argsort(-model.found.scores[theirs], kind="stable")
+                np.testing.assert_allclose(overlaps[falling], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_objects_with_few_or_no_keypoints(seed: int) -> None:
+    truth, detections = generate(seed)
+    for number, entry in enumerate(truth["annotations"]):
+        hidden = (0, 17, 9)[number % 3]
+        entry["keypoints"][2 : 3 * hidden : 3] = [0] * hidden
+        entry["num_keypoints"] = 17 - hidden
+    model = evaluated(truth, detections, make_settings("keypoints"))
+    reference = pycocotools_eval(truth, detections, "keypoints")
+    found = model.resampled(np.ones((1, len(truth["images"])), np.uint8)).figures
+    values = np.array([values[0] for values in found.values()])
+    np.testing.assert_allclose(np.nan_to_num(values, nan=-1.0), reference.stats, rtol=0, atol=1e-12)
+    for cell, overlaps in reference.ious.items():
+        here = [entry for entry in model.objects.annotations if (entry["image_id"], entry["category_id"]) == cell]
+        theirs = [entry for entry in detections if (entry["image_id"], entry["category_id"]) == cell]
+        if not here or not theirs:
+            continue
+        truths = [model.objects.annotations.index(entry) for entry in here]
+        founds = [model.found.entries.index(entry) for entry in theirs]  # type: ignore[union-attr]
+        falling = np.argsort([-entry["score"] for entry in theirs], kind="stable")
+        mine = model.geometry.overlaps(np.array(founds), np.array(truths))
+        np.testing.assert_allclose(mine[falling], overlaps, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("iou_type", FIGURES)
+def test_areas_of_detections_are_pycocotools(iou_type: str) -> None:
+    truth, detections = generate(1)
+    keys = {"bbox": "bbox", "segm": "segmentation", "keypoints": "keypoints"}
+    bare = [{key: one[key] for key in ("image_id", "category_id", "score", keys[iou_type])} for one in detections]
+    model = evaluated(truth, bare, make_settings(iou_type))
+    order = np.argsort([entry["image_id"] for entry in bare], kind="stable")
+    loaded = pycocotools_eval(truth, bare, iou_type).cocoDt.anns
+    np.testing.assert_allclose(model.geometry.areas, [loaded[int(i) + 1]["area"] for i in order])
+    np.testing.assert_allclose(model.geometry.boxes, [loaded[int(i) + 1]["bbox"] for i in order])
+
+
+def test_what_the_engine_refuses_is_told() -> None:
+    truth = truth_of((1, 1, [0.0, 0.0, 9.0, 9.0]))
+    rows = [{"image_id": 1, "category_id": 1, "bbox": "x", "score": 0.5}]
+    with pytest.raises(DataError, match=r"detections: cannot be evaluated: .* Correct them"):
+        BatchEvaluation(truth["images"], [], truth["categories"], rows, make_settings())

@@ -1,0 +1,170 @@
+"""The per-category table and the curves against pycocotools' arrays and matches."""
+
+import numpy as np
+import pytest
+
+from detection.analysis.analyse import analyse
+from detection.analysis.findings import Analysis
+from detection.analysis.options import AnalysisOptions
+from detection.coco.metric_definitions import FIGURES, UNDEFINED
+from detection.coco.params import make_settings
+from tests.detection.analysis.cases import (
+    counted_detections,
+    found_of,
+    lvis_case,
+    objects_to_find,
+    truth_of,
+)
+from tests.detection.coco.generated_cases import generate, pycocotools_eval
+
+QUICK = AnalysisOptions(replicates=0)
+
+
+def mean(values: np.ndarray) -> float:
+    defined = values[values > -1]
+    return float(defined.mean()) if defined.size else UNDEFINED
+
+
+def analysed(seed: int, iou_type: str = "bbox") -> Analysis:
+    truth, detections = generate(seed)
+    return analyse(truth, detections, settings=make_settings(iou_type), baseline=detections[::2], options=QUICK)
+
+
+@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("seed", range(5))
+def test_figures_are_those_of_the_categories_slice(seed: int, iou_type: str) -> None:
+    truth, detections = generate(seed)
+    found = analysed(seed, iou_type)
+    areas = ("all", "medium", "large") if iou_type == "keypoints" else ("all", "small", "medium", "large")
+    for attribute, entries in (("figures", detections), ("before", detections[::2])):
+        evaluation = pycocotools_eval(truth, entries, iou_type)
+        precision, recall = evaluation.eval["precision"], evaluation.eval["recall"]
+        for position, category in enumerate(found.categories):
+            expected = {
+                "AP": mean(precision[:, :, position, 0, -1]),
+                "AP50": mean(precision[0, :, position, 0, -1]),
+                "AP75": mean(precision[5, :, position, 0, -1]),
+                **{f"AP{name[0]}": mean(precision[:, :, position, i, -1]) for i, name in enumerate(areas) if i},
+                "AR" if iou_type == "keypoints" else "AR100": mean(recall[:, position, 0, -1]),
+            }
+            assert getattr(category, attribute) == pytest.approx(expected, abs=1e-12)
+
+
+def test_columns_follow_the_settings() -> None:
+    truth, detections = generate(0)
+    settings = make_settings(max_dets=(1, 2, 7), area_ranges={"all": (0, 1e10), "wide": (900, 1e10)})
+    found = analyse(truth, detections, settings=settings, options=QUICK).categories[0].figures
+    assert list(found) == ["AP", "AP50", "AP75", "APs", "APm", "APl", "AR7", "AP_wide"]
+    assert found["APs"] == UNDEFINED
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_numbers(seed: int) -> None:
+    truth, detections = generate(seed)
+    found = analysed(seed)
+    assert [(category.id, category.name) for category in found.categories] == [
+        (i, f"category {i}") for i in (2, 7, 31, 90)
+    ]
+    for category in found.categories:
+        theirs = [entry for entry in truth["annotations"] if entry["category_id"] == category.id]
+        counting = [entry for entry in theirs if not entry["iscrowd"]]
+        assert category.objects == len(counting)
+        assert category.images == len({entry["image_id"] for entry in counting})
+        assert category.detections == sum(entry["category_id"] == category.id for entry in detections)
+
+
+def test_lvis_counts_crowds_but_not_what_it_ignores() -> None:
+    truth, detections = lvis_case(3)
+    settings = make_settings(lvis=True, max_dets=(300,))
+    for category in analyse(truth, detections, settings=settings, options=QUICK).categories:
+        theirs = [entry for entry in truth["annotations"] if entry["category_id"] == category.id]
+        assert category.objects == sum(not entry["ignore"] for entry in theirs)
+    assert any(entry["ignore"] for entry in truth["annotations"])
+    assert any(entry["iscrowd"] for entry in truth["annotations"])
+
+
+@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("seed", range(8))
+def test_operating_points_are_the_best_of_all_thresholds(seed: int, iou_type: str) -> None:
+    truth, detections = generate(seed)
+    evaluation = pycocotools_eval(truth, detections, iou_type)
+    counted = list(counted_detections(evaluation))
+    objects = objects_to_find(evaluation)
+    for category in analysed(seed, iou_type).categories:
+        theirs = [one for one in counted if one.category == category.id]
+        best = (0.0, 0.0, 0.0, 0.0)
+        for threshold in {one.score for one in theirs}:
+            kept = [one for one in theirs if one.score >= threshold]
+            hits = sum(one.right for one in kept)
+            if objects[category.id] and hits:
+                f1 = 2 * hits / (len(kept) + objects[category.id])
+                best = max(best, (f1, threshold, hits / len(kept), hits / objects[category.id]))
+        if best[0] == 0.0:
+            assert category.best is None
+        else:
+            point = category.best
+            assert point is not None
+            assert (point.f1, point.score, point.precision, point.recall) == pytest.approx(best)
+
+
+@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_operating_point_of_all_categories_is_the_best_of_all_thresholds(seed: int, iou_type: str) -> None:
+    truth, detections = generate(seed)
+    evaluation = pycocotools_eval(truth, detections, iou_type)
+    counted = list(counted_detections(evaluation))
+    objects = sum(objects_to_find(evaluation).values())
+    best = (0.0, 0.0, 0.0, 0.0)
+    for threshold in {one.score for one in counted}:
+        kept = [one.right for one in counted if one.score >= threshold]
+        if objects and sum(kept):
+            best = max(
+                best, (2 * sum(kept) / (len(kept) + objects), threshold, sum(kept) / len(kept), sum(kept) / objects)
+            )
+    point = analysed(seed, iou_type).operating_point
+    assert (point.f1, point.score, point.precision, point.recall) == pytest.approx(best) if point else best[0] == 0.0
+
+
+def test_an_operating_point_by_hand() -> None:
+    boxes = [[10.0 + 40 * i, 10.0, 30.0, 30.0] for i in range(4)]
+    truth = truth_of(*[(1, 1, box) for box in boxes])
+    far = [10.0, 150.0, 30.0, 30.0]
+    found = found_of((1, 1, boxes[0], 0.9), (1, 1, far, 0.8), (1, 1, boxes[1], 0.7), (1, 1, far, 0.2), (1, 2, far, 0.9))
+    rows = analyse(truth, found, settings=make_settings(), options=QUICK).categories
+    # 2 of 3 detections right, 2 of 4 objects found: F1 = 4 / (3 + 4).
+    assert rows[0].best is not None
+    assert (rows[0].best.score, rows[0].best.f1) == (0.7, pytest.approx(4 / 7))
+    assert (rows[0].best.precision, rows[0].best.recall) == (pytest.approx(2 / 3), 0.5)
+    assert rows[1].best is None
+
+
+@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("seed", range(5))
+def test_curves_are_pycocotools_precision(seed: int, iou_type: str) -> None:
+    truth, detections = generate(seed)
+    precision = pycocotools_eval(truth, detections, iou_type).eval["precision"][:, :, :, 0, -1]
+    found = analysed(seed, iou_type)
+    assert found.recall == pytest.approx(np.linspace(0, 1, 101))
+    for position, category in enumerate(found.categories):
+        expected = precision[0, :, position] if category.objects else []
+        np.testing.assert_allclose(category.precision, expected, rtol=0, atol=1e-12)
+    defined = precision[:, :, precision[0, 0] > -1]
+    assert list(found.curves) == ["0.50", "0.75", "0.50:0.95"]
+    np.testing.assert_allclose(found.curves["0.50"], defined[0].mean(axis=1), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.curves["0.75"], defined[5].mean(axis=1), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.curves["0.50:0.95"], defined.mean(axis=(0, 2)), rtol=0, atol=1e-12)
+    assert np.mean(found.curves["0.50:0.95"]) == pytest.approx(found.figures["AP"], abs=1e-12)
+
+
+def test_curves_of_other_thresholds() -> None:
+    truth, detections = generate(1)
+    settings = make_settings(iou_thresholds=(0.5, 0.6))
+    assert list(analyse(truth, detections, settings=settings, options=QUICK).curves) == ["0.50", "0.50:0.60"]
+
+
+def test_without_objects_curves_are_undefined() -> None:
+    truth, detections = generate(1)
+    found = analyse({**truth, "annotations": []}, detections, settings=make_settings(), options=QUICK)
+    assert found.curves == {name: [UNDEFINED] * 101 for name in ("0.50", "0.75", "0.50:0.95")}
+    assert {category.best for category in found.categories} == {None}
+    assert [category.precision for category in found.categories] == [[]] * 4

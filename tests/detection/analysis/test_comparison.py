@@ -1,0 +1,262 @@
+"""Comparisons of detections and of evaluations' folders."""
+
+import json
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detection.analysis.analyse import analyse
+from detection.analysis.analysis_file import write_analysis
+from detection.analysis.changes import Change, Comparison
+from detection.analysis.comparison import compare_detections
+from detection.analysis.folders import compare_evaluations
+from detection.analysis.options import AnalysisOptions
+from detection.coco.evaluation import evaluate
+from detection.coco.metric_definitions import FIGURES
+from detection.coco.params import make_settings
+from detection.coco.summary import write_metrics
+from schemas.artifacts import ANALYSIS_JSON, DETECTIONS_JSON, METRICS_JSON
+from schemas.errors import DataError
+from tests.detection.analysis.cases import found_of, truth_of
+from tests.detection.coco.generated_cases import generate
+
+QUICK = AnalysisOptions(replicates=20)
+BOX = [20.0, 20.0, 60.0, 60.0]
+OTHER = [110.0, 110.0, 60.0, 60.0]
+
+
+def compared(seed: int, iou_type: str = "bbox", **options: Any) -> Comparison:
+    truth, detections = generate(seed)
+    return compare_detections(
+        truth,
+        detections[::2],
+        detections,
+        settings=make_settings(iou_type),
+        names=("half", "all"),
+        options=replace(QUICK, **options),
+    )
+
+
+def write_evaluation(
+    folder: Path, truth: dict[str, Any], detections: list[dict[str, Any]], *, analysed: bool = True
+) -> Path:
+    folder.mkdir()
+    write_metrics(folder / METRICS_JSON, evaluate(truth, detections))
+    (folder / DETECTIONS_JSON).write_text(json.dumps(detections))
+    if analysed:
+        write_analysis(folder / ANALYSIS_JSON, analyse(truth, detections, settings=make_settings(), options=QUICK))
+    return folder
+
+
+@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("seed", range(3))
+def test_detections_are_compared_as_analyses_with_a_baseline(seed: int, iou_type: str) -> None:
+    truth, detections = generate(seed)
+    settings = make_settings(iou_type)
+    found = compared(seed, iou_type)
+    analysis = analyse(truth, detections, settings=settings, baseline=detections[::2], options=QUICK)
+    assert (found.a, found.b, found.sample, found.remarks) == ("half", "all", analysis.sample, [])
+    assert {name: change.a for name, change in found.figures.items()} == analysis.before
+    assert {name: change.b for name, change in found.figures.items()} == analysis.figures
+    intervals = {name: change.interval for name, change in found.figures.items() if change.interval}
+    assert intervals == analysis.differences
+    for change, row in zip(found.categories, analysis.categories, strict=True):
+        assert (change.id, change.name, change.objects) == (row.id, row.name, row.objects)
+        assert {name: one.a for name, one in change.figures.items()} == row.before
+        assert {name: one.b for name, one in change.figures.items()} == row.figures
+    assert [change.b for change in found.errors] == analysis.errors
+    json.dumps(asdict(found), allow_nan=False)
+
+
+def test_categories_have_intervals_of_their_own() -> None:
+    found = compared(1)
+    by_id = {category.id: category.figures["AP"] for category in found.categories}
+    assert by_id[31] == Change(-1.0, -1.0, None, None)
+    for category_id in (2, 7, 90):
+        change = by_id[category_id]
+        assert change.interval is not None
+        assert change.interval.value == change.difference
+        assert change.interval.low <= change.interval.value <= change.interval.high
+    assert {category.figures["AP50"].interval for category in found.categories} == {None}
+
+
+def test_images_that_changed_most_by_hand() -> None:
+    truth = truth_of((1, 1, BOX), (2, 1, BOX), (3, 1, BOX), (3, 1, OTHER), images=4)
+    good = found_of((1, 1, BOX, 0.9), (3, 1, BOX, 0.9), (3, 1, OTHER, 0.9))
+    other = found_of((1, 1, BOX, 0.9), (2, 1, BOX, 0.9), (4, 1, BOX, 0.9), (4, 1, OTHER, 0.9))
+    found = compare_detections(truth, good, other, settings=make_settings(), options=QUICK)
+    assert [(one.errors, one.a.image_id) for one in found.better] == [(-1, 2)]
+    # Two objects missed on image 3, two detections of nothing on image 4.
+    assert [(one.errors, one.b.image_id, one.b.wrong, one.b.missed) for one in found.worse] == [
+        (2, 3, 0, 2),
+        (2, 4, 2, 0),
+    ]
+    assert [box.status for box in found.worse[0].a.detections] == ["right", "right"]
+    few = compare_detections(truth, good, other, settings=make_settings(), options=replace(QUICK, worst=1))
+    assert [one.b.image_id for one in few.worse] == [3]
+
+
+def test_a_model_against_itself() -> None:
+    truth, detections = generate(2)
+    found = compare_detections(truth, detections, detections, settings=make_settings(), options=QUICK)
+    assert {change.difference for change in found.figures.values()} <= {0.0, None}
+    assert found.better == found.worse == []
+
+
+def test_a_sample_is_compared_with_the_figures_of_all() -> None:
+    truth, detections = generate(3)
+    found = compared(3, images=4)
+    assert found.sample is not None
+    assert (found.sample.images, found.sample.of) == (4, 10)
+    assert found.figures["AP"].b == evaluate(truth, detections).figures["AP"]
+    interval = found.figures["AP"].interval
+    assert interval is not None
+    assert interval.value != found.figures["AP"].difference
+
+
+def test_evaluations_with_the_ground_truth_are_compared_image_by_image(tmp_path: Path) -> None:
+    truth, detections = generate(4)
+    a = write_evaluation(tmp_path / "a", truth, detections[::2])
+    b = write_evaluation(tmp_path / "b", truth, detections, analysed=False)
+    found = compare_evaluations(a, b, ground_truth=truth, options=QUICK)
+    assert replace(found, a="half", b="all") == compared(4)
+    assert (found.a, found.b) == (str(a), str(b))
+
+
+def test_evaluations_without_the_ground_truth(tmp_path: Path) -> None:
+    truth, detections = generate(5)
+    a = write_evaluation(tmp_path / "a", truth, detections[::2])
+    b = write_evaluation(tmp_path / "b", truth, detections)
+    found = compare_evaluations(str(a), str(b), options=QUICK)
+    paired = compared(5)
+    assert found.sample is None
+    assert found.better == found.worse == []
+    assert found.remarks == [
+        "There are no intervals and no images: they need the ground truth, to evaluate both on the same "
+        "resampled images. Give it, too."
+    ]
+    assert found.errors == paired.errors
+    without = {name: replace(change, interval=None) for name, change in paired.figures.items()}
+    assert found.figures == without
+    assert [(row.id, row.name, row.objects) for row in found.categories] == [
+        (row.id, row.name, row.objects) for row in paired.categories
+    ]
+    assert [row.figures["AP"].difference for row in found.categories] == [
+        row.figures["AP"].difference for row in paired.categories
+    ]
+
+
+def test_evaluations_without_an_analysis(tmp_path: Path) -> None:
+    truth, detections = generate(6)
+    a = write_evaluation(tmp_path / "a", truth, detections[::2], analysed=False)
+    b = write_evaluation(tmp_path / "b", truth, detections)
+    (a / DETECTIONS_JSON).unlink()
+    found = compare_evaluations(a, b)
+    assert found.errors == []
+    assert {row.objects for row in found.categories} == {None}
+    assert list(found.categories[0].figures)[:2] == ["AP", "AP50"]
+    assert found.categories[0].figures["AP"].difference is not None
+
+
+def test_differing_ground_truth_is_told(tmp_path: Path) -> None:
+    truth, detections = generate(7)
+    less = {**truth, "annotations": [one for one in truth["annotations"] if one["iscrowd"] or one["category_id"] != 7]}
+    a = write_evaluation(tmp_path / "a", truth, detections)
+    b = write_evaluation(tmp_path / "b", less, detections)
+    count = sum(not one["iscrowd"] and one["category_id"] == 7 for one in truth["annotations"])
+    assert compare_evaluations(a, b).remarks[1:] == [
+        f"The ground truths differ: category 7 has {count} objects in {a}, 0 in {b}."
+    ]
+    fewer = {**truth, "categories": [one for one in truth["categories"] if one["id"] != 31]}
+    c = write_evaluation(tmp_path / "c", fewer, detections)
+    found = compare_evaluations(a, c)
+    assert found.remarks[1:] == ["The ground truths differ: category 31 is in one of them only."]
+    assert [row.id for row in found.categories] == [2, 7, 31, 90]
+    assert found.categories[2].figures["AP"] == Change(-1.0, -1.0, None, None)
+
+
+def test_what_cannot_be_compared(tmp_path: Path) -> None:
+    truth, detections = generate(8)
+    a = write_evaluation(tmp_path / "a", truth, detections)
+    b = write_evaluation(tmp_path / "b", truth, detections)
+    write_metrics(b / METRICS_JSON, evaluate(truth, detections, "segm"))
+    with pytest.raises(DataError, match=f"{a} evaluated bbox, {b} segm. Compare evaluations of one kind."):
+        compare_evaluations(a, b)
+    (b / METRICS_JSON).write_text('{"AP": 1}')
+    with pytest.raises(DataError, match=r"metrics\.json: not a metrics file .*: iou_type: Field required\. "):
+        compare_evaluations(a, b)
+    with pytest.raises(DataError, match=r"metrics\.json: cannot read the file"):
+        compare_evaluations(a, tmp_path / "c")
+    (a / DETECTIONS_JSON).write_text("{}")
+    with pytest.raises(DataError, match=r"detections\.json: not COCO results: a dict, not a list. Evaluate again."):
+        compare_evaluations(a, a, ground_truth=truth)
+    (a / DETECTIONS_JSON).unlink()
+    with pytest.raises(DataError, match=r"detections\.json: cannot read the file"):
+        compare_evaluations(a, a, ground_truth=truth)
+    with pytest.raises(DataError, match=r"second: .*unknown image"):
+        compare_detections(
+            truth,
+            detections,
+            [{**detections[0], "image_id": 1}],
+            settings=make_settings(),
+            names=("first", "second"),
+        )
+
+
+_DAMAGED: list[tuple[str, tuple[Any, ...], Any, str]] = [
+    (METRICS_JSON, (), [], "object"),
+    (METRICS_JSON, ("iou_type",), 7, "iou_type: "),
+    (METRICS_JSON, ("iou_type",), "box", "iou_type: "),
+    (METRICS_JSON, ("metrics",), [], "metrics: "),
+    (METRICS_JSON, ("metrics", "AP"), None, r"metrics\.AP: "),
+    (METRICS_JSON, ("metrics", "AP"), "high", r"metrics\.AP: "),
+    (METRICS_JSON, ("metrics", "AP"), float("nan"), r"metrics\.AP: not a finite number"),
+    (METRICS_JSON, ("per_category",), {}, "per_category: "),
+    (METRICS_JSON, ("per_category", 0), 3, r"per_category\.0: "),
+    (METRICS_JSON, ("per_category", 1, "id"), "x", r"per_category\.1\.id: "),
+    (METRICS_JSON, ("per_category", 1, "id"), 2, "per_category: an id is there more than once"),
+    (METRICS_JSON, ("per_category", 1, "AP"), [], r"per_category\.1\.AP: "),
+    (METRICS_JSON, ("per_category", 0, "name"), ..., r"per_category\.0\.name: Field required"),
+    (ANALYSIS_JSON, ("errors",), [], r"errors: \[\], expected Cls, Loc"),
+    (ANALYSIS_JSON, ("errors", 0, "ap_gain"), float("inf"), r"errors\.0\.ap_gain: not a finite number"),
+    (ANALYSIS_JSON, ("categories", 0, "figures"), 1, r"categories\.0\.figures: "),
+    (ANALYSIS_JSON, ("categories", 1, "id"), 2, "categories: an id is there more than once"),
+]
+
+
+@pytest.fixture(scope="module")
+def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_evaluation(tmp_path_factory.mktemp("evaluation") / "a", *generate(8))
+
+
+@pytest.mark.parametrize("damage", _DAMAGED)
+def test_damaged_files_of_an_evaluation_are_refused_by_file_and_key(
+    tmp_path: Path, evaluation: Path, damage: tuple[str, tuple[Any, ...], Any, str]
+) -> None:
+    name, path, value, message = damage
+    damaged = tmp_path / "b"
+    shutil.copytree(evaluation, damaged)
+    tree = json.loads((damaged / name).read_text())
+    node = tree
+    for key in path[:-1]:
+        node = node[key]
+    if value is ...:
+        del node[path[-1]]
+    elif path:
+        node[path[-1]] = value
+    (damaged / name).write_text(json.dumps(tree if path else value))
+    for folders in ((evaluation, damaged), (damaged, evaluation)):
+        with pytest.raises(DataError, match=rf"b/{name}: not an? .* of this version: .*{message}"):
+            compare_evaluations(*folders)
+
+
+@pytest.mark.parametrize("side", ["wide", [], {}, None, -5, float("nan"), float("inf"), 10**400, True])
+def test_sizes_of_images_that_no_box_needs_may_be_anything(side: Any) -> None:
+    truth, detections = generate(3)
+    for image in truth["images"]:
+        image["width"] = image["height"] = side
+    found = compare_detections(truth, detections[::2], detections, settings=make_settings(), options=QUICK)
+    assert {(one.a.width, one.b.height) for one in [*found.better, *found.worse]} == {(0, 0)}

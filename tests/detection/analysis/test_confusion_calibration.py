@@ -1,0 +1,127 @@
+"""Confusion and calibration against plain loops."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pycocotools import mask as masks
+
+from detection.analysis.analyse import analyse
+from detection.analysis.findings import Analysis
+from detection.analysis.options import AnalysisOptions
+from detection.coco.params import make_settings
+from tests.detection.analysis.cases import counted_detections, found_of, truth_of
+from tests.detection.coco.generated_cases import SIDE, generate, pycocotools_eval
+
+IDS = (2, 7, 31, 90)
+QUICK = AnalysisOptions(replicates=0, score=0.3)
+BOX = [10.0, 10.0, 40.0, 40.0]
+
+
+def analysed(seed: int, iou_type: str = "bbox") -> Analysis:
+    return analyse(*generate(seed), settings=make_settings(iou_type), options=QUICK)
+
+
+def overlaps(found: list[dict[str, Any]], objects: list[dict[str, Any]], iou_type: str) -> Any:
+    if not found or not objects:
+        return np.zeros((len(found), len(objects)))
+    if iou_type == "bbox":
+        return masks.iou([one["bbox"] for one in found], [one["bbox"] for one in objects], [0] * len(objects))
+    truth = [masks.merge(masks.frPyObjects(one["segmentation"], SIDE, SIDE)) for one in objects]
+    return masks.iou([one["segmentation"] for one in found], truth, [0] * len(objects))
+
+
+@pytest.mark.parametrize("iou_type", ["bbox", "segm"])
+@pytest.mark.parametrize("seed", range(10))
+def test_confusion_equals_plain_loops(seed: int, iou_type: str) -> None:
+    truth, detections = generate(seed)
+    expected = np.zeros((5, 5), int)
+    for image in truth["images"]:
+        objects = [one for one in truth["annotations"] if one["image_id"] == image["id"] and not one["iscrowd"]]
+        found = [one for one in detections if one["image_id"] == image["id"] and one["score"] >= 0.3]
+        # Equal scores: by category, then as they came.
+        found.sort(key=lambda one: (-one["score"], one["category_id"]))
+        overlap = overlaps(found, objects, iou_type)
+        free = set(range(len(objects)))
+        for row, detection in enumerate(found):
+            near = [column for column in free if overlap[row, column] >= 0.5]
+            column = IDS.index(detection["category_id"])
+            if near:
+                best = max(near, key=lambda one: overlap[row, one])
+                free.remove(best)
+                expected[IDS.index(objects[best]["category_id"]), column] += 1
+            else:
+                expected[4, column] += 1
+        for missed in free:
+            expected[IDS.index(objects[missed]["category_id"]), 4] += 1
+    confusion = analysed(seed, iou_type).confusion
+    assert confusion is not None
+    assert (confusion.category_ids, confusion.iou, confusion.score) == ([*IDS], 0.5, 0.3)
+    np.testing.assert_array_equal(confusion.matrix, expected)
+
+
+def test_confusion_by_hand() -> None:
+    truth = truth_of((1, 1, BOX), (1, 2, [100.0, 100.0, 30.0, 30.0]))
+    found = found_of((1, 2, BOX, 0.9), (1, 1, [100.0, 10.0, 20.0, 20.0], 0.8), (1, 1, BOX, 0.1))
+    confusion = analyse(truth, found, settings=make_settings(), options=QUICK).confusion
+    assert confusion is not None
+    # An object of the first category is taken for one of the second; one of the second is missed.
+    assert confusion.matrix == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
+
+
+def test_keypoints_have_no_confusion_and_no_label_errors() -> None:
+    found = analysed(0, "keypoints")
+    assert found.confusion is None
+    assert found.label_errors == []
+    assert found.errors
+
+
+@pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
+@pytest.mark.parametrize("seed", range(8))
+def test_calibration_equals_plain_loops(seed: int, iou_type: str) -> None:
+    counted = list(counted_detections(pycocotools_eval(*generate(seed), iou_type)))
+    found = analysed(seed, iou_type)
+    calibration = found.calibration
+    assert calibration is not None
+    gaps = []
+    for number, one in enumerate(calibration.bins):
+        # Tenths: a score of 0.3 belongs to the fourth.
+        inside = [entry for entry in counted if int(entry.score * 10 + 1e-9) == number]
+        assert (one.low, one.high) == pytest.approx((number / 10, (number + 1) / 10))
+        assert one.count == len(inside)
+        if inside:
+            score, right = (float(np.mean([entry[part] for entry in inside])) for part in (2, 3))
+            assert (one.score, one.right) == pytest.approx((score, right))
+            gaps.append((len(inside), abs(score - right)))
+    assert len(calibration.bins) == 10
+    assert calibration.expected_error == pytest.approx(sum(n * gap for n, gap in gaps) / len(counted))
+    assert calibration.greatest_error == pytest.approx(max(gap for _, gap in gaps))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_calibration_of_categories(seed: int) -> None:
+    counted = list(counted_detections(pycocotools_eval(*generate(seed))))
+    for category in analysed(seed).categories:
+        theirs = [entry for entry in counted if entry.category == category.id]
+        gap = 0.0
+        for number in {int(entry.score * 10 + 1e-9) for entry in theirs}:
+            inside = [entry for entry in theirs if int(entry.score * 10 + 1e-9) == number]
+            gap += abs(sum(entry.score for entry in inside) - sum(entry.right for entry in inside)) / len(theirs)
+        assert category.calibration_error == (pytest.approx(gap) if theirs else None)
+
+
+def test_categories_of_one_name_have_calibrations_of_their_own() -> None:
+    truth = truth_of((1, 1, BOX), (1, 2, BOX))
+    for category in truth["categories"]:
+        category["name"] = "same"
+    found = found_of((1, 1, BOX, 0.95), (1, 2, BOX, 0.65))
+    rows = analyse(truth, found, settings=make_settings(), options=QUICK).categories
+    assert [row.calibration_error for row in rows] == pytest.approx([0.05, 0.35])
+
+
+@pytest.mark.parametrize("scores", [(), (1.5, 0.2), (-0.1, 0.2)])
+def test_scores_that_are_no_probabilities_are_not_calibrated(scores: tuple[float, ...]) -> None:
+    truth = truth_of((1, 1, BOX))
+    found = analyse(truth, found_of(*[(1, 1, BOX, s) for s in scores]), settings=make_settings(), options=QUICK)
+    assert found.calibration is None
+    assert {category.calibration_error for category in found.categories} == {None}

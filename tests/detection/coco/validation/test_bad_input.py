@@ -1,0 +1,384 @@
+"""What cannot be evaluated is named, or skipped and listed; never a traceback, never other figures."""
+
+import copy
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from detection.coco import MetricsAccumulator, evaluate
+from detection.coco.engine import MatchingEngine
+from detection.coco.params import make_settings
+from detection.coco.validation.checks import check_annotations, check_detections
+from detection.coco.validation.columns import by_id
+from detection.coco.validation.fast_checks import annotations_are_sound, detections_are_sound
+from detection.coco.validation.rules import Known, annotation_rules, detection_rules, find_bad
+from schemas.errors import DataError
+from tests.detection.coco.generated_cases import generate
+
+_HUGE = 10**30
+_MASK = {"size": [48, 64], "counts": [100, 50, 2922]}
+
+
+def _truth() -> dict[str, Any]:
+    keypoints = [12, 13, 2] * 17
+    return {
+        "images": [{"id": 1, "width": 64, "height": 48}, {"id": 2, "width": 64, "height": 48}],
+        "annotations": [
+            {
+                "id": 5,
+                "image_id": 2,
+                "category_id": 3,
+                "bbox": [1, 2, 30, 20],
+                "area": 600,
+                "iscrowd": 0,
+                "segmentation": [[1, 2, 30, 2, 30, 20]],
+                "keypoints": keypoints,
+                "num_keypoints": 17,
+            },
+            {"id": 6, "image_id": 2, "category_id": 3, "bbox": [9, 9, 3, 2], "area": 6, "segmentation": _MASK},
+        ],
+        "categories": [{"id": 3, "name": "three"}],
+    }
+
+
+def _detections() -> list[dict[str, Any]]:
+    found = {"image_id": 2, "category_id": 3, "bbox": [1.0, 2.0, 30.0, 20.0], "score": 0.5}
+    return [
+        {**found, "segmentation": {**_MASK, "counts": "T3b1Zk2"}, "keypoints": [1, 2, 0.5] * 17},
+        {**found, "score": 0.4, "segmentation": _MASK, "keypoints": [3, 2, 1] * 17},
+    ]
+
+
+def _with(path: tuple[Any, ...], value: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A good case with one value replaced, or removed where `value` is `...`."""
+    case: dict[str, Any] = {"gt": _truth(), "dt": _detections()}
+    node: Any = case
+    for key in path[:-1]:
+        node = node[key]
+    if value is ...:
+        del node[path[-1]]
+    else:
+        node[path[-1]] = value
+    return case["gt"], case["dt"]
+
+
+_D, _A = ("dt", 0), ("gt", "annotations", 0)
+_FIRST = r"detection 0 \(image 2\)"
+_FAULTS: list[tuple[str, tuple[Any, ...], Any, str]] = [
+    ("bbox", (*_D, "image_id"), 9, r"DT: unknown image_id: detection 0 \(image 9\): 9\. .* no such image"),
+    ("bbox", (*_D, "category_id"), 4, rf"DT: unknown category_id: {_FIRST}: 4\. .* no such category"),
+    ("bbox", (*_D, "category_id"), None, rf"DT: bad category_id: {_FIRST}\. .*integer"),
+    ("bbox", (*_D, "bbox"), [1, 2, -3, 4], rf"DT: negative width or height in bbox: {_FIRST}"),
+    ("bbox", (*_D, "bbox"), [1, 2, math.nan, 4], rf"DT: bad bbox: {_FIRST}"),
+    ("bbox", (*_D, "bbox"), [1, -math.inf, 3, 4], rf"DT: bad bbox: {_FIRST}"),
+    ("bbox", (*_D, "bbox"), [1, 2, 3], r"DT: bad bbox: .*four finite numbers"),
+    ("bbox", (*_D, "bbox"), [1, 2, 3, True], r"DT: bad bbox"),
+    ("bbox", (*_D, "bbox"), ["1", "2", "3", "4"], r"DT: bad bbox"),
+    ("bbox", (*_D, "bbox"), ..., r"DT: bad bbox"),
+    ("bbox", (*_D, "score"), math.nan, r"DT: bad score"),
+    ("bbox", (*_D, "score"), math.inf, rf"DT: bad score: {_FIRST}\. .*finite number"),
+    ("bbox", (*_D, "score"), _HUGE**20, r"DT: bad score"),
+    ("bbox", (*_D, "score"), None, r"DT: bad score"),
+    ("bbox", (*_D, "score"), ..., r"DT: bad score"),
+    ("bbox", (*_D, "image_id"), ..., r"DT: bad image_id: detection 0\. "),
+    ("bbox", (*_D, "image_id"), "2", r"DT: bad image_id: detection 0 \(image '2'\)\. .*integer"),
+    ("bbox", (*_D, "image_id"), -2, r"DT: bad image_id: detection 0 \(image -2\)"),
+    ("bbox", (*_D, "image_id"), _HUGE, r"DT: bad image_id: detection 0"),
+    ("bbox", (*_D, "image_id"), 2.0, r"DT: bad image_id: detection 0"),
+    ("bbox", _D, 7, r"DT: bad image_id: detection 0\."),
+    ("bbox", _D, [], r"DT: bad image_id: detection 0\."),
+    ("bbox", (*_A, "image_id"), 9, r"GT: unknown image_id: annotation 5: 9\."),
+    ("bbox", (*_A, "category_id"), 9, r"GT: unknown category_id: annotation 5: 9\."),
+    ("bbox", (*_A, "bbox"), [1, 2, 3, -4], r"GT: negative width or height in bbox: annotation 5"),
+    ("bbox", (*_A, "bbox"), None, r"GT: bad bbox: annotation 5"),
+    ("bbox", (*_A, "area"), math.nan, r"GT: bad area: annotation 5"),
+    ("bbox", (*_A, "area"), -1, r"GT: bad area: annotation 5"),
+    ("bbox", (*_A, "iscrowd"), "0", r"GT: bad iscrowd: annotation 5\. .*1 for a crowd"),
+    ("bbox", (*_A, "iscrowd"), 2, r"GT: bad iscrowd: annotation 5"),
+    ("bbox", (*_A, "id"), ..., r"GT: bad id: annotation at position 0"),
+    ("bbox", (*_A, "id"), 6, r"GT: an id is there more than once: annotation 6\. "),
+    ("bbox", ("gt", "images", 1, "id"), 1, r"GT: an id is there more than once: image 1\."),
+    ("bbox", ("gt", "images", 1), "two", r"GT: bad id: image at position 1"),
+    ("bbox", ("gt", "categories", 0, "id"), "dog", r"GT: bad id: category 'dog'"),
+    ("bbox", ("gt", "categories", 0, "name"), "a\udcffb", r"GT: bad name: category 3\. Write it in UTF-8"),
+    ("bbox", ("gt", "images"), ..., r"GT: not a COCO annotation file: no list images"),
+    ("bbox", ("gt", "annotations"), {}, r"GT: not a COCO annotation file: no list annotations"),
+    ("segm", ("gt", "images", 0, "width"), ..., r"GT: no integer height and width: image 1\. .*in pixels"),
+    ("segm", ("gt", "images", 0, "width"), 0, r"GT: no integer height and width: image 1"),
+    ("segm", (*_A, "segmentation"), ..., r"GT: no segmentation: annotation 5\. .*or evaluate with iou_type bbox"),
+    ("segm", (*_A, "segmentation"), [], r"GT: no segmentation: annotation 5"),
+    ("segm", (*_A, "segmentation"), [[1, 2, 3, 4]], r"GT: bad segmentation: annotation 5: .*fewer than three points"),
+    ("segm", (*_A, "segmentation"), [[1, 2, 3, 4, math.nan, 6]], r"GT: bad segmentation: annotation 5: .*NaN"),
+    ("segm", (*_A, "area"), ..., r"GT: no area: annotation 5\. Masks have areas"),
+    ("segm", (*_D, "segmentation"), ..., rf"DT: no segmentation: {_FIRST}"),
+    (
+        "segm",
+        (*_D, "segmentation", "size"),
+        [64, 48],
+        rf"DT: bad segmentation: {_FIRST}: .*size .*\[64, 48\], the image's \[48, 64\]",
+    ),
+    ("segm", (*_D, "segmentation", "counts"), "T3b1", r"DT: bad segmentation: .*covers \d+ pixels, the image has 3072"),
+    ("segm", (*_D, "segmentation", "counts"), "T3b1Zk2~", r"DT: bad segmentation: .*'~' does not belong"),
+    ("segm", (*_D, "segmentation", "counts"), [9], r"DT: bad segmentation: .*covers 9 pixels"),
+    ("segm", (*_D, "bbox"), ..., rf"DT: no bbox: {_FIRST}\. .*all of them one, or none"),
+    ("segm", (*_D, "bbox"), [], rf"DT: bad bbox: {_FIRST}"),
+    ("keypoints", (*_A, "keypoints"), [1, 2, 2], r"GT: bad keypoints: annotation 5\. Each needs 17 times x, y"),
+    ("keypoints", (*_A, "num_keypoints"), -1, r"GT: bad num_keypoints: annotation 5"),
+    ("keypoints", (*_D, "keypoints"), [1] * 50, rf"DT: bad keypoints: {_FIRST}\. .*give oks_sigmas"),
+    ("keypoints", (*_D, "keypoints"), [math.inf] * 51, r"DT: bad keypoints"),
+    ("keypoints", (*_D, "keypoints"), ..., r"DT: bad keypoints"),
+]
+
+
+@pytest.mark.parametrize(("iou_type", "path", "value", "message"), _FAULTS)
+def test_faults_of_entries(iou_type: str, path: tuple[Any, ...], value: Any, message: str) -> None:
+    truth, detections = _with(path, value)
+    message = message.replace("DT", "detections").replace("GT", "ground truth")
+    with pytest.raises(DataError, match=message):
+        evaluate(truth, detections, iou_type)
+
+
+@pytest.mark.parametrize(("iou_type", "path", "value", "message"), _FAULTS)
+def test_faults_of_entries_in_files(
+    tmp_path: Path, iou_type: str, path: tuple[Any, ...], value: Any, message: str
+) -> None:
+    truth, detections = _with(path, value)
+    message = message.replace("DT", "dt.json").replace("GT", "gt.json")
+    with pytest.raises(DataError, match=message):
+        evaluate(*_files(tmp_path, truth, detections), iou_type)
+
+
+@pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
+def test_the_case_without_fault(tmp_path: Path, iou_type: str) -> None:
+    metrics = evaluate(_truth(), _detections(), iou_type)
+    assert metrics.figures["AP"] >= 0
+    assert metrics.skipped == ()
+    assert evaluate(*_files(tmp_path, _truth(), _detections()), iou_type).figures == metrics.figures
+
+
+def test_keypoints_and_masks_without_boxes() -> None:
+    detections = [{key: value for key, value in entry.items() if key != "bbox"} for entry in _detections()]
+    with pytest.raises(DataError, match=r"keypoints with segmentation, without bbox: detection 0 \(image 2\), det.* 1"):
+        evaluate(_truth(), detections, "keypoints")
+
+
+def test_many_faults_are_counted_and_the_first_named() -> None:
+    detections = [{**_detections()[0], "score": float("nan")} for _ in range(9)]
+    with pytest.raises(DataError, match=r"detection 4 \(image 2\) and 4 more\. "):
+        evaluate(_truth(), detections)
+    detections[3:5] = [{**_detections()[0], "bbox": []}, {**_detections()[0], "image_id": 8}]
+    with pytest.raises(DataError, match=r"bad score: detection 0 .* and 2 more\. .* number\. Other faults there: 2\.$"):
+        evaluate(_truth(), detections)
+
+
+@pytest.mark.parametrize(
+    ("rows", "iou_type", "message"),
+    [
+        ([[2, 1, 2, 3, 4, 0.5, 3]], "segm", r"shape \[1, 7\] and type float64 for segm"),
+        ([[2, 1, 2, 3, 4, 0.5]], "bbox", r"shape \[1, 6\]"),
+        ([[9, 1, 2, 3, 4, 0.5, 3]], "bbox", r"unknown image_id: detection 0 \(image 9\): 9"),
+        ([[np.nan, 1, 2, 3, 4, 0.5, 3]], "bbox", r"bad image_id: detection 0 \(image nan\)"),
+        ([[2, 1, 2, 3, 4, 0.5, 8]], "bbox", r"unknown category_id: detection 0 \(image 2\): 8"),
+        ([[2, 1, np.nan, 3, 4, 0.5, 3]], "bbox", r"bad bbox: detection 0"),
+        ([[2, 1, 2, 3, 4, np.inf, 3]], "bbox", r"bad score: detection 0"),
+        ([[2, 1, 2, 3, -4, 0.5, 3]], "bbox", r"negative width or height in bbox: detection 0"),
+    ],
+)
+def test_faults_of_rows(rows: list[list[float]], iou_type: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        evaluate(_truth(), np.array(rows), iou_type)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"dt.json: cannot read the file: No such file"),
+        ("[{", r"dt.json: not JSON: .*cut off"),
+        ('[{"image_id": 2, "category_id": 3, "bbox": [1, 2, 3', r"dt.json: not JSON: .* line 1, column 52.*cut off"),
+        ("", r"dt.json: not JSON"),
+        ("{}", r"dt.json: not COCO results: expected a list of detections, not a dict"),
+        ("3", r"dt.json: not COCO results: .* not a int"),
+        ("null", r"dt.json: not COCO results: .* not a NoneType"),
+        ("[] []", r"dt.json: not JSON: Extra data"),
+        ("[" * 5000 + "]" * 5000, r"dt.json: nested more than 64 deep"),
+        ('[{"image_id": ' + "9" * 5000 + "}]", r"dt.json: not a JSON text file.*4300"),
+        (b'[{"image_id": "\xff"}]', r"dt.json: not a JSON text file"),
+    ],
+)
+@pytest.mark.parametrize("iou_type", ["bbox", "segm"])
+def test_faults_of_files(tmp_path: Path, content: str | bytes | None, message: str, iou_type: str) -> None:
+    path = tmp_path / "dt.json"
+    if content is not None:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(DataError, match=message):
+        evaluate(_truth(), path, iou_type)
+
+
+def test_a_truncated_annotation_file(tmp_path: Path) -> None:
+    path = tmp_path / "gt.json"
+    path.write_text(json.dumps(_truth())[:-40])
+    with pytest.raises(DataError, match=r"gt.json: not JSON: .*cut off"):
+        evaluate(path, [])
+
+
+@pytest.mark.parametrize("from_files", [False, True])
+def test_faulty_records_are_skipped_and_listed(tmp_path: Path, from_files: bool) -> None:
+    truth, detections = generate(8)
+    truth["annotations"][3]["bbox"] = [1, 2, 3, math.nan]
+    truth["annotations"].append({**truth["annotations"][0], "category_id": 2})
+    detections[0]["score"], detections[2]["image_id"], detections[4]["bbox"] = None, 999, [0, 0, 5, -5]
+    sources: Any = _files(tmp_path, truth, detections) if from_files else (truth, detections)
+    metrics = evaluate(*sources, skip_invalid=True)
+    good = {**truth, "annotations": [*truth["annotations"][:3], *truth["annotations"][4:-1]]}
+    found = [detection for position, detection in enumerate(detections) if position not in (0, 2, 4)]
+    np.testing.assert_array_equal(metrics.precision, evaluate(good, found).precision)
+    gt, dt = map(str, sources) if from_files else ("ground truth", "detections")
+    assert [(bad.source, bad.position, bad.what, bad.detail) for bad in metrics.skipped] == [
+        (gt, 3, "bad bbox", ""),
+        (gt, len(truth["annotations"]) - 1, "an id is there more than once", ""),
+        (dt, 0, "bad score", ""),
+        (dt, 2, "unknown image_id", "999"),
+        (dt, 4, "negative width or height in bbox", ""),
+    ]
+    assert metrics.skipped[3].record == "detection 2 (image 999)"
+
+
+def test_with_an_image_all_of_it_is_skipped() -> None:
+    truth, detections = generate(8)
+    image = truth["images"][5]
+    image["width"] = "wide"
+    metrics = evaluate(truth, detections, "segm", skip_invalid=True)
+    kept: list[Any] = [
+        [entry for entry in entries if entry["image_id"] != image["id"]]
+        for entries in (truth["annotations"], detections)
+    ]
+    images = [entry for entry in truth["images"] if entry is not image]
+    rest = evaluate({**truth, "images": images, "annotations": kept[0]}, kept[1], "segm")
+    np.testing.assert_array_equal(metrics.precision, rest.precision)
+    assert len(metrics.skipped) == 1 + len(truth["annotations"]) - len(kept[0]) + len(detections) - len(kept[1]) > 2
+    assert metrics.skipped[0].what == "no integer height and width"
+
+
+def test_rows_are_skipped() -> None:
+    truth, detections = generate(5)
+    rows = np.array([[d["image_id"], *d["bbox"], d["score"], d["category_id"]] for d in detections])
+    faulty = rows.copy()
+    faulty[[1, 4, 6], [5, 0, 3]] = np.nan, 999, -1
+    accumulator = MetricsAccumulator(truth["categories"])
+    skipped = accumulator.add(truth["images"], truth["annotations"], faulty, skip_invalid=True)
+    assert [(bad.position, bad.what) for bad in skipped] == [
+        (1, "bad score"),
+        (4, "unknown image_id"),
+        (6, "negative width or height in bbox"),
+    ]
+    rest = evaluate(truth, np.delete(rows, [1, 4, 6], axis=0))
+    np.testing.assert_array_equal(accumulator.result().precision, rest.precision)
+
+
+def test_categories_are_never_skipped() -> None:
+    with pytest.raises(DataError, match="an id is there more than once: category 3"):
+        evaluate({**_truth(), "categories": [{"id": 3}, {"id": 3}]}, [], skip_invalid=True)
+
+
+_NASTY: tuple[Any, ...] = (
+    None,
+    "x",
+    "",
+    True,
+    False,
+    -1,
+    0,
+    1,
+    1.5,
+    2,
+    3,
+    math.nan,
+    math.inf,
+    _HUGE,
+    [],
+    {},
+    [1, 2, 3],
+    [1.0, 2.0, 3.0, 4.0],
+)
+_NASTIER: tuple[Any, ...] = (
+    [[]],
+    [[1, 2, 3, 4]],
+    [None] * 4,
+    [1, 2, "3", 4],
+    [1] * 51,
+    [math.nan] * 51,
+    {"size": [48, 64], "counts": "0"},
+)
+
+
+@pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
+def test_columns_and_rules_agree(tmp_path: Path, iou_type: str) -> None:
+    """What the quick checks pass and refuse is what the rules do, whatever value stands wherever."""
+    rng = np.random.default_rng(4)
+    refused = 0
+    for _ in range(250):
+        truth, detections = _truth(), _detections()
+        side = rng.integers(2)
+        entries = (truth["annotations"], detections)[side]
+        for _ in range(rng.integers(1, 3)):
+            _spoil(entries[rng.integers(2)], rng)
+        known = Known(np.array([1, 2]), np.array([3]), iou_type, np.array([[48, 64]] * 2), 17)
+        boxed = any("bbox" in entry for entry in entries)
+        rules = detection_rules(known, boxed=boxed) if side else annotation_rules(known)
+        bad = find_bad(entries, rules, by_id("entry"), where="here")
+        sound = detections_are_sound(entries, known, boxed=boxed) if side else annotations_are_sound(entries, known)
+        assert sound == (not bad), (entries, bad)
+        refused += bool(bad)
+        assert _outcome(*_files(tmp_path, truth, detections), iou_type) == _outcome(truth, detections, iou_type)
+    assert 60 < refused < 240
+
+
+def _spoil(entry: dict[str, Any], rng: np.random.Generator) -> None:
+    keys = sorted(entry)
+    key = keys[rng.integers(len(keys))]
+    if rng.random() < 0.15:
+        del entry[key]
+    else:
+        values = (*_NASTY, *_NASTIER)
+        entry[key] = copy.deepcopy(values[rng.integers(len(values))])
+
+
+def _outcome(truth: Any, detections: Any, iou_type: str) -> Any:
+    """The figures, or the error without the names of the sources."""
+    try:
+        return evaluate(truth, detections, iou_type).figures
+    except DataError as error:
+        return re.sub(r"^.*?(gt\.json|dt\.json|ground truth|detections): ", "", str(error))
+
+
+def test_what_the_engine_refuses_is_told() -> None:
+    engine = MatchingEngine(_truth()["categories"], make_settings())
+    with pytest.raises(DataError, match=r"ground truth: cannot be evaluated: .*height"):
+        engine.add([{"id": 1, "height": "tall"}], [], [], where="ground truth")
+
+
+def test_checks_of_masks_need_no_sizes() -> None:
+    """Then only whether there is one is checked."""
+    known: dict[str, Any] = {
+        "image_ids": np.array([1, 2]),
+        "category_ids": np.array([3]),
+        "iou_type": "segm",
+        "where": "here",
+    }
+    annotations, detections = _truth()["annotations"], _detections()
+    annotations[0]["segmentation"] = detections[0]["segmentation"] = {"size": [1, 1], "counts": [1]}
+    assert len(check_annotations(annotations, **known)) == len(check_detections(detections, **known)) == 2
+    del detections[0]["segmentation"]
+    with pytest.raises(DataError, match="here: no segmentation"):
+        check_detections(detections, **known)
+
+
+def _files(folder: Path, truth: Any, detections: Any) -> tuple[Path, Path]:
+    (folder / "gt.json").write_text(json.dumps(truth))
+    (folder / "dt.json").write_text(json.dumps(detections))
+    return folder / "gt.json", folder / "dt.json"

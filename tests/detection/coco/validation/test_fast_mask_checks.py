@@ -1,0 +1,77 @@
+"""Many RLEs decoded at once, against the decoder of single ones and pycocotools' encoder."""
+
+import random
+from typing import Any
+
+import numpy as np
+from pycocotools import mask as masks
+
+from detection.coco.validation.fast_mask_checks import masks_are_sound
+from detection.coco.validation.rules import Known
+from detection.datasets.masks import mask_fault
+
+
+def _sound(texts: list[Any], sizes: list[tuple[int, int]]) -> bool:
+    ids = np.arange(len(texts))
+    known = Known(ids, np.array([1]), "segm", np.array(sizes))
+    entries: list[dict[str, Any]] = [
+        {"image_id": image, "segmentation": {"size": list(size), "counts": text}}
+        for image, text, size in zip(ids.tolist(), texts, sizes, strict=True)
+    ]
+    return masks_are_sound(entries, known)
+
+
+def _encoded(rng: np.random.Generator, share: float, cell: int) -> tuple[bytes, tuple[int, int]]:
+    height, width = (int(side) for side in rng.integers(1, 60, 2))
+    blocks = rng.random((-(-height // cell), -(-width // cell))) < share
+    mask = np.kron(blocks, np.ones((cell, cell)))[:height, :width]
+    rle = masks.encode(np.asfortranarray(mask.astype(np.uint8)))
+    return rle["counts"], (height, width)
+
+
+def test_what_pycocotools_encodes_is_sound() -> None:
+    rng = np.random.default_rng(0)
+    made = [_encoded(rng, share, cell) for share in (0.5, 0.05, 0, 1) for cell in (1, 10) for _ in range(40)]
+    texts, sizes = [list(column) for column in zip(*made, strict=True)]
+    assert _sound(texts, sizes)
+    assert _sound([text.decode() for text in texts], sizes)
+    wrong = [*sizes[:-1], (sizes[-1][0], sizes[-1][1] + 1)]
+    assert not _sound(texts, wrong)
+
+
+def test_damage_is_seen_as_in_single_masks() -> None:
+    rng, chance = np.random.default_rng(1), random.Random(1)
+    refused = 0
+    for _ in range(1500):
+        text, (height, width) = _encoded(rng, 0.3, chance.choice([1, 5, 20]))
+        damaged = bytearray(text)
+        match chance.randrange(4):
+            case 0:
+                damaged[chance.randrange(len(damaged))] = chance.randrange(40, 120)
+            case 1:
+                damaged = damaged[: chance.randrange(len(damaged))]
+            case 2:
+                damaged += bytes([chance.randrange(48, 112)])
+        segmentation = {"size": [height, width], "counts": damaged.decode("latin-1")}
+        single = mask_fault(segmentation, height=height, width=width) is None
+        assert _sound([damaged.decode("latin-1")], [(height, width)]) == single, (damaged, height, width)
+        refused += not single
+    assert 500 < refused < 1300
+
+
+def test_long_lists_are_decoded_in_portions() -> None:
+    rng = np.random.default_rng(2)
+    made = [_encoded(rng, 0.5, 1) for _ in range(400)]
+    texts, sizes = [list(column) for column in zip(*made, strict=True)]
+    texts, sizes = texts * 7, sizes * 7
+    assert sum(map(len, texts)) > 1 << 20
+    texts = [text.decode() for text in texts]
+    assert _sound(texts, sizes)
+    texts[-1] = texts[-1][:-1]
+    assert not _sound(texts, sizes)
+
+
+def test_other_alphabets_are_refused() -> None:
+    assert _sound(["T3b1Zk2"], [(48, 64)])
+    for text in ("T3b1Zk\u4e00", "T3b1Zk\xff", "T3b1Zk~", "T3b1Zk ", ""):
+        assert not _sound([text], [(48, 64)]), text

@@ -1,0 +1,109 @@
+"""Losses of an exported detector equal those of the detector itself."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from detection.inference.export import export_saved_model
+from detection.inference.mean_losses import mean_losses
+from detection.inference.restore import restore_detector
+from detection.input_pipeline.input_sample import InputSample, pad_labels
+from detection.models.detector import Detector
+from detection.training.build import detector_from_config
+from detection.types import Labels
+from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON
+from schemas.config.config_io import to_yaml
+from schemas.errors import DataError
+from tests.detection.synthetic import CATEGORY_IDS, example
+from tests.detection.training.tiny_run import CATEGORIES, tiny_config
+
+SIDE = 64
+TRUTH = [  # pixel boxes (ymin, xmin, ymax, xmax) and category ids; asymmetric on purpose
+    ([[5, 10, 30, 50]], [3]),
+    ([[0, 0, 20, 12], [30, 8, 60, 33]], [40, 7]),
+    ([], []),
+    ([[8, 40, 16, 60]], [7]),
+    ([[1, 2, 61, 43]], [3]),
+]
+
+
+@pytest.fixture(scope="module")
+def detector() -> Detector:
+    detector = detector_from_config(tiny_config().model, num_classes=len(CATEGORIES))
+    random = np.random.default_rng(0)
+    for variable in detector.variables:
+        if "kernel" in variable.path:
+            variable.assign(variable.numpy() + random.normal(0, 0.02, variable.shape))
+    return detector
+
+
+@pytest.fixture(scope="module")
+def exported(detector: Detector, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exported") / "model"
+    export_saved_model(detector, folder, categories=CATEGORIES, config_yaml=to_yaml(tiny_config()))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def images() -> list[np.ndarray]:
+    random = np.random.default_rng(1)
+    return [random.integers(0, 256, (SIDE, SIDE, 3), np.uint8) for _ in TRUTH]
+
+
+def test_the_restored_detector_is_the_exported_one(detector: Detector, exported: Path) -> None:
+    restored, categories = restore_detector(exported)
+    assert categories == CATEGORIES
+    assert [variable.path for variable in restored.variables] == [variable.path for variable in detector.variables]
+    for one, other in zip(restored.variables, detector.variables, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_means_are_those_of_the_batches(detector: Detector, exported: Path, images: list[np.ndarray]) -> None:
+    records = [example(image, boxes, labels) for image, (boxes, labels) in zip(images, TRUTH, strict=True)]
+    found = mean_losses(exported, records, category_ids=CATEGORY_IDS, batch_size=2)
+
+    mean, std = np.array(detector.pixel_mean), np.array(detector.pixel_std)
+    expected = {"class_loss": 0.0, "box_loss": 0.0}
+    for batch in ([0, 1], [2, 3], [4]):
+        # The images have the input's size: there is nothing to fit.
+        inputs = np.stack([(images[at] - mean) / std for at in batch]).astype(np.float32)
+        samples = [
+            InputSample(
+                tf.constant(inputs[place]),
+                tf.constant(np.array(TRUTH[at][0], np.float32).reshape(-1, 4)),
+                tf.constant([CATEGORY_IDS.index(label) for label in TRUTH[at][1]], tf.int32),
+            )
+            for place, at in enumerate(batch)
+        ]
+        padded = [pad_labels(sample, max_instances=100)[0] for sample in samples]
+        labels = Labels(*(tf.stack(column) for column in list(zip(*padded, strict=True))[:3]))
+        for name, value in detector.losses(detector(inputs, training=False), labels).items():
+            expected[name] += float(value) * len(batch) / len(images)
+    assert expected["box_loss"] > 0
+    assert found.keys() == {*expected, "loss"}
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-5)
+    assert found["loss"] == pytest.approx(sum(expected.values()), rel=1e-5)
+
+
+def test_what_has_no_losses_is_refused(exported: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="does not know category 41"):
+        mean_losses(exported, [], category_ids=[3, 41], batch_size=2)
+    with pytest.raises(DataError, match="no record to compute its losses on"):
+        mean_losses(exported, [], category_ids=[3], batch_size=2)
+    with pytest.raises(DataError, match=r"a record after the first 0 cannot be read for its losses: .*image/encoded"):
+        mean_losses(exported, [b"junk"], category_ids=CATEGORY_IDS, batch_size=2)
+    with pytest.raises(DataError, match=r"config\.yaml: cannot read the configuration: .*export or copy"):
+        restore_detector(tmp_path)
+    other = tmp_path / "other"
+    shutil.copytree(exported, other)
+    config = other / EXTRA_FILES / CONFIG_YAML
+    config.write_text(to_yaml(tiny_config("model.overrides={fpn_filters: 24, fpn_cells: 1, head_layers: 1}")))
+    with pytest.raises(DataError, match="its weights are not those of efficientdet-nano"):
+        restore_detector(other)
+    (other / EXTRA_FILES / LABELS_JSON).unlink()
+    with pytest.raises(DataError, match=r"categories\.json: cannot read the file"):
+        restore_detector(other)

@@ -1,0 +1,287 @@
+import functools
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from detection.images.decode import decode_rgb
+from detection.input_pipeline.augmentation.chain import Augmentation
+from detection.input_pipeline.augmentation.mixup import mixup
+from detection.input_pipeline.augmentation.mosaic import mosaic
+from detection.input_pipeline.augmentation.ssd_crop import ssd_random_crop
+from detection.input_pipeline.record_order import epoch_permutation
+from detection.input_pipeline.record_reader import RecordReader
+from detection.input_pipeline.training_batches import Batch, InputOptions, training_batches
+from schemas import features
+from schemas.errors import DataError, find_user_error
+from tests.detection.synthetic import CATEGORY_IDS, COLOURS, example, rectangles, write_shards
+
+PLAIN = InputOptions(
+    image_size=(64, 64),
+    mean=(0.0, 0.0, 0.0),
+    std=(1.0, 1.0, 1.0),
+    category_ids=CATEGORY_IDS,
+    max_instances=5,
+    horizontal_flip=True,
+    scale_min=0.5,
+    scale_max=1.8,
+)
+MIXED = PLAIN._replace(
+    augmentations=(
+        Augmentation(1, functools.partial(mosaic, image_size=(80, 72)), probability=0.5, partners=3),
+        Augmentation(2, mixup, probability=0.5, partners=1),
+        Augmentation(7, ssd_random_crop, probability=0.5),
+    )
+)
+
+
+@pytest.fixture(params=[PLAIN, MIXED], ids=["plain", "mixed"])
+def options(request: pytest.FixtureRequest) -> InputOptions:
+    return cast(InputOptions, request.param)
+
+
+def _batches(
+    reader: RecordReader, start: int, stop: int, options: InputOptions = PLAIN, **keywords: int
+) -> list[Batch]:
+    sized = {"batch_size": 4} | keywords
+    return list(training_batches(reader, options, seed=11, start_step=start, stop_step=stop, **sized))
+
+
+def _reader(tmp_path: Path, count: int = 10) -> RecordReader:
+    return RecordReader(write_shards(tmp_path, rectangles(count)))
+
+
+def _assert_equal(left: Batch, right: Batch) -> None:
+    for one, other in zip(tf.nest.flatten(left), tf.nest.flatten(right), strict=True):
+        if one is None:
+            assert other is None
+        else:
+            np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def _joined(*parts: Batch) -> Batch:
+    return tf.nest.map_structure(lambda *each: None if each[0] is None else tf.concat(each, 0), *parts)
+
+
+def test_a_run_that_starts_late_sees_what_an_earlier_start_sees(tmp_path: Path, options: InputOptions) -> None:
+    reader = _reader(tmp_path)
+    whole, late = _batches(reader, 0, 6, options), _batches(reader, 4, 6, options)
+    assert len(late) == 2
+    for one, other in zip(whole[4:], late, strict=True):
+        _assert_equal(one, other)
+
+
+def test_two_pipelines_together_see_what_one_sees(tmp_path: Path, options: InputOptions) -> None:
+    reader = _reader(tmp_path)
+    whole = _batches(reader, 0, 3, options)
+    parts = [_batches(reader, 0, 3, options, batch_size=2, pipeline=number, num_pipelines=2) for number in (0, 1)]
+    for step, one in enumerate(whole):
+        _assert_equal(one, _joined(parts[0][step], parts[1][step]))
+
+
+def test_replica_batches_are_the_global_batch_in_order(tmp_path: Path) -> None:
+    reader = _reader(tmp_path)
+    (whole,), halves = _batches(reader, 0, 1), _batches(reader, 0, 1, replica_batch_size=2)
+    _assert_equal(whole, _joined(*halves))
+
+
+def test_an_epoch_holds_every_record_once_and_epochs_differ() -> None:
+    orders = [epoch_permutation(3, epoch, 100) for epoch in range(3)]
+    for order in orders:
+        np.testing.assert_array_equal(np.sort(order), np.arange(100))
+    assert (orders[0] != orders[1]).any()
+    assert (orders[0] != epoch_permutation(4, 0, 100)).any()
+
+
+def test_shapes_are_static(tmp_path: Path) -> None:
+    batches = training_batches(_reader(tmp_path), PLAIN, seed=0, start_step=0, stop_step=1, batch_size=4)
+    assert batches.element_spec.images.shape == (4, 64, 64, 3)
+    assert batches.element_spec.labels.boxes.shape == (4, 5, 4)
+
+
+def test_boxes_follow_the_pixels_through_flip_and_scale_jitter(tmp_path: Path) -> None:
+    """Each rectangle's colour fills the centre of its box, whatever flip, scale and crop did to it."""
+    checked = 0
+    for batch in _batches(_reader(tmp_path), 0, 20):
+        for image, boxes, classes, valid in zip(batch.images.numpy(), *map(np.asarray, batch.labels[:3]), strict=True):
+            last = np.flatnonzero(valid)[-1:]  # drawn last, so nothing covers it
+            for box, kind in zip(boxes[last], classes[last], strict=True):
+                if min(box[2:] - box[:2]) < 6:
+                    continue
+                y, x = ((box[:2] + box[2:]) / 2).astype(int)
+                np.testing.assert_allclose(image[y, x], COLOURS[kind], atol=40)
+                assert ((box >= 0) & (box <= 64)).all()
+                checked += 1
+    assert checked > 40
+
+
+def test_objects_cut_off_are_counted(tmp_path: Path) -> None:
+    options = PLAIN._replace(max_instances=1, horizontal_flip=False, scale_min=1.0, scale_max=1.0)
+    records = rectangles(4)
+    reader = RecordReader(write_shards(tmp_path, records))
+    (batch,) = training_batches(reader, options, seed=0, start_step=0, stop_step=1, batch_size=4)
+    (whole,) = training_batches(
+        reader, options._replace(max_instances=5), seed=0, start_step=0, stop_step=1, batch_size=4
+    )
+    np.testing.assert_array_equal(batch.cut_off.numpy(), whole.labels.valid.numpy().sum(1) - 1)
+
+
+def test_without_further_augmentations_a_batch_is_what_it_always_was(tmp_path: Path) -> None:
+    """Resumed runs count on it, bit by bit: the rules once more, in plain words."""
+    reader = _reader(tmp_path)
+    (batch,) = _batches(reader, 2, 3)
+    for row, position in enumerate(range(8, 12)):
+        epoch, place = divmod(position, 10)
+        record = tf.train.Example.FromString(reader.read(int(epoch_permutation(11, epoch, 10)[place])))
+        values = {key: np.array(feature.float_list.value) for key, feature in record.features.feature.items()}
+        boxes = np.stack([values[f"image/object/bbox/{side}"] for side in ("ymin", "xmin", "ymax", "xmax")], axis=1)
+        image = decode_rgb(record.features.feature[features.ENCODED].bytes_list.value[0])
+        seed = tf.random.fold_in(tf.random.fold_in(tf.constant([11, 0x0DA7A]), position), 0)
+        flip_seed, crop_seed = tf.random.split(seed, 2)
+        if tf.random.stateless_uniform([], flip_seed) < 0.5:
+            image = image[:, ::-1]
+            boxes = np.stack([boxes[:, 0], 1 - boxes[:, 3], boxes[:, 2], 1 - boxes[:, 1]], axis=1)
+        jitter, *place_at = tf.random.stateless_uniform([3], crop_seed).numpy()
+        side = int(np.floor(np.float32(64) * (0.5 + jitter * np.float32(1.3)) + 1e-3))
+        offset = [int(share * (max(side - 64, 0) + 1 - 1e-4)) for share in place_at]
+        scaled = tf.image.resize(image, [side, side]).numpy()[offset[0] :, offset[1] :][:64, :64]
+        expected = np.zeros((64, 64, 3), np.float32)
+        expected[: scaled.shape[0], : scaled.shape[1]] = scaled
+        np.testing.assert_array_equal(batch.images[row].numpy(), expected)
+        boxes = np.clip(boxes * side - np.tile(offset, 2), 0, min(side, 64))
+        boxes = boxes[(boxes[:, 2:] > boxes[:, :2]).all(1)]
+        np.testing.assert_allclose(batch.labels.boxes[row].numpy()[: len(boxes)], boxes, atol=1e-4)
+        assert batch.labels.valid[row].numpy().tolist() == [number < len(boxes) for number in range(5)]
+
+
+def _with_shapes(tmp_path: Path) -> tuple[RecordReader, InputOptions]:
+    """Records with keypoints, masks and a crowd each, as a foreign tool writes them."""
+    records = []
+    for number in range(6):
+        boxes = [[4, 6, 30 + number, 40], [0, 0, 20, 20]]
+        record = tf.train.Example.FromString(
+            example(np.full((50, 60, 3), 40 * number, np.uint8), boxes, [7, 3], crowd=[0, 1])
+        )
+        masks = np.zeros((2, 50, 60), np.float32)
+        for mask, (top, left, bottom, right) in zip(masks, boxes, strict=True):
+            mask[top:bottom, left:right] = 1
+        values = {"mask": masks.ravel(), "keypoint/y": [0.2, 0.4, 0, 0], "keypoint/x": [0.3, 0.5, 0, 0]}
+        for name, value in values.items():
+            record.features.feature[f"image/object/{name}"].float_list.value.extend(value)
+        records.append(record.SerializeToString())
+    options = PLAIN._replace(
+        scale_min=1.0,
+        scale_max=1.0,
+        mask_size=6,
+        num_keypoints=2,
+        keypoint_flips=((0, 1), (1, 0), (0, 1)),
+        with_crowds=True,
+    )
+    return RecordReader(write_shards(tmp_path, records)), options
+
+
+def test_masks_keypoints_and_crowds_come_in_static_shapes(tmp_path: Path) -> None:
+    reader, options = _with_shapes(tmp_path)
+    batches = training_batches(reader, options, seed=0, start_step=0, stop_step=3, batch_size=4)
+    labels = batches.element_spec.labels
+    assert (labels.masks.shape, labels.masks.dtype) == ((4, 5, 6, 6), tf.uint8)
+    assert (labels.keypoints.shape, labels.keypoints.dtype) == ((4, 5, 2, 3), tf.float32)
+    assert (labels.crowds.shape, labels.crowds.dtype) == ((4, 5), tf.bool)
+    flips = set()
+    for batch in batches:
+        for boxes, classes, valid, masks, points, crowds in zip(*map(np.asarray, batch.labels), strict=True):
+            assert valid.tolist() == [True] + [False] * 4
+            assert crowds.tolist() == [False, True] + [False] * 3
+            assert classes[:2].tolist() == [1, 0]
+            assert (masks[0] == 1).all()
+            # 50 x 60 pixels become 53 x 64: points lie at shares of them, mirrored and exchanged together.
+            flipped = points[0, 0, 1] > points[0, 1, 1]
+            plain = [[0.2, 0.3], [0.4, 0.5]]
+            mirrored = [[0.4, 0.5], [0.2, 0.7]]
+            np.testing.assert_allclose(points[0, :, :2] / [53, 64], mirrored if boxes[0, 1] > 7 else plain, atol=1e-5)
+            assert (points[0, :, 2] == 2).all()
+            assert (points[1:] == 0).all()
+            flips.add(bool(flipped) or boxes[0, 1] > 7)
+    assert flips == {False, True}
+
+
+def test_labels_with_and_without_shapes_reach_every_replica(
+    tmp_path: Path, two_replicas: tf.distribute.Strategy
+) -> None:
+    reader, full = _with_shapes(tmp_path)
+    plain = PLAIN._replace(with_crowds=False)
+    for options in (full, plain):
+        (expected,) = training_batches(reader, options, seed=3, start_step=0, stop_step=1, batch_size=4)
+
+        def batches(_: tf.distribute.InputContext, options: InputOptions = options) -> tf.data.Dataset:
+            return training_batches(
+                reader, options, seed=3, start_step=0, stop_step=1, batch_size=4, replica_batch_size=2
+            )
+
+        iterator = iter(two_replicas.distribute_datasets_from_function(batches))
+
+        @tf.function
+        def step(iterator: tf.data.Iterator) -> Batch:
+            return two_replicas.run(lambda batch: batch, (next(iterator),))
+
+        parts = step(iterator)
+        shares = [
+            tf.nest.map_structure(
+                lambda value, at=number: None if value is None else two_replicas.experimental_local_results(value)[at],
+                parts,
+            )
+            for number in range(2)
+        ]
+        _assert_equal(expected, _joined(*shares))
+        assert (expected.labels.masks is None) == (options is plain)
+
+
+def test_images_without_objects_are_examples_too(tmp_path: Path, options: InputOptions) -> None:
+    records = [example(np.full((30, 40, 3), number, np.uint8), [], []) for number in range(4)]
+    (batch,) = _batches(RecordReader(write_shards(tmp_path, records)), 0, 1, options)
+    assert not batch.labels.valid.numpy().any()
+    assert (batch.labels.boxes.numpy() == 0).all()
+    assert (batch.images.numpy()[:, 0, 0] < 4).all()
+
+
+def test_mixed_images_hold_the_objects_of_several(tmp_path: Path) -> None:
+    """Each record is of a class and a colour of its own; in a mosaic several meet."""
+    records = [
+        example(np.full((40, 40, 3), COLOURS[kind], np.uint8), [[5, 5, 35, 35]], [CATEGORY_IDS[kind]])
+        for kind in range(3)
+    ]
+    steps = (Augmentation(1, functools.partial(mosaic, image_size=(60, 60)), partners=3),)
+    options = PLAIN._replace(augmentations=steps, scale_min=1.0, scale_max=1.0, horizontal_flip=False)
+    reader = RecordReader(write_shards(tmp_path, records))
+    met = 0
+    for batch in _batches(reader, 0, 4, options):
+        for image, boxes, classes, valid in zip(batch.images.numpy(), *map(np.asarray, batch.labels[:3]), strict=True):
+            assert valid.tolist() == [True] * 4 + [False]
+            for box, kind in zip(boxes[:4], classes[:4], strict=True):
+                y, x = ((box[:2] + box[2:]) / 2).astype(int)
+                np.testing.assert_allclose(image[y, x], COLOURS[kind], atol=1)
+            met += len(set(classes[:4])) > 1
+    assert met > 8
+
+
+def test_a_damaged_record_ends_the_batches_with_its_name(tmp_path: Path) -> None:
+    records = rectangles(3)
+    (path,) = write_shards(tmp_path, records, shards=1)
+    data = bytearray(Path(path).read_bytes())
+    data[data.index(records[1]) + 40] ^= 1
+    Path(path).write_bytes(data)
+    with pytest.raises(tf.errors.OpError) as caught:
+        _batches(RecordReader([path]), 0, 2)
+    found = find_user_error(caught.value)
+    assert isinstance(found, DataError)
+    assert "data-00000-of-00001: record 1: damaged, its checksum does not match" in str(found)
+
+
+def test_batches_without_an_end_begin_as_others_do(tmp_path: Path) -> None:
+    reader = _reader(tmp_path)
+    endless = training_batches(reader, PLAIN, seed=3, start_step=4, stop_step=None, batch_size=4)
+    assert endless.cardinality() == tf.data.INFINITE_CARDINALITY
+    (expected,) = training_batches(reader, PLAIN, seed=3, start_step=4, stop_step=5, batch_size=4)
+    _assert_equal(next(iter(endless)), expected)

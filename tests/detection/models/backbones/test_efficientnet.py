@@ -1,0 +1,61 @@
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from detection.models.backbones.efficientnet import EfficientNet
+from detection.models.backbones.efficientnet_spec import BACKBONES, EfficientNetSpec, Stage, block_specs, round_filters
+
+Oracles = dict[str, dict[str, Any]]
+
+
+def test_filters_round_to_eights(oracles: Oracles) -> None:
+    oracle = oracles["efficientnet.round_filters"]
+    assert [round_filters(*case) for case in oracle["inputs"]["cases"]] == oracle["expected"]
+
+
+def test_blocks_and_channels_of_all_sizes(oracles: Oracles) -> None:
+    checked = 0
+    for name, oracle in oracles.items():
+        if name.startswith("effdet.params.") and "backbone_blocks" in oracle["expected"]:
+            model = oracle["inputs"]["model"]
+            spec = BACKBONES[_backbone_of(model)]
+            blocks = block_specs(spec)
+            last = [block.out_filters for block, after in pairwise(blocks) if after.stride == 2]
+            assert len(blocks) == oracle["expected"]["backbone_blocks"]
+            assert [*last[2:], blocks[-1].out_filters] == oracle["expected"]["p3_p4_p5_channels"]
+            checked += 1
+    assert checked == 15
+
+
+def _backbone_of(model: str) -> str:
+    number = model.removeprefix("efficientdet-")
+    return {"d7": "efficientnet-b6", "d7x": "efficientnet-b7", "lite3x": "efficientnet-lite3"}.get(
+        number, f"efficientnet-{number.replace('d', 'b')}"
+    )
+
+
+def test_levels_halve_rounding_up() -> None:
+    backbone = EfficientNet(spec=BACKBONES["efficientnet-nano"], name="efficientnet-nano")
+    backbone.build((None, None, None, 3))
+    levels = backbone(tf.zeros([1, 50, 33, 3]))
+    assert [level.shape.as_list()[1:3] for level in levels] == [[25, 17], [13, 9], [7, 5], [4, 3], [2, 2]]
+    assert [level.shape[3] for level in levels] == backbone.level_filters
+
+
+def test_drop_connect_needs_training_and_a_seed() -> None:
+    spec = EfficientNetSpec(1.0, 1.0, stem_filters=8, stages=(Stage(4, 3, 1, 1, 8),))
+    backbone = EfficientNet(spec=spec, survival=0.3, name="tiny")
+    backbone.build((None, None, None, 3))
+    images = tf.random.stateless_normal([4, 8, 8, 3], [0, 0])
+
+    def features(*, training: bool, seed: list[int] | None) -> np.ndarray:
+        tensor = None if seed is None else tf.constant(seed)
+        return backbone(images, training=training, seed=tensor)[-1].numpy()
+
+    np.testing.assert_array_equal(features(training=False, seed=[1, 1]), features(training=False, seed=None))
+    one, other = features(training=True, seed=[1, 1]), features(training=True, seed=[1, 2])
+    assert (one != other).any()
+    np.testing.assert_array_equal(one, features(training=True, seed=[1, 1]))
+    np.testing.assert_array_equal(features(training=True, seed=None), features(training=True, seed=None))

@@ -1,0 +1,165 @@
+import hashlib
+import importlib
+import socket
+import urllib.error
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from detection.models.backbones.imagenet import find_weights_file, load_imagenet_weights
+from detection.models.efficientdet.model import EfficientDet
+from detection.models.registry import build_detector
+from schemas.errors import ConfigError, DataError
+
+SIDE = 64
+# The last layers at strides 8, 16 and 32 of keras.applications' EfficientNetB0.
+THEIR_LEVELS = ("block3b_add", "block5c_add", "block7a_project_bn")
+
+
+@pytest.fixture(scope="module")
+def theirs() -> keras.Model:
+    """An EfficientNetB0 with random weights and statistics, its normalisation the identity."""
+    model = keras.applications.EfficientNetB0(weights=None, include_top=False, input_shape=(SIDE, SIDE, 3))
+    random = np.random.default_rng(0)
+    for layer in model.layers:
+        if layer.name == "normalization":
+            continue
+        values = layer.get_weights()
+        if isinstance(layer, keras.layers.BatchNormalization):
+            values = [value + random.uniform(0.0, 0.3, value.shape) for value in values]
+        layer.set_weights(values)
+    return model
+
+
+@pytest.fixture
+def detector() -> EfficientDet:
+    detector = build_detector("efficientdet-d0", num_classes=3, image_size=SIDE)
+    assert isinstance(detector, EfficientDet)
+    return detector
+
+
+@pytest.mark.parametrize("name", ["b0.weights.h5", "b0.h5"])
+def test_feature_maps_equal(theirs: keras.Model, detector: EfficientDet, tmp_path: Path, name: str) -> None:
+    if name.endswith(".weights.h5"):
+        theirs.save_weights(tmp_path / name)
+    else:
+        theirs.save(tmp_path / name)
+    report = load_imagenet_weights(detector, str(tmp_path / name))
+    assert len(report.loaded) == len(detector.backbone_variables)
+    assert {"top_conv", "top_bn"} <= set(report.unused)
+    assert f"{len(report.loaded)} tensors loaded" in str(report)
+
+    images = np.random.default_rng(1).uniform(0, 255, (2, SIDE, SIDE, 3)).astype(np.float32)
+    levels = keras.Model(theirs.input, [theirs.get_layer(layer).output for layer in THEIR_LEVELS])(images)
+    # Their input layers divide by 255 and, without ImageNet statistics, do no more.
+    ours = detector.backbone(tf.constant(images / 255.0))[2:]
+    for our_level, their_level in zip(ours, levels, strict=True):
+        np.testing.assert_allclose(our_level, their_level, atol=1e-4, rtol=1e-4)
+
+
+def test_a_file_of_the_whole_classifier_will_do(detector: EfficientDet, tmp_path: Path) -> None:
+    classifier = keras.applications.EfficientNetB0(weights=None)
+    classifier.save(tmp_path / "classifier.h5")
+    report = load_imagenet_weights(detector, str(tmp_path / "classifier.h5"))
+    assert "predictions" in report.unused
+    project = classifier.get_layer("block7a_project_conv").get_weights()[0]
+    np.testing.assert_array_equal(detector.backbone.blocks[-1].project_conv.kernel.numpy(), project)
+
+
+def test_a_missing_file_is_refused(detector: EfficientDet, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\.h5: no such weights file\. Set model\.backbone_weights"):
+        load_imagenet_weights(detector, str(tmp_path / "none.h5"))
+
+
+@pytest.mark.parametrize("content", [b"no weights", None])
+def test_a_wrong_file_is_refused(detector: EfficientDet, tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "other.weights.h5"
+    if content is None:
+        keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)]).save_weights(path)
+    else:
+        path.write_bytes(content)
+    before = detector.get_weights()
+    with pytest.raises(DataError, match=r"other\.weights\.h5: not a weights file of .*EfficientNetB0"):
+        load_imagenet_weights(detector, str(path))
+    for old, new in zip(before, detector.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+FileRequest = tuple[str, str, str]  # name, URL, hash
+
+
+def _requests(monkeypatch: pytest.MonkeyPatch, answer: Path | None = None) -> list[FileRequest]:
+    """What is asked of Keras' downloads; they answer with a file, or fail."""
+    asked: list[FileRequest] = []
+
+    def get_file(name: str, url: str, *, file_hash: str, **_folders: str) -> str:
+        asked.append((name, url, file_hash))
+        if answer is None:
+            raise OSError("no network")
+        return str(answer)
+
+    for place in (keras.utils, importlib.import_module("keras.src.utils.file_utils")):
+        monkeypatch.setattr(place, "get_file", get_file)
+    return asked
+
+
+def test_imagenet_asks_for_the_file_that_keras_itself_asks_for(
+    theirs: keras.Model, detector: EfficientDet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = _requests(monkeypatch)
+    with pytest.raises(OSError, match="no network"):
+        keras.applications.EfficientNetB0(weights="imagenet", include_top=False)
+    theirs.save_weights(tmp_path / "b0.weights.h5")
+    ours = _requests(monkeypatch, tmp_path / "b0.weights.h5")
+    report = load_imagenet_weights(detector, "imagenet")
+    assert ours == asked
+    assert (report.source, len(report.loaded)) == ("imagenet", len(detector.backbone_variables))
+    project = theirs.get_layer("block7a_project_conv").get_weights()[0]
+    np.testing.assert_array_equal(detector.backbone.blocks[-1].project_conv.kernel.numpy(), project)
+
+
+@pytest.mark.parametrize("cached", [None, b"cut off"])
+def test_without_network_the_file_and_its_place_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cached: bytes | None
+) -> None:
+    def unreachable(url: str, *_rest: object) -> None:
+        assert socket.getdefaulttimeout() is not None, "without it, a firewall that drops packets hangs the run"
+        raise urllib.error.URLError("Name or service not known")
+
+    monkeypatch.setattr(importlib.import_module("keras.src.utils.file_utils"), "urlretrieve", unreachable)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    folder = tmp_path / "keras" / "models"
+    if cached is not None:
+        folder.mkdir(parents=True)
+        (folder / "efficientnetb0_notop.h5").write_bytes(cached)
+    with pytest.raises(DataError) as refused:
+        find_weights_file("efficientnet-b0", "imagenet")
+    message = str(refused.value)
+    for part in (
+        "model.backbone_weights = imagenet: the weights could not be downloaded",
+        "Name or service not known",
+        "/efficientnetb0_notop.h5 (MD5 50bc09e76180e00e4465e1a485ddc09d)",
+        f"put it into {folder}, or set model.backbone_weights to the file",
+    ):
+        assert part in message
+    assert socket.getdefaulttimeout() is None
+
+
+def test_a_file_in_keras_cache_is_used_without_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    file = tmp_path / "models" / "efficientnetb3_notop.h5"
+    file.parent.mkdir()
+    file.write_bytes(b"weights")
+    module = importlib.import_module("keras.src.applications.efficientnet")
+    digest = hashlib.md5(b"weights").hexdigest()
+    monkeypatch.setattr(module, "WEIGHTS_HASHES", {"b3": ("", digest)})
+    assert find_weights_file("efficientnet-b3", "imagenet") == file
+
+
+def test_a_backbone_without_imagenet_weights_is_refused() -> None:
+    nano = build_detector("efficientdet-nano", num_classes=3)
+    with pytest.raises(ConfigError, match="efficientnet-nano has no ImageNet weights"):
+        load_imagenet_weights(nano, "imagenet")

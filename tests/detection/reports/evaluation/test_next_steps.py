@@ -1,0 +1,212 @@
+"""Each rule of the next steps against the numbers that ask for it, and their limits."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from detection.analysis.analyse import analyse
+from detection.analysis.findings import (
+    ERROR_TYPES,
+    Analysis,
+    Calibration,
+    Confusion,
+    ErrorType,
+    Interval,
+    Sample,
+    SizeBucket,
+)
+from detection.analysis.options import AnalysisOptions
+from detection.coco.params import make_settings
+from detection.reports.evaluation.next_steps import FEW_IMAGES, FEW_INSTANCES, POOR_CALIBRATION, Step, next_steps
+from tests.detection.coco.generated_cases import generate
+from tests.detection.reports.evaluation.builders import (
+    NAMES,
+    analysis,
+    calibration,
+    category,
+    empty_analysis,
+    label_errors,
+)
+
+
+def step(rule: str, **fields: Any) -> Step | None:
+    """The step of a rule for the analysis of the builders with these fields."""
+    return next((one for one in next_steps(analysis(**fields)) if one.rule == rule), None)
+
+
+def needed(rule: str, **fields: Any) -> Step:
+    found = step(rule, **fields)
+    assert found is not None
+    return found
+
+
+def test_the_steps_and_their_order() -> None:
+    assert [one.rule for one in next_steps(analysis())] == [
+        *("baseline", "main-error", "label-errors", "threshold", "sizes"),
+    ]
+
+
+def test_an_empty_analysis_asks_for_nothing() -> None:
+    assert next_steps(empty_analysis()) == []
+
+
+@pytest.mark.parametrize(
+    ("interval", "evidence", "action"),
+    [
+        (Interval(-0.03, -0.05, -0.01, 0.0), "AP is significantly lower than the baseline's (\u22120.030,", "Keep the"),
+        (Interval(0.02, -0.01, 0.05, 0.9), "The change of AP is not significant on 5,000 images (+0.020,", "Evaluate"),
+        (Interval(0.02, 0.01, 0.03, 1.0), "AP is significantly higher than the baseline's (+0.020,", "Check these"),
+    ],
+)
+def test_the_baseline(interval: Interval, evidence: str, action: str) -> None:
+    found = needed("baseline", differences={"AP": interval})
+    assert found.evidence.startswith(evidence)
+    assert found.action.startswith(action)
+    # Categories of odd numbers had 0.05 more with the baseline: apple, cat, emu, goat.
+    assert found.action.endswith(
+        "The largest losses: apple (\u22120.050), cat (\u22120.050), emu (\u22120.050) and 1 more."
+    )
+
+
+def test_losses_of_categories_are_ordered_and_counted() -> None:
+    changes = {"a": 0.1, "b": -0.2, "c": -0.3, "d": 0.0}
+    categories = [
+        category(n, name, figures={"AP": 0.5}, before={"AP": 0.5 - change})
+        for n, (name, change) in enumerate(changes.items(), 1)
+    ]
+    found = needed("baseline", categories=categories)
+    assert "but 2 of 4 categories lost AP" in found.evidence
+    assert found.action.endswith("c (\u22120.300), b (\u22120.200).")
+    assert step("baseline", categories=[one for one in categories if one.name in "ad"]) is None, "a gain without losses"
+    assert step("baseline", differences={}) is None
+
+
+@pytest.mark.parametrize("name", ERROR_TYPES)
+def test_the_main_error_is_the_one_with_the_greatest_gain(name: str) -> None:
+    errors = [ErrorType(one, 7000, 0.0421 if one == name else 0.02) for one in ERROR_TYPES]
+    found = needed("main-error", errors=errors)
+    assert found.evidence == f"AP50 loses most to error type {ERROR_TYPES[name]}: +0.042 if all 7,000 were fixed."
+    expected = {
+        "Loc": "boxes fit",
+        "Dupe": "model.postprocess.iou_threshold",
+        "Bkg": "Check the 2 candidates for missing annotations first.",
+        # 120 instances of 0 to 32 pixels have AR 0.2, 300 of 96 and more 0.7; none between.
+        "Miss": "Recall is lowest for sizes of 0 to 32 pixels (AR 0.200, 120 instances).",
+    }
+    assert expected.get(name, "Most confused: ") in found.action
+
+
+def test_no_gain_is_no_main_error() -> None:
+    assert step("main-error", errors=[ErrorType(name, 5, 0.0) for name in ERROR_TYPES]) is None
+    assert step("main-error", errors=[]) is None
+
+
+def test_the_most_confused_pair_is_that_of_the_matrix() -> None:
+    matrix = np.eye(8, dtype=int) * 50
+    matrix[1, 3], matrix[5, 0], matrix[2, 7] = 25, 20, 900  # Bear as dog, frog as apple; cat missed
+    confusion = Confusion(list(range(1, 8)), matrix.tolist(), 0.5, 0.3)
+    found = needed("main-error", confusion=confusion, errors=[ErrorType("Cls", 45, 0.1)])
+    assert "Most confused: Bear detected as dog (25 times, 33.3 % of its ground truth)." in found.action
+    diagonal = Confusion(list(range(1, 8)), (np.eye(8, dtype=int) * 50).tolist(), 0.5, 0.3)
+    assert "Most confused" not in needed("main-error", confusion=diagonal, errors=[ErrorType("Cls", 1, 0.1)]).action
+
+
+def test_label_error_candidates_are_counted() -> None:
+    found = needed("label-errors", label_errors=label_errors(5)[::-1])
+    assert found.evidence.startswith(
+        "5 label-error candidates are listed: 3 with no annotation, 2 annotated as another"
+    )
+    assert "label0.jpg (image 500), no annotation, detected apple 0.99" in found.evidence, "that with the highest score"
+    assert step("label-errors", label_errors=[]) is None
+
+
+def test_the_threshold_is_the_operating_point() -> None:
+    points = [category(n, name).best for n, name in enumerate(NAMES, 1)]
+    assert all(points)
+    categories = [
+        replace(one, best=replace(one.best, score=score))
+        for one, score in zip(analysis().categories[:3], (0.3, 0.8, 0.2), strict=True)
+        if one.best
+    ]
+    found = needed("threshold", categories=[*categories, category(9, "none", best=None)])
+    assert found.evidence == (
+        "Recommended score threshold: 0.410. There F1 is highest over all categories "
+        "(0.624: precision 0.720, recall 0.550, IoU 0.5)."
+    )
+    assert "between 0.200 (cat) and 0.800 (Bear)" in found.action
+    assert step("threshold", operating_point=None) is None
+
+
+@pytest.mark.parametrize(("error", "told"), [(POOR_CALIBRATION, False), (POOR_CALIBRATION + 0.001, True)])
+def test_poor_calibration(error: float, told: bool) -> None:
+    found = step("calibration", calibration=replace(calibration(), expected_error=error))
+    assert (found is not None) is told
+    if found:
+        # Each bin's mean score is 0.04 above its precision.
+        assert found.evidence.endswith("expected calibration error 0.051, on average 0.040 higher than the precision.")
+    assert step("calibration", calibration=None) is None
+    assert step("calibration", calibration=Calibration(0.01, 0.02, [])) is None
+
+
+@pytest.mark.parametrize(
+    ("buckets", "told", "action"),
+    [
+        ([(0, 32, 100, 0.30), (32, 0, 100, 0.6)], "0 to 32 pixels: 0.300, against 0.400 for all", "images with"),
+        ([(0, 32, 100, 0.30), (32, 0, 101, 0.6)], "0 to 32 pixels: 0.300, against 0.400 for all", "larger input"),
+        ([(0, 32, 100, 0.5), (32, 0, 50, 0.2)], "32 and more pixels: 0.200, against 0.400 for all", "images with"),
+        ([(0, 32, 100, 0.31), (32, 0, 100, 0.6)], None, ""),
+        ([(0, 32, FEW_INSTANCES - 1, 0.0), (32, 0, 100, 0.6)], None, ""),
+        ([(0, 32, 100, -1.0), (32, 0, 100, 0.6)], None, ""),
+    ],
+)
+def test_a_size_range_far_below_all_sizes(buckets: list[Any], told: str | None, action: str) -> None:
+    sizes = [SizeBucket(low, high, count, {"AP": ap, "AR100": ap}) for low, high, count, ap in buckets]
+    found = step("sizes", sizes=sizes)
+    assert (found is None) is (told is None)
+    if found and told:
+        assert told in found.evidence
+        assert action in found.action
+
+
+def test_few_images_and_categories_with_few_or_no_instances() -> None:
+    assert step("few-images", sample=Sample(FEW_IMAGES, FEW_IMAGES, 0)) is None
+    few = needed("few-images", sample=Sample(FEW_IMAGES - 1, FEW_IMAGES - 1, 0))
+    assert few.evidence == "Only 49 images were evaluated."
+    counts = {"a": 0, "b": FEW_INSTANCES - 1, "c": FEW_INSTANCES, "d": 2, "e": 5, "f": 3}
+    categories = [category(n, name, objects=count) for n, (name, count) in enumerate(counts.items(), 1)]
+    few = needed("few-instances", categories=categories)
+    assert few.evidence == "4 of 6 categories have fewer than 10 instances: d (2), f (3), e (5) and 1 more."
+    assert needed("no-instances", categories=categories).evidence == "1 of 6 categories have no ground truth: a."
+
+
+def test_nothing_matches() -> None:
+    found = needed("no-match", operating_point=None)
+    assert found.evidence == "None of 7,028 detections matches any of 280 instances."
+    assert "image ids, category ids" in found.action
+    none = [replace(one, detections=0) for one in analysis().categories]
+    found = needed("no-match", operating_point=None, categories=none)
+    assert found.evidence == "There are no detections for 280 instances."
+
+
+def analysed(seed: int) -> Analysis:
+    truth, detections = generate(seed)
+    return analyse(
+        truth, detections, settings=make_settings(), baseline=detections[::2], options=AnalysisOptions(replicates=20)
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_steps_of_an_evaluation_hold_its_numbers(seed: int) -> None:
+    truth, detections = generate(seed)
+    found = {one.rule: one for one in next_steps(analysed(seed))}
+    assert found["few-images"].evidence == f"Only {len(truth['images'])} images were evaluated."
+    assert {one.section for one in found.values()} <= {
+        *("metrics", "categories", "errors", "label-errors", "calibration", "sizes", "method")
+    }
+    moved = [{**entry, "bbox": [5000.0, 5000.0, 3.0, 3.0]} for entry in detections]
+    options = AnalysisOptions(replicates=0)
+    (nothing, *_) = next_steps(analyse(truth, moved, settings=make_settings(), options=options))
+    counted = sum(not entry["iscrowd"] for entry in truth["annotations"])
+    assert nothing.evidence == f"None of {len(moved)} detections matches any of {counted} instances."

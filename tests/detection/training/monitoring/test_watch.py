@@ -1,0 +1,192 @@
+"""What TensorBoard, the profiler and the progress get, and when a loop's call ends for it."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from detection.training.build_watch import next_stop
+from detection.training.engine.loop import LoopReport, TrainLoop
+from detection.training.monitoring.progress import ProgressMeter
+from detection.training.monitoring.watch import Watch
+from detection.training.monitoring.window import Window
+from schemas.artifacts import LOGS
+from schemas.config.config_io import load_config
+from schemas.config.training import TrainConfig
+from schemas.errors import ConfigError
+from tests.detection.training import tiny_detector
+from tests.detection.training.monitoring.test_nonfinite import _steps
+from tests.detection.training.poisoned_run import RECORDS, run, write_records
+
+SPEEDS = ("steps_per_second", "images_per_second", "input_bound")
+SCALARS = (
+    "Loss/total_loss",
+    "Loss/class_loss",
+    "Loss/box_loss",
+    "Loss/l2_loss",
+    "learning_rate",
+    "gradient_norm",
+    "instances_cut_off",
+    "nonfinite_steps",
+)
+
+
+def _events(logs: Path) -> dict[str, dict[int, np.ndarray]]:
+    """Tag -> step -> value, of all event files of a folder."""
+    found: dict[str, dict[int, np.ndarray]] = {}
+    for path in logs.glob("events.*"):
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                found.setdefault(value.tag, {})[event.step] = tf.make_ndarray(value.tensor)
+    return found
+
+
+def test_scalars_pictures_and_profile_of_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tiny_detector.register()
+    shards = write_records(tmp_path, RECORDS)
+    keys = (
+        "train.summaries={images_every: 3, images: 2}",
+        "train.profile={start_step: 3, steps: 2}",
+        "train.schedule={name: constant, learning_rate: 0.25, reference_batch_size: null, warmup_steps: 0}",
+    )
+    with caplog.at_level(logging.INFO, "cocoflow.trainer"):
+        run(tmp_path / "run", shards, *keys)
+    events = _events(tmp_path / "run" / LOGS)
+    assert set(events) == {*SCALARS, *SPEEDS, "training_images"}
+    for name in SCALARS:
+        assert sorted(events[name]) == [2, 4, 6], name
+    for name in SPEEDS:
+        assert set(events[name]) <= {2, 4, 6}
+        assert 6 in events[name]
+    assert [float(value) for value in events["learning_rate"].values()] == [0.25] * 3
+    total = sum(events[name][6] for name in ("Loss/class_loss", "Loss/box_loss", "Loss/l2_loss"))
+    np.testing.assert_allclose(events["Loss/total_loss"][6], total, rtol=1e-5)
+    assert sorted(events["training_images"]) == [0, 3]
+    picture = tf.io.decode_png(events["training_images"][0][2]).numpy()
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 3
+    assert list((tmp_path / "run" / LOGS / "plugins" / "profile").rglob("*.xplane.pb"))
+    assert any("step 6/6  loss" in record.getMessage() for record in caplog.records)
+
+
+def test_a_call_over_several_log_points_logs_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scalars of calls of one step, of calls that no log point divides, and of one call for the whole run."""
+    tiny_detector.register()
+    shards = write_records(tmp_path, RECORDS)
+    calls: list[tuple[int, int]] = []
+    windows = TrainLoop.windows
+
+    def noted(self: TrainLoop, batches: Any, *, start: int, stop: int, every: int) -> Any:
+        calls.append((start, stop))
+        return windows(self, batches, start=start, stop=stop, every=every)
+
+    monkeypatch.setattr(TrainLoop, "windows", noted)
+    events = {}
+    for steps in (1, 3, 100):
+        keys = ("train.log_every=2", "train.checkpoint_every=100", f"train.steps_per_loop={steps}", "train.steps=5")
+        run(tmp_path / str(steps), shards, "train.summaries.images_every=0", *keys)
+        events[steps] = _events(tmp_path / str(steps) / LOGS)
+    assert calls == [*((step, step + 1) for step in range(5)), (0, 3), (3, 5), (0, 5)]
+    for name in SCALARS:
+        expected = events[1][name]
+        assert sorted(expected) == [2, 4, 5]
+        for found in (events[3][name], events[100][name]):
+            assert list(found) == list(expected)
+            np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5, err_msg=name)
+    assert sorted(events[100]["images_per_second"]) == [4, 5]
+
+
+def _watch(folder: Path, *, log_every: int) -> Watch:
+    return Watch(
+        total_steps=9,
+        log_every=log_every,
+        window=Window(batch_size=4),
+        nonfinite=_steps(folder, folder),
+        pictures=None,
+        profiler=None,
+    )
+
+
+def _one_step(**figures: float) -> LoopReport:
+    return LoopReport(1, figures, dict.fromkeys(figures, 1.0), figures, 0, None, {}, False, 1.0, 0.0, 0.0, {})
+
+
+def test_objects_that_are_cut_off_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    watch = _watch(tmp_path, log_every=1)
+    with caplog.at_level(logging.WARNING, "cocoflow.trainer"):
+        for step in (1, 2):
+            watch.see(_one_step(loss=1.0, instances_cut_off=3.0), step)
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("3 objects of the last steps' images were left out")
+    assert "model.max_instances" in message
+
+
+def test_a_run_that_ends_between_two_words_is_told_of(tmp_path: Path) -> None:
+    watch = _watch(tmp_path, log_every=5)
+    with tf.summary.create_file_writer(str(tmp_path / "logs")).as_default():
+        for step in (5, 7):
+            watch.see(_one_step(loss=float(step)), step)
+        watch.end(7)
+        watch.end(7)
+    assert {step: float(loss) for step, loss in _events(tmp_path / "logs")["Loss/total_loss"].items()} == {
+        5: 5.0,
+        7: 7.0,
+    }
+
+
+def _settings(*assignments: str) -> TrainConfig:
+    return load_config(None, [f"train.{assignment}" for assignment in assignments]).train
+
+
+def _stops(settings: TrainConfig) -> list[int]:
+    stops = [0]
+    while stops[-1] < settings.steps:
+        stops.append(next_stop(stops[-1], settings))
+    return stops[1:]
+
+
+def test_a_call_ends_where_something_is_due_and_after_its_steps() -> None:
+    few = ("steps=50", "schedule.warmup_steps=0", "checkpoint_every=1000", "log_every=20", "summaries.images_every=0")
+    assert _stops(_settings(*few, "steps_per_loop=100")) == [50]
+    assert _stops(_settings(*few, "steps_per_loop=15")) == [15, 30, 45, 50]
+    assert _stops(_settings(*few, "steps_per_loop=100", "checkpoint_every=25")) == [25, 50]
+    assert _stops(_settings(*few, "steps_per_loop=100", "summaries.images_every=30")) == [30, 50]
+    assert _stops(_settings(*few, "steps_per_loop=100", "summaries.gradient_histograms_every=30")) == [30, 50]
+    assert _stops(_settings(*few, "steps_per_loop=100", "profile={start_step: 7, steps: 4}")) == [7, 11, 50]
+
+
+@pytest.mark.parametrize(
+    ("assignments", "reason"),
+    [
+        (["run_eagerly=true", "jit_compile=true"], "run_eagerly and jit_compile exclude each other"),
+        (["run_eagerly=true", "steps_per_loop=20"], "steps_per_loop = 20 does nothing with run_eagerly"),
+        (["nonfinite.max_in_a_row=3"], "max_in_a_row = 3 does nothing with policy = stop"),
+        (["profile.steps=20"], "steps = 20 does nothing while start_step is none"),
+        (["profile={start_step: 995, steps: 10}"], "profile.start_step = 995 and profile.steps = 10 end after steps"),
+        (["summaries={images_every: 0, images: 3}"], "images = 3 does nothing while images_every = 0"),
+    ],
+)
+def test_a_key_that_cannot_act_is_refused(assignments: list[str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        _settings(*assignments)
+
+
+def test_log_points_of_one_call_are_timed_where_they_lie() -> None:
+    meter = ProgressMeter(total_steps=100)
+    meter.report(20, {}, at=100.0)
+    assert meter.report(40, {}, at=110.0).eta_seconds == 30.0
+    assert meter.report(60, {}, at=130.0).eta_seconds == 40.0
+
+
+def test_progress_tells_waiting_only_where_it_is_notable(caplog: pytest.LogCaptureFixture) -> None:
+    meter = ProgressMeter(total_steps=40)
+    with caplog.at_level(logging.INFO, "cocoflow.trainer"):
+        meter.report(10, {"loss": 0.5, "images_per_second": 3.0, "input_bound": 0.09})
+        meter.report(20, {"loss": 0.5, "images_per_second": 3.0, "input_bound": 0.6})
+        meter.report(30, {"nonfinite_steps": 2.0})
+    first, second, third = [record.getMessage() for record in caplog.records]
+    assert "waits" not in first
+    assert second.endswith("waits for input 60%")
+    assert third.startswith("step 30/40  loss nan")

@@ -1,0 +1,305 @@
+"""`check-data` as a user calls it."""
+
+import base64
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import pipeline_runner
+from schemas.config.faults import FaultPolicies
+from tests.components.coco_example_gen.data_set import write_data_set
+
+Change = Callable[[Path, dict[str, Any]], None]
+
+
+def call(*arguments: str | Path) -> int:
+    return pipeline_runner.main(["check-data", *map(str, arguments)])
+
+
+def edit(root: Path, change: Change, split: str = "train") -> None:
+    path = root / f"annotations/instances_{split}.json"
+    tree = json.loads(path.read_text())
+    change(root, tree)
+    path.write_text(json.dumps(tree))
+
+
+def without_the_empty_category(root: Path, tree: dict[str, Any]) -> None:
+    tree["categories"].pop()
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A sound data set, in an otherwise empty working directory: train has 5 images, eval one, all with two boxes."""
+    root = tmp_path / "data"
+    write_data_set(root)
+    for split in ("train", "val"):
+        edit(root, without_the_empty_category, split)
+    monkeypatch.chdir(tmp_path)
+    return root
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page: elements, what they load or run, texts, cells of table rows."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.links: list[str] = []
+        self.handlers: list[str] = []
+        self.text = ""
+        self.rows: list[list[str]] = []
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.links += [value or "" for key, value in attrs if key in ("src", "href", "srcset", "data", "action")]
+        self.handlers += [key for key, _ in attrs if key.startswith("on")]
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_sound_data_set(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    before = files(tmp_path)
+    assert call("--data", data) == 0
+    captured = capfd.readouterr()
+    rows = [re.findall(r"[\w.]+", line) for line in captured.out.splitlines() if "│" in line]
+    assert rows == [["train", "5", "10", "0", "0", "0", "2"], ["eval", "1", "2", "0", "0", "0", "2"]]
+    assert captured.out.splitlines()[0] == "Yes, you can train on this: no issues."
+    assert captured.err == ""
+    assert files(tmp_path) == before
+
+
+def box_outside(root: Path, tree: dict[str, Any]) -> None:
+    tree["annotations"][2]["bbox"] = [70, 0, 50, 5]
+
+
+def box_empty(root: Path, tree: dict[str, Any]) -> None:
+    tree["annotations"][2]["bbox"] = [7, 0, 0, 5]
+
+
+def no_such_category(root: Path, tree: dict[str, Any]) -> None:
+    tree["annotations"][2]["category_id"] = 77
+
+
+def file_missing(root: Path, tree: dict[str, Any]) -> None:
+    (root / "images/train/0/2.png").unlink()
+
+
+def file_cut_off(root: Path, tree: dict[str, Any]) -> None:
+    path = root / "images/train/0/2.png"
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def same_pixels(root: Path, tree: dict[str, Any]) -> None:
+    (root / "images/train/1/3.png").write_bytes((root / "images/train/0/2.png").read_bytes())
+
+
+def category_without_annotations(root: Path, tree: dict[str, Any]) -> None:
+    tree["categories"].append({"id": 5, "name": "goose"})
+
+
+@pytest.mark.parametrize(
+    ("change", "expected", "told"),
+    [
+        (box_outside, ("box_outside", "fail"), "train: train/0/2.png (image 2, annotation 4): bbox [70, 0, 50, 5]"),
+        (
+            box_empty,
+            ("box_empty", "drop"),
+            "train: train/0/2.png (image 2, annotation 4): bbox [7, 0, 0, 5] has no area",
+        ),
+        (
+            no_such_category,
+            ("entry", "fail"),
+            "{data}/annotations/instances_train.json (image 2, annotation 4): category_id 77 does not exist",
+        ),
+        (file_missing, ("image_missing", "fail"), "train: train/0/2.png (image 2): cannot read the image file"),
+        (file_cut_off, ("image_broken", "fail"), "train: train/0/2.png (image 2): the image file does not decode"),
+        (
+            same_pixels,
+            ("image_duplicate", "keep"),
+            "train: train/1/3.png (image 3): the same pixels as train: train/0/2.png (image 2)",
+        ),
+        (
+            category_without_annotations,
+            ("category_empty", "keep"),
+            "{data}/annotations/instances_train.json: category 5 (goose) has no annotation",
+        ),
+    ],
+)
+def test_any_fault_is_told_and_is_exit_code_1(
+    data: Path, capfd: pytest.CaptureFixture[str], change: Change, expected: tuple[str, str], told: str
+) -> None:
+    kind, policy = expected
+    edit(data, change)
+    before = files(data)
+    assert call("--data", data) == 1
+    lines = capfd.readouterr().out.splitlines()
+    [number] = [number for number, line in enumerate(lines) if line.startswith(kind)]
+    meaning = str(FaultPolicies.model_fields[kind].description).partition(";")[0]
+    assert lines[number] == f"{kind} (1 issue, data.on_fault: {policy}): {meaning}"
+    assert lines[number + 1].startswith(f"  {told.format(data=data)}")
+    assert lines[number + 2].startswith("  In the files: ")
+    assert lines[0].startswith("No, you cannot train on this yet: 1 of 1 issue" if policy == "fail" else "Yes, ")
+    assert "│ train │" in lines[-3], "the statistics come last"
+    assert files(data) == before
+
+
+def all_boxes_outside(root: Path, tree: dict[str, Any]) -> None:
+    for annotation in tree["annotations"]:
+        annotation["bbox"] = [70, 0, 50, 5]
+
+
+def test_policies_are_shown_and_of_many_faults_the_first(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    edit(data, all_boxes_outside)
+    assert call("--data", data, "--set", "data.on_fault.box_outside=fix") == 1
+    lines = capfd.readouterr().out.splitlines()
+    (number,) = [n for n, line in enumerate(lines) if line.startswith("box_outside (10 issues, data.on_fault: fix): ")]
+    assert sum("lies outside the 80x40 image" in line for line in lines) == 5
+    assert lines[number + 6] == "  ... and 5 more"
+    assert lines[0] == "Yes, you can train on this: 10 issues of 1 kind, 10 fixed."
+    at = lines.index("Images with most issues:")
+    assert lines[at + 1] == "  train: train/0/2.png (image 2): 2 of box_outside (annotations 4, 5)"
+    assert lines.index("Categories with most annotations concerned:") > at
+
+
+ODD_NAME = "\x1b[31m<img src=x onerror=alert(1)> :dog: [bold]{{ 7 * 7 }}\r.png"
+SHOWN = "\\x1b[31m<img src=x onerror=alert(1)> :dog: [bold]{{ 7 * 7 }}\\r.png"
+
+
+def odd_names(root: Path, tree: dict[str, Any]) -> None:
+    tree["images"][1]["file_name"] = ODD_NAME  # missing
+    for image in tree["images"][2:4]:  # there, and the same
+        image["file_name"] = f"{image['id']}{ODD_NAME}"
+        Image.new("RGB", (80, 40)).save(root / "images" / f"{image['id']}{ODD_NAME}".replace("/", "_"))
+    tree["categories"].append({"id": 5, "name": ODD_NAME})
+
+
+def test_names_are_shown_as_they_are_and_never_obeyed(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    edit(data, odd_names)
+    assert call("--data", data, "--report", "page.html") == 1
+    out = capfd.readouterr().out
+    assert f"  train: {SHOWN} (image 2): cannot read" in out
+    assert f"  train: 4{SHOWN} (image 4): the same pixels as train: 3{SHOWN} (image 3)." in out
+    assert f"category 5 ({SHOWN}) has no annotation." in out
+    assert all(line.isprintable() for line in out.split("\n"))
+    page = Page(Path("page.html"))
+    assert page.text.count(SHOWN) >= 4
+    assert page.handlers == []
+    assert "x" not in page.links
+
+
+def test_a_report_is_one_page_that_needs_nothing_else(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    edit(data, box_outside)
+    before = files(tmp_path)
+    assert call("--data", data, "--report", "new/page.html") == 1
+    assert capfd.readouterr().out.splitlines()[-1] == "Report: new/page.html"
+    assert files(tmp_path).keys() - before.keys() == {"new/page.html"}
+    page = Page(tmp_path / "new/page.html")
+    assert not page.tags & {"script", "link", "iframe", "object", "embed", "base", "form"}
+    assert page.handlers == []
+    assert page.links
+    assert all(link.startswith(("data:image/", "#")) for link in page.links)
+    assert "@import" not in page.text
+    assert "url(" not in page.text
+    assert "bbox [70, 0, 50, 5] (x, y, width, height) lies outside the 80x40 image" in page.text
+    pictures = [base64.b64decode(link.split(",")[1]) for link in page.links if link.startswith("data:image/png")]
+    assert len(pictures) == 1  # of the one fault
+
+
+def test_a_report_of_a_sound_data_set_replaces_an_old_one(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("old")
+    assert call("--data", data, "--report", tmp_path / "page.html") == 0
+    assert "Yes, you can train on this: no issues." in Page(tmp_path / "page.html").text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "parts"),
+    [
+        (["--data", "nowhere", "--report", "new/page.html"], 1, ["nowhere: no such data set folder", "Check --data"]),
+        (["--data", "data", "--set", "data.on_falt=drop"], 2, ["unknown key data.on_falt", "data.on_fault"]),
+        (["--data", "data", "--set", "data.on_fault.box_outsid=fix"], 2, ["box_outsid", "data.on_fault.box_outside"]),
+        (["--data", "data", "--set", "data.on_fault.entry=keep"], 2, ["data.on_fault.entry", "fail", "drop"]),
+        (["--data", "data", "--set", "data.window=2"], 2, ["data.window = 2", "take data.window away"]),
+        (["--report", "new/page.html"], 2, ["no data set: give --data DIR"]),
+        (["--data", "data", "--report", "data"], 1, ["--report data: this is a folder. Name a file in it."]),
+        (["--data", "data", "--report", ""], 1, ["this is a folder. Name a file in it."]),
+        (["--data", "data", "--report", "file/page.html"], 1, ["cannot write: ", "or name another."]),
+        (["--data", "data", "--report", "/proc/page.html"], 1, ["/proc", "cannot write: ", "or name another."]),
+    ],
+)
+def test_a_user_error_is_one_line_and_nothing_is_written(
+    data: Path, arguments: list[str], code: int, parts: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    tmp_path = data.parent
+    (tmp_path / "file").write_text("")
+    before = sorted(tmp_path.rglob("*"))
+    assert call(*arguments) == code
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    for part in parts:
+        assert part in captured.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_annotation_file_that_is_cut_off(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = data / "annotations/instances_val.json"
+    path.write_text(path.read_text()[:-100])
+    assert call("--data", data) == 1
+    error = capfd.readouterr().err
+    assert re.fullmatch(rf"error: {path}: not JSON: \S+.*, line 1, column \d+: .* write or copy it again\.\n", error)
+
+
+def test_of_dated_folders_the_newest_is_checked(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_data_set(tmp_path / "in/2026-11-20", images=3)
+    data.rename(tmp_path / "in/2026-11-21")
+    assert call("--data", "in/{YYYY}-{MM}-{DD}") == 0
+    assert re.search(r"train\W+5\W+10\W", capfd.readouterr().out)
+    assert call("--data", "in/{YYYY}-{MM}-{DD}", "--set", "data.span=2026-11-20") == 1
+    assert re.search(r"train\W+3\W+6\W", capfd.readouterr().out)
+
+
+def test_awkward_images_are_faults_as_their_manifest_says(
+    shared_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = shared_data / "nasty_images"
+    entries = json.loads((folder / "manifest.json").read_text())["files"]
+    images = [{"id": number, "file_name": entry["file"]} for number, entry in enumerate(entries)]
+    annotations = tmp_path / "instances.json"
+    annotations.write_text(json.dumps({"images": images, "annotations": [], "categories": []}))
+    source = [f"data.splits.train.annotations={annotations}", f"data.splits.train.images={folder}"]
+    assert call("--set", source[0], "--set", source[1], "--report", tmp_path / "page.html") == 1
+    out = capfd.readouterr().out
+    assert "Op:" not in out
+    assert "DOS attack" not in out
+    assert ".." not in out.replace("... and", "").replace(str(tmp_path), "")
+    counts = {kind: int(count) for kind, count in re.findall(r"^(\w+) \((\d+) issues?, ", out, re.M)}
+    counts.pop("image_duplicate")
+    expected = Counter(entry["expect"] for entry in entries)
+    assert counts.pop("image_unsupported") >= expected["accept_if_reencoded_else_skip"]
+    assert counts.keys() == {"image_broken", "image_huge"}
+    kinds = FaultPolicies.model_fields.keys() - {"image_duplicate"}
+    rows = [row for row in Page(tmp_path / "page.html").rows if row[0] in kinds]
+    told = [cell.split(": ")[1] for row in rows for cell in row if cell.startswith(("train: ", "eval: "))]
+    assert sorted(told) == sorted(entry["file"] for entry in entries if entry["expect"] != "accept")

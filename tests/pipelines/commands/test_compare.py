@@ -1,0 +1,144 @@
+"""`compare` as a user calls it."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from detection.coco import evaluate
+from detection.coco.summary import write_metrics
+from pipelines.commands import compare
+from pipelines.standalone.evaluate_files import write_file_report
+from schemas.artifacts import DETECTIONS_JSON, METRICS_JSON
+from schemas.errors import ConfigError, DataError
+from tests.detection.coco.generated_cases import generate
+from tests.html_page import HtmlPage
+
+
+def call(*arguments: str | Path) -> int:
+    parser = argparse.ArgumentParser()
+    compare.add_arguments(parser)
+    return compare.run(parser.parse_args([str(argument) for argument in arguments]))
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> tuple[dict[str, Any], list[Any], list[Any]]:
+    """Ground truth, and detections of A and B, in gt.json, a.json and b.json: B has found half as much."""
+    truth, detections = generate(3)
+    for image in truth["images"]:
+        image["file_name"] = f"{image['id']}.png"
+    fewer = [entry for entry in detections if entry["image_id"] % 2]
+    for name, content in {"gt": truth, "a": detections, "b": fewer}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    return truth, detections, fewer
+
+
+def evaluation(folder: Path, truth: dict[str, Any], detections: list[Any], iou_type: str = "bbox") -> Path:
+    folder.mkdir()
+    write_metrics(folder / METRICS_JSON, evaluate(truth, detections, iou_type))
+    (folder / DETECTIONS_JSON).write_text(json.dumps(detections))
+    return folder
+
+
+@pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
+def test_two_results_files(
+    tmp_path: Path, case: tuple[dict[str, Any], list[Any], list[Any]], capsys: pytest.CaptureFixture[str], iou_type: str
+) -> None:
+    truth, before, after = case
+    files = (tmp_path / "a.json", tmp_path / "b.json", "--ground-truth", tmp_path / "gt.json")
+    assert call(*files, "--iou-type", iou_type, "--output", tmp_path / "page.html") == 0
+    printed = capsys.readouterr().out
+    figures = [evaluate(truth, entries, iou_type).figures["AP"] for entries in (before, after)]
+    assert f"COCO metrics, {iou_type}" in printed
+    assert f"B has AP {figures[1]:.3f}" in printed
+    assert f"against A's {figures[0]:.3f} (95 % interval" in printed
+    page = HtmlPage((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert page.table("metrics")["AP"][:2] == [f"{value:.3f}" for value in figures]
+    assert "b.json against a.json" in page.texts[""]
+    assert "no pictures" in page.texts["better"]
+
+
+def test_pictures_come_from_the_folder_of_images(
+    tmp_path: Path, case: tuple[dict[str, Any], list[Any], list[Any]]
+) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for image in case[0]["images"]:
+        Image.new("RGB", (image["width"], image["height"])).save(folder / image["file_name"])
+    files = (tmp_path / "a.json", tmp_path / "b.json", "--ground-truth", tmp_path / "gt.json")
+    assert call(*files, "--images", folder, "--output", tmp_path / "page.html") == 0
+    page = HtmlPage((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert "no pictures" not in page.texts["better"]
+    assert [given for tag, given in page.tags if tag == "image"]
+
+
+@pytest.mark.parametrize("iou_type", ["segm", "keypoints"])
+def test_results_without_boxes_have_a_report_and_a_comparison(tmp_path: Path, iou_type: str) -> None:
+    truth, detections = generate(3)
+    for entry in detections:
+        x, y, width, height = entry.pop("bbox")
+        entry["segmentation"] = [[x, y, x + width, y, x, y + height]]
+        del entry["keypoints" if iou_type == "segm" else "segmentation"]
+    paths = [tmp_path / f"{name}.json" for name in ("gt", "a", "b")]
+    for path, content in zip(paths, (truth, detections, detections[::2]), strict=True):
+        path.write_text(json.dumps(content))
+    page = tmp_path / "page.html"
+    assert call(*paths[1:], "--ground-truth", paths[0], "--iou-type", iou_type, "--output", page) == 0
+    before, after = (evaluate(truth, entries, iou_type).figures["AP"] for entries in (detections, detections[::2]))
+    table = HtmlPage(page.read_text(encoding="utf-8")).table("metrics")
+    assert table["AP"][:2] == [f"{before:.3f}", f"{after:.3f}"]
+    write_file_report(
+        str(page), ground_truth=str(paths[0]), detections=str(paths[1]), settings={"iou_type": iou_type}, images=None
+    )
+    assert f"{before:.3f}" in page.read_text(encoding="utf-8")
+
+
+def test_two_evaluations(
+    tmp_path: Path, case: tuple[dict[str, Any], list[Any], list[Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    truth, before, after = case
+    folders = [evaluation(tmp_path / name, truth, found) for name, found in (("old", before), ("new", after))]
+    assert call(*folders) == 0
+    printed = capsys.readouterr().out
+    assert "against A's" in printed
+    assert "interval" not in printed.split("There are no intervals")[0]
+    assert "Give it, too." in printed
+    assert call(*folders, "--ground-truth", tmp_path / "gt.json") == 0
+    assert "95 % interval" in capsys.readouterr().out
+
+
+def test_flags_that_do_not_fit(tmp_path: Path, case: tuple[dict[str, Any], list[Any], list[Any]]) -> None:
+    truth, before, _ = case
+    folder = evaluation(tmp_path / "old", truth, before)
+    a, b, gt = (tmp_path / f"{name}.json" for name in ("a", "b", "gt"))
+    for arguments, message in [
+        ((folder, b), "old is a folder, .*b.json is none"),
+        ((a, folder), "old is a folder, .*a.json is none"),
+        ((a, b), "give its file with --ground-truth"),
+        ((folder, folder, "--iou-type", "bbox"), "folders of evaluations say it themselves"),
+        ((a, b, "--ground-truth", gt, "--images", tmp_path), "give --output and --ground-truth"),
+        ((folder, folder, "--output", tmp_path / "x.html", "--images", tmp_path), "give --output and --ground-truth"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            call(*arguments)
+
+
+def test_nothing_is_written_for_a_fault(tmp_path: Path, case: tuple[dict[str, Any], list[Any], list[Any]]) -> None:
+    a, b, gt, page = (tmp_path / name for name in ("a.json", "b.json", "gt.json", "page.html"))
+    for arguments, message in [
+        ((a, tmp_path / "none.json", "--ground-truth", gt), r"none.json: cannot read the file"),
+        ((a, gt, "--ground-truth", gt), r"gt.json: not COCO results"),
+        ((a, b, "--ground-truth", b), r"b.json: not a COCO annotation file"),
+        ((a, b, "--ground-truth", gt, "--images", tmp_path / "none"), "no folder of images"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            call(*arguments, "--output", page)
+        assert not page.exists()
+    unknown = [{"image_id": 987, "category_id": 7, "bbox": [1, 1, 2, 2], "score": 0.5}]
+    b.write_text(json.dumps(unknown))
+    with pytest.raises(DataError, match=r"b.json: .*987"):
+        call(a, b, "--ground-truth", gt, "--output", page)
+    assert not page.exists()

@@ -1,0 +1,192 @@
+"""`predict` as a user calls it."""
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from pipeline_runner import main
+from pipelines.commands import predict
+from pipelines.standalone import predict as prediction
+from schemas.errors import ConfigError, DataError
+from tests.detection.fake_detector import save_fake_detector, write_images
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_fake_detector(tmp_path_factory.mktemp("model"))
+
+
+def call(*arguments: str | Path) -> int:
+    parser = argparse.ArgumentParser()
+    predict.add_arguments(parser)
+    return predict.run(parser.parse_args([str(argument) for argument in arguments]))
+
+
+def write_ground_truth(path: Path, entries: list[dict[str, Any]]) -> Path:
+    path.write_text(json.dumps({"images": entries}))
+    return path
+
+
+def test_ids_by_sorted_path_and_the_list_beside(tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_images(tmp_path / "in" / "b", 2)
+    write_images(tmp_path / "in" / "a", 3)
+    (tmp_path / "in" / "notes.txt").write_text("no image")
+    out = tmp_path / "out" / "found.json"
+    assert call("--model", model, "--images", tmp_path / "in", "--output", out, "--batch-size", "2") == 0
+    images = json.loads((tmp_path / "out" / "found_images.json").read_text())["images"]
+    assert [image["id"] for image in images] == [1, 2, 3, 4, 5]
+    assert [Path(image["file_name"]).parent.name for image in images] == ["a", "a", "a", "b", "b"]
+    assert (images[1]["height"], images[1]["width"]) == (23, 41)
+    results = json.loads(out.read_text())
+    assert {result["image_id"] for result in results} <= {1, 2, 3, 4, 5}
+    assert set(results[0]) == {"image_id", "category_id", "bbox", "score"}
+    assert isinstance(results[0]["category_id"], int)
+    assert capfd.readouterr().out.splitlines() == [str(out), str(tmp_path / "out" / "found_images.json")]
+
+
+def test_ids_of_the_ground_truth(tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    entries = write_images(tmp_path / "in" / "val", 4)
+    listed = [{**entry, "file_name": f"val/{entry['file_name']}"} for entry in entries[:3]]
+    absent = {"id": 1, "file_name": "val/absent.png"}
+    truth = write_ground_truth(tmp_path / "gt.json", [*listed, absent])
+    out = tmp_path / "found.json"
+    call("--model", model, "--images", tmp_path / "in", "--ground-truth", truth, "--output", out)
+    ids = [result["image_id"] for result in json.loads(out.read_text())]
+    assert set(ids) <= {500, 493, 486}
+    assert ids == sorted(ids)
+    assert not (tmp_path / "found_images.json").exists()
+    notes = capfd.readouterr().err
+    assert "1 images are not in" in notes
+    assert "1 images of" in notes
+
+
+def test_boxes_are_pixels_of_each_image(tmp_path: Path, model: Path) -> None:
+    entries = {entry["id"]: entry for entry in write_images(tmp_path / "in", 5)}
+    truth = write_ground_truth(tmp_path / "gt.json", list(entries.values()))
+    out = tmp_path / "found.json"
+    call("--model", model, "--images", tmp_path / "in", "--ground-truth", truth, "--output", out)
+    results = json.loads(out.read_text())
+    rights = [result["bbox"][0] + result["bbox"][2] for result in results]
+    bottoms = [result["bbox"][1] + result["bbox"][3] for result in results]
+    images = [entries[result["image_id"]] for result in results]
+    assert all(right <= image["width"] for right, image in zip(rights, images, strict=True))
+    assert all(bottom <= image["height"] for bottom, image in zip(bottoms, images, strict=True))
+    assert max(rights) > max(image["height"] for image in images)
+
+
+def test_images_without_any_detection_give_an_empty_list(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from detection.inference import saved_model as inference
+
+    monkeypatch.setattr(
+        inference, "rows_from_outputs", lambda outputs, images: [inference.np.zeros((0, 7)) for _ in images]
+    )
+    write_images(tmp_path / "in", 1)
+    call("--model", model, "--images", tmp_path / "in", "--output", tmp_path / "found.json")
+    assert json.loads((tmp_path / "found.json").read_text()) == []
+
+
+def test_faults(tmp_path: Path, model: Path) -> None:
+    entries = write_images(tmp_path / "in", 1)
+    given = ("--model", model, "--output", tmp_path / "found.json")
+    with pytest.raises(ConfigError, match=r"--batch-size 0"):
+        call(*given, "--images", tmp_path / "in", "--batch-size", "0")
+    with pytest.raises(DataError, match=r"absent: no such file or folder"):
+        call(*given, "--images", tmp_path / "absent")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"no image in .*empty: looked for \.bmp"):
+        call(*given, "--images", tmp_path / "empty")
+    other = write_ground_truth(tmp_path / "other.json", [{"id": 1, "file_name": "other.png"}])
+    with pytest.raises(DataError, match=r"other.json: lists none of the 1 images"):
+        call(*given, "--images", tmp_path / "in", "--ground-truth", other)
+    nameless = write_ground_truth(tmp_path / "nameless.json", [{"id": 1}])
+    with pytest.raises(DataError, match=r"nameless.json: no file_name: image 1"):
+        call(*given, "--images", tmp_path / "in", "--ground-truth", nameless)
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(DataError, match=r"list.json: no list `images`"):
+        call(*given, "--images", tmp_path / "in", "--ground-truth", tmp_path / "list.json")
+    write_images(tmp_path / "again", 1)
+    truth = write_ground_truth(tmp_path / "gt.json", entries)
+    with pytest.raises(DataError, match=r"are both image 500 of .*gt.json"):
+        call(*given, "--images", tmp_path / "in", tmp_path / "again", "--ground-truth", truth)
+    (tmp_path / "in" / "broken.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"broken.png: not an image that can be read"):
+        call(*given, "--images", tmp_path / "in")
+    assert not (tmp_path / "found.json").exists()
+
+
+@pytest.mark.parametrize(("name", "kind"), [("sheet.png", "PNG"), ("sheet.jpg", "JPEG")])
+def test_draws_a_sheet(tmp_path: Path, model: Path, name: str, kind: str) -> None:
+    write_images(tmp_path / "images", 3)
+    output = tmp_path / "found.json"
+    assert call("--model", model, "--images", tmp_path / "images", "--output", output, "--draw", tmp_path / name) == 0
+    with Image.open(tmp_path / name) as sheet:
+        assert sheet.format == kind
+        assert sheet.width > 3 * 300
+
+
+def test_a_picture_of_no_known_format_is_refused_before_detecting(tmp_path: Path, model: Path) -> None:
+    write_images(tmp_path / "images", 1)
+    with pytest.raises(ConfigError, match=r"sheet\.txt: the name tells the format"):
+        call("--model", model, "--images", tmp_path / "images", "--output", tmp_path / "f.json", "--draw", "sheet.txt")
+    assert not (tmp_path / "f.json").exists()
+
+
+def test_a_name_that_is_not_utf8_is_refused_before_detecting(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_images(tmp_path / "images", 2)
+    name = tmp_path / "images" / os.fsdecode(b"caf\xe9.png")
+    next((tmp_path / "images").iterdir()).rename(name)
+    monkeypatch.setattr(prediction, "SavedModelDetector", None)  # not even loaded
+    with pytest.raises(DataError, match=r"images/caf\\udce9\.png': the file's name is not UTF-8"):
+        call("--model", model, "--images", tmp_path / "images", "--output", tmp_path / "f.json")
+    assert not (tmp_path / "f.json").exists()
+
+
+def test_a_name_that_is_not_utf8_may_lie_beside_those_of_the_ground_truth(tmp_path: Path, model: Path) -> None:
+    [entry, _] = write_images(tmp_path / "images", 2)
+    (tmp_path / "images" / os.fsdecode(b"caf\xe9.png")).write_bytes(b"")
+    truth = write_ground_truth(tmp_path / "gt.json", [entry])
+    given = ("--images", tmp_path / "images", "--ground-truth", truth)
+    assert call("--model", model, *given, "--output", tmp_path / "f.json") == 0
+
+
+def test_two_images_of_the_ground_truth_with_one_name_are_told_apart(tmp_path: Path, model: Path) -> None:
+    entries = write_images(tmp_path / "images", 2)
+    truth = write_ground_truth(tmp_path / "gt.json", [*entries, entries[0] | {"id": 9}])
+    given = ("--model", model, "--ground-truth", truth, "--output", tmp_path / "f.json")
+    with pytest.raises(
+        DataError, match=r"gt\.json: images 500 and 9 have the same file_name '.*', so .* may be either"
+    ):
+        call(*given, "--images", tmp_path / "images")
+    others = [path for path in (tmp_path / "images").iterdir() if path.name != entries[0]["file_name"]]
+    assert call(*given, "--images", *others) == 0
+
+
+def test_names_are_shown_without_control_characters(
+    tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_images(tmp_path / "in", 2)
+    bad = tmp_path / "in" / "a\x1b[2J\nerror: [red]b.png"
+    bad.write_bytes(b"no image")
+    arguments = ["predict", "--model", model, "--images", tmp_path / "in", "--output", tmp_path / "f\x1b.json"]
+    assert main([str(argument) for argument in arguments]) == 1
+    told = capfd.readouterr().err
+    assert "a\\x1b[2J\\nerror: [red]b.png: not an image that can be read" in told
+    assert len(told.splitlines()) <= 2  # the progress leaves an empty one
+    bad.unlink()
+    assert main([str(argument) for argument in arguments]) == 0
+    assert "f\\x1b.json" in capfd.readouterr().out
+
+
+def test_advice_is_about_the_file_as_there_is_no_configuration(tmp_path: Path, model: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg", format="TIFF")
+    with pytest.raises(DataError, match=r"TIFF is not decoded by TensorFlow\. Convert the file to JPEG or PNG\.$"):
+        call("--model", model, "--images", tmp_path / "a.jpg", "--output", tmp_path / "f.json")

@@ -1,0 +1,160 @@
+"""Which model a training starts from, in whole little pipelines; TFX takes 20 s to import: imported inside."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.config.config_io import load_config
+from tests.components.coco_example_gen.data_set import write_data_set
+from tests.pipelines.resolvers.test_baseline import artifacts
+
+pytestmark = pytest.mark.slow
+
+WARM = "train.init.from_previous_model=true"
+
+
+class Runs:
+    """A pipeline that is run again and again on one store, and what its runs left there."""
+
+    def __init__(self, root: Path, runner: str, *settings: str) -> None:
+        self.root = root
+        self.runner = runner
+        self.settings = settings
+
+    def __call__(self, *settings: str, blessed: int = 1) -> tuple[str, str]:
+        """Runs it; the last states of trainer and evaluator."""
+        from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+        from pipelines.runners.local import RUNNERS
+        from tests.pipelines.base_model_stubs import create_pipeline
+
+        config = load_config(None, [*self.settings, WARM, *settings])
+        RUNNERS[self.runner](create_pipeline(self.root, config, blessed=blessed))
+        store = self.store()
+        newest = max(store.get_contexts_by_type("pipeline_run"), key=lambda context: context.id)
+        types = {kind.id: kind.name.rpartition(".")[2] for kind in store.get_execution_types()}
+        states = {
+            types[one.type_id]: mlmd.Execution.State.Name(one.last_known_state)
+            for one in store.get_executions_by_context(newest.id)
+        }
+        return states["DetectionTrainer"], states["StubEvaluator"]
+
+    def store(self) -> Any:
+        import ml_metadata
+        from tfx.orchestration import metadata
+
+        return ml_metadata.MetadataStore(metadata.sqlite_metadata_connection_config(str(self.root / "metadata.sqlite")))
+
+    def bases(self) -> list[int]:
+        """Of each model the one that its training started from, as positions among the models, from 1; 0: none."""
+        models = sorted(self.store().get_artifacts_by_type("Model"), key=lambda model: model.id)
+        folders = ["None", *(str(Path(model.uri, "Format-Serving")) for model in models)]
+        told = [folders.index(Path(folder, "saved_model.pb").read_text()) for folder in folders[1:]]
+        ids = [0, *(model.id for model in models)]
+        assert [ids.index(model.custom_properties["base_model_id"].int_value) for model in models] == told
+        return told
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    from components.detection_trainer import executor
+    from tests.pipelines import base_model_stubs
+
+    monkeypatch.setattr(executor, "train", base_model_stubs.train)
+
+
+NEW, SAME = ("COMPLETE", "COMPLETE"), ("CACHED", "CACHED")
+
+
+@pytest.mark.parametrize("runner", ["local", "beam"])
+def test_each_training_starts_from_the_last_one_blessed_and_is_reused_when_nothing_changed(
+    tmp_path: Path, runner: str
+) -> None:
+    runs = Runs(tmp_path, runner, f"data.root={tmp_path}/data")
+    write_data_set(tmp_path / "data")
+
+    assert runs() == NEW
+    assert runs.bases() == [0]
+    assert runs() == SAME
+    assert runs("train.seed=2") == NEW
+    assert runs("train.seed=2") == SAME
+    assert runs.bases() == [0, 1]
+    if runner == "local":
+        assert runs() == SAME, "an earlier configuration finds its own earlier result"
+        assert runs("train.seed=3", blessed=0) == NEW
+        assert runs("train.seed=3", blessed=1) == ("CACHED", "COMPLETE"), "now it is blessed, and still itself"
+        assert runs("train.seed=4", blessed=0) == NEW
+        assert runs("train.seed=5") == NEW
+        assert runs.bases() == [0, 1, 2, 3, 3], "model 4 was not blessed"
+
+
+def test_new_data_trains_on_from_the_last_model(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, "local", f"data.root={tmp_path}/data/{{SPAN}}", "data.window=2")
+    write_data_set(tmp_path / "data/1", images=1)
+    assert runs() == NEW
+    write_data_set(tmp_path / "data/2", images=2)
+    assert runs() == NEW
+    assert runs() == SAME
+    assert runs.bases() == [0, 1]
+
+
+def test_other_first_weights_train_anew(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    def write(value: float) -> str:
+        return str(tf.train.Checkpoint(model={"w": tf.Variable(value)}).write(str(tmp_path / "ckpt-1")))
+
+    runs = Runs(tmp_path, "local", f"data.root={tmp_path}/data", f"train.init.checkpoint={write(1.0)}")
+    write_data_set(tmp_path / "data")
+    assert runs() == NEW
+    write(1.0)
+    assert runs() == SAME
+    write(2.0)
+    assert runs()[0] == "COMPLETE"
+    assert runs.bases() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("done_with", "blessed", "expected"),
+    [
+        (None, [1, 1, 0], [20]),
+        (None, [0, 0, 0], []),
+        (10, [1, 1, 0], [10]),
+        (0, [1, 1, 0], []),
+        (7, [1, 1, 0], [20]),  # what it started from is gone
+    ],
+)
+def test_the_strategy_alone(done_with: int | None, blessed: list[int], expected: list[int]) -> None:
+    from tfx.types import standard_artifacts
+
+    from components.detection_trainer.identity import training_identity, training_properties
+    from pipelines.resolvers.base_model import BaseModelStrategy
+
+    properties = training_properties(load_config(None, [WARM]), "train")
+    examples = artifacts(standard_artifacts.Examples, id=[3])
+    models = artifacts(standard_artifacts.Model, id=[20, 10, 30])
+    if done_with is not None:
+        models[2].set_string_custom_property("training", training_identity(properties, examples))
+        models[2].set_int_custom_property("base_model_id", done_with)
+    blessings = artifacts(
+        standard_artifacts.ModelBlessing, id=[5, 6, 7], blessed=blessed, current_model_id=[10, 20, 30]
+    )
+    inputs = {"examples": examples, "model": models, "model_blessing": blessings}
+    resolved = BaseModelStrategy(properties).resolve_artifacts(None, inputs)
+    assert [model.id for model in resolved.pop("model")] == expected
+    assert resolved == {"examples": [], "model_blessing": []}
+
+
+def test_the_pipeline_has_the_node_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    from pipelines.pipeline import create_pipeline
+
+    write_data_set(tmp_path / "data")
+
+    def trainer_inputs(*settings: str) -> dict[str, str]:
+        config = load_config(None, [f"data.root={tmp_path}/data", f"run.root={tmp_path}/run", *settings])
+        [trainer] = [node for node in create_pipeline(config).components if node.id == "DetectionTrainer"]
+        return {key: channel.producer_component_id for key, channel in trainer.inputs.items()}
+
+    assert trainer_inputs() == {"examples": "CocoExampleGen"}
+    assert trainer_inputs(WARM) == {"examples": "CocoExampleGen", "base_model": "model_to_start_from"}

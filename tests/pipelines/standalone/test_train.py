@@ -1,0 +1,100 @@
+"""Which of several machines makes the records; training itself is stubbed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+import detection.training.distributed.strategy
+import detection.training.train
+from detection.storage.lock import LOCK_FILE
+from pipelines.demo_data import make_demo_data
+from pipelines.runs.execute import execute_run
+from pipelines.standalone.train import train_alone
+from schemas.config.config import Config
+from schemas.config.config_io import load_config
+from schemas.errors import CocoflowError, ConfigError, DataError
+from tests.folder_holder import folder_holder
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    folder = tmp_path_factory.mktemp("data")
+    make_demo_data(folder, train_images=2, eval_images=1)
+    return load_config(None, [f"data.root={folder}", "model.name=efficientdet-nano"])
+
+
+@pytest.fixture(autouse=True)
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The arguments of each call of `train`."""
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(detection.training.train, "train", lambda config, **keywords: calls.append(keywords))
+    # A real one would wait for the other machine.
+    alone = tf.distribute.OneDeviceStrategy("/cpu:0")
+    monkeypatch.setattr(detection.training.distributed.strategy, "make_strategy", lambda kind, tpu: alone)
+    return calls
+
+
+def _is_worker(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": number}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(tree))
+
+
+def test_the_chief_makes_the_records_and_the_log_and_the_others_read_them(
+    config: Config, trained: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _is_worker(0, monkeypatch)
+    train_alone(config, str(tmp_path))
+    (tmp_path / "run.log").unlink()
+    before = sorted(tmp_path.rglob("*"))
+    _is_worker(1, monkeypatch)
+    train_alone(config, str(tmp_path))
+    assert sorted(tmp_path.rglob("*")) == before
+    assert trained[0]["shards"] == trained[1]["shards"] != []
+    assert trained[0]["categories"] == trained[1]["categories"]
+
+
+def test_a_training_of_its_own_is_refused_and_another_machine_of_the_same_is_not(
+    config: Config, trained: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_alone(config, str(tmp_path))
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    with folder_holder(tmp_path) as process:
+        with pytest.raises(CocoflowError, match=f"in use by process {process.pid} .* another folder with --output"):
+            train_alone(config, str(tmp_path))
+        _is_worker(0, monkeypatch)
+        with pytest.raises(CocoflowError, match="in use by"):
+            train_alone(config, str(tmp_path))
+        (tmp_path / LOCK_FILE).rename(tmp_path.parent / LOCK_FILE)
+        assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+        _is_worker(1, monkeypatch)
+        train_alone(config, str(tmp_path))
+    assert len(trained) == 2
+
+
+def test_where_the_chief_s_records_are_not_seen_that_is_said(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _is_worker(1, monkeypatch)
+    with pytest.raises(
+        DataError, match=r"examples/\w{16}: the chief's records are not there. All machines need to see"
+    ):
+        train_alone(config, str(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_records_of_unchanged_data_are_made_once(
+    config: Config, trained: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_alone(config, str(tmp_path))
+    monkeypatch.setattr("components.coco_example_gen.conversion.convert", None)
+    train_alone(config, str(tmp_path))
+    assert trained[0]["shards"] == trained[1]["shards"]
+
+
+def test_a_pipeline_is_not_run_by_each_of_several_machines(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    _is_worker(0, monkeypatch)
+    with pytest.raises(ConfigError, match="names 2 machines, each of which would run the whole pipeline"):
+        execute_run(config, runner="local")

@@ -1,0 +1,46 @@
+"""Evaluation while training: which settings go together."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from schemas.config.training import TrainConfig
+from schemas.config.validation import ValidationConfig
+from schemas.config.without_effect import WITHOUT_EFFECT
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"every": 10, "every_epochs": 0.5}, "take one of them away"),
+        ({"metric": "AP50"}, "metric needs evaluations while training"),
+        ({"max_images": 10}, "max_images needs evaluations"),
+        ({"patience": 3}, "patience needs evaluations"),
+        ({"min_delta": 0.1}, "min_delta needs evaluations"),
+        ({"export": "best"}, "nothing tells the best; set every"),
+        ({"every": 10, "min_delta": 0.1}, "set patience"),
+    ],
+)
+def test_a_contradiction_is_refused_with_the_reason(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ValidationConfig(**keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "enabled", "best"),
+    [
+        ({}, False, False),
+        ({"export": "final"}, False, False),
+        ({"every": 10}, True, True),
+        ({"every_epochs": 0.5, "export": "best"}, True, True),
+        ({"every": 10, "export": "final", "patience": 2, "min_delta": 0.01, "metric": "ARs"}, True, False),
+    ],
+)
+def test_what_is_exported(keys: dict[str, Any], enabled: bool, best: bool) -> None:
+    config = ValidationConfig(**keys)
+    assert (config.enabled, config.exports_best) == (enabled, best)
+
+
+def test_what_has_no_effect_on_a_training_are_keys_of_it() -> None:
+    assert TrainConfig.model_fields.keys() >= WITHOUT_EFFECT

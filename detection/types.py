@@ -61,3 +61,19 @@ class Detections(NamedTuple):
     scores: tf.Tensor
     classes: tf.Tensor
     num: tf.Tensor
+
+
+class EncodedImage(NamedTuple):
+    """One image to look at.
+
+    image_id: COCO's id.
+    name: how error messages call it.
+    encoded: the bytes of the file.
+    height, width: stored pixels; EXIF rotation is not applied.
+    """
+
+    image_id: int
+    name: str
+    encoded: bytes
+    height: int
+    width: int

@@ -19,7 +19,8 @@ from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, MetricO
 from detection.coco import MetricsAccumulator
 from detection.coco.metric_definitions import figures_of
 from detection.datasets.packed_entries import unpack_entries
-from detection.inference.saved_model import EncodedImage, rows_from_outputs
+from detection.inference.saved_model import rows_from_outputs
+from detection.types import EncodedImage
 from schemas import features, serving
 from schemas.errors import ConfigError, DataError
 

@@ -10,11 +10,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from detection.coco.validation.columns import is_id
+import numpy as np
+
 from schemas.limits import MAX_CATEGORIES
 
 Entry = dict[str, Any]
 
+LARGEST_ID = 2**53  # float64 holds all integers up to here
 _MAX_SIDE = 2**63  # pixels; `data.max_pixels` decides later
 _SHOWN = 80  # characters of a value in a message
 _JSON: Mapping[type, str] = {dict: "object", list: "list"}
@@ -46,6 +48,11 @@ def too_many_categories(count: int) -> str | None:
 def keypoint_category_fault(entry: Any) -> str | None:
     """Why a category of a keypoints file, where names may be missing, is invalid."""
     return id_fault(entry) or _bad_skeleton(entry) or unwritable(entry)
+
+
+def is_id(value: Any) -> bool:
+    """Whether `value` is an integer that can be an id."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(0 <= value <= LARGEST_ID)
 
 
 def id_fault(entry: Any) -> str | None:

@@ -9,9 +9,8 @@ import tensorflow as tf
 
 from detection.images.decode import decode_rgb_or_blank
 from detection.input_pipeline.fit import fit_to_input
-from detection.models.detector import Detector
+from detection.models.detector import Detector, variables_by_path
 from detection.storage.atomic import write_text
-from detection.training.engine.state import variables_by_path
 from detection.types import Detections, ImageInfo
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, TRAINING_JSON
 from schemas.config.optimization import WeightsKind

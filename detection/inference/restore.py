@@ -7,11 +7,10 @@ import tensorflow as tf
 
 from detection.coco.validation.checks import check_categories
 from detection.inference.export import ExportedFrom
-from detection.models.detector import Detector
+from detection.models.detector import Detector, variables_by_path
+from detection.models.registry import detector_from_config
 from detection.storage.json_files import read_json
 from detection.storage.literal_paths import literal_path
-from detection.training.build import detector_from_config
-from detection.training.engine.state import variables_by_path
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, TRAINING_JSON
 from schemas.config.config import Config
 from schemas.config.config_io import load_config

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
 from detection.storage.literal_paths import literal_path
+from detection.types import EncodedImage
 from schemas import serving
 from schemas.errors import DataError
 from schemas.quoting import one_line, printable
@@ -17,22 +18,6 @@ Rows = npt.NDArray[np.float64]
 
 _REASON = 300  # characters of TensorFlow's messages
 _OUTPUTS = (serving.BOXES, serving.SCORES, serving.CLASSES, serving.COUNT)
-
-
-class EncodedImage(NamedTuple):
-    """One image to look at.
-
-    image_id: COCO's id.
-    name: how error messages call it.
-    encoded: the bytes of the file.
-    height, width: stored pixels; EXIF rotation is not applied.
-    """
-
-    image_id: int
-    name: str
-    encoded: bytes
-    height: int
-    width: int
 
 
 class SignatureDetector:

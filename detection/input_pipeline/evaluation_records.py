@@ -7,7 +7,7 @@ import tensorflow as tf
 from PIL import Image
 
 from detection.datasets.packed_entries import unpack_entries
-from detection.inference.saved_model import EncodedImage
+from detection.types import EncodedImage
 from schemas import features
 from schemas.errors import DataError
 

@@ -1,5 +1,6 @@
 """What every detector answers."""
 
+from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 import keras
@@ -132,3 +133,17 @@ def _size_text(shape: tf.TensorShape) -> str:
         return f"shape {shape}"
     _, height, width, channels = shape
     return f"{height} x {width} pixels (height x width) and {channels} channels"
+
+
+def variables_by_path(variables: Iterable[keras.Variable]) -> dict[str, tf.Variable]:
+    """TensorFlow's variables behind Keras', by path.
+
+    Raises:
+        ValueError: two have the same path.
+    """
+    named: dict[str, tf.Variable] = {}
+    for variable in variables:
+        if variable.path in named:
+            raise ValueError(f"two variables have the path {variable.path}")
+        named[variable.path] = variable.value
+    return named

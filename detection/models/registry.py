@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from detection.models.detector import Detector, Postprocess
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.efficientdet.model import EfficientDet
+from schemas.config.config import ModelConfig
 from schemas.config.section import Section
 from schemas.errors import ConfigError
 
@@ -21,6 +22,7 @@ class _Family(NamedTuple):
     detector: Callable[..., Detector]
 
 
+_POLICIES = {"bfloat16": "mixed_bfloat16"}
 _FAMILIES = (_Family(EFFICIENTDETS, EfficientDet),)
 
 
@@ -73,6 +75,27 @@ def build_detector(
         name=name,
         dtype=dtype,
     )
+
+
+def detector_from_config(model: ModelConfig, *, num_classes: int, precision: str = "float32") -> Detector:
+    """Builds the detector that `model` describes, variables included.
+
+    Raises:
+        ConfigError: unknown name or override.
+    """
+    return build_detector(
+        model.name,
+        num_classes=num_classes,
+        image_size=model.image_size,
+        overrides=model.overrides,
+        dtype=dtype_policy(precision),
+        **model.postprocess.model_dump(),
+    )
+
+
+def dtype_policy(precision: str) -> str:
+    """Keras' name for `train.precision`; variables are float32 under all of them."""
+    return _POLICIES.get(precision, precision)
 
 
 def detector_config(name: str, *, image_size: int | None = None, overrides: Mapping[str, Any] | None = None) -> Section:

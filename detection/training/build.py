@@ -12,7 +12,7 @@ from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import training_batches
 from detection.models.detector import Detector
 from detection.models.layers.batch_norm import synchronize_batch_norm
-from detection.models.registry import build_detector
+from detection.models.registry import detector_from_config
 from detection.training.build_update import (
     average_from_config,
     gradient_rules_from_config,
@@ -23,36 +23,19 @@ from detection.training.build_update import (
 from detection.training.distributed.determinism import is_op_deterministic
 from detection.training.distributed.strategy import on_cpu
 from detection.training.engine.freezing import freeze_variables
+from detection.training.engine.gradient_summaries import GradientSummaries
 from detection.training.engine.guard import NonFiniteGuard
 from detection.training.engine.loop import TrainLoop
-from detection.training.engine.precision import dtype_policy
 from detection.training.engine.state import TrainState
 from detection.training.engine.step import TrainStep
 from detection.training.initialization.initialize import initialize
 from detection.training.initialization.report import InitReport
 from detection.training.input_options import input_options_from_config
-from detection.training.engine.gradient_summaries import GradientSummaries
-from schemas.config.config import Config, ModelConfig
+from schemas.config.config import Config
 from schemas.config.training import TrainConfig
 from schemas.errors import ConfigError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
-
-
-def detector_from_config(model: ModelConfig, *, num_classes: int, precision: str = "float32") -> Detector:
-    """Builds the detector that `model` describes, variables included.
-
-    Raises:
-        ConfigError: unknown name or override.
-    """
-    return build_detector(
-        model.name,
-        num_classes=num_classes,
-        image_size=model.image_size,
-        overrides=model.overrides,
-        dtype=dtype_policy(precision),
-        **model.postprocess.model_dump(),
-    )
 
 
 def state_from_config(config: Config, *, num_classes: int, strategy: tf.distribute.Strategy) -> TrainState:

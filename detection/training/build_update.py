@@ -8,13 +8,14 @@ from typing import Any, cast
 import keras
 import tensorflow as tf
 
+from detection.models.detector import variables_by_path
 from detection.training.engine import schedules
 from detection.training.engine.ema import ExponentialMovingAverage
 from detection.training.engine.freezing import ChangingVariables
 from detection.training.engine.gradients import GradientRules
 from detection.training.engine.optimizers import make_optimizer
 from detection.training.engine.precision import LossScale
-from detection.training.engine.state import TrainState, variables_by_path
+from detection.training.engine.state import TrainState
 from detection.training.engine.variable_paths import all_kernels, kernels_without, log_matches
 from detection.training.engine.weight_decay import EXCLUDE_KEY, decayed_variables, l2_loss
 from schemas.config.schedule import ScheduleConfig

@@ -13,9 +13,10 @@ from detection.coco.validation.columns import by_id, identifiers, refuse_unless
 from detection.datasets.entries import unwritable
 from detection.images.folder import ImageFileError, read_file
 from detection.images.inspect import inspect_image
-from detection.inference.saved_model import EncodedImage, Rows, SavedModelDetector
+from detection.inference.saved_model import Rows, SavedModelDetector
 from detection.storage.atomic import write_json
 from detection.storage.json_files import read_json
+from detection.types import EncodedImage
 from pipelines.standalone.prediction_sheet import MAX_PICTURES, Found, check_picture_name, write_sheet
 from schemas.config.faults import MAX_PIXELS
 from schemas.errors import ConfigError, DataError

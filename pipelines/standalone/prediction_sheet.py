@@ -11,8 +11,9 @@ from PIL import Image
 from detection.images.decode import decode_rgb
 from detection.images.drawing import contact_sheet, draw_detections
 from detection.inference.restore import read_model_categories
-from detection.inference.saved_model import EncodedImage, Rows
+from detection.inference.saved_model import Rows
 from detection.storage.atomic import write_bytes
+from detection.types import EncodedImage
 from schemas.errors import ConfigError
 
 MAX_PICTURES = 12

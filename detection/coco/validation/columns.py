@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.coco.validation.invalid_records import listed
+from detection.datasets.entries import LARGEST_ID, is_id
 from schemas.errors import DataError
 from schemas.quoting import quoted
 
@@ -16,7 +17,6 @@ Naming = Callable[[int, Entry], str]  # (position, entry) -> how an error names 
 Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.float64]
 
-LARGEST_ID = 2**53  # float64 holds all integers up to here
 _NUMBERS = (int, float, np.integer, np.floating)
 
 
@@ -103,11 +103,6 @@ def list_column(entries: Sequence[Entry], key: str, length: int) -> Rows | None:
     except OverflowError:
         return None
     return _finite(flat.reshape(-1, length))
-
-
-def is_id(value: Any) -> bool:
-    """Whether `value` is an integer that can be an id."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(0 <= value <= LARGEST_ID)
 
 
 def is_number(value: Any) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from detection.coco.validation.columns import is_id
+from detection.datasets.entries import is_id
 from detection.datasets.importers import keys
 from schemas import features
 from schemas.errors import DataError

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
 
+from detection.models.detector import variables_by_path
 from detection.training.distributed.strategy import worker_count
 from detection.training.distributed.workers import require_agreement
-from detection.training.engine.state import TrainState, variables_by_path
+from detection.training.engine.state import TrainState
 
 
 def require_same_start(

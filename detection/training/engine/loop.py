@@ -9,8 +9,8 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
-from detection.training.engine.step import StepReport
 from detection.training.engine.gradient_summaries import BUCKETS
+from detection.training.engine.step import StepReport
 
 
 class LoopReport(NamedTuple):

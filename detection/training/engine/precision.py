@@ -2,13 +2,6 @@
 
 import tensorflow as tf
 
-_ALIASES = {"bfloat16": "mixed_bfloat16"}
-
-
-def dtype_policy(precision: str) -> str:
-    """Keras' name for `train.precision`; variables are float32 under all of them."""
-    return _ALIASES.get(precision, precision)
-
 
 class LossScale(tf.Module):
     """A factor on the loss that keeps float16 gradients from vanishing; they are divided by it.

@@ -1,12 +1,11 @@
 """What a checkpoint holds: everything a run needs to go on."""
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
-from detection.models.detector import Detector
+from detection.models.detector import Detector, variables_by_path
 from detection.training.engine.ema import ExponentialMovingAverage
 from detection.training.engine.precision import LossScale
 
@@ -45,17 +44,3 @@ class TrainState(NamedTuple):
         if self.loss_scale is not None:
             parts["loss_scale"] = self.loss_scale
         return tf.train.Checkpoint(**parts)
-
-
-def variables_by_path(variables: Iterable[keras.Variable]) -> dict[str, tf.Variable]:
-    """TensorFlow's variables behind Keras', by path.
-
-    Raises:
-        ValueError: two have the same path.
-    """
-    named: dict[str, tf.Variable] = {}
-    for variable in variables:
-        if variable.path in named:
-            raise ValueError(f"two variables have the path {variable.path}")
-        named[variable.path] = variable.value
-    return named

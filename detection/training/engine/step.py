@@ -9,11 +9,11 @@ import tensorflow as tf
 from detection.input_pipeline.training_batches import Batch
 from detection.ops.replicas import replica_count, sum_over_replicas
 from detection.training.engine.conditional_update import update_where
+from detection.training.engine.gradient_summaries import GradientSummaries
 from detection.training.engine.gradients import GradientRules, apply_gradient_rules
 from detection.training.engine.guard import NonFiniteGuard
 from detection.training.engine.precision import LossScale
 from detection.training.engine.state import TrainState
-from detection.training.engine.gradient_summaries import GradientSummaries
 from schemas.scalars import GRADIENT_NORM, TOTAL_LOSS
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from detection.images.drawing import contact_sheet
-from detection.training.engine.loop import LoopReport
 from detection.training.engine.gradient_summaries import write_histogram
+from detection.training.engine.loop import LoopReport
 from detection.training.monitoring.nonfinite import NonFiniteSteps
 from detection.training.monitoring.profiling import ProfilerWindow
 from detection.training.monitoring.progress import LOGGER, ProgressMeter

@@ -10,8 +10,8 @@ from detection.analysis.options import AnalysisOptions
 from detection.inference.export import ExportedFrom, export_saved_model
 from detection.inference.mean_losses import MeanLosses
 from detection.models.detector import Detector
+from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory
-from detection.training.build import detector_from_config
 from detection.training.checkpoints.files import checkpoint_path, step_of
 from detection.training.checkpoints.weights import load_weights
 from detection.training.monitoring.progress import LOGGER

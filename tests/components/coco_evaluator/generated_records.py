@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from detection.datasets.encode_record import encode_example
 from detection.images.inspect import inspect_image
-from detection.inference.saved_model import EncodedImage, Rows, SavedModelDetector
+from detection.inference.saved_model import Rows, SavedModelDetector
+from detection.types import EncodedImage
 from tests.detection.fake_detector import CATEGORY_IDS, write_images
 
 NAMES = {id_: f"category {id_}" for id_ in (*CATEGORY_IDS, 31)}  # 31 is never used

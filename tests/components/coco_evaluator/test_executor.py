@@ -20,8 +20,9 @@ from components.coco_evaluator.thresholds import Thresholds
 from detection.analysis.options import AnalysisOptions
 from detection.analysis.sampling import sample_ids
 from detection.datasets.packed_entries import pack_entries
-from detection.inference.saved_model import EncodedImage, SavedModelDetector
+from detection.inference.saved_model import SavedModelDetector
 from detection.storage.atomic import write_json
+from detection.types import EncodedImage
 from pipelines.standalone.predict import predict
 from schemas import features
 from schemas.artifacts import (

@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from detection.images.decode import decode_rgb, decode_rgb_or_blank
 from detection.inference.export import export_saved_model
-from detection.inference.saved_model import EncodedImage, SavedModelDetector
+from detection.inference.saved_model import SavedModelDetector
 from detection.models.detector import Postprocess
+from detection.types import EncodedImage
 from schemas.errors import DataError
 from tests.detection.fake_detector import write_images
 from tests.detection.training.evaluation_records import CATEGORIES

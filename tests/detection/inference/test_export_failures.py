@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from detection.inference.export import export_saved_model
+from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory
-from detection.training.build import detector_from_config
 from schemas.errors import CocoflowError
 from tests.detection.training import tiny_detector
 from tests.detection.training.killed_run import SETTINGS

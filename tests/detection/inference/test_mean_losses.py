@@ -12,7 +12,7 @@ from detection.inference.mean_losses import mean_losses
 from detection.inference.restore import restore_detector
 from detection.input_pipeline.input_sample import InputSample, pad_labels
 from detection.models.detector import Detector
-from detection.training.build import detector_from_config
+from detection.models.registry import detector_from_config
 from detection.types import Labels
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON
 from schemas.config.config_io import to_yaml

@@ -9,12 +9,12 @@ import pytest
 import tensorflow as tf
 
 from detection.inference.saved_model import (
-    EncodedImage,
     SavedModelDetector,
     _require_detections,
     rows_from_outputs,
     xywh_pixels_from_normalised_yxyx,
 )
+from detection.types import EncodedImage
 from schemas.errors import DataError
 from tests.detection.fake_detector import save_fake_detector, write_images
 

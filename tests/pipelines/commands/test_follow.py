@@ -9,10 +9,11 @@ import pytest
 import tensorflow as tf
 
 import pipeline_runner
+from detection.models.detector import variables_by_path
+from detection.models.registry import detector_from_config
 from detection.storage.lock import LOCK_FILE
-from detection.training.build import detector_from_config
 from detection.training.checkpoints.files import checkpoint_path
-from detection.training.engine.state import MODEL_PART, variables_by_path
+from detection.training.engine.state import MODEL_PART
 from detection.training.validation.history import Entry, write_history
 from pipelines.standalone import data_as_examples
 from schemas.config.config_io import load_config, to_yaml

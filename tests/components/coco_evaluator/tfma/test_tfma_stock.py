@@ -21,7 +21,8 @@ from detection.coco import evaluate
 from detection.coco.io.results import results_from_rows
 from detection.coco.metric_definitions import FIGURES
 from detection.datasets.packed_entries import pack_entries
-from detection.inference.saved_model import EncodedImage, rows_from_outputs
+from detection.inference.saved_model import rows_from_outputs
+from detection.types import EncodedImage
 from schemas.errors import CocoflowError, ConfigError, DataError, find_user_error
 from tests.components.coco_evaluator.generated_records import (
     CATEGORIES,

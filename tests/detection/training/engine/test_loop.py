@@ -15,9 +15,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from detection.input_pipeline.training_batches import Batch
 from detection.training.build import state_from_config, train_loop_from_config
 from detection.training.engine import loop as loop_module
+from detection.training.engine.gradient_summaries import write_histogram
 from detection.training.engine.loop import LoopReport, TrainLoop
 from detection.training.engine.state import TrainState
-from detection.training.engine.gradient_summaries import write_histogram
 from detection.types import Labels
 from schemas.config.config_io import load_config
 from tests.detection.training import tiny_detector

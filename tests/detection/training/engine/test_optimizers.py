@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from detection.models.detector import variables_by_path
 from detection.training.engine.optimizers import make_optimizer
-from detection.training.engine.state import variables_by_path
 
 RATES = np.array([0.1, 0.1, 0.05, 0.02, 0.3, 0.001])
 RANDOM = np.random.default_rng(0)

@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from detection.training.engine.precision import LossScale, dtype_policy
+from detection.models.registry import dtype_policy
+from detection.training.engine.precision import LossScale
 
 
 def test_bfloat16_is_short_for_the_mixed_policy() -> None:

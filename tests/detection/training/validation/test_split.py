@@ -11,14 +11,16 @@ import tensorflow as tf
 from detection.analysis.options import AnalysisOptions
 from detection.coco import evaluate
 from detection.inference.export import export_saved_model
-from detection.inference.saved_model import EncodedImage, Rows, SavedModelDetector
+from detection.inference.saved_model import Rows, SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
-from detection.training.build import detector_from_config
+from detection.models.detector import variables_by_path
+from detection.models.registry import detector_from_config
 from detection.training.checkpoints.weights import load_weights
-from detection.training.engine.state import AVERAGES_PART, MODEL_PART, variables_by_path
+from detection.training.engine.state import AVERAGES_PART, MODEL_PART
 from detection.training.validation.assessor import CheckpointEvaluator
 from detection.training.validation.split import ValidationSplit
+from detection.types import EncodedImage
 from schemas.config.config import Config
 from schemas.errors import DataError
 from tests.detection.training.evaluation_records import CATEGORIES, write_coco_shards

@@ -204,7 +204,14 @@ def test_beam_runs_the_same_pipeline(tmp_path: Path, first_run: Path, digits: Pa
     assert _summary(tmp_path / "run")["metrics"] == _summary(first_run)["metrics"]
 
 
-@pytest.mark.parametrize(("data", "images"), [("raccoon", 40), ("coco2017_ccby", 25), ("dali_masks", 11)])
+@pytest.mark.parametrize(
+    ("data", "images"),
+    [
+        ("raccoon", 40),
+        pytest.param("coco2017_ccby", 25, marks=pytest.mark.extended),
+        pytest.param("dali_masks", 11, marks=pytest.mark.extended),
+    ],
+)
 def test_real_photographs(data: str, images: int, shared_data: Path, tmp_path: Path) -> None:
     root = tmp_path / "run"
     assert _run(root, shared_data / data) == 0

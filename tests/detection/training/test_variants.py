@@ -36,6 +36,7 @@ def _assert_close(got: dict[str, np.ndarray], expected: dict[str, np.ndarray], t
         np.testing.assert_allclose(got[name], value, atol=tolerance, err_msg=name)
 
 
+@pytest.mark.extended  # test_distribution.py shows it after 20 steps of a small detector
 def test_two_replicas_equal_one_on_the_same_global_batch(
     one_replica: dict[str, np.ndarray], shards: list[str], tmp_path: Path
 ) -> None:

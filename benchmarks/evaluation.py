@@ -219,11 +219,11 @@ def _beam(truth: str, found: str, iou_type: str, *, workers: int) -> Arrays:
     from benchmarks.stored import ReadStored
     from components.coco_evaluator.beam.matching import Measure, read_slices
     from components.coco_evaluator.beam.transforms import Evaluate, arrays_folder
-    from detection.coco.params import make_settings
+    from detection.coco.params import make_params
 
     with tempfile.TemporaryDirectory() as work:
         buckets = write_buckets(Path(truth), Path(found), work, iou_type=iou_type)
-        measure = Measure(buckets.categories, make_settings(iou_type=iou_type))
+        measure = Measure(buckets.categories, make_params(iou_type=iou_type))
         with beam.Pipeline(argv=beam_options(workers)) as pipeline:
             pipeline | ReadStored(buckets) | Evaluate(measure, Path(work, "out"))
         [(_, result)] = read_slices(measure, arrays_folder(Path(work, "out")))

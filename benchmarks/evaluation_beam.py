@@ -70,9 +70,9 @@ def many(images: int, workers: int) -> None:
 
     from components.coco_evaluator.beam.matching import Measure, read_slices
     from components.coco_evaluator.beam.transforms import Evaluate, arrays_folder
-    from detection.coco.params import make_settings
+    from detection.coco.params import make_params
 
-    measure = Measure(_CATEGORIES, make_settings(), divided=True)
+    measure = Measure(_CATEGORIES, make_params(), divided=True)
     with tempfile.TemporaryDirectory() as work, PeakMemory() as memory:
         start = time.perf_counter()
         with beam.Pipeline(argv=beam_options(workers)) as pipeline:

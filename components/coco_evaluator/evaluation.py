@@ -12,7 +12,7 @@ from components.coco_evaluator.beam.models_pass import MakePipeline, Measured, r
 from components.coco_evaluator.beam.transforms import detections_folder
 from components.coco_evaluator.charts import losses_of, trained_steps, write_tensorboard
 from components.coco_evaluator.request import Task
-from components.coco_evaluator.tfma.eval_config import complete, settings_of
+from components.coco_evaluator.tfma.eval_config import complete, params_of
 from components.coco_evaluator.tfma.output import write_slices
 from components.coco_evaluator.tfma.slice_figures import BASELINE, CANDIDATE
 from components.coco_evaluator.tfma.slicing import empty_slicings
@@ -23,7 +23,7 @@ from detection.analysis.analysis_file import write_analysis
 from detection.analysis.findings import Analysis
 from detection.analysis.options import AnalysisOptions
 from detection.coco import CocoMetrics
-from detection.coco.params import Settings
+from detection.coco.params import Params
 from detection.coco.summary import write_metrics
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.storage.atomic import write_json
@@ -60,26 +60,24 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
         make_pipeline: of the Beam pipelines.
 
     Raises:
-        ConfigError: see `model_settings`.
+        ConfigError: see `model_params`.
         DataError: a model or a record that cannot be used, or none; a file that cannot
             be written.
     """
     config = complete(task.eval_config, has_baseline=BASELINE in task.models)
-    settings = model_settings(config)
+    params = model_params(config)
     step = trained_steps(task.models[CANDIDATE])
     work = folder / _WORK
     work.mkdir(parents=True, exist_ok=True)
     try:
-        measured = run_models(
-            task, settings=settings, slicing=config.slicing_specs, work=work, make_pipeline=make_pipeline
-        )
+        measured = run_models(task, params=params, slicing=config.slicing_specs, work=work, make_pipeline=make_pipeline)
         if not measured.overall:
             raise DataError(f"{task.records}: no record. Evaluate on a split that has images.")
         _tell(measured)
         for sentence in empty_slicings(config.slicing_specs, measured.slices):
             log.warning("%s", sentence)
         write_metrics(folder / METRICS_JSON, measured.overall[CANDIDATE].metrics)
-        analysis = _analyse(task, settings, measured, work, goal=folder / DETECTIONS_JSON)
+        analysis = _analyse(task, params, measured, work, goal=folder / DETECTIONS_JSON)
         write_analysis(folder / ANALYSIS_JSON, analysis)
         verdict = _judge(task, config, measured, analysis, folder)
         write_evaluation_report(
@@ -106,24 +104,24 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
     return Evaluation(measured.overall[CANDIDATE].metrics, verdict)
 
 
-def model_settings(config: Any) -> Settings:
-    """The settings that a checked `EvalConfig` asks for.
+def model_params(config: Any) -> Params:
+    """The params that a checked `EvalConfig` asks for.
 
     Raises:
         ConfigError: they are of masks or keypoints, which models do not find, or do not
             tell categories apart, without which there is no analysis.
     """
-    settings = settings_of(config)
-    if settings.iou_type != "bbox":
+    params = params_of(config)
+    if params.iou_type != "bbox":
         raise ConfigError(
-            f"EvalConfig: iou_type {settings.iou_type!r}: a model finds boxes; take it away, or give 'bbox'."
+            f"EvalConfig: iou_type {params.iou_type!r}: a model finds boxes; take it away, or give 'bbox'."
         )
-    if not settings.use_cats:
+    if not params.use_cats:
         raise ConfigError(
             "EvalConfig: use_cats false: the evaluator tells categories apart. Take it away; class-agnostic figures "
             "of the detections file that it leaves are given by `pipeline_runner.py evaluate --no-cats`."
         )
-    return settings
+    return params
 
 
 def _tell(measured: Measured) -> None:
@@ -139,7 +137,7 @@ def _tell(measured: Measured) -> None:
         )
 
 
-def _analyse(task: Task, settings: Settings, measured: Measured, work: Path, *, goal: Path) -> Analysis:
+def _analyse(task: Task, params: Params, measured: Measured, work: Path, *, goal: Path) -> Analysis:
     """Writes the detections, and analyses those of the sample."""
     sample = measured.sample
     found = write_detections(detections_folder(work / CANDIDATE), goal, sample.image_ids)
@@ -149,10 +147,10 @@ def _analyse(task: Task, settings: Settings, measured: Measured, work: Path, *, 
     analysis = analyse(
         sample.ground_truth(list(task.categories)),
         found,
-        settings=settings,
+        params=params,
         total_images=measured.overall[CANDIDATE].images,
         baseline=before,
-        options=_options(task.analysis, settings),
+        options=_options(task.analysis, params),
     )
     losses = {}
     if task.losses:
@@ -163,12 +161,12 @@ def _analyse(task: Task, settings: Settings, measured: Measured, work: Path, *, 
     return replace(analysis, figures=figures[CANDIDATE], before=figures.get(BASELINE, {}), losses=losses)
 
 
-def _options(options: AnalysisOptions, settings: Settings) -> AnalysisOptions:
+def _options(options: AnalysisOptions, params: Params) -> AnalysisOptions:
     """Right and wrong are told apart at a threshold that is evaluated; all that TensorBoard draws is listed."""
     options = replace(options, worst=max(options.worst, options.visualizations))
-    if any(abs(threshold - options.iou) < 1e-9 for threshold in settings.iou_thresholds):
+    if any(abs(threshold - options.iou) < 1e-9 for threshold in params.iou_thresholds):
         return options
-    return replace(options, iou=min(settings.iou_thresholds))
+    return replace(options, iou=min(params.iou_thresholds))
 
 
 def _judge(task: Task, config: Any, measured: Measured, analysis: Analysis, folder: Path) -> Verdict:

@@ -17,7 +17,7 @@ class Task:
     categories: COCO `categories` of the data set.
     models: SavedModel folder by part: `candidate`, and maybe `baseline`, of which what
         it finds of other categories is left out.
-    eval_config: checked `tfma.EvalConfig`; None: COCO's own settings on all images.
+    eval_config: checked `tfma.EvalConfig`; None: COCO's own parameters on all images.
     thresholds: of the blessing, beside those of `eval_config`.
     analysis: of what is told beyond the figures.
     losses: whether the candidate's mean losses on the analysed images are told, too.

@@ -68,7 +68,7 @@ def _computations(
 
 def _computation(options: MetricOptions, model: str, *, known_only: bool) -> metric_types.MetricComputation:
     per_category = [{"id": entry["id"], "AP": 0.0, "AP50": 0.0} for entry in options.category_entries()]
-    figures = {figure.name: 0.0 for figure in figures_of(options.settings())}
+    figures = {figure.name: 0.0 for figure in figures_of(options.params())}
     wanted = (features.COCO, features.HEIGHT, features.WIDTH)
     return metric_types.MetricComputation(
         keys=list(figure_keys(figures, per_category if options.use_cats else [], model)),
@@ -106,7 +106,7 @@ class _Match(beam.CombineFn):
 
     def create_accumulator(self) -> _State:
         categories = self._options.category_entries()
-        return _State(MetricsAccumulator(categories, self._options.settings(), where=_WHERE), [])
+        return _State(MetricsAccumulator(categories, self._options.params(), where=_WHERE), [])
 
     def add_input(self, state: _State, element: metric_types.StandardMetricInputs) -> _State:
         state.pending.append(_detected(element, self._model))

@@ -18,7 +18,7 @@ from detection.analysis.options import AnalysisOptions
 from detection.analysis.pictures import Gallery, label_errors
 from detection.analysis.sizes import size_buckets
 from detection.coco.engine.batch import CalibrationBins
-from detection.coco.params import RECALLS, Settings
+from detection.coco.params import RECALLS, Params
 from detection.coco.validation.columns import Entry, Rows
 
 _BINS = 10
@@ -28,7 +28,7 @@ def analyse(
     ground_truth: Mapping[str, Any],
     detections: Sequence[Entry] | Rows,
     *,
-    settings: Settings,
+    params: Params,
     total_images: int | None = None,
     baseline: Sequence[Entry] | Rows | None = None,
     options: AnalysisOptions | None = None,
@@ -43,21 +43,21 @@ def analyse(
         ground_truth: COCO tree: images, annotations, categories.
         detections: COCO results, or for boxes rows [N, 7]: image_id, x, y, width,
             height, score, category_id.
-        settings: of the evaluation, with categories told apart.
+        params: of the evaluation, with categories told apart.
         total_images: how many images were evaluated, where `ground_truth` holds only a
             sample of them (see `sample_rank`); the figures are then the sample's.
         baseline: another model's detections on the same images.
         options: sizes and thresholds.
 
     Raises:
-        ConfigError: settings or options that do not fit.
+        ConfigError: params or options that do not fit.
         DataError: see `detection.coco.validation.checks`.
     """
     options = options or AnalysisOptions()
     models = [("detections", detections)]
     if baseline is not None:
         models.append(("the baseline's detections", baseline))
-    candidate, *others = evaluate_models(ground_truth, models, settings, options)
+    candidate, *others = evaluate_models(ground_truth, models, params, options)
     images = len(candidate.sampled.objects.images)
     return _analysis(
         candidate.sampled,
@@ -78,14 +78,14 @@ def _analysis(
     before: dict[str, float],
     options: AnalysisOptions,
 ) -> Analysis:
-    objects, found, settings = candidate.objects, candidate.found, candidate.settings
+    objects, found, params = candidate.objects, candidate.found, candidate.params
     diagnosis = candidate.diagnosis(options)
     calibration = _calibrate(candidate, options.iou)
     intervals = bootstrap(candidate, baseline, options)
     gallery = Gallery(candidate, diagnosis, options)
-    keypoints = settings.iou_type == "keypoints"
+    keypoints = params.iou_type == "keypoints"
     return Analysis(
-        iou_type=settings.iou_type,
+        iou_type=params.iou_type,
         sample=sample,
         figures=figures,
         before=before,
@@ -104,14 +104,14 @@ def _analysis(
             calibration=calibration.by_category if calibration else {},
             errors=gallery.errors_by_category(),
             iou=options.iou,
-            settings=settings,
+            params=params,
         ),
         recall=[step / (RECALLS - 1) for step in range(RECALLS)],
-        curves=mean_curves(candidate.arrays, settings),
+        curves=mean_curves(candidate.arrays, params),
         confusion=None if keypoints else _confusion(candidate, options),
         errors=error_counts(candidate, options),
         calibration=_calibration(calibration),
-        sizes=size_buckets(objects, found, settings),
+        sizes=size_buckets(objects, found, params),
         label_errors=[] if keypoints else label_errors(candidate, diagnosis, options.label_errors),
         worst=gallery.worst(options.worst),
         examples=gallery.examples(options.examples),

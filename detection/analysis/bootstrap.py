@@ -53,7 +53,7 @@ def bootstrap(candidate: Evaluated, baseline: Evaluated | None, options: Analysi
 
 def _precisions(evaluated: Evaluated) -> dict[int, float]:
     """AP by category id, -1 where undefined."""
-    rows = category_figures(evaluated.arrays, evaluated.settings)
+    rows = category_figures(evaluated.arrays, evaluated.params)
     return {category["id"]: row["AP"] for category, row in zip(evaluated.objects.categories, rows, strict=True)}
 
 

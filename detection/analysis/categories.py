@@ -10,32 +10,32 @@ from detection.analysis.instances import Found, Objects
 from detection.coco.engine import Arrays
 from detection.coco.engine.batch import RIGHT, UNCOUNTED, Diagnosis
 from detection.coco.metric_definitions import UNDEFINED, Figure, FloatArray, figure_value, figures_of
-from detection.coco.params import Settings
+from detection.coco.params import Params
 
 _CURVES = {"0.50": 0.5, "0.75": 0.75}
 
 
-def category_columns(settings: Settings) -> list[Figure]:
+def category_columns(params: Params) -> list[Figure]:
     """The figures of a category: every AP, and the AR of all sizes and IoU thresholds with most detections."""
 
     def wanted(figure: Figure) -> bool:
-        counts_most = figure.max_dets in (-1, len(settings.max_dets) - 1)
+        counts_most = figure.max_dets in (-1, len(params.max_dets) - 1)
         return figure.array == "precision" or (figure.area == "all" and figure.iou is None and counts_most)
 
-    return [figure for figure in figures_of(settings) if figure.frequency is None and wanted(figure)]
+    return [figure for figure in figures_of(params) if figure.frequency is None and wanted(figure)]
 
 
-def category_figures(arrays: Arrays, settings: Settings) -> list[dict[str, float]]:
+def category_figures(arrays: Arrays, params: Params) -> list[dict[str, float]]:
     """The figures of each category alone, by ascending id."""
-    figures = category_columns(settings)
+    figures = category_columns(params)
     return [
         {
             figure.name: figure_value(
                 figure,
                 arrays.precision[:, :, [position]],
                 arrays.recall[:, [position]],
-                iou_thresholds=settings.iou_thresholds,
-                area_names=list(settings.area_ranges),
+                iou_thresholds=params.iou_thresholds,
+                area_names=list(params.area_ranges),
             )
             for figure in figures
         }
@@ -53,7 +53,7 @@ def category_rows(
     calibration: Mapping[int, float],
     errors: Sequence[Mapping[str, int]],
     iou: float,
-    settings: Settings,
+    params: Params,
 ) -> list[Category]:
     """The rows of the table, by ascending id.
 
@@ -66,11 +66,11 @@ def category_rows(
         calibration: category id -> expected calibration error, where there are detections.
         errors: of each category, see `errors_by_category`.
         iou: one of the IoU thresholds.
-        settings: of the evaluation.
+        params: of the evaluation.
     """
-    figures = category_figures(arrays, settings)
-    baseline = category_figures(before, settings) if before else [{} for _ in figures]
-    curves = _curves_at(arrays, iou, settings)
+    figures = category_figures(arrays, params)
+    baseline = category_figures(before, params) if before else [{} for _ in figures]
+    curves = _curves_at(arrays, iou, params)
     points = operating_points(objects, found, diagnosis)
     counted = ~objects.ignored
     size = len(objects.categories)
@@ -96,10 +96,10 @@ def category_rows(
     ]
 
 
-def mean_curves(arrays: Arrays, settings: Settings) -> dict[str, list[float]]:
+def mean_curves(arrays: Arrays, params: Params) -> dict[str, list[float]]:
     """Mean precision over the categories that have objects, at each recall; -1 where none has."""
-    precision = _counted_precision(arrays, settings)
-    thresholds = settings.iou_thresholds
+    precision = _counted_precision(arrays, params)
+    thresholds = params.iou_thresholds
     curves = {
         name: precision[[abs(threshold - iou) < 1e-9 for threshold in thresholds]]
         for name, iou in _CURVES.items()
@@ -147,15 +147,15 @@ def _best(scores: FloatArray, right: npt.NDArray[np.bool_], objects: int) -> Ope
     )
 
 
-def _counted_precision(arrays: Arrays, settings: Settings) -> FloatArray:
+def _counted_precision(arrays: Arrays, params: Params) -> FloatArray:
     """Precision [T, R, K] over all areas, with most detections."""
-    return arrays.precision[:, :, :, list(settings.area_ranges).index("all"), -1]
+    return arrays.precision[:, :, :, list(params.area_ranges).index("all"), -1]
 
 
-def _curves_at(arrays: Arrays, iou: float, settings: Settings) -> FloatArray:
+def _curves_at(arrays: Arrays, iou: float, params: Params) -> FloatArray:
     """Precision [R, K] at one IoU threshold."""
-    precision: FloatArray = _counted_precision(arrays, settings)[
-        int(np.argmin(np.abs(np.array(settings.iou_thresholds) - iou)))
+    precision: FloatArray = _counted_precision(arrays, params)[
+        int(np.argmin(np.abs(np.array(params.iou_thresholds) - iou)))
     ]
     return precision
 

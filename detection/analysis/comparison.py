@@ -14,7 +14,7 @@ from detection.analysis.findings import Interval, Sample
 from detection.analysis.options import AnalysisOptions
 from detection.analysis.pictures import Gallery
 from detection.coco.metric_definitions import UNDEFINED
-from detection.coco.params import Settings
+from detection.coco.params import Params
 from detection.coco.validation.columns import Entry, Rows
 
 
@@ -23,7 +23,7 @@ def compare_detections(
     a: Sequence[Entry] | Rows,
     b: Sequence[Entry] | Rows,
     *,
-    settings: Settings,
+    params: Params,
     names: tuple[str, str] = ("a", "b"),
     options: AnalysisOptions | None = None,
 ) -> Comparison:
@@ -34,22 +34,22 @@ def compare_detections(
         a: COCO results, or for boxes rows [N, 7]: image_id, x, y, width, height, score,
             category_id.
         b: likewise.
-        settings: of the evaluation, with categories told apart.
+        params: of the evaluation, with categories told apart.
         names: of the models, such as their files.
         options: sizes and thresholds; `worst` is the length of each list of images.
 
     Raises:
-        ConfigError: settings or options that do not fit.
+        ConfigError: params or options that do not fit.
         DataError: see `detection.coco.validation.checks`.
     """
     options = options or AnalysisOptions()
-    first, second = evaluate_models(ground_truth, list(zip(names, (a, b), strict=True)), settings, options)
+    first, second = evaluate_models(ground_truth, list(zip(names, (a, b), strict=True)), params, options)
     intervals = bootstrap(second.sampled, first.sampled, options)
     errors = zip(error_counts(first.sampled, options), error_counts(second.sampled, options), strict=True)
     better, worse = _changed_images(first.sampled, second.sampled, options)
     images = len(second.sampled.objects.images)
     return Comparison(
-        iou_type=settings.iou_type,
+        iou_type=params.iou_type,
         a=names[0],
         b=names[1],
         sample=Sample(images, len(ground_truth["images"]), options.seed),
@@ -83,7 +83,7 @@ def _change(a: float, b: float, interval: Interval | None) -> Change:
 def _category_changes(a: Evaluated, b: Evaluated, intervals: Mapping[int, Interval]) -> list[CategoryChange]:
     objects = a.objects
     counts = np.bincount(objects.category[~objects.ignored], minlength=len(objects.categories))
-    figures = zip(category_figures(a.arrays, a.settings), category_figures(b.arrays, b.settings), strict=True)
+    figures = zip(category_figures(a.arrays, a.params), category_figures(b.arrays, b.params), strict=True)
     return [
         CategoryChange(
             id=category["id"],

@@ -15,7 +15,7 @@ from detection.coco.engine.batch import Diagnosis
 from detection.coco.engine.bounds import require_analysis
 from detection.coco.engine.geometry import Geometry
 from detection.coco.metrics import metrics_from_arrays
-from detection.coco.params import Settings
+from detection.coco.params import Params
 from detection.coco.validation.columns import Entry, Rows
 from schemas.errors import ConfigError
 
@@ -26,20 +26,18 @@ class Evaluated:
 
     objects: the ground truth.
     found: the detections.
-    settings: of the evaluation.
+    params: of the evaluation.
     """
 
     objects: Objects
     found: Found
-    settings: Settings
+    params: Params
 
     @cached_property
     def evaluation(self) -> BatchEvaluation:
         """The engine's."""
         objects = self.objects
-        return BatchEvaluation(
-            objects.sound, objects.annotations, objects.categories, self.found.entries, self.settings
-        )
+        return BatchEvaluation(objects.sound, objects.annotations, objects.categories, self.found.entries, self.params)
 
     @cached_property
     def arrays(self) -> Arrays:
@@ -54,7 +52,7 @@ class Evaluated:
     @cached_property
     def figures(self) -> dict[str, float]:
         """The figures by name."""
-        return metrics_from_arrays(self.arrays, self.objects.categories, self.settings).figures
+        return metrics_from_arrays(self.arrays, self.objects.categories, self.params).figures
 
     def diagnosis(self, options: AnalysisOptions) -> Diagnosis:
         """What became of each detection and object."""
@@ -62,9 +60,9 @@ class Evaluated:
 
     def resampled(self, weights: Weights) -> Resampled:
         """The figures under weights [B, I] of the images."""
-        pairs = candidate_pairs(self.objects, self.found, self.geometry.overlaps, self.settings)
-        matches = match(self.objects, self.found, self.geometry.areas, pairs, self.settings)
-        return resample(self.objects, self.found, matches, weights, self.settings)
+        pairs = candidate_pairs(self.objects, self.found, self.geometry.overlaps, self.params)
+        matches = match(self.objects, self.found, self.geometry.areas, pairs, self.params)
+        return resample(self.objects, self.found, matches, weights, self.params)
 
 
 class Model(NamedTuple):
@@ -81,7 +79,7 @@ class Model(NamedTuple):
 def evaluate_models(
     ground_truth: Mapping[str, Any],
     detections: Sequence[tuple[str, Sequence[Entry] | Rows]],
-    settings: Settings,
+    params: Params,
     options: AnalysisOptions,
 ) -> list[Model]:
     """Reads what is given, checks it, and takes the same sample of the images for all models.
@@ -89,40 +87,40 @@ def evaluate_models(
     Args:
         ground_truth: COCO tree.
         detections: of each model how errors name it, and its COCO results or rows.
-        settings: of the evaluation.
+        params: of the evaluation.
         options: of the analysis.
 
     Raises:
-        ConfigError: settings or options that do not fit.
+        ConfigError: params or options that do not fit.
         DataError: see `detection.coco.validation.checks`; more categories than an analysis has memory for.
     """
-    _check(settings, options)
-    require_analysis(len(ground_truth["categories"]), settings, models=len(detections), replicates=options.replicates)
-    whole = read_objects(ground_truth, settings, where="ground truth")
+    _check(params, options)
+    require_analysis(len(ground_truth["categories"]), params, models=len(detections), replicates=options.replicates)
+    whole = read_objects(ground_truth, params, where="ground truth")
     ids = [image["id"] for image in whole.images]
-    part = objects_of_images(whole, sample_ids(ids, options.images, options.seed), settings)
+    part = objects_of_images(whole, sample_ids(ids, options.images, options.seed), params)
     models = []
     for where, entries in detections:
-        found = read_found(entries, whole, settings, where=where)
+        found = read_found(entries, whole, params, where=where)
         if len(part.images) == len(whole.images):
-            evaluated = Evaluated(whole, found, settings)
+            evaluated = Evaluated(whole, found, params)
             models.append(Model(evaluated.figures, evaluated))
         else:
-            sampled = Evaluated(part, found_in(found, whole, part), settings)
-            models.append(Model(_figures(whole, found, settings), sampled))
+            sampled = Evaluated(part, found_in(found, whole, part), params)
+            models.append(Model(_figures(whole, found, params), sampled))
     return models
 
 
-def _check(settings: Settings, options: AnalysisOptions) -> None:
-    if not settings.use_cats:
+def _check(params: Params, options: AnalysisOptions) -> None:
+    if not params.use_cats:
         raise ConfigError("use_cats: an analysis tells categories apart; evaluate without it only.")
-    if not any(abs(threshold - options.iou) < 1e-9 for threshold in settings.iou_thresholds):
-        known = ", ".join(f"{threshold:g}" for threshold in settings.iou_thresholds)
+    if not any(abs(threshold - options.iou) < 1e-9 for threshold in params.iou_thresholds):
+        known = ", ".join(f"{threshold:g}" for threshold in params.iou_thresholds)
         raise ConfigError(f"iou {options.iou}: the evaluation's IoU thresholds are {known}; choose one of them.")
 
 
-def _figures(objects: Objects, found: Found, settings: Settings) -> dict[str, float]:
+def _figures(objects: Objects, found: Found, params: Params) -> dict[str, float]:
     """Of all images, which may be too many to keep what an `Evaluated` keeps of them."""
-    engine = MatchingEngine(objects.categories, settings)
+    engine = MatchingEngine(objects.categories, params)
     engine.add(objects.sound, objects.annotations, found.entries, where="ground truth")
-    return metrics_from_arrays(engine.arrays(), objects.categories, settings).figures
+    return metrics_from_arrays(engine.arrays(), objects.categories, params).figures

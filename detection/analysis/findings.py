@@ -45,7 +45,7 @@ class OperatingPoint:
 class Category:
     """One row of the per-category table.
 
-    figures: name (AP, AP50, AP75, APs, APm, APl, AR100 or what the settings have) -> value, -1 undefined.
+    figures: name (AP, AP50, AP75, APs, APm, APl, AR100 or what the params have) -> value, -1 undefined.
     before: the baseline's figures; empty without one.
     objects: ground truth without crowds and ignored ones.
     images: that have such objects.
@@ -132,7 +132,7 @@ class Calibration:
 class SizeBucket:
     """Objects by the root of their area: [low, high) pixels, high 0: open.
 
-    figures: AP, AP50, AR100 (or what the settings have for it) for objects of this size; -1 without any.
+    figures: AP, AP50, AR100 (or what the params have for it) for objects of this size; -1 without any.
     """
 
     low: float

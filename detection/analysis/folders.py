@@ -13,7 +13,7 @@ from detection.analysis.findings import Analysis
 from detection.analysis.options import AnalysisOptions
 from detection.coco.io.evaluation_files import read_detections
 from detection.coco.io.metrics_file import MetricsFile, read_metrics
-from detection.coco.params import Settings, make_settings
+from detection.coco.params import Params, make_params
 from schemas.artifacts import ANALYSIS_JSON, DETECTIONS_JSON, METRICS_JSON
 from schemas.errors import DataError
 
@@ -39,7 +39,7 @@ def compare_evaluations(
     b: str | Path,
     *,
     ground_truth: Mapping[str, Any] | None = None,
-    settings: Settings | None = None,
+    params: Params | None = None,
     options: AnalysisOptions | None = None,
 ) -> Comparison:
     """Compares two evaluations of the same images.
@@ -49,11 +49,11 @@ def compare_evaluations(
         b: likewise.
         ground_truth: COCO tree that both were evaluated on; with it the detections are
             compared image by image, without it the figures alone.
-        settings: of the evaluations; default: COCO's own of their kind.
+        params: of the evaluations; default: COCO's own of their kind.
         options: sizes and thresholds.
 
     Raises:
-        ConfigError: settings or options that do not fit.
+        ConfigError: params or options that do not fit.
         DataError: a file that is missing or no such file; evaluations of different kinds.
     """
     options = options or AnalysisOptions()
@@ -67,7 +67,7 @@ def compare_evaluations(
         ground_truth,
         _read_detections(first.folder, kind),
         _read_detections(second.folder, kind),
-        settings=settings or make_settings(kind),
+        params=params or make_params(kind),
         names=(str(a), str(b)),
         options=options,
     )

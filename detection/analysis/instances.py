@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from detection.coco.lvis import best_of_images, lvis_annotations
 from detection.coco.metric_definitions import FloatArray
-from detection.coco.params import Settings
+from detection.coco.params import Params
 from detection.coco.validation.checks import check_annotations, check_categories, check_detections, sound_images
 from detection.coco.validation.columns import Entry, Rows
 
@@ -57,21 +57,21 @@ class Found:
     scores: FloatArray
 
 
-def read_objects(tree: Mapping[str, Any], settings: Settings, *, where: str) -> Objects:
+def read_objects(tree: Mapping[str, Any], params: Params, *, where: str) -> Objects:
     """Checks a COCO tree and fills in what it may leave out.
 
     Raises:
         DataError: see `detection.coco.validation.checks`.
     """
-    sound = sound_images(tree["images"], iou_type=settings.iou_type, where=where, lvis=settings.lvis)
-    check_categories(tree["categories"], where=where, lvis=settings.lvis)
-    annotations = check_annotations(tree["annotations"], **_known(sound, tree["categories"], settings), where=where)
-    if settings.lvis:
+    sound = sound_images(tree["images"], iou_type=params.iou_type, where=where, lvis=params.lvis)
+    check_categories(tree["categories"], where=where, lvis=params.lvis)
+    annotations = check_annotations(tree["annotations"], **_known(sound, tree["categories"], params), where=where)
+    if params.lvis:
         annotations = lvis_annotations(annotations)
-    return _objects(tree["images"], sound, tree["categories"], annotations, settings)
+    return _objects(tree["images"], sound, tree["categories"], annotations, params)
 
 
-def objects_of_images(objects: Objects, image_ids: Collection[int], settings: Settings) -> Objects:
+def objects_of_images(objects: Objects, image_ids: Collection[int], params: Params) -> Objects:
     """The part of the ground truth that lies in some of its images."""
     wanted = set(image_ids)
     return _objects(
@@ -79,19 +79,19 @@ def objects_of_images(objects: Objects, image_ids: Collection[int], settings: Se
         [image for image in objects.sound if image["id"] in wanted],
         objects.categories,
         [annotation for annotation in objects.annotations if annotation["image_id"] in wanted],
-        settings,
+        params,
     )
 
 
-def read_found(detections: Sequence[Entry] | Rows, objects: Objects, settings: Settings, *, where: str) -> Found:
+def read_found(detections: Sequence[Entry] | Rows, objects: Objects, params: Params, *, where: str) -> Found:
     """Checks detections against the ground truth they belong to.
 
     Raises:
         DataError: see `detection.coco.validation.checks`.
     """
-    entries = check_detections(detections, **_known(objects.sound, objects.categories, settings), where=where)
-    if settings.lvis:
-        entries = best_of_images(entries, settings.max_dets[-1])
+    entries = check_detections(detections, **_known(objects.sound, objects.categories, params), where=where)
+    if params.lvis:
+        entries = best_of_images(entries, params.max_dets[-1])
     if isinstance(entries, np.ndarray):
         images, scores, categories = entries[:, 0].astype(np.int64), entries[:, 5], entries[:, 6].astype(np.int64)
     else:
@@ -103,7 +103,7 @@ def read_found(detections: Sequence[Entry] | Rows, objects: Objects, settings: S
         np.searchsorted(_ids(objects.categories), categories),
     )
     order = np.argsort(image, kind="stable")
-    if settings.lvis:
+    if params.lvis:
         order = order[_looked_for(objects, image[order], category[order])]
     return Found(
         entries=entries[order] if isinstance(entries, np.ndarray) else [entries[i] for i in order],
@@ -138,15 +138,15 @@ def cells_of(objects: Objects, key: str) -> IntArray:
     return np.array(cells, np.int64)
 
 
-def _known(images: Sequence[Entry], categories: Sequence[Entry], settings: Settings) -> dict[str, Any]:
+def _known(images: Sequence[Entry], categories: Sequence[Entry], params: Params) -> dict[str, Any]:
     """What the checks want to know."""
-    sized = settings.iou_type == "segm"
+    sized = params.iou_type == "segm"
     return {
         "image_ids": _ids(images),
         "category_ids": _ids(categories),
-        "iou_type": settings.iou_type,
+        "iou_type": params.iou_type,
         "sizes": np.array([(image["height"], image["width"]) for image in images], np.int64) if sized else None,
-        "keypoints": len(settings.oks_sigmas),
+        "keypoints": len(params.oks_sigmas),
     }
 
 
@@ -162,15 +162,15 @@ def _objects(
     sound: Sequence[Entry],
     categories: Sequence[Entry],
     annotations: Sequence[Entry],
-    settings: Settings,
+    params: Params,
 ) -> Objects:
     images, sound, categories = (
         sorted(entries, key=lambda entry: entry["id"]) for entries in (images, sound, categories)
     )
     annotations = sorted(annotations, key=lambda annotation: annotation["image_id"])
     crowd = np.array([annotation["iscrowd"] for annotation in annotations], bool)
-    blank = [settings.iou_type == "keypoints" and not annotation["num_keypoints"] for annotation in annotations]
-    left_out = [settings.lvis and bool(annotation.get("ignore")) for annotation in annotations]
+    blank = [params.iou_type == "keypoints" and not annotation["num_keypoints"] for annotation in annotations]
+    left_out = [params.lvis and bool(annotation.get("ignore")) for annotation in annotations]
     return Objects(
         images=images,
         sound=sound,

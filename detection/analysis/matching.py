@@ -11,7 +11,7 @@ import numpy as np
 
 from detection.analysis.instances import BoolArray, Found, IntArray, Objects, cells_of
 from detection.coco.metric_definitions import FloatArray
-from detection.coco.params import Settings
+from detection.coco.params import Params
 
 _PAIRS = 2_000_000  # of a detection and an object, looked at together
 
@@ -52,14 +52,14 @@ class Matches:
     uncounted: BoolArray
 
 
-def candidate_pairs(objects: Objects, found: Found, overlaps: Overlaps, settings: Settings) -> Pairs:
+def candidate_pairs(objects: Objects, found: Found, overlaps: Overlaps, params: Params) -> Pairs:
     """All pairs of one category in one image that overlap enough for the least IoU threshold.
 
     Detections beyond the best `max_dets` are in none.
     """
-    least = _thresholds(settings).min()
+    least = _thresholds(params).min()
     detections, instances, values = [], [], []
-    counted = np.flatnonzero(_ranks(found, len(objects.categories)) < settings.max_dets[-1])
+    counted = np.flatnonzero(_ranks(found, len(objects.categories)) < params.max_dets[-1])
     for theirs, truth in by_image(objects, found, counted):
         overlap = overlaps(theirs, truth)
         near = (overlap >= least) & (found.category[theirs, None] == objects.category[truth])
@@ -93,7 +93,7 @@ def by_image(objects: Objects, found: Found, detections: IntArray) -> Iterator[t
             yield detections[start : min(start + at_once, splits[image + 1])], truth
 
 
-def match(objects: Objects, found: Found, areas: FloatArray, pairs: Pairs, settings: Settings) -> Matches:
+def match(objects: Objects, found: Found, areas: FloatArray, pairs: Pairs, params: Params) -> Matches:
     """Matches greedily by score, as COCOeval's `evaluateImg`.
 
     Args:
@@ -101,13 +101,13 @@ def match(objects: Objects, found: Found, areas: FloatArray, pairs: Pairs, setti
         found: the detections.
         areas: float64 [N], square pixels, of the detections.
         pairs: `candidate_pairs`.
-        settings: of the evaluation.
+        params: of the evaluation.
     """
-    limits = np.array(list(settings.area_ranges.values()))
+    limits = np.array(list(params.area_ranges.values()))
     uncounted = objects.ignored[:, None] | _outside(objects.areas, limits)
     ranks = _ranks(found, len(objects.categories))
     detections, first, sizes = np.unique(pairs.detection, return_index=True, return_counts=True)
-    thresholds = _thresholds(settings)
+    thresholds = _thresholds(params)
     shape = (len(detections), len(thresholds), len(limits))
     matched, ignored = np.zeros(shape, bool), np.zeros(shape, bool)
     taken = np.zeros((len(objects.image), *shape[1:]), bool)
@@ -183,9 +183,9 @@ def _ranks(found: Found, categories: int) -> IntArray:
     return ranks
 
 
-def _thresholds(settings: Settings) -> FloatArray:
+def _thresholds(params: Params) -> FloatArray:
     """IoU thresholds [T], as COCOeval lowers them so that 1.0 can be reached."""
-    return np.minimum(settings.iou_thresholds, 1 - 1e-10)
+    return np.minimum(params.iou_thresholds, 1 - 1e-10)
 
 
 def _ordinals(groups: IntArray) -> IntArray:

@@ -12,7 +12,7 @@ from detection.analysis.findings import ERROR_TYPES, Box, ImageFindings, LabelEr
 from detection.analysis.instances import IntArray
 from detection.analysis.options import AnalysisOptions
 from detection.coco.engine.batch import RIGHT, UNCOUNTED, WRONG, Diagnosis
-from detection.coco.params import Settings
+from detection.coco.params import Params
 from detection.coco.validation.columns import Entry, Rows, is_number
 from detection.datasets.entries import LARGEST_ID
 
@@ -113,22 +113,22 @@ class Gallery:
 
 
 def image_findings(
-    ground_truth: Mapping[str, Any], detections: Sequence[Entry] | Rows, *, settings: Settings, options: AnalysisOptions
+    ground_truth: Mapping[str, Any], detections: Sequence[Entry] | Rows, *, params: Params, options: AnalysisOptions
 ) -> list[ImageFindings]:
     """The findings on each of a few images, by ascending id.
 
     Args:
         ground_truth: COCO tree of these images.
         detections: COCO results or rows, see `detection.analysis.analyse.analyse`.
-        settings: of the evaluation.
+        params: of the evaluation.
         options: its IoU and score count.
 
     Raises:
-        ConfigError: settings or options that do not fit.
+        ConfigError: params or options that do not fit.
         DataError: see `detection.coco.validation.checks`.
     """
     every_one = replace(options, images=max(1, len(ground_truth["images"])))
-    (model,) = evaluate_models(ground_truth, [("detections", detections)], settings, every_one)
+    (model,) = evaluate_models(ground_truth, [("detections", detections)], params, every_one)
     evaluated = model.sampled
     gallery = Gallery(evaluated, evaluated.diagnosis(options), options)
     return [gallery.findings(position) for position in range(len(evaluated.objects.images))]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from detection.analysis.instances import Found, IntArray, Objects
 from detection.analysis.matching import Matches
 from detection.coco.metric_definitions import Figure, FloatArray, figures_of
-from detection.coco.params import RECALLS, Settings
+from detection.coco.params import RECALLS, Params
 
 Weights = npt.NDArray[np.uint8]
 Sums = npt.NDArray[np.integer[Any]]
@@ -45,7 +45,7 @@ def draw_images(count: int, replicates: int, seed: int) -> Weights:
     return draws
 
 
-def resample(objects: Objects, found: Found, matches: Matches, weights: Weights, settings: Settings) -> Resampled:
+def resample(objects: Objects, found: Found, matches: Matches, weights: Weights, params: Params) -> Resampled:
     """Figures under weights of the images.
 
     Args:
@@ -53,33 +53,31 @@ def resample(objects: Objects, found: Found, matches: Matches, weights: Weights,
         found: the detections.
         matches: what became of them.
         weights: [B, I], how often each image counts.
-        settings: of the evaluation.
+        params: of the evaluation.
     """
-    sums = _Sums(objects, found, matches, settings)
-    sizes = (len(settings.iou_thresholds), len(objects.categories), len(settings.area_ranges))
+    sums = _Sums(objects, found, matches, params)
+    sizes = (len(params.iou_thresholds), len(objects.categories), len(params.area_ranges))
     precision = np.full((len(weights), *sizes), np.nan)
-    recall = np.full((len(weights), *sizes, len(settings.max_dets)), np.nan)
+    recall = np.full((len(weights), *sizes, len(params.max_dets)), np.nan)
     for category in range(len(objects.categories)):
         for block in sums.blocks(category, len(weights)):
             precision[block, :, category], recall[block, :, category] = sums.of_category(category, weights[block])
     frequencies = np.array([category.get("frequency", "") for category in objects.categories])
-    figures = {
-        figure.name: _figure(figure, precision, recall, settings, frequencies) for figure in figures_of(settings)
-    }
-    everywhere = list(settings.area_ranges).index("all")
+    figures = {figure.name: _figure(figure, precision, recall, params, frequencies) for figure in figures_of(params)}
+    everywhere = list(params.area_ranges).index("all")
     return Resampled(figures, precision[..., everywhere].mean(axis=1).T)
 
 
 class _Sums:
     """The detections of each category by falling score, and the sums over them."""
 
-    def __init__(self, objects: Objects, found: Found, matches: Matches, settings: Settings) -> None:
+    def __init__(self, objects: Objects, found: Found, matches: Matches, params: Params) -> None:
         self._objects = objects
         self._found = found
         self._matches = matches
-        self._settings = settings
+        self._params = params
         self._recalls = np.linspace(0.0, 1.0, RECALLS)
-        counted = np.flatnonzero(matches.ranks < settings.max_dets[-1])
+        counted = np.flatnonzero(matches.ranks < params.max_dets[-1])
         # Equal scores: images by ascending id, as COCOeval lines them up, and in an image by rank.
         keys = (matches.ranks[counted], found.image[counted], -found.scores[counted], found.category[counted])
         self._order = counted[np.lexsort(keys)]
@@ -103,7 +101,7 @@ class _Sums:
         far_weights, close_weights = weights[:, self._found.image[far]], weights[:, self._found.image[close]]
         _, thresholds, areas = right.shape
         precision = np.full((len(weights), thresholds, areas), np.nan)
-        recall = np.full((len(weights), thresholds, areas, len(self._settings.max_dets)), np.nan)
+        recall = np.full((len(weights), thresholds, areas, len(self._params.max_dets)), np.nan)
         for area in range(areas):
             wanted = (self._objects.category == category) & ~self._matches.uncounted[:, area]
             if not wanted.any():
@@ -137,7 +135,7 @@ class _Sums:
 
     def _recall(self, weights: Weights, ranks: IntArray, total: Sums) -> FloatArray:
         """Recall [B, M] with each number of best detections an image; arguments as above."""
-        hits = np.stack([weights[:, ranks < most].sum(axis=1) for most in self._settings.max_dets], axis=1)
+        hits = np.stack([weights[:, ranks < most].sum(axis=1) for most in self._params.max_dets], axis=1)
         return np.where(total > 0, hits.T / np.maximum(total, 1), np.nan).T
 
 
@@ -152,7 +150,7 @@ def _figure(
     figure: Figure,
     precision: FloatArray,
     recall: FloatArray,
-    settings: Settings,
+    params: Params,
     frequencies: npt.NDArray[np.str_],
 ) -> FloatArray:
     """The mean over thresholds and categories [B], NaN where no category is defined.
@@ -161,15 +159,15 @@ def _figure(
         figure: which one.
         precision: AP, float64 [B, T, K, A], NaN where undefined.
         recall: float64 [B, T, K, A, M], likewise.
-        settings: of the evaluation.
+        params: of the evaluation.
         frequencies: of the categories, [K].
     """
-    if figure.area not in settings.area_ranges:
+    if figure.area not in params.area_ranges:
         return np.full(len(precision), np.nan)
-    area = list(settings.area_ranges).index(figure.area)
+    area = list(params.area_ranges).index(figure.area)
     values = precision[..., area] if figure.array == "precision" else recall[..., area, figure.max_dets]
     if figure.iou is not None:
-        values = values[:, np.isclose(settings.iou_thresholds, figure.iou, rtol=0.0, atol=1e-9)]
+        values = values[:, np.isclose(params.iou_thresholds, figure.iou, rtol=0.0, atol=1e-9)]
     if figure.frequency is not None:
         values = values[:, :, frequencies == figure.frequency]
     values = values.reshape(len(values), -1)

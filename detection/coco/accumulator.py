@@ -8,8 +8,8 @@ import numpy as np
 from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.bounds import require_arrays
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
-from detection.coco.params import Settings, make_settings
-from detection.coco.parts import WHOLE, Part, part_settings
+from detection.coco.params import Params, make_params
+from detection.coco.parts import WHOLE, Part, part_params
 from detection.coco.validation.checks import check_categories
 from detection.coco.validation.columns import Entry, Ids, Rows
 from detection.coco.validation.invalid_records import BadRecord
@@ -27,7 +27,7 @@ class MetricsAccumulator:
     def __init__(
         self,
         categories: Sequence[Entry],
-        settings: Settings | None = None,
+        params: Params | None = None,
         *,
         part: Part = WHOLE,
         where: str = "data",
@@ -36,7 +36,7 @@ class MetricsAccumulator:
 
         Args:
             categories: of the whole data set.
-            settings: of the whole evaluation; default boxes.
+            params: of the whole evaluation; default boxes.
             part: what of it is held here.  A part of one category keeps nothing of
                 images that have neither object nor detection of it, so these need not
                 be added, nor what belongs to other categories; but LVIS' best detections
@@ -49,13 +49,13 @@ class MetricsAccumulator:
                 their arrays.
         """
         self._categories = list(categories)
-        settings = settings or make_settings()
-        self._category_ids = check_categories(self._categories, where=where, lvis=settings.lvis)
+        params = params or make_params()
+        self._category_ids = check_categories(self._categories, where=where, lvis=params.lvis)
         if part.category_id is None:
-            require_arrays(len(self._category_ids), part_settings(part, self._categories, settings), where=where)
-        self._settings = part_settings(part, self._categories, settings)
+            require_arrays(len(self._category_ids), part_params(part, self._categories, params), where=where)
+        self._params = part_params(part, self._categories, params)
         self._part = part
-        self._engine = MatchingEngine(self._categories, self._settings, category_id=part.category_id)
+        self._engine = MatchingEngine(self._categories, self._params, category_id=part.category_id)
         self._image_ids: Ids = np.zeros(0, np.int64)
 
     def add(
@@ -93,7 +93,7 @@ class MetricsAccumulator:
             annotations,
             detections,
             category_ids=self._category_ids,
-            settings=self._settings,
+            params=self._params,
             where=where,
             where_detections=where_detections,
             skipped=skipped if skip_invalid else None,
@@ -113,7 +113,7 @@ class MetricsAccumulator:
         self._engine.add(*checked, where=where)
 
     def merge(self, other: "MetricsAccumulator") -> None:
-        """Takes over the images of another accumulator of the same categories, settings and part.
+        """Takes over the images of another accumulator of the same categories, params and part.
 
         Raises:
             DataError: an image is in both.
@@ -141,7 +141,7 @@ class MetricsAccumulator:
         """
         if self._part != WHOLE:
             raise ConfigError(f"{self._part} has no figures of the whole. Use `arrays` and `metrics_of_parts`.")
-        return metrics_from_arrays(self._engine.arrays(last=last), self._categories, self._settings)
+        return metrics_from_arrays(self._engine.arrays(last=last), self._categories, self._params)
 
     def to_bytes(self) -> bytes:
         """The state, for another process.
@@ -153,10 +153,10 @@ class MetricsAccumulator:
 
     @classmethod
     def from_bytes(
-        cls, state: bytes, categories: Sequence[Entry], settings: Settings | None = None, *, part: Part = WHOLE
+        cls, state: bytes, categories: Sequence[Entry], params: Params | None = None, *, part: Part = WHOLE
     ) -> "MetricsAccumulator":
-        """Inverse of `to_bytes`, given the same categories, settings and part."""
-        restored = cls(categories, settings, part=part)
+        """Inverse of `to_bytes`, given the same categories, params and part."""
+        restored = cls(categories, params, part=part)
         restored._image_ids, matches = _split_state(state)
         restored._engine.restore(matches)
         return restored
@@ -166,7 +166,7 @@ class MetricsAccumulator:
         cls,
         states: Iterable[bytes],
         categories: Sequence[Entry],
-        settings: Settings | None = None,
+        params: Params | None = None,
         *,
         part: Part = WHOLE,
     ) -> Arrays:
@@ -178,7 +178,7 @@ class MetricsAccumulator:
         Raises:
             DataError: an image is in more than one of them.
         """
-        whole = cls(categories, settings, part=part)
+        whole = cls(categories, params, part=part)
         image_ids: list[Ids] = []
 
         def opened() -> Iterator[bytes]:

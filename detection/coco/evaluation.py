@@ -10,7 +10,7 @@ import numpy as np
 from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.io.evaluation_files import read_detections, read_ground_truth
 from detection.coco.metrics import CocoMetrics
-from detection.coco.params import AreaRanges, make_settings
+from detection.coco.params import AreaRanges, make_params
 from detection.coco.validation.columns import Rows
 from schemas.errors import DataError
 
@@ -66,7 +66,7 @@ def evaluate(
     >>> {name: round(metrics.figures[name], 3) for name in ("AP", "AP75", "APs")}
     {'AP': 0.7, 'AP75': 1.0, 'APs': -1.0}
     """
-    settings = make_settings(
+    params = make_params(
         iou_type,
         max_dets=max_dets,
         use_cats=use_cats,
@@ -77,7 +77,7 @@ def evaluate(
     )
     truth, where = _ground_truth(ground_truth, iou_type)
     found, where_detections = _detections(detections, iou_type)
-    accumulator = MetricsAccumulator(truth["categories"], settings, where=where)
+    accumulator = MetricsAccumulator(truth["categories"], params, where=where)
     skipped = accumulator.add(
         truth["images"],
         truth["annotations"],

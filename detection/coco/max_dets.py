@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.params import Settings
+from detection.coco.params import Params
 from detection.coco.validation.columns import Entry, Rows
 
 IntArray = npt.NDArray[np.int64]
 
 
-def counted_detections(detections: Sequence[Entry] | Rows, settings: Settings) -> IntArray | None:
+def counted_detections(detections: Sequence[Entry] | Rows, params: Params) -> IntArray | None:
     """Finds the detections that COCOeval looks at, as it does before it compares anything.
 
     These are the largest of `max_dets` for each category in each image; without
@@ -22,12 +22,12 @@ def counted_detections(detections: Sequence[Entry] | Rows, settings: Settings) -
     Args:
         detections: COCO results, or rows float64 [N, 7] (image_id, x, y, width, height,
             score, category_id).
-        settings: of the evaluation.
+        params: of the evaluation.
 
     Returns:
         Their positions, int64 [M], ascending; None: all of them.
     """
-    most = settings.max_dets[-1]
+    most = params.max_dets[-1]
     if len(detections) <= most:
         return None
     if isinstance(detections, np.ndarray):
@@ -38,7 +38,7 @@ def counted_detections(detections: Sequence[Entry] | Rows, settings: Settings) -
         categories = np.array([detection["category_id"] for detection in detections], np.int64)
     if np.unique(images, return_counts=True)[1].max() <= most:
         return None
-    if settings.use_cats:
+    if params.use_cats:
         return best_positions((images, categories), scores, most)
     order = np.argsort(categories, kind="stable")
     return np.sort(order[best_positions((images[order],), scores[order], most)])

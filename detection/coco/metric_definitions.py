@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.params import KEYPOINT_MAX_DETS, MAX_DETS, Settings
+from detection.coco.params import KEYPOINT_MAX_DETS, MAX_DETS, Params
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -92,12 +92,10 @@ FIGURES: Mapping[str, tuple[Figure, ...]] = {
 }
 
 
-def figures_of(settings: Settings) -> tuple[Figure, ...]:
+def figures_of(params: Params) -> tuple[Figure, ...]:
     """The figures of an evaluation: COCO's or LVIS', then those of area ranges that they do not know."""
-    known = (
-        _lvis_figures(settings.max_dets[-1]) if settings.lvis else _coco_figures(settings.iou_type, settings.max_dets)
-    )
-    others = [name for name in settings.area_ranges if name not in {figure.area for figure in known}]
+    known = _lvis_figures(params.max_dets[-1]) if params.lvis else _coco_figures(params.iou_type, params.max_dets)
+    others = [name for name in params.area_ranges if name not in {figure.area for figure in known}]
     own = [Figure(f"{prefix}_{name}", array, area=name, standard=False) for name in others for prefix, array in _OWN]
     return (*known, *own)
 

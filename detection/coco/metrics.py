@@ -8,7 +8,7 @@ import numpy as np
 
 from detection.coco.engine import Arrays
 from detection.coco.metric_definitions import Figure, FloatArray, figure_value, figures_of, mean_of_defined
-from detection.coco.params import AreaRanges, Settings
+from detection.coco.params import AreaRanges, Params
 from detection.coco.validation.invalid_records import BadRecord
 
 _AP50 = 0.5
@@ -51,45 +51,45 @@ class CocoMetrics:
         return np.array([self.figures[figure.name] for figure in self.definitions if figure.standard])
 
 
-def metrics_from_arrays(arrays: Arrays, categories: Sequence[Mapping[str, Any]], settings: Settings) -> CocoMetrics:
+def metrics_from_arrays(arrays: Arrays, categories: Sequence[Mapping[str, Any]], params: Params) -> CocoMetrics:
     """Computes the figures.
 
     Args:
         arrays: the engine's sums.
         categories: COCO `categories` entries.
-        settings: what the arrays were made with.
+        params: what the arrays were made with.
     """
-    definitions = figures_of(settings)
+    definitions = figures_of(params)
     frequencies = {category["id"]: category.get("frequency", "") for category in categories}
     figures = {
         figure.name: figure_value(
             figure,
             arrays.precision,
             arrays.recall,
-            iou_thresholds=settings.iou_thresholds,
-            area_names=list(settings.area_ranges),
+            iou_thresholds=params.iou_thresholds,
+            area_names=list(params.area_ranges),
             frequencies=[frequencies[category_id] for category_id in arrays.category_ids],
         )
         for figure in definitions
     }
     return CocoMetrics(
-        iou_type=settings.iou_type,
+        iou_type=params.iou_type,
         figures=figures,
         definitions=definitions,
         precision=arrays.precision,
         recall=arrays.recall,
         scores=arrays.scores,
-        per_category=_per_category(arrays, categories, settings) if settings.use_cats else [],
-        iou_thresholds=settings.iou_thresholds,
-        area_ranges=settings.area_ranges,
-        max_dets=settings.max_dets,
+        per_category=_per_category(arrays, categories, params) if params.use_cats else [],
+        iou_thresholds=params.iou_thresholds,
+        area_ranges=params.area_ranges,
+        max_dets=params.max_dets,
     )
 
 
-def _per_category(arrays: Arrays, categories: Sequence[Mapping[str, Any]], settings: Settings) -> list[dict[str, Any]]:
+def _per_category(arrays: Arrays, categories: Sequence[Mapping[str, Any]], params: Params) -> list[dict[str, Any]]:
     names = {category["id"]: str(category.get("name", category["id"])) for category in categories}
-    area = list(settings.area_ranges).index("all")
-    at_50 = [abs(threshold - _AP50) < 1e-9 for threshold in settings.iou_thresholds]
+    area = list(params.area_ranges).index("all")
+    at_50 = [abs(threshold - _AP50) < 1e-9 for threshold in params.iou_thresholds]
     entries = []
     for position, category_id in enumerate(arrays.category_ids):
         precision = arrays.precision[:, :, position, area, -1]

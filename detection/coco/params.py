@@ -34,7 +34,7 @@ _KEYPOINT_AREA_RANGES: AreaRanges = {name: AREA_RANGES[name] for name in ("all",
 
 
 @dataclass(frozen=True)
-class Settings:
+class Params:
     """Parameters of COCOeval.
 
     iou_type: `bbox`, `segm` or `keypoints`.
@@ -56,7 +56,7 @@ class Settings:
     lvis: bool = False
 
 
-def make_settings(
+def make_params(
     iou_type: str = "bbox",
     *,
     max_dets: Sequence[int] | None = None,
@@ -65,7 +65,7 @@ def make_settings(
     area_ranges: AreaRanges | None = None,
     oks_sigmas: Sequence[float] | None = None,
     lvis: bool = False,
-) -> Settings:
+) -> Params:
     """Checks the parameters and fills COCO's own defaults in.
 
     Args:
@@ -89,7 +89,7 @@ def make_settings(
     thresholds = tuple(IOU_THRESHOLDS if iou_thresholds is None else iou_thresholds)
     if not thresholds or not all(0.0 < threshold <= 1.0 for threshold in thresholds):
         raise ConfigError(f"iou_thresholds {thresholds}: give at least one number above 0 and up to 1.")
-    return Settings(
+    return Params(
         iou_type=iou_type,
         max_dets=_max_dets(max_dets, iou_type, lvis=lvis),
         use_cats=use_cats,

@@ -13,7 +13,7 @@ import numpy as np
 from detection.coco.engine import Arrays
 from detection.coco.engine.streaming import blank_arrays
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
-from detection.coco.params import Settings
+from detection.coco.params import Params
 from detection.coco.validation.columns import Entry
 from schemas.errors import ConfigError
 
@@ -32,46 +32,46 @@ class Part(NamedTuple):
 WHOLE = Part()
 
 
-def parts_of(categories: Sequence[Entry], settings: Settings) -> list[Part]:
+def parts_of(categories: Sequence[Entry], params: Params) -> list[Part]:
     """The smallest parts that an evaluation has: each category's, each area range's."""
-    ids: list[int | None] = sorted(category["id"] for category in categories) if settings.use_cats else [None]
-    return [Part(category_id, area) for category_id in ids for area in settings.area_ranges]
+    ids: list[int | None] = sorted(category["id"] for category in categories) if params.use_cats else [None]
+    return [Part(category_id, area) for category_id in ids for area in params.area_ranges]
 
 
-def part_settings(part: Part, categories: Sequence[Entry], settings: Settings) -> Settings:
-    """The settings of a part: those of the whole with one area range, if it has one of its own.
+def part_params(part: Part, categories: Sequence[Entry], params: Params) -> Params:
+    """The params of a part: those of the whole with one area range, if it has one of its own.
 
     Raises:
         ConfigError: the evaluation has no such part.
     """
-    if part.category_id is not None and not settings.use_cats:
+    if part.category_id is not None and not params.use_cats:
         raise ConfigError(f"{part}: categories are not told apart, so the state cannot be divided by them.")
     if part.category_id is not None and part.category_id not in {category["id"] for category in categories}:
         raise ConfigError(f"{part}: no such category. Give one of the data set's ids.")
     if part.area is None:
-        return settings
-    if part.area not in settings.area_ranges:
-        raise ConfigError(f"{part}: no such area range, only {', '.join(settings.area_ranges)}.")
-    return replace(settings, area_ranges={part.area: settings.area_ranges[part.area]})
+        return params
+    if part.area not in params.area_ranges:
+        raise ConfigError(f"{part}: no such area range, only {', '.join(params.area_ranges)}.")
+    return replace(params, area_ranges={part.area: params.area_ranges[part.area]})
 
 
-def metrics_of_parts(arrays: Mapping[Part, Arrays], categories: Sequence[Entry], settings: Settings) -> CocoMetrics:
+def metrics_of_parts(arrays: Mapping[Part, Arrays], categories: Sequence[Entry], params: Params) -> CocoMetrics:
     """Puts the whole together.
 
     Args:
         arrays: each part's `MetricsAccumulator.arrays()`; together they are the whole.
         categories: of the whole data set.
-        settings: of the whole.
+        params: of the whole.
 
     Raises:
         ConfigError: a part is there twice, is missing or belongs to another evaluation.
     """
     ids = tuple(sorted(category["id"] for category in categories))
-    areas = list(settings.area_ranges)
-    filled = np.zeros((len(ids) if settings.use_cats else 1, len(areas)), np.int64)
-    whole = blank_arrays(ids, settings)
+    areas = list(params.area_ranges)
+    filled = np.zeros((len(ids) if params.use_cats else 1, len(areas)), np.int64)
+    whole = blank_arrays(ids, params)
     for part, piece in arrays.items():
-        part_settings(part, categories, settings)
+        part_params(part, categories, params)
         at_categories = slice(None) if part.category_id is None else slice(*_span(ids.index(part.category_id)))
         at_areas = slice(None) if part.area is None else slice(*_span(areas.index(part.area)))
         whole.precision[:, :, at_categories, at_areas] = piece.precision
@@ -80,12 +80,12 @@ def metrics_of_parts(arrays: Mapping[Part, Arrays], categories: Sequence[Entry],
         filled[at_categories, at_areas] += 1
     if (filled != 1).any():
         row, column = np.argwhere(filled != 1)[0]
-        category = ids[row] if settings.use_cats else None
+        category = ids[row] if params.use_cats else None
         raise ConfigError(
             f"{Part(category, areas[column])} is there {filled[row, column]} times among {len(arrays)} parts. "
             "Give each part of the evaluation exactly once; one without any image, too."
         )
-    return metrics_from_arrays(whole, categories, settings)
+    return metrics_from_arrays(whole, categories, params)
 
 
 def _span(position: int) -> tuple[int, int]:

@@ -39,11 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     files.add_argument("--images", metavar="DIR", help="folder of the ground truth's images, for the report's pictures")
     add_model_arguments(parser)
-    add_settings_arguments(parser)
+    add_params_arguments(parser)
 
 
-def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that say how detections are measured; `settings_of` reads them."""
+def add_params_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that say how detections are measured; `params_of` reads them."""
     group = parser.add_argument_group("params of the evaluation of a file (default: COCO's)")
     group.add_argument(
         "--iou-type",
@@ -81,15 +81,15 @@ def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def settings_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The flags of `add_settings_arguments` as keyword arguments of `make_settings` and `evaluate`.
+def params_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The flags of `add_params_arguments` as keyword arguments of `make_params` and `evaluate`.
 
     Raises:
         ConfigError: a value that COCOeval has no meaning for.
     """
-    from detection.coco.params import make_settings
+    from detection.coco.params import make_params
 
-    settings = {
+    params = {
         "iou_type": args.iou_type,
         "use_cats": args.use_cats,
         "iou_thresholds": args.iou_thresholds,
@@ -98,9 +98,9 @@ def settings_of(args: argparse.Namespace) -> dict[str, Any]:
         **({"max_dets": args.max_dets} if args.max_dets else {}),
     }
     if args.area_ranges:
-        settings["area_ranges"] = {**make_settings(args.iou_type).area_ranges, **dict(args.area_ranges)}
-    make_settings(**settings)
-    return settings
+        params["area_ranges"] = {**make_params(args.iou_type).area_ranges, **dict(args.area_ranges)}
+    make_params(**params)
+    return params
 
 
 def run(args: argparse.Namespace) -> int:
@@ -125,7 +125,7 @@ def _refuse_file_flags(args: argparse.Namespace) -> None:
     parser.add_argument("--skip-invalid", action="store_true")
     parser.add_argument("--report")
     parser.add_argument("--images")
-    add_settings_arguments(parser)
+    add_params_arguments(parser)
     given = [name for name, default in vars(parser.parse_args([])).items() if getattr(args, name) != default]
     if given:
         raise ConfigError(
@@ -143,8 +143,8 @@ def _run_files(args: argparse.Namespace) -> int:
 
     names = ("report", "images", "use_cats", "lvis", "skip_invalid", "ground_truth", "detections")
     check_report_flags(**{name: getattr(args, name) for name in names})
-    settings = settings_of(args)
-    metrics = evaluate(args.ground_truth, args.detections, **settings, skip_invalid=args.skip_invalid)
+    params = params_of(args)
+    metrics = evaluate(args.ground_truth, args.detections, **params, skip_invalid=args.skip_invalid)
     lines = skipped_lines(metrics.skipped)
     if args.output:
         if args.skip_invalid:
@@ -156,7 +156,7 @@ def _run_files(args: argparse.Namespace) -> int:
             args.report,
             ground_truth=args.ground_truth,
             detections=args.detections,
-            settings=settings,
+            params=params,
             images=args.images,
         )
     Console().print(summary_table(metrics))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from detection.coco.engine.bounds import require_analysis, require_arrays
 from detection.datasets.layouts import SplitFiles
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from detection.training.distributed.cluster import cluster_from_environment
 from pipelines.dataset_files import categories_of
 from pipelines.layout import RunLayout
@@ -49,17 +49,17 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], layout: RunLayou
 
 
 def _require_evaluable(config: Config, categories: Sequence[Mapping[str, Any]] | None) -> None:
-    """Sees that there is memory to evaluate so many categories, as far as COCO's own settings tell.
+    """Sees that there is memory to evaluate so many categories, as far as COCO's own parameters tell.
 
     Raises:
         DataError: there is not.
     """
     if categories is None or config.evaluate.eval_config is not None:
         return
-    settings = make_settings("bbox")
-    require_arrays(len(categories), settings, where="evaluation")
+    params = make_params("bbox")
+    require_arrays(len(categories), params, where="evaluation")
     # The pipeline compares two models as soon as one is blessed.
-    require_analysis(len(categories), settings, models=2, replicates=config.evaluate.analysis.replicates)
+    require_analysis(len(categories), params, models=2, replicates=config.evaluate.analysis.replicates)
 
 
 def _strategy_of(settings: TrainConfig) -> "tf.distribute.Strategy | None":

@@ -12,7 +12,7 @@ from detection.analysis.comparison import compare_detections
 from detection.analysis.folders import compare_evaluations
 from detection.coco.evaluation import require_results, require_truth
 from detection.coco.io.evaluation_files import read_detections
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from detection.reports.evaluation.comparison_page import write_comparison_page
 from detection.reports.evaluation.comparison_tables import category_change_table, change_table
 from detection.reports.evaluation.picture_files import pictures_in
@@ -74,7 +74,7 @@ def compare(a: str, b: str, *, truth: Any, iou_type: str | None) -> Comparison:
         return compare_evaluations(a, b, ground_truth=truth)
     kind = iou_type or "bbox"
     first, second = (read_results_file(path, kind) for path in (a, b))
-    return compare_detections(truth, first, second, settings=make_settings(kind), names=(a, b))
+    return compare_detections(truth, first, second, params=make_params(kind), names=(a, b))
 
 
 def write_page(path: str, comparison: Comparison, *, truth: Any, images: str | None) -> None:

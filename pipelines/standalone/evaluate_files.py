@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from detection.analysis.analyse import analyse
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.evaluation.picture_files import pictures_in
 from detection.storage.json_files import is_pipe
@@ -40,7 +40,7 @@ def check_report_flags(
 
 
 def write_file_report(
-    path: str, *, ground_truth: str, detections: str, settings: dict[str, Any], images: str | None
+    path: str, *, ground_truth: str, detections: str, params: dict[str, Any], images: str | None
 ) -> None:
     """Analyses detections and writes the page.
 
@@ -48,19 +48,19 @@ def write_file_report(
         path: of the HTML file.
         ground_truth: COCO annotation file.
         detections: COCO results file.
-        settings: keyword arguments of `make_settings`.
+        params: keyword arguments of `make_params`.
         images: folder of the images; None: no pictures.
 
     Raises:
-        ConfigError: settings that no analysis has.
+        ConfigError: params that no analysis has.
         DataError: a file or folder that cannot be read, or written.
     """
-    chosen = make_settings(**settings)
+    chosen = make_params(**params)
     truth, found = read_truth(ground_truth), read_results_file(detections, chosen.iou_type)
     pictures = None if images is None else pictures_in(images, truth["images"])
     write_evaluation_report(
         path,
-        analyse(truth, found, settings=chosen),
+        analyse(truth, found, params=chosen),
         title=f"{Path(detections).name} on {Path(ground_truth).name}",
         facts={"detections": detections, "ground truth": ground_truth},
         pictures=pictures,

@@ -25,7 +25,7 @@ from detection.coco import MetricsAccumulator
 from detection.coco.accumulator import require_once
 from detection.coco.engine import Arrays
 from detection.coco.metrics import CocoMetrics
-from detection.coco.params import Settings
+from detection.coco.params import Params
 from detection.coco.parts import WHOLE, Part, metrics_of_parts, parts_of
 from detection.coco.validation.checks import check_categories
 from detection.coco.validation.columns import Ids
@@ -41,7 +41,7 @@ class Measure:
     """How detections are measured.
 
     categories: COCO `categories` of the data set.
-    settings: of the evaluation.
+    params: of the evaluation.
     divided: whether each category and area range has a state of its own; nothing where
         categories are not told apart.
     where: names the source of images and annotations in errors.
@@ -49,7 +49,7 @@ class Measure:
     """
 
     categories: list[dict[str, Any]]
-    settings: Settings
+    params: Params
     divided: bool = False
     where: str = "ground truth of the examples"
     where_detections: str = "detections of the model"
@@ -57,8 +57,8 @@ class Measure:
     @property
     def parts(self) -> list[Part]:
         """What there is a state for."""
-        divided = self.divided and self.settings.use_cats and self.categories
-        return parts_of(self.categories, self.settings) if divided else [WHOLE]
+        divided = self.divided and self.params.use_cats and self.categories
+        return parts_of(self.categories, self.params) if divided else [WHOLE]
 
     def categories_of(self, part: Part) -> list[dict[str, Any]]:
         """The categories that the state of a part has to know."""
@@ -117,7 +117,7 @@ def read_slices(measure: Measure, folder: str | Path) -> Iterator[tuple[SliceKey
             paths[entry.slice_key][entry.part] = entry.path
     for key, files in paths.items():
         arrays = {part: _read_arrays(files.get(part), part, measure) for part in measure.parts}
-        metrics = metrics_of_parts(arrays, measure.categories, measure.settings)
+        metrics = metrics_of_parts(arrays, measure.categories, measure.params)
         yield key, SliceResult(counted[key].images, counted[key].detections, metrics)
 
 
@@ -202,8 +202,8 @@ def _states(batch: DetectedBatch, measure: Measure) -> Iterator[tuple[Part | Non
         batch.images,
         batch.annotations,
         batch.detections,
-        category_ids=check_categories(measure.categories, where=measure.where, lvis=measure.settings.lvis),
-        settings=measure.settings,
+        category_ids=check_categories(measure.categories, where=measure.where, lvis=measure.params.lvis),
+        params=measure.params,
         where=measure.where,
         where_detections=measure.where_detections,
     )
@@ -211,7 +211,7 @@ def _states(batch: DetectedBatch, measure: Measure) -> Iterator[tuple[Part | Non
     for part in measure.parts:
         share = checked if part.category_id is None else shares.get(part.category_id)
         if share is not None:
-            accumulator = MetricsAccumulator(measure.categories_of(part), measure.settings, part=part)
+            accumulator = MetricsAccumulator(measure.categories_of(part), measure.params, part=part)
             accumulator.add_checked(share, where=measure.where)
             yield part, accumulator.to_bytes()
     yield None, checked.image_ids.tobytes()
@@ -226,7 +226,7 @@ def _merge(key: str, states: Iterable[_State], measure: Measure, folder: str) ->
         ids: Ids = np.frombuffer(b"".join(contents), np.int64)
         require_once(ids, measure.where)
         return _Counted(slice_key, len(ids), sum(state.detections for state in found))
-    arrays = MetricsAccumulator.arrays_of_states(contents, measure.categories_of(part), measure.settings, part=part)
+    arrays = MetricsAccumulator.arrays_of_states(contents, measure.categories_of(part), measure.params, part=part)
     path = Path(folder, f"{uuid.uuid4().hex}.npz")
     np.savez(path, **vars(arrays))
     return _Merged(slice_key, part, str(path))
@@ -241,7 +241,7 @@ def _read(place: _Place) -> bytes:
 def _read_arrays(path: str | None, part: Part, measure: Measure) -> Arrays:
     """The arrays of a part; without a file, of one that has neither object nor detection."""
     if path is None:
-        return MetricsAccumulator(measure.categories_of(part), measure.settings, part=part).arrays()
+        return MetricsAccumulator(measure.categories_of(part), measure.params, part=part).arrays()
     with np.load(path) as arrays:
         return Arrays(**{**arrays, "category_ids": tuple(arrays["category_ids"].tolist())})
 

@@ -15,7 +15,7 @@ from components.coco_evaluator.request import Task
 from components.coco_evaluator.tfma.slice_figures import CANDIDATE, SliceFigures
 from components.coco_evaluator.tfma.slice_keys import OVERALL, SliceKey
 from components.coco_evaluator.tfma.slicing import Slicer
-from detection.coco.params import Settings
+from detection.coco.params import Params
 from detection.storage.atomic import write_text
 from detection.storage.tfrecord import find_shards, read_shard
 
@@ -39,13 +39,13 @@ class Measured:
 
 
 def run_models(
-    task: Task, *, settings: Settings, slicing: Sequence[Any], work: Path, make_pipeline: MakePipeline
+    task: Task, *, params: Params, slicing: Sequence[Any], work: Path, make_pipeline: MakePipeline
 ) -> Measured:
     """Runs all models over the records.
 
     Args:
         task: names models and records.
-        settings: of the evaluation.
+        params: of the evaluation.
         slicing: `tfma.SlicingSpec`s.
         work: existing folder, seen by all workers; keeps each model's detections, in a
             folder with the name of its part.
@@ -57,7 +57,7 @@ def run_models(
     images = task.images
     if images is None:
         images = _count_records(task.records, work / _COUNT, make_pipeline)
-    measure = Measure(list(task.categories), settings, divided=images > task.images_per_state)
+    measure = Measure(list(task.categories), params, divided=images > task.images_per_state)
     choice = Choice(task.analysis.images, images, task.analysis.seed)
     slicer = Slicer(slicing) if any(spec.ByteSize() for spec in slicing) else None
     with make_pipeline() as pipeline:

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from components.coco_evaluator.tfma.slice_keys import Value
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from detection.datasets.packed_entries import unpack_entries
 from detection.images.decode import decode_rgb_eagerly
 from schemas import features
@@ -92,7 +92,7 @@ def _num_objects(record: Mapping[str, Any]) -> list[Value]:
 
 def _object_size(record: Mapping[str, Any]) -> list[Value]:
     """COCO's sizes of the objects: each that there is."""
-    ranges = {name: limits for name, limits in make_settings().area_ranges.items() if name != "all"}
+    ranges = {name: limits for name, limits in make_params().area_ranges.items() if name != "all"}
     areas = [_area(annotation) for annotation in _annotations(record)]
     return [name for name, (least, greatest) in ranges.items() if any(least <= area <= greatest for area in areas)]
 

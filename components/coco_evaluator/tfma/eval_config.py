@@ -9,7 +9,7 @@ from typing import Any
 
 from components.coco_evaluator.tfma.eval_config_checks import check_eval_config, check_our_metrics
 from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, METRICS_MODULE
-from detection.coco.params import Settings
+from detection.coco.params import Params
 from schemas.errors import ConfigError
 from schemas.serving import ENCODED_SIGNATURE
 
@@ -82,6 +82,6 @@ def complete(config: Any | None, *, has_baseline: bool = False) -> Any:
     return config_util.update_eval_config_with_defaults(completed, has_baseline=has_baseline, rubber_stamp=True)
 
 
-def settings_of(config: Any) -> Settings:
+def params_of(config: Any) -> Params:
     """The evaluation's parameters that a checked config asks for; COCO's own where it says nothing."""
-    return check_our_metrics(config, "EvalConfig").settings()
+    return check_our_metrics(config, "EvalConfig").params()

@@ -105,7 +105,7 @@ def _check_metrics_spec(spec: Any, options: MetricOptions, where: str) -> None:
     _refuse_fields(spec.binarize, ("k_list", "top_k_list"), f"{where}.binarize")
     for number, metric in enumerate(spec.metrics):
         _check_metric(metric, f"{where}.metrics[{number}]")
-    known = [figure.name for figure in figures_of(options.settings())]
+    known = [figure.name for figure in figures_of(options.params())]
     if spec.HasField("binarize"):
         known = [name for name in known if name in CATEGORY_FIGURES]
     for field in ("thresholds", "per_slice_thresholds"):

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from detection.coco.params import Settings, make_settings
+from detection.coco.params import Params, make_params
 from schemas.config.section import Section
 from schemas.errors import ConfigError
 
@@ -20,7 +20,7 @@ class MetricOptions(Section):
         LVIS needs them.  The stock Evaluator needs them; the `CocoEvaluator` has them
         from the data set.
 
-    The others are those of `detection.coco.params.make_settings`.
+    The others are those of `detection.coco.params.make_params`.
     """
 
     iou_type: str = "bbox"
@@ -32,13 +32,13 @@ class MetricOptions(Section):
     lvis: bool = False
     categories: tuple[int | dict[str, Any], ...] = ()
 
-    def settings(self) -> Settings:
+    def params(self) -> Params:
         """The evaluation's parameters.
 
         Raises:
             ConfigError: a value that COCOeval has no meaning for.
         """
-        return make_settings(
+        return make_params(
             self.iou_type,
             max_dets=self.max_dets,
             use_cats=self.use_cats,
@@ -85,7 +85,7 @@ def check_options(options: dict[str, Any], *, where: str) -> MetricOptions:
         place = ".".join(map(str, first["loc"]))
         raise ConfigError(f"{where}: {place}: {first['msg']}, not {first['input']!r}.") from None
     try:
-        parsed.settings()
+        parsed.params()
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     return parsed

@@ -17,7 +17,7 @@ from detection.coco.engine.geometry import Geometry, IntArray
 from detection.coco.engine.parameters import engine_parameters
 from detection.coco.engine.streaming import Arrays, accumulated, chosen
 from detection.coco.max_dets import counted_detections
-from detection.coco.params import Settings
+from detection.coco.params import Params
 from detection.coco.validation.columns import Entry, Rows
 from schemas.errors import DataError
 
@@ -81,7 +81,7 @@ class BatchEvaluation:
         annotations: Sequence[Entry],
         categories: Sequence[Entry],
         detections: Sequence[Entry] | Rows,
-        settings: Settings,
+        params: Params,
     ) -> None:
         """Matches; the arguments are those of `MatchingEngine`, checked before, with categories told apart.
 
@@ -91,8 +91,8 @@ class BatchEvaluation:
         """
         self._annotations = annotations
         self._detections = detections
-        self._settings = settings
-        counted = counted_detections(detections, settings)
+        self._params = params
+        counted = counted_detections(detections, params)
         self._positions = np.arange(len(detections)) if counted is None else counted
         if counted is not None:
             detections = chosen(detections, counted)
@@ -108,15 +108,15 @@ class BatchEvaluation:
         try:
             # Ids 1, 2, ... in the order given.
             self._found = self._truth.load_res(found if len(found) else np.zeros((0, 7)))
-            self._evaluation = hotcoco.COCOeval(self._truth, self._found, settings.iou_type, settings.lvis)
-            self._evaluation.params = engine_parameters(settings)
+            self._evaluation = hotcoco.COCOeval(self._truth, self._found, params.iou_type, params.lvis)
+            self._evaluation.params = engine_parameters(params)
             self._evaluation.evaluate()
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"detections: cannot be evaluated: {error}. Correct them.") from error
 
     def arrays(self) -> Arrays:
         """What COCOeval's `accumulate` leaves."""
-        return accumulated(self._evaluation, self._settings)
+        return accumulated(self._evaluation, self._params)
 
     def geometry(self) -> Geometry:
         """Shapes and overlaps of the detections and objects."""

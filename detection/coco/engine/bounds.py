@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.params import RECALLS, Settings
+from detection.coco.params import RECALLS, Params
 from detection.coco.validation.columns import Entry, Ids, Rows
 from schemas.errors import DataError
 
@@ -16,37 +16,37 @@ MOST_PAIRS = 300_000_000  # in one image
 _CONFUSION_BYTES = 24  # of each pair of categories: as the engine counts them, as integers, and as a list
 
 
-def array_bytes(categories: int, settings: Settings) -> int:
+def array_bytes(categories: int, params: Params) -> int:
     """Returns the size of `Arrays` of that many categories."""
-    cells = len(settings.iou_thresholds) * len(settings.area_ranges) * len(settings.max_dets)
-    return 8 * (2 * RECALLS + 1) * cells * (categories if settings.use_cats else 1)
+    cells = len(params.iou_thresholds) * len(params.area_ranges) * len(params.max_dets)
+    return 8 * (2 * RECALLS + 1) * cells * (categories if params.use_cats else 1)
 
 
-def require_arrays(categories: int, settings: Settings, *, where: str) -> None:
+def require_arrays(categories: int, params: Params, *, where: str) -> None:
     """Checks that precision, recall and scores of all categories can be held.
 
     Raises:
         DataError: they are too large.
     """
-    needed = array_bytes(categories, settings)
+    needed = array_bytes(categories, params)
     if needed > MOST_BYTES:
         most = MOST_BYTES * categories // needed
         raise DataError(
             f"{where}: {categories} categories: their precision, recall and scores would take {needed / 2**30:.1f} GiB "
-            f"of memory; with these settings at most {most} categories are evaluated at once. Evaluate the "
+            f"of memory; with these parameters at most {most} categories are evaluated at once. Evaluate the "
             "categories in several files, or all as one (--no-cats, use_cats=False)."
         )
 
 
-def require_analysis(categories: int, settings: Settings, *, models: int, replicates: int) -> None:
+def require_analysis(categories: int, params: Params, *, models: int, replicates: int) -> None:
     """Checks that the arrays of an analysis can be held: of each model, of the bootstrap, and the confusion matrix.
 
     Raises:
         DataError: they are too large.
     """
-    cells = len(settings.iou_thresholds) * len(settings.area_ranges) * (1 + len(settings.max_dets))
+    cells = len(params.iou_thresholds) * len(params.area_ranges) * (1 + len(params.max_dets))
     bootstrap = 8 * replicates * cells * categories
-    needed = models * array_bytes(categories, settings) + bootstrap + _CONFUSION_BYTES * categories**2
+    needed = models * array_bytes(categories, params) + bootstrap + _CONFUSION_BYTES * categories**2
     if needed > MOST_BYTES:
         raise DataError(
             f"{categories} categories: an analysis (report, comparison) would take about {needed / 2**30:.1f} GiB of "

@@ -1,19 +1,19 @@
-"""The engine's form of `Settings`."""
+"""The engine's form of `Params`."""
 
 from typing import Any
 
 import hotcoco
 
-from detection.coco.params import Settings
+from detection.coco.params import Params
 
 
-def engine_parameters(settings: Settings) -> Any:
-    """`hotcoco.Params` of the settings, for all images and categories."""
-    parameters = hotcoco.Params(settings.iou_type)
-    parameters.max_dets = list(settings.max_dets)
-    parameters.use_cats = settings.use_cats
-    parameters.iou_thrs = list(settings.iou_thresholds)
-    parameters.area_rng = [list(limits) for limits in settings.area_ranges.values()]
-    parameters.area_rng_lbl = list(settings.area_ranges)
-    parameters.kpt_oks_sigmas = list(settings.oks_sigmas)
+def engine_parameters(params: Params) -> Any:
+    """`hotcoco.Params` of the params, for all images and categories."""
+    parameters = hotcoco.Params(params.iou_type)
+    parameters.max_dets = list(params.max_dets)
+    parameters.use_cats = params.use_cats
+    parameters.iou_thrs = list(params.iou_thresholds)
+    parameters.area_rng = [list(limits) for limits in params.area_ranges.values()]
+    parameters.area_rng_lbl = list(params.area_ranges)
+    parameters.kpt_oks_sigmas = list(params.oks_sigmas)
     return parameters

@@ -13,7 +13,7 @@ from detection.coco.engine.bounds import PAIRS_AT_ONCE, pairs_by_image, require_
 from detection.coco.engine.parameters import engine_parameters
 from detection.coco.max_dets import counted_detections
 from detection.coco.metric_definitions import FloatArray
-from detection.coco.params import RECALLS, Settings
+from detection.coco.params import RECALLS, Params
 from detection.coco.validation.columns import Entry, Ids, Rows
 from schemas.errors import DataError
 
@@ -42,14 +42,14 @@ class Arrays:
 class MatchingEngine:
     """Mergeable state of an evaluation; what enters was checked before."""
 
-    def __init__(self, categories: Sequence[Entry], settings: Settings, *, category_id: int | None = None) -> None:
-        """Args: `categories` of the data set; `settings`; `category_id`, the only one to be matched, default all."""
-        parameters = engine_parameters(settings)
+    def __init__(self, categories: Sequence[Entry], params: Params, *, category_id: int | None = None) -> None:
+        """Args: `categories` of the data set; `params`; `category_id`, the only one to be matched, default all."""
+        parameters = engine_parameters(params)
         if category_id is not None:
             parameters.cat_ids = [category_id]
         names = [{"id": category["id"], "name": str(category.get("name", category["id"]))} for category in categories]
-        self._settings = settings
-        self._state = hotcoco.StreamingEval(names, settings.iou_type, settings.lvis, parameters)
+        self._params = params
+        self._state = hotcoco.StreamingEval(names, params.iou_type, params.lvis, parameters)
 
     def add(
         self,
@@ -72,17 +72,17 @@ class MatchingEngine:
             DataError: the engine refuses a value; an image has too many detections and
                 objects to compare.
         """
-        counted = counted_detections(detections, self._settings)
+        counted = counted_detections(detections, self._params)
         if counted is not None:
             detections = chosen(detections, counted)
         try:
-            for some in _groups(list(images), list(annotations), detections, self._settings, where):
+            for some in _groups(list(images), list(annotations), detections, self._params, where):
                 self._state.update(*some)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{where}: cannot be evaluated: {error}. Correct it in the file.") from error
 
     def merge(self, other: "MatchingEngine") -> None:
-        """Takes over the images of another engine of the same categories and settings."""
+        """Takes over the images of another engine of the same categories and params."""
         self._state = hotcoco.StreamingEval.merge([self._state, other._state])
 
     def to_bytes(self) -> bytes:
@@ -99,10 +99,10 @@ class MatchingEngine:
 
     def arrays(self, *, last: bool = False) -> Arrays:
         """Sums up what was added so far; more may be added afterwards unless `last`, which saves the copy."""
-        return accumulated((self._state if last else copy.copy(self._state)).finalize(), self._settings)
+        return accumulated((self._state if last else copy.copy(self._state)).finalize(), self._params)
 
 
-def accumulated(evaluated: Any, settings: Settings) -> Arrays:
+def accumulated(evaluated: Any, params: Params) -> Arrays:
     """Sums up a matched `hotcoco.COCOeval`, some categories at a time.
 
     The engine holds its arrays twice while it hands them over, which for all categories
@@ -110,9 +110,9 @@ def accumulated(evaluated: Any, settings: Settings) -> Arrays:
     """
     parameters = evaluated.params
     ids = tuple(parameters.cat_ids)
-    if not settings.use_cats or len(ids) <= _CATEGORIES:
+    if not params.use_cats or len(ids) <= _CATEGORIES:
         return Arrays(**_sums(evaluated), category_ids=ids)
-    whole = blank_arrays(ids, settings)
+    whole = blank_arrays(ids, params)
     for start in range(0, len(ids), _CATEGORIES):
         parameters.cat_ids = list(ids[start : start + _CATEGORIES])
         place = slice(start, start + len(parameters.cat_ids))
@@ -129,11 +129,11 @@ def _sums(evaluated: Any) -> dict[str, FloatArray]:
     return {name: np.asarray(sums[name]) for name in ("precision", "recall", "scores")}
 
 
-def blank_arrays(category_ids: Sequence[int], settings: Settings) -> Arrays:
+def blank_arrays(category_ids: Sequence[int], params: Params) -> Arrays:
     """Returns arrays of the right shapes without values."""
-    thresholds = len(settings.iou_thresholds)
-    rows = len(category_ids) if settings.use_cats else 1
-    shape = (rows, len(settings.area_ranges), len(settings.max_dets))
+    thresholds = len(params.iou_thresholds)
+    rows = len(category_ids) if params.use_cats else 1
+    shape = (rows, len(params.area_ranges), len(params.max_dets))
     return Arrays(
         precision=np.empty((thresholds, RECALLS, *shape)),
         recall=np.empty((thresholds, *shape)),
@@ -150,11 +150,11 @@ def chosen(detections: Sequence[Entry] | Rows, positions: npt.NDArray[np.int64])
 
 
 def _groups(
-    images: list[Any], annotations: list[Any], detections: Sequence[Entry] | Rows, settings: Settings, where: str
+    images: list[Any], annotations: list[Any], detections: Sequence[Entry] | Rows, params: Params, where: str
 ) -> Iterator[tuple[list[Any], list[Any], Any]]:
     """Some thousand images at a time, fewer if they are crowded, with what belongs to them, in the order given."""
     image_ids = np.array([image["id"] for image in images], np.int64)
-    pairs = pairs_by_image(image_ids, annotations, detections, by_category=settings.use_cats)
+    pairs = pairs_by_image(image_ids, annotations, detections, by_category=params.use_cats)
     require_pairs(image_ids, pairs, where=where)
     groups = _numbers(pairs)  # of the images by ascending id
     if not groups.size or groups[-1] == 0:

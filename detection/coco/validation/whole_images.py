@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detection.coco.lvis import best_of_images, lvis_annotations
-from detection.coco.params import Settings
+from detection.coco.params import Params
 from detection.coco.validation.checks import check_annotations, check_detections, sound_images
 from detection.coco.validation.columns import Entry, Ids, Rows
 from detection.coco.validation.invalid_records import BadRecord
@@ -37,7 +37,7 @@ def check_whole_images(
     detections: Sequence[Entry] | Rows,
     *,
     category_ids: Ids,
-    settings: Settings,
+    params: Params,
     where: str,
     where_detections: str,
     skipped: list[BadRecord] | None = None,
@@ -49,7 +49,7 @@ def check_whole_images(
         annotations: COCO `annotations` entries of these images.
         detections: COCO results of these images, or for boxes rows.
         category_ids: of the whole data set.
-        settings: of the evaluation.
+        params: of the evaluation.
         where: names the source of images and annotations in errors.
         where_detections: names the source of the detections in errors.
         skipped: takes faulty entries, which are then left out; None: they are refused.
@@ -57,20 +57,20 @@ def check_whole_images(
     Raises:
         DataError: see `detection.coco.validation.checks`.
     """
-    images = sound_images(images, iou_type=settings.iou_type, where=where, lvis=settings.lvis, skipped=skipped)
-    sized = settings.iou_type == "segm"
+    images = sound_images(images, iou_type=params.iou_type, where=where, lvis=params.lvis, skipped=skipped)
+    sized = params.iou_type == "segm"
     known: dict[str, Any] = {
         "image_ids": np.array([image["id"] for image in images], np.int64),
         "category_ids": category_ids,
-        "iou_type": settings.iou_type,
+        "iou_type": params.iou_type,
         "sizes": np.array([(image["height"], image["width"]) for image in images], np.int64) if sized else None,
-        "keypoints": len(settings.oks_sigmas),
+        "keypoints": len(params.oks_sigmas),
         "skipped": skipped,
     }
     objects = check_annotations(annotations, **known, where=where)
     found = check_detections(detections, **known, where=where_detections)
-    if settings.lvis:
-        objects, found = lvis_annotations(objects), best_of_images(found, settings.max_dets[-1])
+    if params.lvis:
+        objects, found = lvis_annotations(objects), best_of_images(found, params.max_dets[-1])
     return Checked(images, objects, found)
 
 

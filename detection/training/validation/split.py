@@ -10,7 +10,7 @@ from detection.analysis.pictures import image_findings
 from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.metric_definitions import UNDEFINED
 from detection.coco.metrics import CocoMetrics
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from detection.images.drawing import Picture
 from detection.inference.saved_model import SignatureDetector
 from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
@@ -98,7 +98,7 @@ class ValidationSplit:
         }
         rows = np.concatenate(detector.detect([record.image for record in records.values()]))
         return draw_findings(
-            image_findings(tree, rows, settings=make_settings(), options=options),
+            image_findings(tree, rows, params=make_params(), options=options),
             lambda image_id: stored_picture(records[image_id]),
             {category["id"]: str(category.get("name", category["id"])) for category in self._categories},
             max_boxes=options.max_boxes,

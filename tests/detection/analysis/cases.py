@@ -9,16 +9,16 @@ from pycocotools.cocoeval import COCOeval
 
 from detection.analysis.evaluated import Evaluated
 from detection.analysis.instances import read_found, read_objects
-from detection.coco.params import Settings, make_settings
+from detection.coco.params import Params, make_params
 from tests.detection.coco.generated_cases import generate
 
 IMAGE = {"width": 200, "height": 200}
 
 
-def evaluated(truth: dict[str, Any], detections: list[dict[str, Any]], settings: Settings | None = None) -> Evaluated:
-    settings = settings or make_settings()
-    objects = read_objects(truth, settings, where="truth")
-    return Evaluated(objects, read_found(detections, objects, settings, where="found"), settings)
+def evaluated(truth: dict[str, Any], detections: list[dict[str, Any]], params: Params | None = None) -> Evaluated:
+    params = params or make_params()
+    objects = read_objects(truth, params, where="truth")
+    return Evaluated(objects, read_found(detections, objects, params, where="found"), params)
 
 
 def truth_of(*annotations: tuple[int, int, list[float]], images: int = 1, categories: int = 2) -> dict[str, Any]:

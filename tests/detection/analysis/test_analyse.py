@@ -13,7 +13,7 @@ from detection.analysis.options import AnalysisOptions
 from detection.analysis.sampling import sample_ids, sample_rank
 from detection.coco.evaluation import evaluate
 from detection.coco.metric_definitions import FIGURES
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from schemas.errors import ConfigError, DataError
 from tests.detection.analysis.cases import lvis_case
 from tests.detection.coco.generated_cases import generate
@@ -32,17 +32,17 @@ def shuffled(entries: list[dict[str, Any]], seed: int, key: str) -> list[dict[st
 def test_the_order_of_images_makes_no_difference(seed: int, iou_type: str) -> None:
     lvis = iou_type == "lvis"
     truth, detections = lvis_case(seed) if lvis else generate(seed)
-    settings = make_settings(lvis=True, max_dets=(5,)) if lvis else make_settings(iou_type)
+    params = make_params(lvis=True, max_dets=(5,)) if lvis else make_params(iou_type)
     again = {
         "images": shuffled(truth["images"], seed, "id"),
         "annotations": shuffled(truth["annotations"], seed, "image_id"),
         "categories": truth["categories"][::-1],
     }
-    first = analyse(truth, detections, settings=settings, baseline=detections[::2], options=QUICK)
+    first = analyse(truth, detections, params=params, baseline=detections[::2], options=QUICK)
     second = analyse(
         again,
         shuffled(detections, seed, "image_id"),
-        settings=settings,
+        params=params,
         baseline=shuffled(detections[::2], seed + 1, "image_id"),
         options=QUICK,
     )
@@ -53,9 +53,9 @@ def test_the_order_of_images_makes_no_difference(seed: int, iou_type: str) -> No
 def test_rows_equal_entries() -> None:
     truth, detections = generate(4)
     rows = np.array([[d["image_id"], *d["bbox"], d["score"], d["category_id"]] for d in detections])
-    settings = make_settings()
-    found = analyse(truth, rows, settings=settings, options=QUICK)
-    assert found == analyse(truth, detections, settings=settings, options=QUICK)
+    params = make_params()
+    found = analyse(truth, rows, params=params, options=QUICK)
+    assert found == analyse(truth, detections, params=params, options=QUICK)
     assert found.figures == evaluate(truth, detections).figures
     assert found.sample == Sample(10, 10, 0)
 
@@ -63,7 +63,7 @@ def test_rows_equal_entries() -> None:
 def test_input_stays_and_the_result_is_plain() -> None:
     truth, detections = generate(5)
     before = json.dumps([truth, detections])
-    found = analyse(truth, detections, settings=make_settings(), options=QUICK)
+    found = analyse(truth, detections, params=make_params(), options=QUICK)
     assert json.dumps([truth, detections]) == before
     assert json.loads(json.dumps(asdict(found), allow_nan=False))["iou_type"] == "bbox"
 
@@ -71,9 +71,9 @@ def test_input_stays_and_the_result_is_plain() -> None:
 @pytest.mark.parametrize("iou_type", FIGURES)
 def test_a_baseline(iou_type: str) -> None:
     truth, detections = generate(6)
-    settings = make_settings(iou_type)
-    found = analyse(truth, detections, settings=settings, baseline=detections[::2], options=QUICK)
-    alone = analyse(truth, detections, settings=settings, options=QUICK)
+    params = make_params(iou_type)
+    found = analyse(truth, detections, params=params, baseline=detections[::2], options=QUICK)
+    alone = analyse(truth, detections, params=params, options=QUICK)
     assert found.before == evaluate(truth, detections[::2], iou_type).figures
     assert found.differences["AP"].value == pytest.approx(found.figures["AP"] - found.before["AP"])
     assert alone.before == alone.differences == {}
@@ -84,7 +84,7 @@ def test_a_baseline(iou_type: str) -> None:
 def test_of_many_images_a_sample_is_analysed() -> None:
     truth, detections = generate(7)
     options = replace(QUICK, images=4, seed=3)
-    found = analyse(truth, detections, settings=make_settings(), baseline=detections[::2], options=options)
+    found = analyse(truth, detections, params=make_params(), baseline=detections[::2], options=options)
     kept = sample_ids([image["id"] for image in truth["images"]], 4, 3)
     part = {
         **truth,
@@ -93,7 +93,7 @@ def test_of_many_images_a_sample_is_analysed() -> None:
     }
     theirs = [entry for entry in detections if entry["image_id"] in kept]
     before = [entry for entry in detections[::2] if entry["image_id"] in kept]
-    alone = analyse(part, theirs, settings=make_settings(), baseline=before, total_images=10, options=options)
+    alone = analyse(part, theirs, params=make_params(), baseline=before, total_images=10, options=options)
     assert found.sample == alone.sample == Sample(4, 10, 3)
     # The figures are those of all images, everything else is the sample's.
     assert found.figures == evaluate(truth, detections).figures
@@ -125,7 +125,7 @@ def test_empty_input_is_a_valid_answer(lacking: str, iou_type: str) -> None:
         truth = {**truth, "annotations": []}
     if lacking != "annotations":
         detections = []
-    found = analyse(truth, detections, settings=make_settings(iou_type), baseline=[], options=QUICK)
+    found = analyse(truth, detections, params=make_params(iou_type), baseline=[], options=QUICK)
     if lacking == "detections":
         assert found.figures["AP"] == 0.0
         assert found.intervals["AP"].high == 0.0
@@ -139,15 +139,15 @@ def test_empty_input_is_a_valid_answer(lacking: str, iou_type: str) -> None:
 
 def test_objects_with_id_0_are_told_apart() -> None:
     truth, detections = generate(9)
-    settings = make_settings()
-    plain = analyse(truth, detections, settings=settings, options=QUICK)
+    params = make_params()
+    plain = analyse(truth, detections, params=params, options=QUICK)
     truth["annotations"] = [{**entry, "id": entry["id"] - 1} for entry in truth["annotations"]]
-    assert analyse(truth, detections, settings=settings, options=QUICK) == plain
+    assert analyse(truth, detections, params=params, options=QUICK) == plain
 
 
 def test_large_ids() -> None:
     truth, detections = generate(10)
-    plain = analyse(truth, detections, settings=make_settings(), options=QUICK)
+    plain = analyse(truth, detections, params=make_params(), options=QUICK)
     offset = 2**52
     for image in truth["images"]:
         image["id"] += offset
@@ -155,7 +155,7 @@ def test_large_ids() -> None:
         entry.update(image_id=entry["image_id"] + offset, id=offset - number)
     for entry in detections:
         entry["image_id"] += offset
-    found = analyse(truth, detections, settings=make_settings(), options=QUICK)
+    found = analyse(truth, detections, params=make_params(), options=QUICK)
     assert found.worst[0].image_id == plain.worst[0].image_id + offset
     assert replace(found, worst=[], examples={}, label_errors=[]) == replace(
         plain, worst=[], examples={}, label_errors=[]
@@ -165,11 +165,11 @@ def test_large_ids() -> None:
 def test_what_cannot_be_analysed() -> None:
     truth, detections = generate(0)
     with pytest.raises(ConfigError, match="use_cats: an analysis tells categories apart"):
-        analyse(truth, detections, settings=make_settings(use_cats=False))
+        analyse(truth, detections, params=make_params(use_cats=False))
     with pytest.raises(ConfigError, match=r"iou 0\.5: the evaluation's IoU thresholds are 0\.6, 0\.75; choose one"):
-        analyse(truth, detections, settings=make_settings(iou_thresholds=(0.6, 0.75)))
+        analyse(truth, detections, params=make_params(iou_thresholds=(0.6, 0.75)))
     with pytest.raises(DataError, match=r"the baseline's detections: .*unknown image"):
-        analyse(truth, detections, settings=make_settings(), baseline=[{**detections[0], "image_id": 1}])
+        analyse(truth, detections, params=make_params(), baseline=[{**detections[0], "image_id": 1}])
 
 
 @pytest.mark.parametrize(

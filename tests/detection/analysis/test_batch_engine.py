@@ -10,7 +10,7 @@ from pycocotools import mask as masks
 from detection.coco.engine import BatchEvaluation, MatchingEngine
 from detection.coco.engine.batch import FOUND, MISSED, RIGHT, UNCOUNTED, WRONG
 from detection.coco.metric_definitions import FIGURES
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from schemas.errors import DataError
 from tests.detection.analysis.cases import evaluated, found_of, truth_of
 from tests.detection.coco.generated_cases import SIDE, generate, pycocotools_eval
@@ -30,9 +30,9 @@ def test_detections_get_ids_in_the_order_given() -> None:
 @pytest.mark.parametrize("iou_type", FIGURES)
 @pytest.mark.parametrize("seed", range(6))
 def test_arrays_equal_those_of_streamed_images(seed: int, iou_type: str) -> None:
-    model = evaluated(*generate(seed), make_settings(iou_type))
+    model = evaluated(*generate(seed), make_params(iou_type))
     objects = model.objects
-    engine = MatchingEngine(objects.categories, model.settings)
+    engine = MatchingEngine(objects.categories, model.params)
     engine.add(objects.sound, objects.annotations, model.found.entries, where="truth")
     for name in ("precision", "recall", "scores"):
         np.testing.assert_array_equal(getattr(model.arrays, name), getattr(engine.arrays(), name))
@@ -42,7 +42,7 @@ def test_arrays_equal_those_of_streamed_images(seed: int, iou_type: str) -> None
 @pytest.mark.parametrize("seed", range(10))
 def test_the_diagnosis_is_pycocotools_matching(seed: int, iou_type: str) -> None:
     truth, detections = generate(seed)
-    model = evaluated(truth, detections, make_settings(iou_type))
+    model = evaluated(truth, detections, make_params(iou_type))
     diagnosis = model.evaluation.diagnose(iou=0.75, score=0.5)
     evaluation = pycocotools_eval(truth, detections, iou_type)
     # pycocotools numbers detections as they came, ours are ordered by image.
@@ -73,7 +73,7 @@ def test_results_without_boxes_get_those_of_pycocotools(kind: str) -> None:
     truth, detections = generate(11)
     given, references = zip(*(_without_box(entry, kind) for entry in detections), strict=True)
     loaded = pycocotools_eval(truth, list(references), iou_type)
-    model = evaluated(truth, list(given), make_settings(iou_type))
+    model = evaluated(truth, list(given), make_params(iou_type))
     order = np.argsort([entry["image_id"] for entry in detections], kind="stable")
     expected = [loaded.cocoDt.anns[number + 1] for number in order.tolist()]
     np.testing.assert_array_equal(model.geometry.boxes, [entry["bbox"] for entry in expected])
@@ -101,7 +101,7 @@ def _without_box(detection: dict[str, Any], kind: str) -> tuple[dict[str, Any], 
 def test_detections_beyond_the_best_are_uncounted() -> None:
     box = [10.0, 10.0, 30.0, 30.0]
     found = found_of(*[(1, 1, box, score) for score in (0.5, 0.9, 0.7, 0.8)])
-    model = evaluated(truth_of((1, 1, box)), found, make_settings(max_dets=(1, 2, 3)))
+    model = evaluated(truth_of((1, 1, box)), found, make_params(max_dets=(1, 2, 3)))
     statuses = model.evaluation.diagnose(iou=0.5, score=0.0).detections
     assert statuses.tolist() == [UNCOUNTED, RIGHT, WRONG, WRONG]
 
@@ -110,7 +110,7 @@ def test_detections_beyond_the_best_are_uncounted() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_overlaps_equal_pycocotools(seed: int, iou_type: str) -> None:
     truth, detections = generate(seed)
-    model = evaluated(truth, detections, make_settings(iou_type))
+    model = evaluated(truth, detections, make_params(iou_type))
     evaluation = pycocotools_eval(truth, detections, iou_type)
     for position, image in enumerate(model.objects.images):
         for number, category in enumerate(model.objects.categories):
@@ -131,7 +131,7 @@ def test_objects_with_few_or_no_keypoints(seed: int) -> None:
         hidden = (0, 17, 9)[number % 3]
         entry["keypoints"][2 : 3 * hidden : 3] = [0] * hidden
         entry["num_keypoints"] = 17 - hidden
-    model = evaluated(truth, detections, make_settings("keypoints"))
+    model = evaluated(truth, detections, make_params("keypoints"))
     reference = pycocotools_eval(truth, detections, "keypoints")
     found = model.resampled(np.ones((1, len(truth["images"])), np.uint8)).figures
     values = np.array([values[0] for values in found.values()])
@@ -153,7 +153,7 @@ def test_areas_of_detections_are_pycocotools(iou_type: str) -> None:
     truth, detections = generate(1)
     keys = {"bbox": "bbox", "segm": "segmentation", "keypoints": "keypoints"}
     bare = [{key: one[key] for key in ("image_id", "category_id", "score", keys[iou_type])} for one in detections]
-    model = evaluated(truth, bare, make_settings(iou_type))
+    model = evaluated(truth, bare, make_params(iou_type))
     order = np.argsort([entry["image_id"] for entry in bare], kind="stable")
     loaded = pycocotools_eval(truth, bare, iou_type).cocoDt.anns
     np.testing.assert_allclose(model.geometry.areas, [loaded[int(i) + 1]["area"] for i in order])
@@ -164,4 +164,4 @@ def test_what_the_engine_refuses_is_told() -> None:
     truth = truth_of((1, 1, [0.0, 0.0, 9.0, 9.0]))
     rows = [{"image_id": 1, "category_id": 1, "bbox": "x", "score": 0.5}]
     with pytest.raises(DataError, match=r"detections: cannot be evaluated: .* Correct them"):
-        BatchEvaluation(truth["images"], [], truth["categories"], rows, make_settings())
+        BatchEvaluation(truth["images"], [], truth["categories"], rows, make_params())

@@ -7,7 +7,7 @@ from detection.analysis.analyse import analyse
 from detection.analysis.findings import Analysis
 from detection.analysis.options import AnalysisOptions
 from detection.coco.metric_definitions import FIGURES, UNDEFINED
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from tests.detection.analysis.cases import (
     counted_detections,
     found_of,
@@ -27,7 +27,7 @@ def mean(values: np.ndarray) -> float:
 
 def analysed(seed: int, iou_type: str = "bbox") -> Analysis:
     truth, detections = generate(seed)
-    return analyse(truth, detections, settings=make_settings(iou_type), baseline=detections[::2], options=QUICK)
+    return analyse(truth, detections, params=make_params(iou_type), baseline=detections[::2], options=QUICK)
 
 
 @pytest.mark.parametrize("iou_type", FIGURES)
@@ -52,8 +52,8 @@ def test_figures_are_those_of_the_categories_slice(seed: int, iou_type: str) -> 
 
 def test_columns_follow_the_settings() -> None:
     truth, detections = generate(0)
-    settings = make_settings(max_dets=(1, 2, 7), area_ranges={"all": (0, 1e10), "wide": (900, 1e10)})
-    found = analyse(truth, detections, settings=settings, options=QUICK).categories[0].figures
+    params = make_params(max_dets=(1, 2, 7), area_ranges={"all": (0, 1e10), "wide": (900, 1e10)})
+    found = analyse(truth, detections, params=params, options=QUICK).categories[0].figures
     assert list(found) == ["AP", "AP50", "AP75", "APs", "APm", "APl", "AR7", "AP_wide"]
     assert found["APs"] == UNDEFINED
 
@@ -75,8 +75,8 @@ def test_numbers(seed: int) -> None:
 
 def test_lvis_counts_crowds_but_not_what_it_ignores() -> None:
     truth, detections = lvis_case(3)
-    settings = make_settings(lvis=True, max_dets=(300,))
-    for category in analyse(truth, detections, settings=settings, options=QUICK).categories:
+    params = make_params(lvis=True, max_dets=(300,))
+    for category in analyse(truth, detections, params=params, options=QUICK).categories:
         theirs = [entry for entry in truth["annotations"] if entry["category_id"] == category.id]
         assert category.objects == sum(not entry["ignore"] for entry in theirs)
     assert any(entry["ignore"] for entry in truth["annotations"])
@@ -130,7 +130,7 @@ def test_an_operating_point_by_hand() -> None:
     truth = truth_of(*[(1, 1, box) for box in boxes])
     far = [10.0, 150.0, 30.0, 30.0]
     found = found_of((1, 1, boxes[0], 0.9), (1, 1, far, 0.8), (1, 1, boxes[1], 0.7), (1, 1, far, 0.2), (1, 2, far, 0.9))
-    rows = analyse(truth, found, settings=make_settings(), options=QUICK).categories
+    rows = analyse(truth, found, params=make_params(), options=QUICK).categories
     # 2 of 3 detections right, 2 of 4 objects found: F1 = 4 / (3 + 4).
     assert rows[0].best is not None
     assert (rows[0].best.score, rows[0].best.f1) == (0.7, pytest.approx(4 / 7))
@@ -158,13 +158,13 @@ def test_curves_are_pycocotools_precision(seed: int, iou_type: str) -> None:
 
 def test_curves_of_other_thresholds() -> None:
     truth, detections = generate(1)
-    settings = make_settings(iou_thresholds=(0.5, 0.6))
-    assert list(analyse(truth, detections, settings=settings, options=QUICK).curves) == ["0.50", "0.50:0.60"]
+    params = make_params(iou_thresholds=(0.5, 0.6))
+    assert list(analyse(truth, detections, params=params, options=QUICK).curves) == ["0.50", "0.50:0.60"]
 
 
 def test_without_objects_curves_are_undefined() -> None:
     truth, detections = generate(1)
-    found = analyse({**truth, "annotations": []}, detections, settings=make_settings(), options=QUICK)
+    found = analyse({**truth, "annotations": []}, detections, params=make_params(), options=QUICK)
     assert found.curves == {name: [UNDEFINED] * 101 for name in ("0.50", "0.75", "0.50:0.95")}
     assert {category.best for category in found.categories} == {None}
     assert [category.precision for category in found.categories] == [[]] * 4

@@ -16,7 +16,7 @@ from detection.analysis.folders import compare_evaluations
 from detection.analysis.options import AnalysisOptions
 from detection.coco.evaluation import evaluate
 from detection.coco.metric_definitions import FIGURES
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from detection.coco.summary import write_metrics
 from schemas.artifacts import ANALYSIS_JSON, DETECTIONS_JSON, METRICS_JSON
 from schemas.errors import DataError
@@ -34,7 +34,7 @@ def compared(seed: int, iou_type: str = "bbox", **options: Any) -> Comparison:
         truth,
         detections[::2],
         detections,
-        settings=make_settings(iou_type),
+        params=make_params(iou_type),
         names=("half", "all"),
         options=replace(QUICK, **options),
     )
@@ -47,7 +47,7 @@ def write_evaluation(
     write_metrics(folder / METRICS_JSON, evaluate(truth, detections))
     (folder / DETECTIONS_JSON).write_text(json.dumps(detections))
     if analysed:
-        write_analysis(folder / ANALYSIS_JSON, analyse(truth, detections, settings=make_settings(), options=QUICK))
+        write_analysis(folder / ANALYSIS_JSON, analyse(truth, detections, params=make_params(), options=QUICK))
     return folder
 
 
@@ -55,9 +55,9 @@ def write_evaluation(
 @pytest.mark.parametrize("seed", range(3))
 def test_detections_are_compared_as_analyses_with_a_baseline(seed: int, iou_type: str) -> None:
     truth, detections = generate(seed)
-    settings = make_settings(iou_type)
+    params = make_params(iou_type)
     found = compared(seed, iou_type)
-    analysis = analyse(truth, detections, settings=settings, baseline=detections[::2], options=QUICK)
+    analysis = analyse(truth, detections, params=params, baseline=detections[::2], options=QUICK)
     assert (found.a, found.b, found.sample, found.remarks) == ("half", "all", analysis.sample, [])
     assert {name: change.a for name, change in found.figures.items()} == analysis.before
     assert {name: change.b for name, change in found.figures.items()} == analysis.figures
@@ -87,7 +87,7 @@ def test_images_that_changed_most_by_hand() -> None:
     truth = truth_of((1, 1, BOX), (2, 1, BOX), (3, 1, BOX), (3, 1, OTHER), images=4)
     good = found_of((1, 1, BOX, 0.9), (3, 1, BOX, 0.9), (3, 1, OTHER, 0.9))
     other = found_of((1, 1, BOX, 0.9), (2, 1, BOX, 0.9), (4, 1, BOX, 0.9), (4, 1, OTHER, 0.9))
-    found = compare_detections(truth, good, other, settings=make_settings(), options=QUICK)
+    found = compare_detections(truth, good, other, params=make_params(), options=QUICK)
     assert [(one.errors, one.a.image_id) for one in found.better] == [(-1, 2)]
     # Two objects missed on image 3, two detections of nothing on image 4.
     assert [(one.errors, one.b.image_id, one.b.wrong, one.b.missed) for one in found.worse] == [
@@ -95,13 +95,13 @@ def test_images_that_changed_most_by_hand() -> None:
         (2, 4, 2, 0),
     ]
     assert [box.status for box in found.worse[0].a.detections] == ["right", "right"]
-    few = compare_detections(truth, good, other, settings=make_settings(), options=replace(QUICK, worst=1))
+    few = compare_detections(truth, good, other, params=make_params(), options=replace(QUICK, worst=1))
     assert [one.b.image_id for one in few.worse] == [3]
 
 
 def test_a_model_against_itself() -> None:
     truth, detections = generate(2)
-    found = compare_detections(truth, detections, detections, settings=make_settings(), options=QUICK)
+    found = compare_detections(truth, detections, detections, params=make_params(), options=QUICK)
     assert {change.difference for change in found.figures.values()} <= {0.0, None}
     assert found.better == found.worse == []
 
@@ -201,7 +201,7 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
             truth,
             detections,
             [{**detections[0], "image_id": 1}],
-            settings=make_settings(),
+            params=make_params(),
             names=("first", "second"),
         )
 
@@ -258,5 +258,5 @@ def test_sizes_of_images_that_no_box_needs_may_be_anything(side: Any) -> None:
     truth, detections = generate(3)
     for image in truth["images"]:
         image["width"] = image["height"] = side
-    found = compare_detections(truth, detections[::2], detections, settings=make_settings(), options=QUICK)
+    found = compare_detections(truth, detections[::2], detections, params=make_params(), options=QUICK)
     assert {(one.a.width, one.b.height) for one in [*found.better, *found.worse]} == {(0, 0)}

@@ -9,7 +9,7 @@ from pycocotools import mask as masks
 from detection.analysis.analyse import analyse
 from detection.analysis.findings import Analysis
 from detection.analysis.options import AnalysisOptions
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from tests.detection.analysis.cases import counted_detections, found_of, truth_of
 from tests.detection.coco.generated_cases import SIDE, generate, pycocotools_eval
 
@@ -19,7 +19,7 @@ BOX = [10.0, 10.0, 40.0, 40.0]
 
 
 def analysed(seed: int, iou_type: str = "bbox") -> Analysis:
-    return analyse(*generate(seed), settings=make_settings(iou_type), options=QUICK)
+    return analyse(*generate(seed), params=make_params(iou_type), options=QUICK)
 
 
 def overlaps(found: list[dict[str, Any]], objects: list[dict[str, Any]], iou_type: str) -> Any:
@@ -63,7 +63,7 @@ def test_confusion_equals_plain_loops(seed: int, iou_type: str) -> None:
 def test_confusion_by_hand() -> None:
     truth = truth_of((1, 1, BOX), (1, 2, [100.0, 100.0, 30.0, 30.0]))
     found = found_of((1, 2, BOX, 0.9), (1, 1, [100.0, 10.0, 20.0, 20.0], 0.8), (1, 1, BOX, 0.1))
-    confusion = analyse(truth, found, settings=make_settings(), options=QUICK).confusion
+    confusion = analyse(truth, found, params=make_params(), options=QUICK).confusion
     assert confusion is not None
     # An object of the first category is taken for one of the second; one of the second is missed.
     assert confusion.matrix == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
@@ -115,13 +115,13 @@ def test_categories_of_one_name_have_calibrations_of_their_own() -> None:
     for category in truth["categories"]:
         category["name"] = "same"
     found = found_of((1, 1, BOX, 0.95), (1, 2, BOX, 0.65))
-    rows = analyse(truth, found, settings=make_settings(), options=QUICK).categories
+    rows = analyse(truth, found, params=make_params(), options=QUICK).categories
     assert [row.calibration_error for row in rows] == pytest.approx([0.05, 0.35])
 
 
 @pytest.mark.parametrize("scores", [(), (1.5, 0.2), (-0.1, 0.2)])
 def test_scores_that_are_no_probabilities_are_not_calibrated(scores: tuple[float, ...]) -> None:
     truth = truth_of((1, 1, BOX))
-    found = analyse(truth, found_of(*[(1, 1, BOX, s) for s in scores]), settings=make_settings(), options=QUICK)
+    found = analyse(truth, found_of(*[(1, 1, BOX, s) for s in scores]), params=make_params(), options=QUICK)
     assert found.calibration is None
     assert {category.calibration_error for category in found.categories} == {None}

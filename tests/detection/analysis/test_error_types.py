@@ -9,7 +9,7 @@ from detection.analysis.analyse import analyse
 from detection.analysis.error_types import error_counts, type_errors
 from detection.analysis.options import AnalysisOptions
 from detection.coco.metric_definitions import FIGURES
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from tests.detection.analysis.cases import evaluated, found_of, lvis_case, truth_of
 from tests.detection.analysis.plain_tide import TYPES, tide
 from tests.detection.coco.generated_cases import generate
@@ -91,7 +91,7 @@ def test_errors_of_each_category_equal_plain_loops(seed: int) -> None:
     for score in (0.0, 0.5):
         kept = [entry for entry in detections if entry["score"] >= score]
         options = AnalysisOptions(replicates=0, score=score)
-        rows = analyse(truth, detections, settings=make_settings(), options=options).categories
+        rows = analyse(truth, detections, params=make_params(), options=options).categories
         found = {(row.id, name): count for row in rows for name, count in row.errors.items() if count}
         assert found == tide(truth, kept).by_category
         assert all(list(row.errors) == list(TYPES) for row in rows)
@@ -102,8 +102,8 @@ def test_errors_of_each_category_equal_plain_loops(seed: int) -> None:
 def test_types_of_detections_add_up_to_the_engines_counts(seed: int, iou_type: str) -> None:
     lvis = iou_type == "lvis"
     truth, detections = lvis_case(seed) if lvis else generate(seed)
-    settings = make_settings(lvis=True, max_dets=(300,)) if lvis else make_settings(iou_type)
-    model = evaluated(truth, detections, settings)
+    params = make_params(lvis=True, max_dets=(300,)) if lvis else make_params(iou_type)
+    model = evaluated(truth, detections, params)
     errors = type_errors(model, model.diagnosis(ALL), ALL)
     numbers = {name: len(positions) for name, positions in errors.types.items()} | {"Miss": len(errors.missed)}
     assert numbers == {error.name: error.count for error in error_counts(model, ALL)}

@@ -7,7 +7,7 @@ import pytest
 from detection.analysis.analyse import analyse
 from detection.analysis.findings import ERROR_TYPES, Analysis, Box
 from detection.analysis.options import AnalysisOptions
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from tests.detection.analysis.cases import found_of, truth_of
 from tests.detection.coco.generated_cases import generate
 
@@ -16,7 +16,7 @@ OTHER = [110.0, 110.0, 60.0, 60.0]
 
 
 def analysed(truth: dict[str, Any], detections: list[dict[str, Any]], **options: Any) -> Analysis:
-    return analyse(truth, detections, settings=make_settings(), options=AnalysisOptions(replicates=0, **options))
+    return analyse(truth, detections, params=make_params(), options=AnalysisOptions(replicates=0, **options))
 
 
 def test_every_box_of_an_image_has_a_status() -> None:
@@ -129,7 +129,7 @@ def test_boxes_of_masks_are_drawn_around_them() -> None:
     truth, detections = generate(3)
     for entry in detections:
         del entry["bbox"]
-    found = analyse(truth, detections, settings=make_settings("segm"), options=AnalysisOptions(replicates=0, score=0.0))
+    found = analyse(truth, detections, params=make_params("segm"), options=AnalysisOptions(replicates=0, score=0.0))
     widths = [box.bbox[2] for image in found.worst for box in image.detections]
     assert widths
     assert min(widths) > 0

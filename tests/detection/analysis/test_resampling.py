@@ -9,7 +9,7 @@ import pytest
 from detection.analysis.resampling import draw_images
 from detection.coco.evaluation import evaluate
 from detection.coco.metric_definitions import FIGURES, UNDEFINED, FloatArray, figures_of
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from tests.detection.analysis.cases import evaluated, found_of, lvis_case, ranked, repeated, truth_of
 from tests.detection.coco.generated_cases import found_near, generate, pycocotools_eval
 
@@ -27,7 +27,7 @@ def as_stats(figures: dict[str, FloatArray], replicate: int) -> FloatArray:
 @pytest.mark.parametrize("seed", range(12))
 def test_each_image_once_gives_the_figures_of_pycocotools(seed: int, iou_type: str) -> None:
     truth, detections = generate(seed)
-    model = evaluated(truth, detections, make_settings(iou_type))
+    model = evaluated(truth, detections, make_params(iou_type))
     found = model.resampled(np.ones((1, len(truth["images"])), np.uint8)).figures
     reference = pycocotools_eval(truth, detections, iou_type)
     assert_equal(as_stats(found, 0), reference.stats)
@@ -40,7 +40,7 @@ def test_images_drawn_several_times_count_several_times(seed: int, iou_type: str
     detections = ranked(detections)
     ids = sorted(image["id"] for image in truth["images"])
     draws = draw_images(len(ids), 4, seed)
-    found = evaluated(truth, detections, make_settings(iou_type)).resampled(draws)
+    found = evaluated(truth, detections, make_params(iou_type)).resampled(draws)
     for replicate, draw in enumerate(draws.tolist()):
         again = repeated(truth, detections, dict(zip(ids, draw, strict=True)))
         reference = pycocotools_eval(*again, iou_type)
@@ -70,7 +70,7 @@ def test_real_annotations(shared_data: Path, iou_type: str, file: str) -> None:
     detections = ranked(found_near(truth, np.random.default_rng(0)))
     ids = sorted(image["id"] for image in truth["images"])
     draws = draw_images(len(ids), 2, 0)
-    found = evaluated(truth, detections, make_settings(iou_type)).resampled(draws).figures
+    found = evaluated(truth, detections, make_params(iou_type)).resampled(draws).figures
     for replicate, draw in enumerate(draws.tolist()):
         again = repeated(truth, detections, dict(zip(ids, draw, strict=True)))
         assert_equal(as_stats(found, replicate), pycocotools_eval(*again, iou_type).stats)
@@ -83,18 +83,18 @@ def test_own_settings(seed: int) -> None:
     for entry in truth["annotations"][::3]:
         x, y, width, height = entry["bbox"]
         detections.append({**entry, "bbox": [x, y, width, height * (1 - 1e-12)], "score": 0.95})
-    settings = make_settings(
+    params = make_params(
         max_dets=(1, 2, 3),
         iou_thresholds=(0.3, 0.5, 1.0),
         area_ranges={"all": (0, 1e10), "thin": (0, 700), "none": (1, 2)},
     )
-    found = evaluated(truth, detections, settings).resampled(np.ones((1, len(truth["images"])), np.uint8)).figures
+    found = evaluated(truth, detections, params).resampled(np.ones((1, len(truth["images"])), np.uint8)).figures
     metrics = evaluate(
         truth,
         detections,
-        max_dets=settings.max_dets,
-        iou_thresholds=settings.iou_thresholds,
-        area_ranges=settings.area_ranges,
+        max_dets=params.max_dets,
+        iou_thresholds=params.iou_thresholds,
+        area_ranges=params.area_ranges,
     )
     assert list(found) == list(metrics.figures)
     assert_equal(as_stats(found, 0), list(metrics.figures.values()))
@@ -105,11 +105,11 @@ def test_own_settings(seed: int) -> None:
 def test_lvis(seed: int, most: int) -> None:
     truth, detections = lvis_case(seed)
     detections = ranked(detections)
-    settings = make_settings(lvis=True, max_dets=(most,))
+    params = make_params(lvis=True, max_dets=(most,))
     ids = sorted(image["id"] for image in truth["images"])
     draws = draw_images(len(ids), 3, seed)
-    found = evaluated(truth, detections, settings).resampled(draws).figures
-    assert list(found) == [figure.name for figure in figures_of(settings)]
+    found = evaluated(truth, detections, params).resampled(draws).figures
+    assert list(found) == [figure.name for figure in figures_of(params)]
     for replicate, draw in enumerate(draws.tolist()):
         again = repeated(truth, detections, dict(zip(ids, draw, strict=True)))
         metrics = evaluate(*again, lvis=True, max_dets=(most,))

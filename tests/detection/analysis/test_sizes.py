@@ -8,7 +8,7 @@ import pytest
 
 from detection.analysis.findings import SizeBucket
 from detection.analysis.sizes import size_buckets
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from tests.detection.analysis.cases import evaluated, found_of, truth_of
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
 
@@ -16,8 +16,8 @@ EDGES = (0, 16, 32, 64, 96, 128, 256, 512)
 
 
 def buckets(seed: int, iou_type: str) -> list[SizeBucket]:
-    model = evaluated(*generate(seed), make_settings(iou_type))
-    return size_buckets(model.objects, model.found, model.settings)
+    model = evaluated(*generate(seed), make_params(iou_type))
+    return size_buckets(model.objects, model.found, model.params)
 
 
 @pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
@@ -49,13 +49,13 @@ def test_an_object_is_in_one_bucket() -> None:
     truth = truth_of(*[(number + 1, 1, [0.0, 0.0, side, side]) for number, side in enumerate(sides)], images=5)
     found = found_of(*[(one["image_id"], 1, one["bbox"], 0.9) for one in truth["annotations"]])
     model = evaluated(truth, found)
-    rows = size_buckets(model.objects, model.found, model.settings)
+    rows = size_buckets(model.objects, model.found, model.params)
     assert [row.objects for row in rows] == [1, 1, 1, 0, 1, 0, 0, 1]
     assert [row.figures["AR100"] for row in rows] == [1, 1, 1, -1, 1, -1, -1, 1]
 
 
 def test_without_anything() -> None:
     model = evaluated({"images": [], "annotations": [], "categories": []}, [])
-    rows = size_buckets(model.objects, model.found, model.settings)
+    rows = size_buckets(model.objects, model.found, model.params)
     assert {row.objects for row in rows} == {0}
     assert np.unique([list(row.figures.values()) for row in rows]) == [-1]

@@ -1,4 +1,4 @@
-"""Random cases and settings with everything that has gone wrong in evaluators, and pycocotools' answer.
+"""Random cases and params with everything that has gone wrong in evaluators, and pycocotools' answer.
 
 Seeded: a case is a function of its seed and IoU type.
 """
@@ -23,14 +23,14 @@ class Case(NamedTuple):
 
     truth: dict[str, Any]
     detections: list[dict[str, Any]]
-    settings: dict[str, Any]
+    params: dict[str, Any]
 
 
 def awkward_case(seed: int, iou_type: str) -> Case:
-    """On top of `generate`: zero areas, double boxes, all kinds of masks, odd ids and names, own settings."""
+    """On top of `generate`: zero areas, double boxes, all kinds of masks, odd ids and names, own parameters."""
     rng = np.random.default_rng([seed, len(iou_type)])
     truth, detections = generate(int(rng.integers(2**31)))
-    settings = _settings(rng, iou_type)
+    params = _random_params(rng, iou_type)
     if rng.random() < 0.05:
         truth["annotations"] = []
     if rng.random() < 0.05:
@@ -41,13 +41,13 @@ def awkward_case(seed: int, iou_type: str) -> Case:
         detections = [copy.deepcopy(detection) for detection in detections for _ in range(9)]  # ties, beyond maxDets
     if iou_type != "bbox" and rng.random() < 0.3:
         _leave_boxes_out(detections, iou_type)
-    if "oks_sigmas" in settings:
-        _new_keypoints((*truth["annotations"], *detections), len(settings["oks_sigmas"]), rng)
+    if "oks_sigmas" in params:
+        _new_keypoints((*truth["annotations"], *detections), len(params["oks_sigmas"]), rng)
     if rng.random() < 0.3:
         _renumber(truth, detections, rng)
     if rng.random() < 0.2:
         truth["categories"] = [{**category, "name": "one for all"} for category in truth["categories"]]
-    return Case(truth, detections, settings)
+    return Case(truth, detections, params)
 
 
 def reference(case: Case, iou_type: str) -> COCOeval:
@@ -56,7 +56,7 @@ def reference(case: Case, iou_type: str) -> COCOeval:
     Keypoints whatever their category it never matches (`computeOks` looks for those of
     category -1): it gets them as one category, in the order in which it takes boxes.
     """
-    if iou_type == "keypoints" and not case.settings.get("use_cats", True):
+    if iou_type == "keypoints" and not case.params.get("use_cats", True):
         case = _as_one_category(case)
     with contextlib.redirect_stdout(io.StringIO()):
         ground_truth = COCO()
@@ -65,14 +65,14 @@ def reference(case: Case, iou_type: str) -> COCOeval:
         found = ground_truth.loadRes(copy.deepcopy(case.detections)) if case.detections else COCO()
         evaluation = COCOeval(ground_truth, found, iou_type)
         parameters = evaluation.params
-        parameters.useCats = int(case.settings.get("use_cats", True))
-        parameters.maxDets = list(case.settings.get("max_dets", parameters.maxDets))
-        parameters.iouThrs = np.array(case.settings.get("iou_thresholds", parameters.iouThrs))
-        if "area_ranges" in case.settings:
-            parameters.areaRngLbl = list(case.settings["area_ranges"])
-            parameters.areaRng = [list(limits) for limits in case.settings["area_ranges"].values()]
-        if "oks_sigmas" in case.settings:
-            parameters.kpt_oks_sigmas = np.array(case.settings["oks_sigmas"])
+        parameters.useCats = int(case.params.get("use_cats", True))
+        parameters.maxDets = list(case.params.get("max_dets", parameters.maxDets))
+        parameters.iouThrs = np.array(case.params.get("iou_thresholds", parameters.iouThrs))
+        if "area_ranges" in case.params:
+            parameters.areaRngLbl = list(case.params["area_ranges"])
+            parameters.areaRng = [list(limits) for limits in case.params["area_ranges"].values()]
+        if "oks_sigmas" in case.params:
+            parameters.kpt_oks_sigmas = np.array(case.params["oks_sigmas"])
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
@@ -81,7 +81,7 @@ def reference(case: Case, iou_type: str) -> COCOeval:
 
 def stats_are_comparable(case: Case, iou_type: str) -> bool:
     """Whether COCOeval's `stats` can be trusted: with other `maxDets` its AP and AR are -1."""
-    return tuple(case.settings.get("max_dets", _DEFAULTS[iou_type])) == _DEFAULTS[iou_type]
+    return tuple(case.params.get("max_dets", _DEFAULTS[iou_type])) == _DEFAULTS[iou_type]
 
 
 def _as_one_category(case: Case) -> Case:
@@ -89,29 +89,29 @@ def _as_one_category(case: Case) -> Case:
         return [{**entry, "category_id": 1} for entry in sorted(entries, key=lambda entry: entry["category_id"])]
 
     truth = {**case.truth, "annotations": renamed(case.truth["annotations"]), "categories": [{"id": 1, "name": "one"}]}
-    return Case(truth, renamed(case.detections), {**case.settings, "use_cats": True})
+    return Case(truth, renamed(case.detections), {**case.params, "use_cats": True})
 
 
-def _settings(rng: np.random.Generator, iou_type: str) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
+def _random_params(rng: np.random.Generator, iou_type: str) -> dict[str, Any]:
+    params: dict[str, Any] = {}
     if rng.random() < 0.25:
-        settings["use_cats"] = False
+        params["use_cats"] = False
     if rng.random() < 0.4:
         numbers = rng.choice(np.arange(1, 150), len(_DEFAULTS[iou_type]), replace=False)
-        settings["max_dets"] = tuple(sorted(numbers.tolist()))
+        params["max_dets"] = tuple(sorted(numbers.tolist()))
     if rng.random() < 0.3:
         middle = float(rng.uniform(100, 5000))
-        settings["area_ranges"] = {
+        params["area_ranges"] = {
             "all": (0.0, 1e10),
             "small": (0.0, middle),
             "huge": (middle, 1e10),
             "none": (0.0, 0.0),
         }
     if rng.random() < 0.2:
-        settings["iou_thresholds"] = tuple(np.sort(rng.choice([0.1, 0.5, 0.75, 0.9, 1.0], 3, replace=False)).tolist())
+        params["iou_thresholds"] = tuple(np.sort(rng.choice([0.1, 0.5, 0.75, 0.9, 1.0], 3, replace=False)).tolist())
     if iou_type == "keypoints" and rng.random() < 0.4:
-        settings["oks_sigmas"] = tuple(rng.uniform(0.02, 0.2, rng.integers(1, 30)).tolist())
-    return settings
+        params["oks_sigmas"] = tuple(rng.uniform(0.02, 0.2, rng.integers(1, 30)).tolist())
+    return params
 
 
 def _twist(entry: dict[str, Any], rng: np.random.Generator) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from detection.coco import CocoMetrics, MetricsAccumulator, evaluate
 from detection.coco.metric_definitions import FIGURES
-from detection.coco.params import Settings, make_settings
+from detection.coco.params import Params, make_params
 from detection.coco.parts import metrics_of_parts, parts_of
 from tests.detection.coco.awkward_cases import Case, awkward_case, reference, stats_are_comparable
 from tests.detection.coco.generated_cases import found_near
@@ -25,12 +25,12 @@ def test_generated_cases(first: int, iou_type: str) -> None:
     for seed in range(first, first + _AT_ONCE):
         case = awkward_case(seed, iou_type)
         expected = reference(case, iou_type)
-        metrics = evaluate(case.truth, case.detections, iou_type, **case.settings)
+        metrics = evaluate(case.truth, case.detections, iou_type, **case.params)
         _assert_equal(metrics, expected, f"{iou_type} {seed}", stats=stats_are_comparable(case, iou_type))
-        settings = make_settings(iou_type, **case.settings)
-        _assert_same(_in_shards(case, settings, np.random.default_rng(seed)), metrics)
+        params = make_params(iou_type, **case.params)
+        _assert_same(_in_shards(case, params, np.random.default_rng(seed)), metrics)
         if seed % 5 == 0:
-            _assert_same(_in_parts(case, settings), metrics)
+            _assert_same(_in_parts(case, params), metrics)
 
 
 def test_the_cases_are_awkward() -> None:
@@ -65,7 +65,7 @@ def test_real_annotations(shared_data: Path, iou_type: str, split: str) -> None:
     metrics = evaluate(path, detections, iou_type)
     assert 0.05 < metrics.figures["AP"] < 0.95
     _assert_equal(metrics, reference(case, iou_type), split, stats=True)
-    _assert_same(_in_shards(case, make_settings(iou_type), np.random.default_rng(1)), metrics)
+    _assert_same(_in_shards(case, make_params(iou_type), np.random.default_rng(1)), metrics)
 
 
 def _assert_equal(metrics: CocoMetrics, expected: Any, what: str, *, stats: bool) -> None:
@@ -83,10 +83,10 @@ def _assert_same(metrics: CocoMetrics, whole: CocoMetrics) -> None:
     assert metrics.per_category == whole.per_category
 
 
-def _in_shards(case: Case, settings: Settings, rng: np.random.Generator) -> CocoMetrics:
+def _in_shards(case: Case, params: Params, rng: np.random.Generator) -> CocoMetrics:
     """Images in another order, over several accumulators that travel as bytes."""
     categories = case.truth["categories"]
-    shards = [MetricsAccumulator(categories, settings) for _ in range(3)]
+    shards = [MetricsAccumulator(categories, params) for _ in range(3)]
     images = [case.truth["images"][position] for position in rng.permutation(len(case.truth["images"]))]
     while images:
         some = [images.pop() for _ in range(min(len(images), int(rng.integers(1, 5))))]
@@ -96,16 +96,16 @@ def _in_shards(case: Case, settings: Settings, rng: np.random.Generator) -> Coco
             [entry for entry in case.truth["annotations"] if entry["image_id"] in ids],
             [entry for entry in case.detections if entry["image_id"] in ids],
         )
-    merged = MetricsAccumulator(categories, settings)
+    merged = MetricsAccumulator(categories, params)
     for shard in shards:
-        merged.merge(MetricsAccumulator.from_bytes(shard.to_bytes(), categories, settings))
+        merged.merge(MetricsAccumulator.from_bytes(shard.to_bytes(), categories, params))
     return merged.result()
 
 
-def _in_parts(case: Case, settings: Settings) -> CocoMetrics:
+def _in_parts(case: Case, params: Params) -> CocoMetrics:
     arrays = {}
-    for part in parts_of(case.truth["categories"], settings):
-        accumulator = MetricsAccumulator(case.truth["categories"], settings, part=part)
+    for part in parts_of(case.truth["categories"], params):
+        accumulator = MetricsAccumulator(case.truth["categories"], params, part=part)
         accumulator.add(case.truth["images"], case.truth["annotations"], case.detections)
         arrays[part] = accumulator.arrays()
-    return metrics_of_parts(arrays, case.truth["categories"], settings)
+    return metrics_of_parts(arrays, case.truth["categories"], params)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from detection.coco import MetricsAccumulator, evaluate
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from detection.coco.parts import metrics_of_parts, parts_of
 from schemas.errors import DataError
 from tests.detection.coco.generated_cases import generate
@@ -53,11 +53,11 @@ def test_equals_the_reference(seed: int, iou_type: str, most: int) -> None:
 
 def test_shards_and_parts_make_the_whole() -> None:
     truth, detections = _case(7)
-    settings = make_settings(lvis=True, max_dets=(4,))
+    params = make_params(lvis=True, max_dets=(4,))
     whole = evaluate(truth, detections, lvis=True, max_dets=(4,))
     arrays = {}
-    for part in parts_of(truth["categories"], settings):
-        shards = [MetricsAccumulator(truth["categories"], settings, part=part) for _ in range(2)]
+    for part in parts_of(truth["categories"], params):
+        shards = [MetricsAccumulator(truth["categories"], params, part=part) for _ in range(2)]
         for position, image in enumerate(truth["images"]):
             mine = [
                 [e for e in entries if e["image_id"] == image["id"]] for entries in (truth["annotations"], detections)
@@ -65,7 +65,7 @@ def test_shards_and_parts_make_the_whole() -> None:
             shards[position % 2].add([image], *mine)
         shards[0].merge(shards[1])
         arrays[part] = shards[0].arrays()
-    divided = metrics_of_parts(arrays, truth["categories"], settings)
+    divided = metrics_of_parts(arrays, truth["categories"], params)
     np.testing.assert_array_equal(divided.precision, whole.precision)
     assert divided.figures == whole.figures
 

@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 from pycocotools.cocoeval import Params
 
-from detection.coco.params import IOU_TYPES, make_settings
+from detection.coco.params import IOU_TYPES, make_params
 from schemas.errors import ConfigError
 
 
 @pytest.mark.parametrize("iou_type", IOU_TYPES)
 def test_defaults_are_those_of_pycocotools(iou_type: str) -> None:
-    settings, expected = make_settings(iou_type), Params(iouType=iou_type)
-    assert settings.max_dets == tuple(expected.maxDets)
-    assert list(settings.area_ranges) == expected.areaRngLbl
-    assert [list(limits) for limits in settings.area_ranges.values()] == expected.areaRng
-    np.testing.assert_array_equal(settings.iou_thresholds, expected.iouThrs)
+    params, expected = make_params(iou_type), Params(iouType=iou_type)
+    assert params.max_dets == tuple(expected.maxDets)
+    assert list(params.area_ranges) == expected.areaRngLbl
+    assert [list(limits) for limits in params.area_ranges.values()] == expected.areaRng
+    np.testing.assert_array_equal(params.iou_thresholds, expected.iouThrs)
     if iou_type == "keypoints":
-        np.testing.assert_array_equal(settings.oks_sigmas, expected.kpt_oks_sigmas)
+        np.testing.assert_array_equal(params.oks_sigmas, expected.kpt_oks_sigmas)
 
 
 def test_lvis_counts_300_detections() -> None:
-    assert make_settings(lvis=True).max_dets == (300,)
+    assert make_params(lvis=True).max_dets == (300,)
 
 
 @pytest.mark.parametrize(
@@ -53,4 +53,4 @@ def test_lvis_counts_300_detections() -> None:
 )
 def test_faults_of_parameters(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_settings(**arguments)
+        make_params(**arguments)

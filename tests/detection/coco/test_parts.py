@@ -7,7 +7,7 @@ import pytest
 
 from detection.coco import CocoMetrics, MetricsAccumulator, evaluate
 from detection.coco.metric_definitions import FIGURES
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from detection.coco.parts import Part, metrics_of_parts, parts_of
 from schemas.errors import ConfigError
 from tests.detection.coco.generated_cases import generate
@@ -25,34 +25,34 @@ def assert_same(metrics: CocoMetrics, whole: CocoMetrics) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_parts_in_shards_make_the_whole(seed: int, iou_type: str, use_cats: bool) -> None:
     truth, detections = generate(seed)
-    categories, settings = truth["categories"], make_settings(iou_type, use_cats=use_cats)
+    categories, params = truth["categories"], make_params(iou_type, use_cats=use_cats)
     arrays = {}
-    for part in parts_of(categories, settings):
-        shards = [MetricsAccumulator(categories, settings, part=part) for _ in range(2)]
+    for part in parts_of(categories, params):
+        shards = [MetricsAccumulator(categories, params, part=part) for _ in range(2)]
         for position, image in enumerate(truth["images"]):
             _add(shards[position % 2], image, truth, detections)
         first, second = (
-            MetricsAccumulator.from_bytes(shard.to_bytes(), categories, settings, part=part) for shard in shards
+            MetricsAccumulator.from_bytes(shard.to_bytes(), categories, params, part=part) for shard in shards
         )
         second.merge(first)
         arrays[part] = second.arrays()
-    assert len(arrays) == len(settings.area_ranges) * (4 if use_cats else 1)
+    assert len(arrays) == len(params.area_ranges) * (4 if use_cats else 1)
     whole = evaluate(truth, detections, iou_type, use_cats=use_cats)
-    assert_same(metrics_of_parts(arrays, categories, settings), whole)
+    assert_same(metrics_of_parts(arrays, categories, params), whole)
 
 
 def test_rows_and_parts_of_several_sizes() -> None:
     truth, detections = generate(5)
     rows = np.array([[d["image_id"], *d["bbox"], d["score"], d["category_id"]] for d in detections])
-    settings = make_settings()
+    params = make_params()
     parts = [Part(2), Part(90), Part(31, "all"), Part(31, "small"), Part(31, "medium"), Part(31, "large")]
-    parts += [Part(7, area) for area in settings.area_ranges]
+    parts += [Part(7, area) for area in params.area_ranges]
     arrays = {}
     for part in parts:
-        accumulator = MetricsAccumulator(truth["categories"], settings, part=part)
+        accumulator = MetricsAccumulator(truth["categories"], params, part=part)
         accumulator.add(truth["images"], truth["annotations"], rows)
         arrays[part] = accumulator.arrays()
-    assert_same(metrics_of_parts(arrays, truth["categories"], settings), evaluate(truth, rows))
+    assert_same(metrics_of_parts(arrays, truth["categories"], params), evaluate(truth, rows))
 
 
 def test_a_part_keeps_what_is_its_own() -> None:
@@ -69,27 +69,27 @@ def test_a_part_keeps_what_is_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "settings", "message"),
+    ("part", "params", "message"),
     [
-        (Part(2), make_settings(use_cats=False), r"category_id=2.*: categories are not told apart"),
-        (Part(3), make_settings(), r"category_id=3.*: no such category"),
-        (Part(2, "tiny"), make_settings(), r"area='tiny'\): no such area range, only all, small, medium, large"),
+        (Part(2), make_params(use_cats=False), r"category_id=2.*: categories are not told apart"),
+        (Part(3), make_params(), r"category_id=3.*: no such category"),
+        (Part(2, "tiny"), make_params(), r"area='tiny'\): no such area range, only all, small, medium, large"),
     ],
 )
-def test_parts_that_are_none(part: Part, settings: Any, message: str) -> None:
+def test_parts_that_are_none(part: Part, params: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        MetricsAccumulator(generate(0)[0]["categories"], settings, part=part)
+        MetricsAccumulator(generate(0)[0]["categories"], params, part=part)
 
 
 def test_each_part_once() -> None:
-    categories, settings = generate(0)[0]["categories"], make_settings()
-    arrays = {part: MetricsAccumulator(categories, part=part).arrays() for part in parts_of(categories, settings)}
+    categories, params = generate(0)[0]["categories"], make_params()
+    arrays = {part: MetricsAccumulator(categories, part=part).arrays() for part in parts_of(categories, params)}
     taken = arrays.pop(Part(7, "medium"))
     with pytest.raises(ConfigError, match=r"category_id=7, area='medium'\) is there 0 times among 15 parts"):
-        metrics_of_parts(arrays, categories, settings)
+        metrics_of_parts(arrays, categories, params)
     twice = {**arrays, Part(7, "medium"): taken, Part(7): MetricsAccumulator(categories, part=Part(7)).arrays()}
     with pytest.raises(ConfigError, match=r"category_id=7, area='all'\) is there 2 times among 17 parts"):
-        metrics_of_parts(twice, categories, settings)
+        metrics_of_parts(twice, categories, params)
 
 
 def test_a_part_has_no_figures() -> None:

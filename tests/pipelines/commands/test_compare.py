@@ -91,7 +91,7 @@ def test_results_without_boxes_have_a_report_and_a_comparison(tmp_path: Path, io
     table = HtmlPage(page.read_text(encoding="utf-8")).table("metrics")
     assert table["AP"][:2] == [f"{before:.3f}", f"{after:.3f}"]
     write_file_report(
-        str(page), ground_truth=str(paths[0]), detections=str(paths[1]), settings={"iou_type": iou_type}, images=None
+        str(page), ground_truth=str(paths[0]), detections=str(paths[1]), params={"iou_type": iou_type}, images=None
     )
     assert f"{before:.3f}" in page.read_text(encoding="utf-8")
 

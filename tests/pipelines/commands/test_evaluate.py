@@ -48,7 +48,7 @@ def test_table_and_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], iou_
 
 
 @pytest.mark.parametrize(
-    ("flags", "settings"),
+    ("flags", "params"),
     [
         (["--no-cats", "--max-dets", "1,3,100"], {"use_cats": False, "max_dets": [1, 3, 100]}),
         (["--iou-thresholds", "0.5,0.75"], {"iou_thresholds": [0.5, 0.75]}),
@@ -62,11 +62,11 @@ def test_table_and_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], iou_
         ),
     ],
 )
-def test_flags(tmp_path: Path, flags: list[str], settings: dict[str, Any]) -> None:
+def test_flags(tmp_path: Path, flags: list[str], params: dict[str, Any]) -> None:
     truth, detections = generate(11)
     out = tmp_path / "metrics.json"
     call(*write(tmp_path, truth, detections), *flags, "--output", out)
-    expected = reference(Case(truth, detections, settings), "keypoints" if "keypoints" in flags else "bbox")
+    expected = reference(Case(truth, detections, params), "keypoints" if "keypoints" in flags else "bbox")
     np.testing.assert_allclose(json.loads(out.read_text())["stats"], expected.stats, rtol=0, atol=1e-9)
 
 

@@ -25,7 +25,7 @@ from components.coco_evaluator.beam.transforms import Evaluate, all_images, arra
 from components.coco_evaluator.tfma.slice_keys import OVERALL, SliceKey
 from detection.coco import CocoMetrics, evaluate
 from detection.coco.metric_definitions import FIGURES
-from detection.coco.params import Settings, make_settings
+from detection.coco.params import Params, make_params
 from schemas.errors import DataError, find_user_error
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
 
@@ -113,7 +113,7 @@ def test_equals_pycocotools(tmp_path: Path, iou_type: str, monkeypatch: pytest.M
     """Each case is a slice of one data set."""
     monkeypatch.setattr(matching, "_CHUNK", 500)
     truth, detections = cases_in_one(range(CASES))
-    measure = Measure(truth["categories"], make_settings(iou_type))
+    measure = Measure(truth["categories"], make_params(iou_type))
     paths = write_batches(tmp_path / "batches", truth, detections, seed=1)
     found = run(paths, measure, tmp_path / "out", workers=3)
     assert len(found) == CASES + 1
@@ -134,13 +134,13 @@ def test_neither_division_nor_bundling_matters(
 ) -> None:
     """One state or many, in whatever order: the bits are the same."""
     truth, detections = cases_in_one(range(8))
-    settings = make_settings(iou_type, use_cats=use_cats)
+    params = make_params(iou_type, use_cats=use_cats)
     by_image = sorted(detections, key=itemgetter("image_id"))
     first = {OVERALL: evaluate(truth, detections, iou_type, use_cats=use_cats)}
     for number, (divided, chunk) in enumerate([(False, 2_000), (True, 2_000), (False, 5), (True, 30)]):
         monkeypatch.setattr(matching, "_CHUNK", chunk)
         monkeypatch.setattr(detection_files, "_CHUNK", chunk)
-        measure = Measure(truth["categories"], settings, divided=divided)
+        measure = Measure(truth["categories"], params, divided=divided)
         paths = write_batches(tmp_path / f"batches-{number}", truth, detections, seed=number)
         folder = tmp_path / f"out-{number}"
         found = run(paths, measure, folder, workers=number + 1)
@@ -158,7 +158,7 @@ def test_neither_division_nor_bundling_matters(
 
 def test_detections_as_rows(tmp_path: Path) -> None:
     truth, detections = cases_in_one(range(3))
-    measure = Measure(truth["categories"], make_settings(), divided=True)
+    measure = Measure(truth["categories"], make_params(), divided=True)
     found = run(
         write_batches(tmp_path / "batches", truth, detections, seed=5, rows=True), measure, tmp_path / "out", workers=2
     )
@@ -176,15 +176,15 @@ def test_existing_detections_from_files(tmp_path: Path, iou_type: str, divided: 
     truth, detections = cases_in_one(range(20, 26))
     (tmp_path / "gt.json").write_text(json.dumps(truth))
     (tmp_path / "dt.json").write_text(json.dumps(detections))
-    found = run_stored(tmp_path, make_settings(iou_type), divided=divided)
+    found = run_stored(tmp_path, make_params(iou_type), divided=divided)
     assert_same(found.metrics, evaluate(tmp_path / "gt.json", tmp_path / "dt.json", iou_type))
 
 
-def run_stored(folder: Path, settings: Settings, *, divided: bool = False) -> SliceResult:
+def run_stored(folder: Path, params: Params, *, divided: bool = False) -> SliceResult:
     """Of the files gt.json and dt.json in a folder."""
     (folder / "work").mkdir()
-    buckets = write_buckets(folder / "gt.json", folder / "dt.json", folder / "work", iou_type=settings.iou_type)
-    measure = Measure(buckets.categories, settings, divided, where="gt.json", where_detections="dt.json")
+    buckets = write_buckets(folder / "gt.json", folder / "dt.json", folder / "work", iou_type=params.iou_type)
+    measure = Measure(buckets.categories, params, divided, where="gt.json", where_detections="dt.json")
     with local_pipeline(2) as pipeline:
         pipeline | ReadStored(buckets) | Evaluate(measure, folder / "out")
     [(_, result)] = read_slices(measure, arrays_folder(folder / "out"))
@@ -209,7 +209,7 @@ def test_faulty_files(tmp_path: Path, kind: str, change: dict[str, Any], message
     (tmp_path / "gt.json").write_text(json.dumps(truth))
     (tmp_path / "dt.json").write_text(json.dumps(detections))
     with pytest.raises(Exception, match="while running") as caught:
-        run_stored(tmp_path, make_settings(), divided=kind == "detections")
+        run_stored(tmp_path, make_params(), divided=kind == "detections")
     error = find_user_error(caught.value)
     assert isinstance(error, DataError)
     assert re.search(message, str(error))

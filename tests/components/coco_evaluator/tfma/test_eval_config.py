@@ -8,9 +8,9 @@ import pytest
 from components.coco_evaluator.tfma.eval_config import (
     complete,
     eval_config_to_json,
+    params_of,
     parse_eval_config,
     read_eval_config,
-    settings_of,
 )
 from schemas.errors import ConfigError
 
@@ -30,9 +30,9 @@ def test_both_formats_are_read(tmp_path: Path) -> None:
 
 
 def test_settings() -> None:
-    assert settings_of(parse_eval_config("")).max_dets == (1, 10, 100)
+    assert params_of(parse_eval_config("")).max_dets == (1, 10, 100)
     options = '{"iou_type": "segm", "max_dets": [1, 2, 5], "use_cats": false, "area_ranges": {"all": [0, 50]}}'
-    found = settings_of(parse_eval_config(f"metrics_specs {{ metrics {{ {OURS} config: '{options}' }} }}"))
+    found = params_of(parse_eval_config(f"metrics_specs {{ metrics {{ {OURS} config: '{options}' }} }}"))
     assert (found.iou_type, found.max_dets, found.use_cats) == ("segm", (1, 2, 5), False)
     assert found.area_ranges == {"all": (0.0, 50.0)}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from components.coco_evaluator.tfma import derived_features
-from components.coco_evaluator.tfma.eval_config import parse_eval_config, settings_of
+from components.coco_evaluator.tfma.eval_config import params_of, parse_eval_config
 from components.coco_evaluator.tfma.metric_options import MetricOptions
 from tests.components.coco_evaluator.generated_records import generate_truth, write_records
 from tests.detection.fake_detector import save_fake_detector
@@ -46,7 +46,7 @@ def test_the_options() -> None:
 @pytest.mark.slow  # importing TFMA
 def test_the_config_is_honoured() -> None:
     config = parse_eval_config(code("slicing_specs"))
-    assert settings_of(config).max_dets == (1, 10, 100)
+    assert params_of(config).max_dets == (1, 10, 100)
     assert len(config.slicing_specs) == 3
     count = re.search(r"`(metrics \{ class_name: \"ExampleCount\".*)`", PAGE)
     assert count

@@ -12,7 +12,7 @@ from detection.analysis.analyse import analyse
 from detection.coco import evaluate
 from detection.coco.engine import bounds, streaming
 from detection.coco.metric_definitions import FIGURES
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from detection.coco.validation.columns import id_column, list_column, number_column
 from schemas.errors import DataError
 from tests.detection.coco.awkward_cases import awkward_case, reference
@@ -64,7 +64,7 @@ def test_categories_and_pairs_in_groups_give_the_same(seed: int, monkeypatch: py
     monkeypatch.setattr(bounds, "PAIRS_AT_ONCE", 10 * (seed % 2))
     iou_type = list(FIGURES)[seed % 3]
     case = awkward_case(seed, iou_type)
-    found = evaluate(case.truth, case.detections, iou_type, **case.settings)
+    found = evaluate(case.truth, case.detections, iou_type, **case.params)
     expected = reference(case, iou_type).eval
     for name in ("precision", "recall", "scores"):
         np.testing.assert_allclose(getattr(found, name), expected[name], rtol=0, atol=1e-12)
@@ -106,7 +106,7 @@ def test_too_many_categories_are_refused_before_anything_is_made() -> None:
     with pytest.raises(DataError, match=r"100000 categories: .* 18\.1 GiB .* at most 16529 categories .*--no-cats"):
         evaluate(truth, [])
     with pytest.raises(DataError, match=r"100000 categories: an analysis .* more than 3\. Evaluate without it"):
-        analyse(truth, [], settings=make_settings())
+        analyse(truth, [], params=make_params())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100 << 20

@@ -12,7 +12,7 @@ import pytest
 
 from detection.coco import MetricsAccumulator, evaluate
 from detection.coco.engine import MatchingEngine
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from detection.coco.validation.checks import check_annotations, check_detections
 from detection.coco.validation.columns import by_id
 from detection.coco.validation.fast_checks import annotations_are_sound, detections_are_sound
@@ -357,7 +357,7 @@ def _outcome(truth: Any, detections: Any, iou_type: str) -> Any:
 
 
 def test_what_the_engine_refuses_is_told() -> None:
-    engine = MatchingEngine(_truth()["categories"], make_settings())
+    engine = MatchingEngine(_truth()["categories"], make_params())
     with pytest.raises(DataError, match=r"ground truth: cannot be evaluated: .*height"):
         engine.add([{"id": 1, "height": "tall"}], [], [], where="ground truth")
 

@@ -9,7 +9,7 @@ import pytest
 from detection.analysis.analyse import analyse
 from detection.analysis.findings import ERROR_TYPES, Analysis, Box
 from detection.analysis.options import AnalysisOptions
-from detection.coco.params import make_settings
+from detection.coco.params import make_params
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.evaluation.summary import LISTED, category_summary, tiles
 from detection.reports.html.table import Link
@@ -42,7 +42,7 @@ def test_what_to_act_on_comes_before_all_details(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_every_number_is_that_of_pycocotools_and_of_plain_counts(tmp_path: Path, seed: int) -> None:
     truth, detections = generate(seed)
-    given = analyse(truth, detections, settings=make_settings(), options=AnalysisOptions(replicates=0))
+    given = analyse(truth, detections, params=make_params(), options=AnalysisOptions(replicates=0))
     page = written(tmp_path, given)
     evaluation = pycocotools_eval(truth, detections)
     stats, precision = evaluation.stats, evaluation.eval["precision"][:, :, :, 0, -1]

@@ -82,7 +82,7 @@ def many(images: int, workers: int) -> None:
         seconds = time.perf_counter() - start
         state = sum(path.stat().st_size for path in arrays_folder(work).glob("*.states"))
     print(
-        f"many: {result.images} images, {result.detections} detections, AP {result.metrics.figures['AP']:.4f}: "
+        f"many: {result.images} images, {result.detections} detections, AP {result.metrics.by_name['AP']:.4f}: "
         f"{seconds:.0f} s with {workers} processes\n"
         f"states of {len(measure.parts)} parts: {state / 1e6:.0f} MB, {state / result.images:.0f} bytes an image, "
         f"{state / result.detections / 4:.1f} bytes a detection and area range\n"

@@ -24,4 +24,4 @@ def test_the_cells_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for number, cell in enumerate(cells):
         exec(compile("".join(cell["source"]), f"{path.name} cell {number}", "exec"), namespace)
     assert len(namespace["found"]) == 3  # type: ignore[arg-type]
-    assert set(namespace["metrics"].figures) >= {"AP", "AR100"}  # type: ignore[attr-defined]
+    assert set(namespace["metrics"].by_name) >= {"AP", "AR100"}  # type: ignore[attr-defined]

@@ -98,7 +98,7 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
         )
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    before = measured.overall[BASELINE].metrics.figures if BASELINE in measured.overall else None
+    before = measured.overall[BASELINE].metrics.by_name if BASELINE in measured.overall else None
     write_json(folder / BLESSING_JSON, {**verdict._asdict(), "baseline": before})
     log.info("%s: %s", "blessed" if verdict.blessed else "not blessed", "; ".join(verdict.reasons))
     return Evaluation(measured.overall[CANDIDATE].metrics, verdict)
@@ -126,7 +126,7 @@ def model_params(config: Any) -> Params:
 
 def _tell(measured: Measured) -> None:
     for part, result in measured.overall.items():
-        figures = result.metrics.figures
+        figures = result.metrics.by_name
         log.info(
             "%s: %d images, %d detections, AP %.4f, AP50 %.4f",
             part,
@@ -157,7 +157,7 @@ def _analyse(task: Task, params: Params, measured: Measured, work: Path, *, goal
         ids = [category["id"] for category in task.categories]
         losses = losses_of(task.models[CANDIDATE], sample, category_ids=ids, batch_size=task.batch_size)
     # The sample's figures are near those of all images, but these are what is judged.
-    figures = {part: result.metrics.figures for part, result in measured.overall.items()}
+    figures = {part: result.metrics.by_name for part, result in measured.overall.items()}
     return replace(analysis, figures=figures[CANDIDATE], before=figures.get(BASELINE, {}), losses=losses)
 
 

@@ -17,7 +17,7 @@ from components.coco_evaluator.tfma.eval_config_checks import check_our_metrics
 from components.coco_evaluator.tfma.keys import figure_keys
 from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, MetricOptions, check_options
 from detection.coco import MetricsAccumulator
-from detection.coco.metric_definitions import figures_of
+from detection.coco.metric_definitions import metric_definitions_of
 from detection.datasets.packed_entries import unpack_entries
 from detection.inference.saved_model import rows_from_outputs
 from detection.types import EncodedImage
@@ -68,7 +68,7 @@ def _computations(
 
 def _computation(options: MetricOptions, model: str, *, known_only: bool) -> metric_types.MetricComputation:
     per_category = [{"id": entry["id"], "AP": 0.0, "AP50": 0.0} for entry in options.category_entries()]
-    figures = {figure.name: 0.0 for figure in figures_of(options.params())}
+    figures = {figure.name: 0.0 for figure in metric_definitions_of(options.params())}
     wanted = (features.COCO, features.HEIGHT, features.WIDTH)
     return metric_types.MetricComputation(
         keys=list(figure_keys(figures, per_category if options.use_cats else [], model)),
@@ -123,7 +123,7 @@ class _Match(beam.CombineFn):
 
     def extract_output(self, state: _State) -> dict[metric_types.MetricKey, float]:
         metrics = self._matched(state).accumulator.result()
-        return figure_keys(metrics.figures, metrics.per_category, self._model)
+        return figure_keys(metrics.by_name, metrics.per_category, self._model)
 
     def _matched(self, state: _State) -> _State:
         if state.pending:

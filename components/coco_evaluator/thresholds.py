@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from detection.analysis.findings import Interval
-from detection.coco.metric_definitions import FIGURES, UNDEFINED
+from detection.coco.metric_definitions import METRIC_DEFINITIONS, UNDEFINED
 from schemas.errors import ConfigError
 
 Figures = Mapping[str, float]
@@ -34,7 +34,7 @@ class Thresholds:
         Raises:
             ConfigError: an unknown figure.
         """
-        known = [figure.name for figure in FIGURES["bbox"]]
+        known = [figure.name for figure in METRIC_DEFINITIONS["bbox"]]
         unknown = sorted({*self.absolute, *self.improvement, *self.significant} - set(known))
         if unknown:
             raise ConfigError(f"thresholds: unknown metric {', '.join(unknown)}. Known are {', '.join(known)}.")

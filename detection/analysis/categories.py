@@ -9,20 +9,26 @@ from detection.analysis.findings import Category, OperatingPoint
 from detection.analysis.instances import Found, Objects
 from detection.coco.engine import Arrays
 from detection.coco.engine.batch import RIGHT, UNCOUNTED, Diagnosis
-from detection.coco.metric_definitions import UNDEFINED, Figure, FloatArray, figure_value, figures_of
+from detection.coco.metric_definitions import (
+    UNDEFINED,
+    FloatArray,
+    MetricDefinition,
+    metric_definitions_of,
+    metric_value,
+)
 from detection.coco.params import Params
 
 _CURVES = {"0.50": 0.5, "0.75": 0.75}
 
 
-def category_columns(params: Params) -> list[Figure]:
+def category_columns(params: Params) -> list[MetricDefinition]:
     """The figures of a category: every AP, and the AR of all sizes and IoU thresholds with most detections."""
 
-    def wanted(figure: Figure) -> bool:
+    def wanted(figure: MetricDefinition) -> bool:
         counts_most = figure.max_dets in (-1, len(params.max_dets) - 1)
         return figure.array == "precision" or (figure.area == "all" and figure.iou is None and counts_most)
 
-    return [figure for figure in figures_of(params) if figure.frequency is None and wanted(figure)]
+    return [figure for figure in metric_definitions_of(params) if figure.frequency is None and wanted(figure)]
 
 
 def category_figures(arrays: Arrays, params: Params) -> list[dict[str, float]]:
@@ -30,7 +36,7 @@ def category_figures(arrays: Arrays, params: Params) -> list[dict[str, float]]:
     figures = category_columns(params)
     return [
         {
-            figure.name: figure_value(
+            figure.name: metric_value(
                 figure,
                 arrays.precision[:, :, [position]],
                 arrays.recall[:, [position]],

@@ -52,7 +52,7 @@ class Evaluated:
     @cached_property
     def figures(self) -> dict[str, float]:
         """The figures by name."""
-        return metrics_from_arrays(self.arrays, self.objects.categories, self.params).figures
+        return metrics_from_arrays(self.arrays, self.objects.categories, self.params).by_name
 
     def diagnosis(self, options: AnalysisOptions) -> Diagnosis:
         """What became of each detection and object."""
@@ -123,4 +123,4 @@ def _figures(objects: Objects, found: Found, params: Params) -> dict[str, float]
     """Of all images, which may be too many to keep what an `Evaluated` keeps of them."""
     engine = MatchingEngine(objects.categories, params)
     engine.add(objects.sound, objects.annotations, found.entries, where="ground truth")
-    return metrics_from_arrays(engine.arrays(), objects.categories, params).figures
+    return metrics_from_arrays(engine.arrays(), objects.categories, params).by_name

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from detection.analysis.instances import Found, IntArray, Objects
 from detection.analysis.matching import Matches
-from detection.coco.metric_definitions import Figure, FloatArray, figures_of
+from detection.coco.metric_definitions import FloatArray, MetricDefinition, metric_definitions_of
 from detection.coco.params import RECALLS, Params
 
 Weights = npt.NDArray[np.uint8]
@@ -63,7 +63,9 @@ def resample(objects: Objects, found: Found, matches: Matches, weights: Weights,
         for block in sums.blocks(category, len(weights)):
             precision[block, :, category], recall[block, :, category] = sums.of_category(category, weights[block])
     frequencies = np.array([category.get("frequency", "") for category in objects.categories])
-    figures = {figure.name: _figure(figure, precision, recall, params, frequencies) for figure in figures_of(params)}
+    figures = {
+        figure.name: _figure(figure, precision, recall, params, frequencies) for figure in metric_definitions_of(params)
+    }
     everywhere = list(params.area_ranges).index("all")
     return Resampled(figures, precision[..., everywhere].mean(axis=1).T)
 
@@ -147,7 +149,7 @@ def _running(weights: Weights) -> Sums:
 
 
 def _figure(
-    figure: Figure,
+    figure: MetricDefinition,
     precision: FloatArray,
     recall: FloatArray,
     params: Params,

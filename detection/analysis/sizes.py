@@ -9,7 +9,7 @@ from detection.analysis.categories import category_columns
 from detection.analysis.findings import SizeBucket
 from detection.analysis.instances import Found, Objects
 from detection.coco.engine import MatchingEngine
-from detection.coco.metric_definitions import figure_value
+from detection.coco.metric_definitions import metric_value
 from detection.coco.params import Params
 
 _ROOTS = (0.0, 16.0, 32.0, 64.0, 96.0, 128.0, 256.0, 512.0)  # pixels
@@ -32,7 +32,7 @@ def size_buckets(objects: Objects, found: Found, params: Params) -> list[SizeBuc
             high=float(np.sqrt(high)) if np.isfinite(high) else 0.0,
             objects=int(((areas >= low) & (areas < high)).sum()),
             figures={
-                figure.name: figure_value(
+                figure.name: metric_value(
                     replace(figure, area=name, max_dets=-1),
                     arrays.precision,
                     arrays.recall,

@@ -18,7 +18,7 @@ from schemas.errors import ConfigError, DataError
 
 
 class MetricsAccumulator:
-    """Mergeable evaluation: shards in any order give the figures of the whole, bit for bit.
+    """Mergeable evaluation: shards in any order give the metrics of the whole, bit for bit.
 
     Each image, with all its objects and all its detections, is added exactly once;
     images without objects or detections, too.
@@ -134,13 +134,13 @@ class MetricsAccumulator:
         return self._engine.arrays()
 
     def result(self, *, last: bool = False) -> CocoMetrics:
-        """The figures over what was added so far; more may be added afterwards unless `last`, which saves a copy.
+        """The metrics over what was added so far; more may be added afterwards unless `last`, which saves a copy.
 
         Raises:
             ConfigError: only a part is held here.
         """
         if self._part != WHOLE:
-            raise ConfigError(f"{self._part} has no figures of the whole. Use `arrays` and `metrics_of_parts`.")
+            raise ConfigError(f"{self._part} has no metrics of the whole. Use `arrays` and `metrics_of_parts`.")
         return metrics_from_arrays(self._engine.arrays(last=last), self._categories, self._params)
 
     def to_bytes(self) -> bytes:

@@ -44,14 +44,14 @@ def evaluate(
         use_cats: False evaluates as if there were one category.
         iou_thresholds: default 0.50, 0.55, ... 0.95.
         area_ranges: name -> (least, greatest) `area` in square pixels; default COCO's.
-            Those that COCO does not know give the figures AP_<name> and AR_<name>.
+            Those that COCO does not know give the metrics AP_<name> and AR_<name>.
         oks_sigmas: spread of each keypoint, as a share of the root of the object's
             area; default COCO's 17.
         lvis: evaluate as LVIS does; the files need LVIS' lists of categories.
         skip_invalid: leave faulty entries out; `skipped` of the result lists them.
 
     Returns:
-        Figures and arrays; -1 where there is no ground truth to measure on.
+        Metrics and arrays; -1 where there is no ground truth to measure on.
 
     Raises:
         ConfigError: a parameter that COCOeval has no meaning for.
@@ -63,7 +63,7 @@ def evaluate(
     >>> found = {"image_id": 1, "category_id": 18, "bbox": [10, 20, 300, 160], "score": 0.9}
     >>> truth = {"images": [image], "annotations": [dog], "categories": [{"id": 18, "name": "dog"}]}
     >>> metrics = evaluate(truth, [found])
-    >>> {name: round(metrics.figures[name], 3) for name in ("AP", "AP75", "APs")}
+    >>> {name: round(metrics.by_name[name], 3) for name in ("AP", "AP75", "APs")}
     {'AP': 0.7, 'AP75': 1.0, 'APs': -1.0}
     """
     params = make_params(

@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 
 from detection.coco.engine import Arrays
-from detection.coco.metric_definitions import Figure, FloatArray, figure_value, figures_of, mean_of_defined
+from detection.coco.metric_definitions import (
+    FloatArray,
+    MetricDefinition,
+    mean_of_defined,
+    metric_definitions_of,
+    metric_value,
+)
 from detection.coco.params import AreaRanges, Params
 from detection.coco.validation.invalid_records import BadRecord
 
@@ -16,11 +22,11 @@ _AP50 = 0.5
 
 @dataclass(frozen=True, eq=False)
 class CocoMetrics:
-    """Figures and arrays of one evaluation; -1 stands where there is no ground truth.
+    """Metrics and arrays of one evaluation; -1 stands where there is no ground truth.
 
     iou_type: `bbox`, `segm` or `keypoints`.
-    figures: name -> value, in COCOeval's (LVISEval's) order, then those of other area ranges.
-    definitions: what each figure is.
+    by_name: name -> value, in COCOeval's (LVISEval's) order, then those of other area ranges.
+    definitions: what each metric is.
     precision: float64 [T, R, K, A, M], as COCOeval lays it out: IoU thresholds,
         101 recall thresholds, categories by ascending id, area ranges, `max_dets`.
     recall: float64 [T, K, A, M].
@@ -34,8 +40,8 @@ class CocoMetrics:
     """
 
     iou_type: str
-    figures: dict[str, float]
-    definitions: tuple[Figure, ...]
+    by_name: dict[str, float]
+    definitions: tuple[MetricDefinition, ...]
     precision: FloatArray
     recall: FloatArray
     scores: FloatArray
@@ -48,33 +54,33 @@ class CocoMetrics:
     @property
     def stats(self) -> FloatArray:
         """COCOeval's `stats`, float64 [12], for keypoints [10]; LVISEval's [13]."""
-        return np.array([self.figures[figure.name] for figure in self.definitions if figure.standard])
+        return np.array([self.by_name[definition.name] for definition in self.definitions if definition.standard])
 
 
 def metrics_from_arrays(arrays: Arrays, categories: Sequence[Mapping[str, Any]], params: Params) -> CocoMetrics:
-    """Computes the figures.
+    """Computes the metrics.
 
     Args:
         arrays: the engine's sums.
         categories: COCO `categories` entries.
         params: what the arrays were made with.
     """
-    definitions = figures_of(params)
+    definitions = metric_definitions_of(params)
     frequencies = {category["id"]: category.get("frequency", "") for category in categories}
-    figures = {
-        figure.name: figure_value(
-            figure,
+    by_name = {
+        definition.name: metric_value(
+            definition,
             arrays.precision,
             arrays.recall,
             iou_thresholds=params.iou_thresholds,
             area_names=list(params.area_ranges),
             frequencies=[frequencies[category_id] for category_id in arrays.category_ids],
         )
-        for figure in definitions
+        for definition in definitions
     }
     return CocoMetrics(
         iou_type=params.iou_type,
-        figures=figures,
+        by_name=by_name,
         definitions=definitions,
         precision=arrays.precision,
         recall=arrays.recall,

@@ -126,7 +126,7 @@ def _area_ranges(area_ranges: AreaRanges | None, iou_type: str) -> AreaRanges:
                 f"area_ranges: {name} is from {low} to {high}; give 0 <= least <= greatest, square pixels."
             )
     if len(set(area_ranges.values())) < len(area_ranges):
-        # The engine keeps a range by its limits, and would give figures of neither.
+        # The engine keeps a range by its limits, and would give metrics of neither.
         raise ConfigError(f"area_ranges {area_ranges}: two have the same limits. Leave one of them out.")
     return area_ranges
 

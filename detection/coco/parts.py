@@ -1,6 +1,6 @@
 """An evaluation divided by category and area range, each part small enough for one worker.
 
-Matching in COCO knows no other category and no other area range, so every figure of
+Matching in COCO knows no other category and no other area range, so every metric of
 the whole follows from the parts, bit for bit.
 """
 

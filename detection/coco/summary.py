@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from detection.coco.metric_definitions import FIGURES, FREQUENCIES, UNDEFINED, Figure
+from detection.coco.metric_definitions import FREQUENCIES, METRIC_DEFINITIONS, UNDEFINED, MetricDefinition
 from detection.coco.metrics import CocoMetrics
 from detection.coco.validation.invalid_records import BadRecord
 from detection.storage.atomic import write_json, write_text
@@ -25,7 +25,7 @@ def metrics_to_json(metrics: CocoMetrics) -> dict[str, Any]:
     return {
         "iou_type": metrics.iou_type,
         "stats": metrics.stats.tolist(),
-        "metrics": metrics.figures,
+        "metrics": metrics.by_name,
         "per_category": metrics.per_category,
         "skipped": len(metrics.skipped),
     }
@@ -67,8 +67,8 @@ def skipped_lines(skipped: Sequence[BadRecord]) -> list[str]:
 
 def summary_table(metrics: CocoMetrics) -> Table:
     """The metrics as a table in COCOeval's order, for `rich.console.Console.print`."""
-    return figures_table(
-        metrics.figures,
+    return metrics_table(
+        metrics.by_name,
         definitions=metrics.definitions,
         iou_type=metrics.iou_type,
         iou_thresholds=metrics.iou_thresholds,
@@ -76,10 +76,10 @@ def summary_table(metrics: CocoMetrics) -> Table:
     )
 
 
-def figures_table(
-    figures: Mapping[str, float],
+def metrics_table(
+    values: Mapping[str, float],
     *,
-    definitions: Sequence[Figure] = FIGURES["bbox"],
+    definitions: Sequence[MetricDefinition] = METRIC_DEFINITIONS["bbox"],
     iou_type: str = "bbox",
     iou_thresholds: Sequence[float] = (0.5, 0.95),
     max_dets: Sequence[int] = (1, 10, 100),
@@ -87,13 +87,13 @@ def figures_table(
     """Metrics by name, as a metrics file holds them, as a table.
 
     Args:
-        figures: by name; -1 is shown as undefined.
+        values: by name; -1 is shown as undefined.
         definitions: what is shown, in this order.
         iou_type: what was compared.
         iou_thresholds: that the means are over.
         max_dets: detections counted an image, ascending.
     """
-    lvis = any(figure.frequency for figure in definitions)
+    lvis = any(definition.frequency for definition in definitions)
     table = Table(title=f"{'LVIS' if lvis else 'COCO'} metrics, {iou_type}", title_justify="left")
     table.add_column("metric")
     table.add_column("IoU")
@@ -102,15 +102,15 @@ def figures_table(
         table.add_column("categories")
     table.add_column("max dets", justify="right")
     table.add_column("value", justify="right")
-    for figure in definitions:
-        value = figures[figure.name]
-        categories = FREQUENCIES[figure.frequency] if figure.frequency else "all"
+    for definition in definitions:
+        value = values[definition.name]
+        categories = FREQUENCIES[definition.frequency] if definition.frequency else "all"
         table.add_row(
-            figure.name,
-            f"{figure.iou:.2f}" if figure.iou else _span(iou_thresholds),
-            figure.area,
+            definition.name,
+            f"{definition.iou:.2f}" if definition.iou else _span(iou_thresholds),
+            definition.area,
             *([categories] if lvis else []),
-            str(max_dets[figure.max_dets]),
+            str(max_dets[definition.max_dets]),
             "undefined" if value == UNDEFINED else f"{value:.4f}",
         )
     return table

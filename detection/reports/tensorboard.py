@@ -13,7 +13,7 @@ import tensorflow as tf
 from PIL import Image
 
 from detection.analysis.findings import ImageFindings
-from detection.coco.metric_definitions import FIGURES, UNDEFINED, Figure
+from detection.coco.metric_definitions import METRIC_DEFINITIONS, UNDEFINED, MetricDefinition
 from detection.coco.metrics import CocoMetrics
 from detection.coco.params import MAX_DETS
 from detection.images.drawing import Picture, contact_sheet, draw_detections, eight_bit_rgb
@@ -54,7 +54,7 @@ def write_scalars_and_images(
     """
     require_writable(logdir)
     prefix = _PREFIXES[iou_type]
-    known = {figure.name: figure for figure in FIGURES[iou_type]}
+    known = {figure.name: figure for figure in METRIC_DEFINITIONS[iou_type]}
     tags = {name: _tag(known[name], max_dets) if name in known else f"Precision/{name}" for name in figures}
     scalars = {prefix + tags[name]: value for name, value in figures.items()}
     scalars |= {f"{prefix}PerformanceByCategory/mAP/{shown_name(n)}": ap for n, ap in (per_category or {}).items()}
@@ -91,7 +91,7 @@ def write_evaluation(
     write_scalars_and_images(
         logdir,
         step=step,
-        figures=metrics.figures,
+        figures=metrics.by_name,
         iou_type=metrics.iou_type,
         max_dets=metrics.max_dets,
         per_category={category["name"]: category["AP"] for category in metrics.per_category},
@@ -158,7 +158,7 @@ def _panel(image: Picture, marks: Sequence[Mark], to_image: float, scale: float)
     )
 
 
-def _tag(figure: Figure, max_dets: Sequence[int]) -> str:
+def _tag(figure: MetricDefinition, max_dets: Sequence[int]) -> str:
     kind = "Precision/mAP" if figure.array == "precision" else f"Recall/AR@{max_dets[figure.max_dets]}"
     iou = f"@.{round(100 * figure.iou)}IOU" if figure.iou else ""
     return f"{kind}{iou}" + ("" if figure.area == "all" else f" ({figure.area})")

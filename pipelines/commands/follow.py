@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from rich.console import Console
 
-    from detection.coco.summary import figures_table
+    from detection.coco.summary import metrics_table
     from pipelines.console import quiet_run
 
     with quiet_run(None, verbose=args.verbose):
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if not found.ended:
         print(f"No new checkpoint for {args.timeout:g} minutes; the run has not ended, or is gone.")
     print(f"{found.evaluated} checkpoint{'s' * (found.evaluated != 1)} evaluated. The best: {found.best}")
-    Console().print(figures_table(found.figures))
+    Console().print(metrics_table(found.figures))
     return 0
 
 

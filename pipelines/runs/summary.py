@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from detection.coco.metric_definitions import FIGURES
-from detection.coco.summary import figures_table
+from detection.coco.metric_definitions import METRIC_DEFINITIONS
+from detection.coco.summary import metrics_table
 from pipelines.dataset_files import files_of
 from schemas.artifacts import LOGS, REPORT_HTML
 from schemas.config.config import Config
@@ -24,8 +24,8 @@ def print_results(results: "RunResults", config: Config, console: Console) -> No
         console.print(f"{label:<13}{text}", soft_wrap=True, highlight=False, markup=False)
 
     # An EvalConfig may ask for other metrics than COCO's.
-    known = [figure for figure in FIGURES["bbox"] if figure.name in results.metrics]
-    console.print(figures_table(results.metrics, definitions=known))
+    known = [figure for figure in METRIC_DEFINITIONS["bbox"] if figure.name in results.metrics]
+    console.print(metrics_table(results.metrics, definitions=known))
     line("Blessed:", "yes" if results.blessed else "no")
     for reason in results.reasons:
         line("", reason)

@@ -5,7 +5,7 @@ from typing import Any
 
 from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, METRICS_MODULE, MetricOptions, read_options
 from components.coco_evaluator.tfma.slice_figures import CATEGORY_FIGURES
-from detection.coco.metric_definitions import figures_of
+from detection.coco.metric_definitions import metric_definitions_of
 from schemas.errors import ConfigError
 from schemas.serving import ENCODED_SIGNATURE
 
@@ -105,7 +105,7 @@ def _check_metrics_spec(spec: Any, options: MetricOptions, where: str) -> None:
     _refuse_fields(spec.binarize, ("k_list", "top_k_list"), f"{where}.binarize")
     for number, metric in enumerate(spec.metrics):
         _check_metric(metric, f"{where}.metrics[{number}]")
-    known = [figure.name for figure in figures_of(options.params())]
+    known = [figure.name for figure in metric_definitions_of(options.params())]
     if spec.HasField("binarize"):
         known = [name for name in known if name in CATEGORY_FIGURES]
     for field in ("thresholds", "per_slice_thresholds"):

@@ -25,4 +25,4 @@ class SliceFigures(NamedTuple):
     @classmethod
     def of(cls, metrics: CocoMetrics, *, images: int) -> Self:
         """Keeps the figures of `metrics`, and lets its arrays go."""
-        return cls(images, dict(metrics.figures), metrics.per_category)
+        return cls(images, dict(metrics.by_name), metrics.per_category)

@@ -1,4 +1,4 @@
-"""Evaluation of images whose detections are all kept, and what the engine tells beyond the figures.
+"""Evaluation of images whose detections are all kept, and what the engine tells beyond the metrics.
 
 An evaluator made of streamed images answers the same questions with zeros: it has
 dropped the detections.

@@ -136,8 +136,8 @@ class Assessor:
         write_evaluation(self._logs, step=step, metrics=metrics, losses=losses, pictures=pictures)
         report = metrics_to_json(metrics)
         is_best = self.best.offer(checkpoints, step, report=report, metric=self._metric)
-        entry = Entry(step, metrics.figures)
+        entry = Entry(step, metrics.by_name)
         write_history(self._history, [*(other for other in self.entries() if other.step != step), entry])
         words = "the best so far" if is_best else f"the best is that of step {self.best.step}"
-        _LOGGER.info("step %d: %s %.4f on validation, %s", step, self._metric, metrics.figures[self._metric], words)
+        _LOGGER.info("step %d: %s %.4f on validation, %s", step, self._metric, metrics.by_name[self._metric], words)
         return entry

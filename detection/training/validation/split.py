@@ -59,7 +59,7 @@ class ValidationSplit:
         Raises:
             DataError: it cannot; a record that cannot be evaluated.
         """
-        if self._measured(lambda records: _EMPTY).figures[metric] == UNDEFINED:
+        if self._measured(lambda records: _EMPTY).by_name[metric] == UNDEFINED:
             raise DataError(
                 f"train.validation.metric={metric}: cannot be measured, as none of the {len(self)} images to evaluate "
                 "on has an object that counts for it. Choose another metric, or give the split more images."

@@ -12,7 +12,7 @@ from detection.analysis.findings import Sample
 from detection.analysis.options import AnalysisOptions
 from detection.analysis.sampling import sample_ids, sample_rank
 from detection.coco.evaluation import evaluate
-from detection.coco.metric_definitions import FIGURES
+from detection.coco.metric_definitions import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from schemas.errors import ConfigError, DataError
 from tests.detection.analysis.cases import lvis_case
@@ -27,7 +27,7 @@ def shuffled(entries: list[dict[str, Any]], seed: int, key: str) -> list[dict[st
     return sorted(entries, key=lambda entry: int(order[entry[key] % 1000]))
 
 
-@pytest.mark.parametrize("iou_type", [*FIGURES, "lvis"])
+@pytest.mark.parametrize("iou_type", [*METRIC_DEFINITIONS, "lvis"])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_order_of_images_makes_no_difference(seed: int, iou_type: str) -> None:
     lvis = iou_type == "lvis"
@@ -56,7 +56,7 @@ def test_rows_equal_entries() -> None:
     params = make_params()
     found = analyse(truth, rows, params=params, options=QUICK)
     assert found == analyse(truth, detections, params=params, options=QUICK)
-    assert found.figures == evaluate(truth, detections).figures
+    assert found.figures == evaluate(truth, detections).by_name
     assert found.sample == Sample(10, 10, 0)
 
 
@@ -68,13 +68,13 @@ def test_input_stays_and_the_result_is_plain() -> None:
     assert json.loads(json.dumps(asdict(found), allow_nan=False))["iou_type"] == "bbox"
 
 
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 def test_a_baseline(iou_type: str) -> None:
     truth, detections = generate(6)
     params = make_params(iou_type)
     found = analyse(truth, detections, params=params, baseline=detections[::2], options=QUICK)
     alone = analyse(truth, detections, params=params, options=QUICK)
-    assert found.before == evaluate(truth, detections[::2], iou_type).figures
+    assert found.before == evaluate(truth, detections[::2], iou_type).by_name
     assert found.differences["AP"].value == pytest.approx(found.figures["AP"] - found.before["AP"])
     assert alone.before == alone.differences == {}
     rows = [replace(category, before={}) for category in found.categories]
@@ -96,8 +96,8 @@ def test_of_many_images_a_sample_is_analysed() -> None:
     alone = analyse(part, theirs, params=make_params(), baseline=before, total_images=10, options=options)
     assert found.sample == alone.sample == Sample(4, 10, 3)
     # The figures are those of all images, everything else is the sample's.
-    assert found.figures == evaluate(truth, detections).figures
-    assert found.before == evaluate(truth, detections[::2]).figures
+    assert found.figures == evaluate(truth, detections).by_name
+    assert found.before == evaluate(truth, detections[::2]).by_name
     assert alone.figures != found.figures
     assert replace(alone, figures=found.figures, before=found.before) == found
 
@@ -115,7 +115,7 @@ def test_samples_are_stable() -> None:
     assert {0 <= sample_rank(image_id, 0) < 2**64 for image_id in ids} == {True}
 
 
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 @pytest.mark.parametrize("lacking", ["detections", "annotations", "images", "categories"])
 def test_empty_input_is_a_valid_answer(lacking: str, iou_type: str) -> None:
     truth, detections = generate(8)

@@ -8,14 +8,14 @@ import pytest
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import read_analysis, write_analysis
 from detection.analysis.options import AnalysisOptions
-from detection.coco.metric_definitions import FIGURES
+from detection.coco.metric_definitions import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from schemas.artifacts import ANALYSIS_JSON
 from schemas.errors import DataError
 from tests.detection.coco.generated_cases import generate
 
 
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 def test_round_trip(tmp_path: Path, iou_type: str) -> None:
     truth, detections = generate(1)
     found = analyse(

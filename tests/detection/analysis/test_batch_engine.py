@@ -9,7 +9,7 @@ from pycocotools import mask as masks
 
 from detection.coco.engine import BatchEvaluation, MatchingEngine
 from detection.coco.engine.batch import FOUND, MISSED, RIGHT, UNCOUNTED, WRONG
-from detection.coco.metric_definitions import FIGURES
+from detection.coco.metric_definitions import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from schemas.errors import DataError
 from tests.detection.analysis.cases import evaluated, found_of, truth_of
@@ -27,7 +27,7 @@ def test_detections_get_ids_in_the_order_given() -> None:
         ]
 
 
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 @pytest.mark.parametrize("seed", range(6))
 def test_arrays_equal_those_of_streamed_images(seed: int, iou_type: str) -> None:
     model = evaluated(*generate(seed), make_params(iou_type))
@@ -38,7 +38,7 @@ def test_arrays_equal_those_of_streamed_images(seed: int, iou_type: str) -> None
         np.testing.assert_array_equal(getattr(model.arrays, name), getattr(engine.arrays(), name))
 
 
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 @pytest.mark.parametrize("seed", range(10))
 def test_the_diagnosis_is_pycocotools_matching(seed: int, iou_type: str) -> None:
     truth, detections = generate(seed)
@@ -106,7 +106,7 @@ def test_detections_beyond_the_best_are_uncounted() -> None:
     assert statuses.tolist() == [UNCOUNTED, RIGHT, WRONG, WRONG]
 
 
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 @pytest.mark.parametrize("seed", range(4))
 def test_overlaps_equal_pycocotools(seed: int, iou_type: str) -> None:
     truth, detections = generate(seed)
@@ -148,7 +148,7 @@ def test_objects_with_few_or_no_keypoints(seed: int) -> None:
         np.testing.assert_allclose(mine[falling], overlaps, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 def test_areas_of_detections_are_pycocotools(iou_type: str) -> None:
     truth, detections = generate(1)
     keys = {"bbox": "bbox", "segm": "segmentation", "keypoints": "keypoints"}

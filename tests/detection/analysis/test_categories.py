@@ -6,7 +6,7 @@ import pytest
 from detection.analysis.analyse import analyse
 from detection.analysis.findings import Analysis
 from detection.analysis.options import AnalysisOptions
-from detection.coco.metric_definitions import FIGURES, UNDEFINED
+from detection.coco.metric_definitions import METRIC_DEFINITIONS, UNDEFINED
 from detection.coco.params import make_params
 from tests.detection.analysis.cases import (
     counted_detections,
@@ -30,7 +30,7 @@ def analysed(seed: int, iou_type: str = "bbox") -> Analysis:
     return analyse(truth, detections, params=make_params(iou_type), baseline=detections[::2], options=QUICK)
 
 
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 @pytest.mark.parametrize("seed", range(5))
 def test_figures_are_those_of_the_categories_slice(seed: int, iou_type: str) -> None:
     truth, detections = generate(seed)
@@ -83,7 +83,7 @@ def test_lvis_counts_crowds_but_not_what_it_ignores() -> None:
     assert any(entry["iscrowd"] for entry in truth["annotations"])
 
 
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 @pytest.mark.parametrize("seed", range(8))
 def test_operating_points_are_the_best_of_all_thresholds(seed: int, iou_type: str) -> None:
     truth, detections = generate(seed)
@@ -107,7 +107,7 @@ def test_operating_points_are_the_best_of_all_thresholds(seed: int, iou_type: st
             assert (point.f1, point.score, point.precision, point.recall) == pytest.approx(best)
 
 
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_operating_point_of_all_categories_is_the_best_of_all_thresholds(seed: int, iou_type: str) -> None:
     truth, detections = generate(seed)
@@ -138,7 +138,7 @@ def test_an_operating_point_by_hand() -> None:
     assert rows[1].best is None
 
 
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 @pytest.mark.parametrize("seed", range(5))
 def test_curves_are_pycocotools_precision(seed: int, iou_type: str) -> None:
     truth, detections = generate(seed)

@@ -15,7 +15,7 @@ from detection.analysis.comparison import compare_detections
 from detection.analysis.folders import compare_evaluations
 from detection.analysis.options import AnalysisOptions
 from detection.coco.evaluation import evaluate
-from detection.coco.metric_definitions import FIGURES
+from detection.coco.metric_definitions import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from detection.coco.summary import write_metrics
 from schemas.artifacts import ANALYSIS_JSON, DETECTIONS_JSON, METRICS_JSON
@@ -51,7 +51,7 @@ def write_evaluation(
     return folder
 
 
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 @pytest.mark.parametrize("seed", range(3))
 def test_detections_are_compared_as_analyses_with_a_baseline(seed: int, iou_type: str) -> None:
     truth, detections = generate(seed)
@@ -111,7 +111,7 @@ def test_a_sample_is_compared_with_the_figures_of_all() -> None:
     found = compared(3, images=4)
     assert found.sample is not None
     assert (found.sample.images, found.sample.of) == (4, 10)
-    assert found.figures["AP"].b == evaluate(truth, detections).figures["AP"]
+    assert found.figures["AP"].b == evaluate(truth, detections).by_name["AP"]
     interval = found.figures["AP"].interval
     assert interval is not None
     assert interval.value != found.figures["AP"].difference

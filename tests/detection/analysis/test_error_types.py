@@ -8,7 +8,7 @@ import pytest
 from detection.analysis.analyse import analyse
 from detection.analysis.error_types import error_counts, type_errors
 from detection.analysis.options import AnalysisOptions
-from detection.coco.metric_definitions import FIGURES
+from detection.coco.metric_definitions import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from tests.detection.analysis.cases import evaluated, found_of, lvis_case, truth_of
 from tests.detection.analysis.plain_tide import TYPES, tide
@@ -97,7 +97,7 @@ def test_errors_of_each_category_equal_plain_loops(seed: int) -> None:
         assert all(list(row.errors) == list(TYPES) for row in rows)
 
 
-@pytest.mark.parametrize("iou_type", [*FIGURES, "lvis"])
+@pytest.mark.parametrize("iou_type", [*METRIC_DEFINITIONS, "lvis"])
 @pytest.mark.parametrize("seed", range(25))
 def test_types_of_detections_add_up_to_the_engines_counts(seed: int, iou_type: str) -> None:
     lvis = iou_type == "lvis"

@@ -8,7 +8,7 @@ import pytest
 
 from detection.analysis.resampling import draw_images
 from detection.coco.evaluation import evaluate
-from detection.coco.metric_definitions import FIGURES, UNDEFINED, FloatArray, figures_of
+from detection.coco.metric_definitions import METRIC_DEFINITIONS, UNDEFINED, FloatArray, metric_definitions_of
 from detection.coco.params import make_params
 from tests.detection.analysis.cases import evaluated, found_of, lvis_case, ranked, repeated, truth_of
 from tests.detection.coco.generated_cases import found_near, generate, pycocotools_eval
@@ -23,7 +23,7 @@ def as_stats(figures: dict[str, FloatArray], replicate: int) -> FloatArray:
     return np.where(np.isnan(values), UNDEFINED, values)
 
 
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 @pytest.mark.parametrize("seed", range(12))
 def test_each_image_once_gives_the_figures_of_pycocotools(seed: int, iou_type: str) -> None:
     truth, detections = generate(seed)
@@ -33,7 +33,7 @@ def test_each_image_once_gives_the_figures_of_pycocotools(seed: int, iou_type: s
     assert_equal(as_stats(found, 0), reference.stats)
 
 
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 @pytest.mark.parametrize("seed", range(100, 106))
 def test_images_drawn_several_times_count_several_times(seed: int, iou_type: str) -> None:
     truth, detections = generate(seed)
@@ -96,8 +96,8 @@ def test_own_settings(seed: int) -> None:
         iou_thresholds=params.iou_thresholds,
         area_ranges=params.area_ranges,
     )
-    assert list(found) == list(metrics.figures)
-    assert_equal(as_stats(found, 0), list(metrics.figures.values()))
+    assert list(found) == list(metrics.by_name)
+    assert_equal(as_stats(found, 0), list(metrics.by_name.values()))
 
 
 @pytest.mark.parametrize("most", [300, 5])
@@ -109,11 +109,11 @@ def test_lvis(seed: int, most: int) -> None:
     ids = sorted(image["id"] for image in truth["images"])
     draws = draw_images(len(ids), 3, seed)
     found = evaluated(truth, detections, params).resampled(draws).figures
-    assert list(found) == [figure.name for figure in figures_of(params)]
+    assert list(found) == [figure.name for figure in metric_definitions_of(params)]
     for replicate, draw in enumerate(draws.tolist()):
         again = repeated(truth, detections, dict(zip(ids, draw, strict=True)))
         metrics = evaluate(*again, lvis=True, max_dets=(most,))
-        assert_equal(as_stats(found, replicate), list(metrics.figures.values()))
+        assert_equal(as_stats(found, replicate), list(metrics.by_name.values()))
 
 
 def test_many_replicates_are_summed_up_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from detection.coco import CocoMetrics, MetricsAccumulator, evaluate
-from detection.coco.metric_definitions import FIGURES
+from detection.coco.metric_definitions import METRIC_DEFINITIONS
 from detection.coco.params import Params, make_params
 from detection.coco.parts import metrics_of_parts, parts_of
 from tests.detection.coco.awkward_cases import Case, awkward_case, reference, stats_are_comparable
@@ -19,7 +19,7 @@ _AT_ONCE = 15  # cases of a test
 _TESTS = 20  # by IoU type: 300 cases
 
 
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 @pytest.mark.parametrize("first", range(0, _AT_ONCE * _TESTS, _AT_ONCE))
 def test_generated_cases(first: int, iou_type: str) -> None:
     for seed in range(first, first + _AT_ONCE):
@@ -55,7 +55,7 @@ def test_the_cases_are_awkward() -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 def test_real_annotations(shared_data: Path, iou_type: str, split: str) -> None:
     kind = "person_keypoints" if iou_type == "keypoints" else "instances"
     path = shared_data / "coco2017_ccby" / f"{kind}_{split}.json"
@@ -63,7 +63,7 @@ def test_real_annotations(shared_data: Path, iou_type: str, split: str) -> None:
     detections = found_near(truth, np.random.default_rng(0))
     case = Case(truth, detections, {})
     metrics = evaluate(path, detections, iou_type)
-    assert 0.05 < metrics.figures["AP"] < 0.95
+    assert 0.05 < metrics.by_name["AP"] < 0.95
     _assert_equal(metrics, reference(case, iou_type), split, stats=True)
     _assert_same(_in_shards(case, make_params(iou_type), np.random.default_rng(1)), metrics)
 
@@ -79,7 +79,7 @@ def _assert_same(metrics: CocoMetrics, whole: CocoMetrics) -> None:
     """To the last bit."""
     for name in _ARRAYS:
         np.testing.assert_array_equal(getattr(metrics, name), getattr(whole, name))
-    assert metrics.figures == whole.figures
+    assert metrics.by_name == whole.by_name
     assert metrics.per_category == whole.per_category
 
 

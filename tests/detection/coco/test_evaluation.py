@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from detection.coco import CocoMetrics, evaluate
-from detection.coco.metric_definitions import FIGURES, UNDEFINED
+from detection.coco.metric_definitions import METRIC_DEFINITIONS, UNDEFINED
 from detection.coco.params import AREA_RANGES
 from schemas.config.metrics import MetricName
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
@@ -30,7 +30,7 @@ def test_max_dets_reach_the_figures_where_pycocotools_gives_up() -> None:
     np.testing.assert_allclose(metrics.stats[1:], reference.stats[1:], atol=1e-12)
     assert reference.stats[0] == -1
     precision = reference.eval["precision"][:, :, :, 0, 2]
-    assert metrics.figures["AP"] == pytest.approx(precision[precision > -1].mean(), abs=1e-12)
+    assert metrics.by_name["AP"] == pytest.approx(precision[precision > -1].mean(), abs=1e-12)
 
 
 def test_arrays_of_rows_equal_entries() -> None:
@@ -52,8 +52,8 @@ def test_files_equal_parsed_json_and_input_stays(tmp_path: Path) -> None:
 def test_no_detections_give_zero_where_there_is_ground_truth() -> None:
     truth, _ = generate(0)
     metrics = evaluate(truth, [])
-    assert metrics.figures["AP"] == 0.0
-    assert metrics.figures["AR100"] == 0.0
+    assert metrics.by_name["AP"] == 0.0
+    assert metrics.by_name["AR100"] == 0.0
 
 
 def test_no_ground_truth_is_undefined() -> None:
@@ -75,28 +75,28 @@ def test_own_thresholds_and_areas() -> None:
     truth, detections = generate(2)
     plain = evaluate(truth, detections)
     metrics = evaluate(truth, detections, iou_thresholds=[0.5], area_ranges={"all": (0, 1e10), "small": (0, 32**2)})
-    assert metrics.figures["AP"] == metrics.figures["AP50"] == plain.figures["AP50"]
-    assert metrics.figures["AP75"] == metrics.figures["APl"] == UNDEFINED
+    assert metrics.by_name["AP"] == metrics.by_name["AP50"] == plain.by_name["AP50"]
+    assert metrics.by_name["AP75"] == metrics.by_name["APl"] == UNDEFINED
     assert metrics.precision.shape == (1, 101, 4, 2, 3)
 
 
 def test_area_ranges_of_other_names_have_figures_of_their_own() -> None:
     truth, detections = generate(2)
     plain = evaluate(truth, detections)
-    tiny = evaluate(truth, detections, area_ranges={"all": (0, 1e10), "small": (0, 700)}).figures
+    tiny = evaluate(truth, detections, area_ranges={"all": (0, 1e10), "small": (0, 700)}).by_name
     metrics = evaluate(truth, detections, area_ranges={**AREA_RANGES, "tiny": (0, 700)})
-    assert metrics.figures == {**plain.figures, "AP_tiny": tiny["APs"], "AR_tiny": tiny["ARs"]}
-    assert tiny["APs"] != plain.figures["APs"]
+    assert metrics.by_name == {**plain.by_name, "AP_tiny": tiny["APs"], "AR_tiny": tiny["ARs"]}
+    assert tiny["APs"] != plain.by_name["APs"]
     np.testing.assert_array_equal(metrics.stats, plain.stats)
     keypoints = evaluate(truth, detections, "keypoints", area_ranges={"all": (0, 1e10), "small": (0, 32**2)})
-    assert list(keypoints.figures)[-2:] == ["AP_small", "AR_small"]
+    assert list(keypoints.by_name)[-2:] == ["AP_small", "AR_small"]
     assert len(keypoints.stats) == 10
 
 
 def test_recalls_are_named_by_their_detections() -> None:
     metrics = evaluate(*generate(2), max_dets=(2, 5, 7))
-    assert [name for name in metrics.figures if name.startswith("AR")] == ["AR2", "AR5", "AR7", "ARs", "ARm", "ARl"]
-    assert metrics.figures["AR5"] == metrics.stats[7]
+    assert [name for name in metrics.by_name if name.startswith("AR")] == ["AR2", "AR5", "AR7", "ARs", "ARm", "ARl"]
+    assert metrics.by_name["AR5"] == metrics.stats[7]
 
 
 def test_what_annotations_may_leave_out() -> None:
@@ -124,7 +124,7 @@ def test_objects_without_keypoints_are_ignored() -> None:
 def test_an_annotation_with_id_0_can_be_found() -> None:
     truth = _truth()
     truth["annotations"][0]["id"] = 0
-    assert evaluate(truth, _detections()).figures["AP"] == pytest.approx(1.0)
+    assert evaluate(truth, _detections()).by_name["AP"] == pytest.approx(1.0)
 
 
 def test_oracle_cases(oracles: dict[str, dict[str, Any]]) -> None:
@@ -144,7 +144,7 @@ def test_oracle_cases(oracles: dict[str, dict[str, Any]]) -> None:
 
 
 def test_names_are_those_of_the_configuration() -> None:
-    assert tuple(figure.name for figure in FIGURES["bbox"]) == MetricName.__args__  # type: ignore[attr-defined]
+    assert tuple(figure.name for figure in METRIC_DEFINITIONS["bbox"]) == MetricName.__args__  # type: ignore[attr-defined]
 
 
 def _oracle_cases() -> dict[str, tuple[list[Any], list[Any]]]:

@@ -41,13 +41,13 @@ def test_equals_the_reference(seed: int, iou_type: str, most: int) -> None:
     metrics = evaluate(truth, detections, iou_type, lvis=True, max_dets=(most,))
     np.testing.assert_allclose(metrics.precision[..., 0], precision, rtol=0, atol=1e-12)
     np.testing.assert_allclose(metrics.recall[..., 0], recall, rtol=0, atol=1e-12)
-    assert list(metrics.figures) == [*_NAMES, f"AR@{most}", f"ARs@{most}", f"ARm@{most}", f"ARl@{most}"]
+    assert list(metrics.by_name) == [*_NAMES, f"AR@{most}", f"ARs@{most}", f"ARm@{most}", f"ARl@{most}"]
     by_id = {category["id"]: k for k, category in enumerate(sorted(truth["categories"], key=lambda c: c["id"]))}
     for letter in "rcf":
         mine = [by_id[category["id"]] for category in truth["categories"] if category["frequency"] == letter]
-        assert metrics.figures[f"AP{letter}"] == pytest.approx(_mean(precision[:, :, mine, 0]), abs=1e-12)
-    assert metrics.figures["AP50"] == pytest.approx(_mean(precision[0, :, :, 0]), abs=1e-12)
-    assert metrics.figures[f"ARm@{most}"] == pytest.approx(_mean(recall[:, :, 2]), abs=1e-12)
+        assert metrics.by_name[f"AP{letter}"] == pytest.approx(_mean(precision[:, :, mine, 0]), abs=1e-12)
+    assert metrics.by_name["AP50"] == pytest.approx(_mean(precision[0, :, :, 0]), abs=1e-12)
+    assert metrics.by_name[f"ARm@{most}"] == pytest.approx(_mean(recall[:, :, 2]), abs=1e-12)
     assert len(metrics.stats) == 13
 
 
@@ -67,7 +67,7 @@ def test_shards_and_parts_make_the_whole() -> None:
         arrays[part] = shards[0].arrays()
     divided = metrics_of_parts(arrays, truth["categories"], params)
     np.testing.assert_array_equal(divided.precision, whole.precision)
-    assert divided.figures == whole.figures
+    assert divided.by_name == whole.by_name
 
 
 @pytest.mark.parametrize(

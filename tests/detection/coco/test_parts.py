@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from detection.coco import CocoMetrics, MetricsAccumulator, evaluate
-from detection.coco.metric_definitions import FIGURES
+from detection.coco.metric_definitions import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from detection.coco.parts import Part, metrics_of_parts, parts_of
 from schemas.errors import ConfigError
@@ -16,12 +16,12 @@ from tests.detection.coco.generated_cases import generate
 def assert_same(metrics: CocoMetrics, whole: CocoMetrics) -> None:
     for name in ("precision", "recall", "scores"):
         np.testing.assert_array_equal(getattr(metrics, name), getattr(whole, name))
-    assert metrics.figures == whole.figures
+    assert metrics.by_name == whole.by_name
     assert metrics.per_category == whole.per_category
 
 
 @pytest.mark.parametrize("use_cats", [True, False])
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 @pytest.mark.parametrize("seed", range(5))
 def test_parts_in_shards_make_the_whole(seed: int, iou_type: str, use_cats: bool) -> None:
     truth, detections = generate(seed)
@@ -93,7 +93,7 @@ def test_each_part_once() -> None:
 
 
 def test_a_part_has_no_figures() -> None:
-    with pytest.raises(ConfigError, match="has no figures of the whole"):
+    with pytest.raises(ConfigError, match="has no metrics of the whole"):
         MetricsAccumulator(generate(0)[0]["categories"], part=Part(2)).result()
 
 

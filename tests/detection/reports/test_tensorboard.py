@@ -11,7 +11,7 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from detection.analysis.findings import Box
-from detection.coco.metric_definitions import FIGURES
+from detection.coco.metric_definitions import METRIC_DEFINITIONS
 from detection.reports.box_styles import STATUSES
 from detection.reports.tensorboard import side_by_side, write_scalars_and_images
 from schemas.errors import DataError
@@ -50,7 +50,7 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def figures(iou_type: str) -> dict[str, float]:
-    return {figure.name: index / 64 for index, figure in enumerate(FIGURES[iou_type], 1)}
+    return {figure.name: index / 64 for index, figure in enumerate(METRIC_DEFINITIONS[iou_type], 1)}
 
 
 def test_figures_have_their_old_names(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_two_results_files(
     files = (tmp_path / "a.json", tmp_path / "b.json", "--ground-truth", tmp_path / "gt.json")
     assert call(*files, "--iou-type", iou_type, "--output", tmp_path / "page.html") == 0
     printed = capsys.readouterr().out
-    figures = [evaluate(truth, entries, iou_type).figures["AP"] for entries in (before, after)]
+    figures = [evaluate(truth, entries, iou_type).by_name["AP"] for entries in (before, after)]
     assert f"COCO metrics, {iou_type}" in printed
     assert f"B has AP {figures[1]:.3f}" in printed
     assert f"against A's {figures[0]:.3f} (95 % interval" in printed
@@ -87,7 +87,7 @@ def test_results_without_boxes_have_a_report_and_a_comparison(tmp_path: Path, io
         path.write_text(json.dumps(content))
     page = tmp_path / "page.html"
     assert call(*paths[1:], "--ground-truth", paths[0], "--iou-type", iou_type, "--output", page) == 0
-    before, after = (evaluate(truth, entries, iou_type).figures["AP"] for entries in (detections, detections[::2]))
+    before, after = (evaluate(truth, entries, iou_type).by_name["AP"] for entries in (detections, detections[::2]))
     table = HtmlPage(page.read_text(encoding="utf-8")).table("metrics")
     assert table["AP"][:2] == [f"{before:.3f}", f"{after:.3f}"]
     write_file_report(

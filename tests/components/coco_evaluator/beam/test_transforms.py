@@ -24,7 +24,7 @@ from components.coco_evaluator.beam.matching import Measure, SliceResult, read_s
 from components.coco_evaluator.beam.transforms import Evaluate, all_images, arrays_folder, detections_folder
 from components.coco_evaluator.tfma.slice_keys import OVERALL, SliceKey
 from detection.coco import CocoMetrics, evaluate
-from detection.coco.metric_definitions import FIGURES
+from detection.coco.metric_definitions import METRIC_DEFINITIONS
 from detection.coco.params import Params, make_params
 from schemas.errors import DataError, find_user_error
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
@@ -101,14 +101,14 @@ def local_pipeline(workers: int) -> beam.Pipeline:
 
 def assert_same(result: CocoMetrics, expected: CocoMetrics) -> None:
     """To the last bit."""
-    assert result.figures == expected.figures
+    assert result.by_name == expected.by_name
     assert result.per_category == expected.per_category
     for name in ARRAYS:
         np.testing.assert_array_equal(getattr(result, name), getattr(expected, name))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 def test_equals_pycocotools(tmp_path: Path, iou_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each case is a slice of one data set."""
     monkeypatch.setattr(matching, "_CHUNK", 500)
@@ -128,7 +128,7 @@ def test_equals_pycocotools(tmp_path: Path, iou_type: str, monkeypatch: pytest.M
             np.testing.assert_allclose(getattr(result.metrics, name), expected, rtol=0, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize(("iou_type", "use_cats"), [*((kind, True) for kind in FIGURES), ("bbox", False)])
+@pytest.mark.parametrize(("iou_type", "use_cats"), [*((kind, True) for kind in METRIC_DEFINITIONS), ("bbox", False)])
 def test_neither_division_nor_bundling_matters(
     tmp_path: Path, iou_type: str, use_cats: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,7 +171,7 @@ def test_detections_as_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("divided", [False, True])
-@pytest.mark.parametrize("iou_type", FIGURES)
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 def test_existing_detections_from_files(tmp_path: Path, iou_type: str, divided: bool) -> None:
     truth, detections = cases_in_one(range(20, 26))
     (tmp_path / "gt.json").write_text(json.dumps(truth))

@@ -19,7 +19,7 @@ from components.coco_evaluator.tfma.slicing import Slicer
 from detection.analysis.options import AnalysisOptions
 from detection.coco import evaluate
 from detection.coco.io.results import results_from_rows
-from detection.coco.metric_definitions import FIGURES
+from detection.coco.metric_definitions import METRIC_DEFINITIONS
 from detection.datasets.packed_entries import pack_entries
 from detection.inference.saved_model import rows_from_outputs
 from detection.types import EncodedImage
@@ -37,7 +37,7 @@ from tests.detection.fake_detector import save_fake_detector
 pytestmark = pytest.mark.slow  # importing TFX takes most of it
 
 SCHEMA = Path(schemas.__file__).parent / "records.pbtxt"
-NAMES = [figure.name for figure in FIGURES["bbox"]]
+NAMES = [figure.name for figure in METRIC_DEFINITIONS["bbox"]]
 MODULE = "components.coco_evaluator.stock_evaluator"
 SLICING = [("brightness",), ("image/object/class/text",), ("coco/image/license", "num_objects")]
 
@@ -244,7 +244,7 @@ def test_confidence_intervals_by_jackknife(
     folder, _ = stock(tmp_path / "jackknife", config, examples, models[0])
     bounds = tfma.load_eval_result(folder).get_metrics_for_slice()["AP"]["boundedValue"]
     rows = np.concatenate(detect(served(models)[0], truth["images"], truth["folder"]))
-    assert bounds["value"] == evaluate(truth, rows).figures["AP"]
+    assert bounds["value"] == evaluate(truth, rows).by_name["AP"]
     assert bounds["lowerBound"] < bounds["value"] < bounds["upperBound"]
 
 
@@ -323,7 +323,7 @@ def test_bundles_and_orders_do_not_matter(seed: int, monkeypatch: pytest.MonkeyP
     merged = combiner.merge_accumulators([states[i] for i in rng.permutation(4)])
     found = combiner.extract_output(merged).items()
     overall = {key.name: -1.0 if math.isnan(value) else value for key, value in found if key.sub_key is None}
-    whole = evaluate(truth, np.concatenate(rows), max_dets=(1, 2, 4)).figures
+    whole = evaluate(truth, np.concatenate(rows), max_dets=(1, 2, 4)).by_name
     assert overall == whole
     assert whole["AP"] > 0
 

@@ -95,7 +95,7 @@ def test_files_that_only_json_reads(tmp_path: Path) -> None:
     (tmp_path / "gt.json").write_text(json.dumps(truth), encoding="utf-8-sig")
     (tmp_path / "dt.json").write_text(json.dumps(detections), encoding="utf-16")
     metrics = evaluate(tmp_path / "gt.json", tmp_path / "dt.json")
-    assert metrics.figures == evaluate(truth, detections).figures
+    assert metrics.by_name == evaluate(truth, detections).by_name
 
 
 def test_detections_from_a_pipe(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_detections_from_a_pipe(tmp_path: Path) -> None:
     writer.start()
     metrics = evaluate(truth, path)
     writer.join()
-    assert metrics.figures == evaluate(truth, detections).figures
+    assert metrics.by_name == evaluate(truth, detections).by_name
 
 
 def test_json_is_the_measure_of_errors(tmp_path: Path) -> None:

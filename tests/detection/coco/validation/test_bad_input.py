@@ -156,9 +156,9 @@ def test_faults_of_entries_in_files(
 @pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
 def test_the_case_without_fault(tmp_path: Path, iou_type: str) -> None:
     metrics = evaluate(_truth(), _detections(), iou_type)
-    assert metrics.figures["AP"] >= 0
+    assert metrics.by_name["AP"] >= 0
     assert metrics.skipped == ()
-    assert evaluate(*_files(tmp_path, _truth(), _detections()), iou_type).figures == metrics.figures
+    assert evaluate(*_files(tmp_path, _truth(), _detections()), iou_type).by_name == metrics.by_name
 
 
 def test_keypoints_and_masks_without_boxes() -> None:
@@ -351,7 +351,7 @@ def _spoil(entry: dict[str, Any], rng: np.random.Generator) -> None:
 def _outcome(truth: Any, detections: Any, iou_type: str) -> Any:
     """The figures, or the error without the names of the sources."""
     try:
-        return evaluate(truth, detections, iou_type).figures
+        return evaluate(truth, detections, iou_type).by_name
     except DataError as error:
         return re.sub(r"^.*?(gt\.json|dt\.json|ground truth|detections): ", "", str(error))
 

@@ -16,7 +16,7 @@ _TRUTH: dict[str, Any] = {"images": [{"id": 1, "width": 9, "height": 9}], "annot
 def metrics_with(**figures: float) -> CocoMetrics:
     """An evaluation with some figures said."""
     metrics = evaluate(_TRUTH, [])
-    metrics.figures.update(figures)
+    metrics.by_name.update(figures)
     return metrics
 
 

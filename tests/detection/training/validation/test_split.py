@@ -69,9 +69,9 @@ def test_every_image_is_seen_once_and_empty_ones_count(batch_size: int, data: An
     with_objects = {annotation["image_id"] for annotation in tree["annotations"]}
     assert with_objects < set(finder.seen)
     expected = evaluate(tree, finder.all_rows)
-    assert metrics.figures == expected.figures
+    assert metrics.by_name == expected.by_name
     np.testing.assert_array_equal(metrics.precision, expected.precision)
-    assert 0.1 < metrics.figures["AP"] < 1.0
+    assert 0.1 < metrics.by_name["AP"] < 1.0
 
 
 def test_a_sample_is_always_the_same(data: Any) -> None:
@@ -154,7 +154,7 @@ def test_the_figures_are_those_of_the_exported_model(data: Any, tmp_path: Path) 
     rows = np.concatenate(SavedModelDetector(folder=tmp_path / "model", batch_size=4).detect(images[::-1]))
     outside = evaluate(tree, rows)
     assert len(rows) > IMAGES
-    assert inside.figures == outside.figures
+    assert inside.by_name == outside.by_name
     np.testing.assert_array_equal(inside.scores, outside.scores)
 
 

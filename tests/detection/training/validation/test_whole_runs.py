@@ -72,7 +72,7 @@ def validated(tmp_path_factory: pytest.TempPathFactory, shards: list[str], data:
 
 
 def _evaluated(model: Path, data: tuple[list[str], dict[str, Any]]) -> dict[str, float]:
-    return _measured(model, data).figures
+    return _measured(model, data).by_name
 
 
 def _measured(model: Path, data: tuple[list[str], dict[str, Any]]) -> CocoMetrics:

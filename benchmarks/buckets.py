@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from detection.coco.evaluation import require_truth
 from detection.coco.io.evaluation_files import NOT_TAKEN, detection_portions
-from detection.coco.validation.columns import Entry, Ids, Naming, Rows, by_id, by_image, identifiers, refuse
+from detection.coco.validation.columns import Naming, by_id, by_image, identifiers, refuse
+from detection.datasets.entries import Entry, Ids, Rows
 from detection.datasets.json_stream import stream_list, stream_members
 from detection.storage.json_files import cannot_read
 from schemas.errors import DataError

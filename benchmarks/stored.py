@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.buckets import Buckets
 from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch
-from detection.coco.validation.columns import Rows
+from detection.datasets.entries import Rows
 
 _BATCH = 500  # images
 

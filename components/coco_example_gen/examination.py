@@ -14,8 +14,8 @@ from components.coco_example_gen.repeats import find_repeats
 from components.coco_example_gen.shards import IMAGES_PER_SHARD, SplitResult, read_results, write_plans, write_shard
 from components.coco_example_gen.sources import Source
 from components.coco_example_gen.workers import MakePipeline, local_options, make_local_pipeline
-from detection.datasets.annotations import Entry
 from detection.datasets.encode_record import Rules
+from detection.datasets.entries import Entry
 from detection.datasets.findings import printable
 from detection.datasets.issues import Fault
 from detection.datasets.layouts import SplitFiles

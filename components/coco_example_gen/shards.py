@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from components.coco_example_gen.sources import PlannedImage, Source, planned_images
-from detection.datasets.annotations import Entry
 from detection.datasets.encode_record import Record, Rules, make_record
+from detection.datasets.entries import Entry
 from detection.datasets.issues import Fault
 from detection.datasets.statistics import SplitSummary
 from schemas.artifacts import split_dir

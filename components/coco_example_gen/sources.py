@@ -9,13 +9,14 @@ import math
 import os
 import pickle
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from detection.datasets.annotations import AnnotationFile, Entry, ImagePlaces, open_entries
+from detection.datasets.annotations import AnnotationFile, ImagePlaces, open_entries
+from detection.datasets.entries import Entry
 from detection.datasets.importers.images import ForeignImage, read_images
 from detection.datasets.issues import Fault
 from detection.datasets.json_stream import Place
@@ -114,7 +115,7 @@ class PlannedImage(NamedTuple):
     """
 
     entry: Entry
-    annotations: list[Entry]
+    annotations: Sequence[Entry]
     read: Callable[[], bytes]
     faults: list[Fault]
     usable: bool

@@ -19,7 +19,7 @@ from detection.analysis.pictures import Gallery, label_errors
 from detection.analysis.sizes import size_buckets
 from detection.coco.engine.batch import CalibrationBins
 from detection.coco.params import RECALLS, Params
-from detection.coco.validation.columns import Entry, Rows
+from detection.datasets.entries import Entry, Rows
 
 _BINS = 10
 

@@ -15,7 +15,7 @@ from detection.analysis.options import AnalysisOptions
 from detection.analysis.pictures import Gallery
 from detection.coco.metric_definitions import UNDEFINED
 from detection.coco.params import Params
-from detection.coco.validation.columns import Entry, Rows
+from detection.datasets.entries import Entry, Rows
 
 
 def compare_detections(

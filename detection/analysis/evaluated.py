@@ -16,7 +16,7 @@ from detection.coco.engine.bounds import require_analysis
 from detection.coco.engine.geometry import Geometry
 from detection.coco.metrics import metrics_from_arrays
 from detection.coco.params import Params
-from detection.coco.validation.columns import Entry, Rows
+from detection.datasets.entries import Entry, Rows
 from schemas.errors import ConfigError
 
 

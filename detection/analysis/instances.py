@@ -11,7 +11,7 @@ from detection.coco.lvis import best_of_images, lvis_annotations
 from detection.coco.metric_definitions import FloatArray
 from detection.coco.params import Params
 from detection.coco.validation.checks import check_annotations, check_categories, check_detections, sound_images
-from detection.coco.validation.columns import Entry, Rows
+from detection.datasets.entries import Entry, Rows
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

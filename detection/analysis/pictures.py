@@ -13,8 +13,8 @@ from detection.analysis.instances import IntArray
 from detection.analysis.options import AnalysisOptions
 from detection.coco.engine.batch import RIGHT, UNCOUNTED, WRONG, Diagnosis
 from detection.coco.params import Params
-from detection.coco.validation.columns import Entry, Rows, is_number
-from detection.datasets.entries import LARGEST_ID
+from detection.coco.validation.columns import is_number
+from detection.datasets.entries import LARGEST_ID, Entry, Rows
 
 
 class Gallery:

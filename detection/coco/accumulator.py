@@ -11,9 +11,9 @@ from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.params import Params, make_params
 from detection.coco.parts import WHOLE, Part, part_params
 from detection.coco.validation.checks import check_categories
-from detection.coco.validation.columns import Entry, Ids, Rows
 from detection.coco.validation.invalid_records import BadRecord
 from detection.coco.validation.whole_images import Checked, by_category, check_whole_images
+from detection.datasets.entries import Entry, Ids, Rows
 from schemas.errors import ConfigError, DataError
 
 

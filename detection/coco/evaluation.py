@@ -11,7 +11,7 @@ from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.io.evaluation_files import read_detections, read_ground_truth
 from detection.coco.metrics import CocoMetrics
 from detection.coco.params import AreaRanges, make_params
-from detection.coco.validation.columns import Rows
+from detection.datasets.entries import Rows
 from schemas.errors import DataError
 
 _LISTS = ("images", "annotations", "categories")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from detection.coco.max_dets import best_positions
-from detection.coco.validation.columns import Entry, Rows
+from detection.datasets.entries import Entry, Rows
 
 _NO_AREA = -1.0  # in no area range, so that the object is ignored in all
 

@@ -14,7 +14,7 @@ from detection.coco.engine import Arrays
 from detection.coco.engine.streaming import blank_arrays
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.params import Params
-from detection.coco.validation.columns import Entry
+from detection.datasets.entries import Entry
 from schemas.errors import ConfigError
 
 

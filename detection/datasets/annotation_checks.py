@@ -4,11 +4,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from detection.datasets.entries import Entry
 from detection.datasets.findings import Findings
 from detection.datasets.masks import has_degenerate_polygon, mask_box, mask_fault, without_degenerate_polygons
 from detection.storage.json_text import serialize
-
-Entry = Mapping[str, Any]
 
 MARGIN = 1.0  # pixels that a box may reach beyond its image: annotation tools round
 _LARGEST = 3.4e38  # of a float32, which areas are stored as

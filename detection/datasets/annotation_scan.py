@@ -9,7 +9,6 @@ import numpy as np
 
 from detection.datasets import packed_entries as packing
 from detection.datasets.entries import (
-    Entry,
     annotation_fault,
     category_fault,
     head_fault,
@@ -37,7 +36,7 @@ class AnnotationScan:
     def __init__(self, path: str, policies: FaultPolicies) -> None:
         self.path = path
         self.images: dict[int, Place] = {}
-        self.members: Entry = {}
+        self.members: dict[str, Any] = {}
         self.lists: dict[str, list[Any]] = defaultdict(list)
         self.faults: list[Fault] = []
         self._policies = policies
@@ -75,7 +74,7 @@ class AnnotationScan:
                 found = f"{key} is no list" if key in self.members else f"has keys {keys}" if keys else "has no keys"
                 raise DataError(f"{self.path}: not a COCO instances file: it needs a list `{key}`; this one {found}.")
 
-    def categories(self) -> list[Entry]:
+    def categories(self) -> list[dict[str, Any]]:
         """The categories; a fault in one is always refused, for every annotation depends on them.
 
         Raises:
@@ -134,7 +133,7 @@ class AnnotationScan:
                 del self.images[image_id]
         return np.isin(image_ids, images[sizes <= packing.MAX_IMAGE_ENTRIES])
 
-    def keypoints(self, path: str, ids: np.ndarray, categories: Sequence[Entry]) -> list[np.ndarray]:
+    def keypoints(self, path: str, ids: np.ndarray, categories: Sequence[dict[str, Any]]) -> list[np.ndarray]:
         """Finds the entries of a keypoints file that belong to annotations.
 
         Args:
@@ -240,7 +239,7 @@ class AnnotationScan:
                 raise DataError(f"{self.path}: {fault}.")
 
 
-def keypoint_fields(entry: Entry, *keys: str) -> Entry:
+def keypoint_fields(entry: dict[str, Any], *keys: str) -> dict[str, Any]:
     """What an entry of a keypoints file adds to that of the instances file."""
     return {key: entry[key] for key in keys if key in entry}
 

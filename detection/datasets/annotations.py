@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detection.datasets.annotation_scan import AnnotationScan, keypoint_fields
-from detection.datasets.entries import Entry
 from detection.datasets.issues import Fault
 from detection.datasets.json_stream import Place, read_entry
 from schemas.config.faults import FaultPolicies
@@ -73,9 +72,9 @@ class AnnotationFile:
     path: str
     keypoints: str | None
     images: dict[int, Place]
-    categories: list[Entry]
-    info: Entry
-    licenses: list[Entry]
+    categories: list[dict[str, Any]]
+    info: dict[str, Any]
+    licenses: list[dict[str, Any]]
     faults: list[Fault]
     _annotations: _Annotations
 
@@ -89,15 +88,18 @@ class AnnotationFile:
         points = _places(columns.keypoint_offsets[rows], columns.keypoint_lengths[rows])
         return ImagePlaces(self.images[image_id], places, [place if place.length else None for place in points])
 
-    def entries(self) -> Iterator[tuple[Entry, list[Entry]]]:
+    def entries(self) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
         """Each image with its annotations, in the order of the file."""
         with open_entries(self.path, self.keypoints) as read:
             for image_id in self.images:
                 yield read(self.places(image_id))
 
 
+EntriesReader = Callable[[ImagePlaces], tuple[dict[str, Any], list[dict[str, Any]]]]
+
+
 @contextlib.contextmanager
-def open_entries(path: str, keypoints: str | None) -> Iterator[Callable[[ImagePlaces], tuple[Entry, list[Entry]]]]:
+def open_entries(path: str, keypoints: str | None) -> Iterator[EntriesReader]:
     """Opens the files for reading entries at their places.
 
     Args:
@@ -111,7 +113,7 @@ def open_entries(path: str, keypoints: str | None) -> Iterator[Callable[[ImagePl
         file = stack.enter_context(open(path, "rb"))
         points = stack.enter_context(open(keypoints, "rb")) if keypoints else None
 
-        def read(places: ImagePlaces) -> tuple[Entry, list[Entry]]:
+        def read(places: ImagePlaces) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             annotations = [read_entry(file, place) for place in places.annotations]
             for annotation, place in zip(annotations, places.keypoints, strict=True):
                 if place is not None and points is not None:
@@ -156,7 +158,7 @@ def index_annotations(
     )
 
 
-def merge_categories(files: Iterable[tuple[str, Sequence[Entry]]]) -> list[Entry]:
+def merge_categories(files: Iterable[tuple[str, Sequence[dict[str, Any]]]]) -> list[dict[str, Any]]:
     """The categories of a whole data set: those of the first file, then what others add.
 
     Args:
@@ -165,7 +167,7 @@ def merge_categories(files: Iterable[tuple[str, Sequence[Entry]]]) -> list[Entry
     Raises:
         DataError: an id that has different names in different files.
     """
-    merged: dict[int, tuple[Entry, str]] = {}
+    merged: dict[int, tuple[dict[str, Any], str]] = {}
     for path, categories in files:
         for category in categories:
             first, first_path = merged.setdefault(category["id"], (category, path))
@@ -208,7 +210,7 @@ def scan_file_names(path: str | Path) -> Iterator[str]:
         return
 
 
-def scan_categories(path: str | Path) -> list[Entry] | None:
+def scan_categories(path: str | Path) -> list[dict[str, Any]] | None:
     """The `categories` of a COCO file without parsing the rest; None if it has no list, or several.
 
     Like `scan_file_names` it takes a fraction of the time of `index_annotations`,

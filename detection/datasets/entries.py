@@ -11,10 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from schemas.limits import MAX_CATEGORIES
 
-Entry = dict[str, Any]
+Entry = Mapping[str, Any]  # an object of a list of a COCO file, as JSON is parsed
+Ids = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.float64]  # detections [N, 7]: image_id, x, y, width, height (pixels), score, category_id
 
 LARGEST_ID = 2**53  # float64 holds all integers up to here
 _MAX_SIDE = 2**63  # pixels; `data.max_pixels` decides later

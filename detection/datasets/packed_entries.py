@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from detection.datasets.entries import Entry, annotation_fault, image_fault
+from detection.datasets.entries import annotation_fault, image_fault
 from detection.storage.json_text import is_too_deep, parse, serialize
 from schemas.errors import DataError
 from schemas.limits import MAX_DEPTH, MAX_IMAGE_ENTRIES
@@ -39,7 +39,7 @@ def pack_entries(image: Mapping[str, Any], annotations: Sequence[Mapping[str, An
     return zlib.compress(text, _LEVEL)
 
 
-def unpack_entries(data: bytes) -> tuple[Entry, list[Entry]]:
+def unpack_entries(data: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Inverse of `pack_entries`: the image's entry and its annotations.
 
     Takes no more memory than `MAX_IMAGE_ENTRIES` bytes of JSON make, whatever `data`

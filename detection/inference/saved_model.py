@@ -8,13 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from detection.datasets.entries import Rows
 from detection.storage.literal_paths import literal_path
 from detection.types import EncodedImage
 from schemas import serving
 from schemas.errors import DataError
 from schemas.quoting import one_line, printable
-
-Rows = npt.NDArray[np.float64]
 
 _REASON = 300  # characters of TensorFlow's messages
 _OUTPUTS = (serving.BOXES, serving.SCORES, serving.CLASSES, serving.COUNT)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from detection.datasets.entries import Rows
 from detection.images.decode import decode_rgb
 from detection.images.drawing import contact_sheet, draw_detections
 from detection.inference.restore import read_model_categories
-from detection.inference.saved_model import Rows
 from detection.storage.atomic import write_bytes
 from detection.types import EncodedImage
 from schemas.errors import ConfigError

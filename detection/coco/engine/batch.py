@@ -18,7 +18,7 @@ from detection.coco.engine.parameters import engine_parameters
 from detection.coco.engine.streaming import Arrays, accumulated, chosen
 from detection.coco.max_dets import counted_detections
 from detection.coco.params import Params
-from detection.coco.validation.columns import Entry, Rows
+from detection.datasets.entries import Entry, Rows
 from schemas.errors import DataError
 
 RIGHT, WRONG, UNCOUNTED = 1, 0, -1  # of a detection; uncounted: ignored, or below the best `max_dets`

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.coco.params import RECALLS, Params
-from detection.coco.validation.columns import Entry, Ids, Rows
+from detection.datasets.entries import Entry, Ids, Rows
 from schemas.errors import DataError
 
 MOST_BYTES = 3 << 30  # of the arrays of an evaluation or analysis

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.coco.metric_definitions import FloatArray
-from detection.coco.validation.columns import Entry, Rows
+from detection.datasets.entries import Entry, Rows
 
 IntArray = npt.NDArray[np.int64]
 

@@ -14,7 +14,7 @@ from detection.coco.engine.parameters import engine_parameters
 from detection.coco.max_dets import counted_detections
 from detection.coco.metric_definitions import FloatArray
 from detection.coco.params import RECALLS, Params
-from detection.coco.validation.columns import Entry, Ids, Rows
+from detection.datasets.entries import Entry, Ids, Rows
 from schemas.errors import DataError
 
 _AT_ONCE = 5_000  # images; what the engine needs beside its state follows from them

@@ -14,8 +14,7 @@ from typing import Any, TypedDict
 import msgspec
 import numpy as np
 
-from detection.coco.validation.columns import Ids, Rows
-from detection.datasets.entries import LARGEST_ID
+from detection.datasets.entries import LARGEST_ID, Ids, Rows
 from detection.storage.json_files import cannot_read, is_file, read_json
 
 _AT_ONCE = 1 << 18  # bytes; what is decoded at once stays in the processor's cache

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from detection.coco.io.results import BETWEEN, result_lines
-from detection.coco.validation.columns import Entry, Rows
+from detection.datasets.entries import Entry, Rows
 
 _HEAD = struct.Struct("<qq")
 _FILES = 256  # opened at once

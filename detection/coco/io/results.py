@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from detection.coco.validation.columns import Entry, Rows
+from detection.datasets.entries import Entry, Rows
 from detection.storage.atomic import new_file
 
 BETWEEN = b",\n"  # of two lines

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from detection.coco.validation.columns import Entry, Ids, Rows, by_id, by_image
+from detection.coco.validation.columns import by_id, by_image
 from detection.coco.validation.fast_checks import annotations_are_sound, detections_are_sound
 from detection.coco.validation.invalid_records import BadRecord, refuse_or_skip
 from detection.coco.validation.rules import (
@@ -20,6 +20,7 @@ from detection.coco.validation.rules import (
     image_rules,
 )
 from detection.datasets.annotations import is_crowd
+from detection.datasets.entries import Entry, Ids, Rows
 from schemas.errors import DataError
 
 _IMAGE_KEYS = ("id", "height", "width", "neg_category_ids", "not_exhaustive_category_ids")

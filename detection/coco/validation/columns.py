@@ -8,14 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.coco.validation.invalid_records import listed
-from detection.datasets.entries import LARGEST_ID, is_id
+from detection.datasets.entries import LARGEST_ID, Entry, Ids, Rows, is_id
 from schemas.errors import DataError
 from schemas.quoting import quoted
 
-Entry = Mapping[str, Any]
 Naming = Callable[[int, Entry], str]  # (position, entry) -> how an error names it
-Ids = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.float64]
 
 _NUMBERS = (int, float, np.integer, np.floating)
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from detection.coco.validation.columns import Entry, Ids, id_column, list_column, number_column
+from detection.coco.validation.columns import id_column, list_column, number_column
 from detection.coco.validation.fast_mask_checks import masks_are_sound
 from detection.coco.validation.rules import Known
+from detection.datasets.entries import Entry, Ids
 
 
 def annotations_are_sound(annotations: Sequence[Entry], known: Known) -> bool:

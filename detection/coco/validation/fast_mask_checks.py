@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.validation.columns import Entry, Ids
 from detection.coco.validation.rules import Known, segmentation_fault
+from detection.datasets.entries import Entry, Ids
 
 _AT_ONCE = 1 << 16  # characters of run lengths; what they are made into stays in the processor's cache
 _LONGEST = 7  # characters of a run: 35 bits

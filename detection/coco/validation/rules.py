@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from detection.coco.metric_definitions import FREQUENCIES
-from detection.coco.validation.columns import Entry, Ids, Naming, are_numbers, is_number
+from detection.coco.validation.columns import Naming, are_numbers, is_number
 from detection.coco.validation.invalid_records import BadRecord
-from detection.datasets.entries import is_id, unwritable
+from detection.datasets.entries import Entry, Ids, is_id, unwritable
 from detection.datasets.masks import has_degenerate_polygon, mask_fault
 from schemas.quoting import quoted
 

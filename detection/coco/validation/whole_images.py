@@ -9,8 +9,8 @@ import numpy as np
 from detection.coco.lvis import best_of_images, lvis_annotations
 from detection.coco.params import Params
 from detection.coco.validation.checks import check_annotations, check_detections, sound_images
-from detection.coco.validation.columns import Entry, Ids, Rows
 from detection.coco.validation.invalid_records import BadRecord
+from detection.datasets.entries import Entry, Ids, Rows
 
 
 class Checked(NamedTuple):

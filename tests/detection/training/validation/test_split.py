@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from detection.analysis.options import AnalysisOptions
 from detection.coco import evaluate
+from detection.datasets.entries import Rows
 from detection.inference.export import export_saved_model
-from detection.inference.saved_model import Rows, SavedModelDetector
+from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import variables_by_path

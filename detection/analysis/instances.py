@@ -10,7 +10,7 @@ import numpy.typing as npt
 from detection.coco.lvis import best_of_images, lvis_annotations
 from detection.coco.metric_definitions import FloatArray
 from detection.coco.params import Params
-from detection.coco.validation.checks import check_annotations, check_categories, check_detections, sound_images
+from detection.coco.validation.checks import check_annotations, check_categories, check_detections, valid_images
 from detection.datasets.entries import Entry, Rows
 
 IntArray = npt.NDArray[np.int64]
@@ -63,7 +63,7 @@ def read_objects(tree: Mapping[str, Any], params: Params, *, where: str) -> Obje
     Raises:
         DataError: see `detection.coco.validation.checks`.
     """
-    sound = sound_images(tree["images"], iou_type=params.iou_type, where=where, lvis=params.lvis)
+    sound = valid_images(tree["images"], iou_type=params.iou_type, where=where, lvis=params.lvis)
     check_categories(tree["categories"], where=where, lvis=params.lvis)
     annotations = check_annotations(tree["annotations"], **_known(sound, tree["categories"], params), where=where)
     if params.lvis:

@@ -11,7 +11,7 @@ from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.params import Params, make_params
 from detection.coco.parts import WHOLE, Part, part_params
 from detection.coco.validation.checks import check_categories
-from detection.coco.validation.invalid_records import BadRecord
+from detection.coco.validation.invalid_entries import InvalidEntry
 from detection.coco.validation.whole_images import Checked, by_category, check_whole_images
 from detection.datasets.entries import Entry, Ids, Rows
 from schemas.errors import ConfigError, DataError
@@ -67,7 +67,7 @@ class MetricsAccumulator:
         where: str = "ground truth",
         where_detections: str = "detections",
         skip_invalid: bool = False,
-    ) -> list[BadRecord]:
+    ) -> list[InvalidEntry]:
         """Matches whole images.
 
         Args:
@@ -87,7 +87,7 @@ class MetricsAccumulator:
         Raises:
             DataError: see `detection.coco.validation.checks`; an image was added before.
         """
-        skipped: list[BadRecord] = []
+        skipped: list[InvalidEntry] = []
         checked = check_whole_images(
             images,
             annotations,

@@ -15,7 +15,7 @@ from detection.coco.metric_definitions import (
     metric_value,
 )
 from detection.coco.params import AreaRanges, Params
-from detection.coco.validation.invalid_records import BadRecord
+from detection.coco.validation.invalid_entries import InvalidEntry
 
 _AP50 = 0.5
 
@@ -49,7 +49,7 @@ class CocoMetrics:
     iou_thresholds: tuple[float, ...]
     area_ranges: AreaRanges
     max_dets: tuple[int, ...]
-    skipped: tuple[BadRecord, ...] = ()
+    skipped: tuple[InvalidEntry, ...] = ()
 
     @property
     def stats(self) -> FloatArray:

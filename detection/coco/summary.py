@@ -10,7 +10,7 @@ from rich.table import Table
 
 from detection.coco.metric_definitions import FREQUENCIES, METRIC_DEFINITIONS, UNDEFINED, MetricDefinition
 from detection.coco.metrics import CocoMetrics
-from detection.coco.validation.invalid_records import BadRecord
+from detection.coco.validation.invalid_entries import InvalidEntry
 from detection.storage.atomic import write_json, write_text
 
 _SHOWN = 10  # skipped records on the screen
@@ -45,7 +45,7 @@ def skipped_path(path: str | Path) -> Path:
     return Path(path).with_name(f"{Path(path).stem}_skipped.jsonl")
 
 
-def write_skipped(path: str | Path, skipped: Sequence[BadRecord]) -> None:
+def write_skipped(path: str | Path, skipped: Sequence[InvalidEntry]) -> None:
     """Writes skipped records, a JSON object a line, whole or not at all.
 
     Raises:
@@ -54,7 +54,7 @@ def write_skipped(path: str | Path, skipped: Sequence[BadRecord]) -> None:
     write_text(path, "".join(f"{json.dumps(record._asdict(), ensure_ascii=False)}\n" for record in skipped))
 
 
-def skipped_lines(skipped: Sequence[BadRecord]) -> list[str]:
+def skipped_lines(skipped: Sequence[InvalidEntry]) -> list[str]:
     """What was skipped, for the screen: how many of each kind, and the first ones; nothing for nothing."""
     if not skipped:
         return []

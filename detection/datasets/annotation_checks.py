@@ -38,7 +38,7 @@ class Problem(NamedTuple):
     fixed: dict[str, Any] | None = None
 
 
-def sound_annotations(annotations: Sequence[Entry], context: Context, findings: Findings) -> list[dict[str, Any]]:
+def valid_annotations(annotations: Sequence[Entry], context: Context, findings: Findings) -> list[dict[str, Any]]:
     """Checks an image's annotations.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from detection.datasets.annotation_checks import MARGIN, Context, sound_annotations, without_nan
+from detection.datasets.annotation_checks import MARGIN, Context, valid_annotations, without_nan
 from detection.datasets.annotations import is_crowd
 from detection.datasets.findings import Findings, printable
 from detection.datasets.issues import Fault
@@ -74,7 +74,7 @@ def make_record(
     if fitted is None:
         return Record(None, None, [], findings.faults)
     image, file = fitted
-    sound = sound_annotations(annotations, Context(file.height, file.width, rules.keypoints), findings)
+    sound = valid_annotations(annotations, Context(file.height, file.width, rules.keypoints), findings)
     try:
         try:
             example = encode_example(file, image, sound, category_names=rules.category_names)

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from detection.coco.validation.columns import by_id, by_image
-from detection.coco.validation.fast_checks import annotations_are_sound, detections_are_sound
-from detection.coco.validation.invalid_records import BadRecord, refuse_or_skip
+from detection.coco.validation.fast_checks import annotations_are_valid, detections_are_valid
+from detection.coco.validation.invalid_entries import InvalidEntry, refuse_or_skip
 from detection.coco.validation.rules import (
     Known,
     annotation_rules,
     category_rules,
     detection_rules,
-    find_bad,
+    find_invalid,
     image_rules,
 )
 from detection.datasets.annotations import is_crowd
@@ -33,19 +33,19 @@ _ANNOTATION_KEYS = {
 _DETECTION_KEYS = frozenset({"image_id", "category_id", "bbox", "segmentation", "keypoints", "score"})
 _KEYPOINTS = 17  # COCO's person
 
-Skipped = list[BadRecord] | None  # where given, bad records are added to it and left out; else they are refused
+Skipped = list[InvalidEntry] | None  # where given, bad records are added to it and left out; else they are refused
 
 
 def check_images(images: Sequence[Entry], *, iou_type: str, where: str) -> Ids:
     """Returns the ids of `images` entries, int64 [N].
 
     Raises:
-        DataError: see `sound_images`.
+        DataError: see `valid_images`.
     """
-    return np.array([image["id"] for image in sound_images(images, iou_type=iou_type, where=where)], np.int64)
+    return np.array([image["id"] for image in valid_images(images, iou_type=iou_type, where=where)], np.int64)
 
 
-def sound_images(
+def valid_images(
     images: Sequence[Entry], *, iou_type: str, where: str, lvis: bool = False, skipped: Skipped = None
 ) -> list[Entry]:
     """Returns `images` entries with what an evaluation needs of them.
@@ -55,7 +55,7 @@ def sound_images(
             compared and an image has no size; LVIS' lists are needed and missing.
     """
     sized = iou_type == "segm"
-    bad = find_bad(images, image_rules(sized=sized, lvis=lvis), by_id("image"), where=where)
+    bad = find_invalid(images, image_rules(sized=sized, lvis=lvis), by_id("image"), where=where)
     refuse_or_skip(bad, skipped)
     keys = _IMAGE_KEYS[: 1 if not sized else 3] + (_IMAGE_KEYS[3:] if lvis else ())
     return [{key: image[key] for key in keys} for image in _without(images, bad)]
@@ -68,7 +68,7 @@ def check_categories(categories: Sequence[Entry], *, where: str, lvis: bool = Fa
         DataError: an id is missing, invalid or a duplicate; a name is not UTF-8; LVIS'
             frequency is needed and missing.
     """
-    refuse_or_skip(find_bad(categories, category_rules(lvis=lvis), by_id("category"), where=where), None)
+    refuse_or_skip(find_invalid(categories, category_rules(lvis=lvis), by_id("category"), where=where), None)
     return np.array([category["id"] for category in categories], np.int64)
 
 
@@ -105,8 +105,8 @@ def check_annotations(
             the like.
     """
     known = Known(image_ids, category_ids, iou_type, sizes, keypoints)
-    if not annotations_are_sound(annotations, known):
-        bad = find_bad(annotations, annotation_rules(known), by_id("annotation"), where=where)
+    if not annotations_are_valid(annotations, known):
+        bad = find_invalid(annotations, annotation_rules(known), by_id("annotation"), where=where)
         refuse_or_skip(bad, skipped)
         annotations = _without(annotations, bad)
     return [_filled(entry, known) for entry in annotations]
@@ -148,8 +148,8 @@ def check_detections(
     if isinstance(detections, np.ndarray):
         return _check_rows(detections, known, where, skipped)
     boxed = any(isinstance(entry, dict | Mapping) and "bbox" in entry for entry in detections)
-    if not detections_are_sound(detections, known, boxed=boxed):
-        bad = find_bad(detections, detection_rules(known, boxed=boxed), by_image("detection"), where=where)
+    if not detections_are_valid(detections, known, boxed=boxed):
+        bad = find_invalid(detections, detection_rules(known, boxed=boxed), by_image("detection"), where=where)
         refuse_or_skip(bad, skipped)
         detections = _without(detections, bad)
     if iou_type != "bbox":
@@ -179,7 +179,7 @@ def _check_rows(rows: Rows, known: Known, where: str, skipped: Skipped) -> Rows:
         return rows
     faulty = np.flatnonzero(~sound).tolist()
     entries = [_entry_of(rows[row].tolist()) for row in faulty]
-    bad = find_bad(entries, detection_rules(known, boxed=True), by_image("detection", faulty), where=where)
+    bad = find_invalid(entries, detection_rules(known, boxed=True), by_image("detection", faulty), where=where)
     refuse_or_skip([record._replace(position=faulty[record.position]) for record in bad], skipped)
     return rows[sound]
 
@@ -209,7 +209,7 @@ def _filled(annotation: Entry, known: Known) -> Entry:
     return filled
 
 
-def _without(entries: Sequence[Entry], bad: Sequence[BadRecord]) -> Sequence[Entry]:
+def _without(entries: Sequence[Entry], bad: Sequence[InvalidEntry]) -> Sequence[Entry]:
     """The entries that are not bad."""
     positions = {record.position for record in bad}
     return [entry for position, entry in enumerate(entries) if position not in positions] if bad else entries

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.validation.invalid_records import listed
+from detection.coco.validation.invalid_entries import listed
 from detection.datasets.entries import LARGEST_ID, Entry, Ids, Rows, is_id
 from schemas.errors import DataError
 from schemas.quoting import quoted

@@ -15,7 +15,7 @@ _LONGEST = 7  # characters of a run: 35 bits
 _LEAST, _GREATEST = 48, 111  # of a character's code
 
 
-def masks_are_sound(entries: Sequence[Entry], known: Known) -> bool:
+def masks_are_valid(entries: Sequence[Entry], known: Known) -> bool:
     """Whether each entry, of a known image, has a mask that fits its image.
 
     Where `known` has no sizes, only whether it has one.

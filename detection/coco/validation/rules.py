@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from detection.coco.metric_definitions import FREQUENCIES
 from detection.coco.validation.columns import Naming, are_numbers, is_number
-from detection.coco.validation.invalid_records import BadRecord
+from detection.coco.validation.invalid_entries import InvalidEntry
 from detection.datasets.entries import Entry, Ids, is_id, unwritable
 from detection.datasets.masks import has_degenerate_polygon, mask_fault
 from schemas.quoting import quoted
@@ -47,14 +47,14 @@ class Known:
     keypoints: int = 17
 
 
-def find_bad(entries: Sequence[Any], rules: Sequence[Rule], name: Naming, *, where: str) -> list[BadRecord]:
+def find_invalid(entries: Sequence[Any], rules: Sequence[Rule], name: Naming, *, where: str) -> list[InvalidEntry]:
     """The entries that break a rule, each with the first that it breaks."""
     bad = []
     for position, entry in enumerate(entries):
         for rule in rules:
             detail = rule.fault(entry)
             if detail is not None:
-                bad.append(BadRecord(where, position, name(position, entry), rule.what, detail, rule.remedy))
+                bad.append(InvalidEntry(where, position, name(position, entry), rule.what, detail, rule.remedy))
                 break
     return bad
 

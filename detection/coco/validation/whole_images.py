@@ -8,8 +8,8 @@ import numpy as np
 
 from detection.coco.lvis import best_of_images, lvis_annotations
 from detection.coco.params import Params
-from detection.coco.validation.checks import check_annotations, check_detections, sound_images
-from detection.coco.validation.invalid_records import BadRecord
+from detection.coco.validation.checks import check_annotations, check_detections, valid_images
+from detection.coco.validation.invalid_entries import InvalidEntry
 from detection.datasets.entries import Entry, Ids, Rows
 
 
@@ -40,7 +40,7 @@ def check_whole_images(
     params: Params,
     where: str,
     where_detections: str,
-    skipped: list[BadRecord] | None = None,
+    skipped: list[InvalidEntry] | None = None,
 ) -> Checked:
     """Checks all that belongs to some images.
 
@@ -57,7 +57,7 @@ def check_whole_images(
     Raises:
         DataError: see `detection.coco.validation.checks`.
     """
-    images = sound_images(images, iou_type=params.iou_type, where=where, lvis=params.lvis, skipped=skipped)
+    images = valid_images(images, iou_type=params.iou_type, where=where, lvis=params.lvis, skipped=skipped)
     sized = params.iou_type == "segm"
     known: dict[str, Any] = {
         "image_ids": np.array([image["id"] for image in images], np.int64),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from detection.datasets.annotation_checks import Context, sound_annotations
+from detection.datasets.annotation_checks import Context, valid_annotations
 from detection.datasets.findings import Findings
 from schemas.config.faults import FaultPolicies
 
@@ -18,7 +18,7 @@ def _annotation(number: int = 1, bbox: Any = (10, 10, 10, 10), **more: Any) -> d
 
 def _check(*annotations: dict[str, Any], **policies: str) -> tuple[list[dict[str, Any]], Findings]:
     findings = Findings(FaultPolicies.model_validate(policies), where="train: a.png", image_id=7)
-    return sound_annotations(annotations, CONTEXT, findings), findings
+    return valid_annotations(annotations, CONTEXT, findings), findings
 
 
 @pytest.mark.parametrize(

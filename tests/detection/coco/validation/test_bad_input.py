@@ -15,8 +15,8 @@ from detection.coco.engine import MatchingEngine
 from detection.coco.params import make_params
 from detection.coco.validation.checks import check_annotations, check_detections
 from detection.coco.validation.columns import by_id
-from detection.coco.validation.fast_checks import annotations_are_sound, detections_are_sound
-from detection.coco.validation.rules import Known, annotation_rules, detection_rules, find_bad
+from detection.coco.validation.fast_checks import annotations_are_valid, detections_are_valid
+from detection.coco.validation.rules import Known, annotation_rules, detection_rules, find_invalid
 from schemas.errors import DataError
 from tests.detection.coco.generated_cases import generate
 
@@ -330,8 +330,8 @@ def test_columns_and_rules_agree(tmp_path: Path, iou_type: str) -> None:
         known = Known(np.array([1, 2]), np.array([3]), iou_type, np.array([[48, 64]] * 2), 17)
         boxed = any("bbox" in entry for entry in entries)
         rules = detection_rules(known, boxed=boxed) if side else annotation_rules(known)
-        bad = find_bad(entries, rules, by_id("entry"), where="here")
-        sound = detections_are_sound(entries, known, boxed=boxed) if side else annotations_are_sound(entries, known)
+        bad = find_invalid(entries, rules, by_id("entry"), where="here")
+        sound = detections_are_valid(entries, known, boxed=boxed) if side else annotations_are_valid(entries, known)
         assert sound == (not bad), (entries, bad)
         refused += bool(bad)
         assert _outcome(*_files(tmp_path, truth, detections), iou_type) == _outcome(truth, detections, iou_type)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from pycocotools import mask as masks
 
-from detection.coco.validation.fast_mask_checks import masks_are_sound
+from detection.coco.validation.fast_mask_checks import masks_are_valid
 from detection.coco.validation.rules import Known
 from detection.datasets.masks import mask_fault
 
@@ -18,7 +18,7 @@ def _sound(texts: list[Any], sizes: list[tuple[int, int]]) -> bool:
         {"image_id": image, "segmentation": {"size": list(size), "counts": text}}
         for image, text, size in zip(ids.tolist(), texts, sizes, strict=True)
     ]
-    return masks_are_sound(entries, known)
+    return masks_are_valid(entries, known)
 
 
 def _encoded(rng: np.random.Generator, share: float, cell: int) -> tuple[bytes, tuple[int, int]]:

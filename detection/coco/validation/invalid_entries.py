@@ -8,7 +8,7 @@ from schemas.errors import DataError
 _SHOWN = 5
 
 
-class BadRecord(NamedTuple):
+class InvalidEntry(NamedTuple):
     """An entry of a COCO file, and what is wrong with it.
 
     source: the file, or what the entries were given as.
@@ -32,7 +32,7 @@ class BadRecord(NamedTuple):
         return f"{self.record}: {self.detail}" if self.detail else self.record
 
 
-def refuse_or_skip(bad: Sequence[BadRecord], skipped: list[BadRecord] | None) -> None:
+def refuse_or_skip(bad: Sequence[InvalidEntry], skipped: list[InvalidEntry] | None) -> None:
     """Adds bad records to those skipped.
 
     Raises:

@@ -140,4 +140,4 @@ def _calibration(told: CalibrationBins | None) -> Calibration | None:
     if told is None:
         return None
     bins = [Bin(low, high, count, score, right) for low, high, score, right, count in told.bins]
-    return Calibration(told.expected_error, told.greatest_error, bins)
+    return Calibration(told.expected_error, told.max_error, bins)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from detection.analysis.findings import Category, OperatingPoint
 from detection.analysis.instances import Found, Objects
 from detection.coco.engine import Arrays
-from detection.coco.engine.batch import RIGHT, UNCOUNTED, Diagnosis
+from detection.coco.engine.batch import IGNORED, TP, Diagnosis
 from detection.coco.metric_definitions import (
     UNDEFINED,
     FloatArray,
@@ -117,11 +117,11 @@ def mean_curves(arrays: Arrays, params: Params) -> dict[str, list[float]]:
 
 def operating_points(objects: Objects, found: Found, diagnosis: Diagnosis) -> list[OperatingPoint | None]:
     """For each category the score threshold of greatest F1, the highest of several; None where nothing is right."""
-    counted = np.flatnonzero(diagnosis.detections != UNCOUNTED)
+    counted = np.flatnonzero(diagnosis.detections != IGNORED)
     order = counted[np.lexsort((-found.scores[counted], found.category[counted]))]
     ends = np.searchsorted(found.category[order], np.arange(len(objects.categories) + 1))
     instances = np.bincount(objects.category[~objects.ignored], minlength=len(objects.categories))
-    right = diagnosis.detections == RIGHT
+    right = diagnosis.detections == TP
     return [
         _best(found.scores[order[start:end]], right[order[start:end]], int(count))
         for start, end, count in zip(ends[:-1], ends[1:], instances, strict=True)
@@ -130,9 +130,9 @@ def operating_points(objects: Objects, found: Found, diagnosis: Diagnosis) -> li
 
 def operating_point(objects: Objects, found: Found, diagnosis: Diagnosis) -> OperatingPoint | None:
     """The score threshold with the highest F1 over all categories; None without a true positive."""
-    counted = np.flatnonzero(diagnosis.detections != UNCOUNTED)
+    counted = np.flatnonzero(diagnosis.detections != IGNORED)
     order = counted[np.argsort(-found.scores[counted], kind="stable")]
-    right = diagnosis.detections[order] == RIGHT
+    right = diagnosis.detections[order] == TP
     return _best(found.scores[order], right, int(np.count_nonzero(~objects.ignored)))
 
 

@@ -15,7 +15,7 @@ from detection.analysis.findings import ERROR_TYPES, ErrorType
 from detection.analysis.instances import IntArray
 from detection.analysis.matching import BoolArray, by_image
 from detection.analysis.options import AnalysisOptions
-from detection.coco.engine.batch import FOUND, MISSED, WRONG, Diagnosis
+from detection.coco.engine.batch import FN, FP, MATCHED, Diagnosis
 from detection.coco.metric_definitions import FloatArray
 
 _BACKGROUND_IOU = 0.1  # t_b of the paper
@@ -37,7 +37,7 @@ class TypedErrors:
 
 def error_counts(evaluated: Evaluated, options: AnalysisOptions) -> list[ErrorType]:
     """All errors, whatever the score, by type."""
-    errors = evaluated.evaluation.tide_errors(right_iou=options.iou, background_iou=_BACKGROUND_IOU)
+    errors = evaluated.evaluation.tide_errors(match_iou=options.iou, background_iou=_BACKGROUND_IOU)
     return [ErrorType(name, errors.counts[name], errors.gains[name]) for name in ERROR_TYPES]
 
 
@@ -45,7 +45,7 @@ def type_errors(evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisOpt
     """Types the wrong detections; those below the score are left out, as if they were not there."""
     objects, found = evaluated.objects, evaluated.found
     kept = found.scores >= options.score
-    wrong = np.flatnonzero(kept & (diagnosis.detections == WRONG))
+    wrong = np.flatnonzero(kept & (diagnosis.detections == FP))
     same, other = np.zeros(len(found.image)), np.zeros(len(found.image))
     same_object, other_object = np.zeros(len(found.image), np.int64), np.zeros(len(found.image), np.int64)
     for theirs, truth in by_image(objects, found, wrong):
@@ -55,9 +55,9 @@ def type_errors(evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisOpt
         _note_greatest(np.where(alike | objects.crowd[truth], 0.0, across), theirs, truth, other, other_object)
     types = _types(same[wrong], other[wrong], options.iou)
     by_type = {name: wrong[those] for name, those in types.items()}
-    by_kept = diagnosis.annotations == FOUND
-    by_kept[by_kept] = kept[diagnosis.finders[by_kept]]
-    missed = (diagnosis.annotations == MISSED) | ((diagnosis.annotations == FOUND) & ~by_kept)
+    by_kept = diagnosis.annotations == MATCHED
+    by_kept[by_kept] = kept[diagnosis.matches[by_kept]]
+    missed = (diagnosis.annotations == FN) | ((diagnosis.annotations == MATCHED) & ~by_kept)
     missed[same_object[by_type["Loc"]]] = False
     missed[other_object[by_type["Cls"]]] = False
     return TypedErrors(by_type, np.flatnonzero(missed), by_kept)

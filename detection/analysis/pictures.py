@@ -11,7 +11,7 @@ from detection.analysis.evaluated import Evaluated, evaluate_models
 from detection.analysis.findings import ERROR_TYPES, Box, ImageFindings, LabelError
 from detection.analysis.instances import IntArray
 from detection.analysis.options import AnalysisOptions
-from detection.coco.engine.batch import RIGHT, UNCOUNTED, WRONG, Diagnosis
+from detection.coco.engine.batch import FP, IGNORED, TP, Diagnosis
 from detection.coco.params import Params
 from detection.coco.validation.columns import is_number
 from detection.datasets.entries import LARGEST_ID, Entry, Rows
@@ -32,14 +32,14 @@ class Gallery:
         self._errors = errors
         self._kept = found.scores >= options.score
         self._statuses = np.select(
-            [diagnosis.detections == RIGHT, diagnosis.detections == UNCOUNTED], ["right", "ignored"], ""
+            [diagnosis.detections == TP, diagnosis.detections == IGNORED], ["right", "ignored"], ""
         ).astype("U8")
         for name, positions in errors.types.items():
             self._statuses[positions] = name
-        counted = diagnosis.annotations != UNCOUNTED
+        counted = diagnosis.annotations != IGNORED
         images = len(objects.images)
-        self.right = np.bincount(found.image[self._kept & (diagnosis.detections == RIGHT)], minlength=images)
-        self.wrong = np.bincount(found.image[self._kept & (diagnosis.detections == WRONG)], minlength=images)
+        self.right = np.bincount(found.image[self._kept & (diagnosis.detections == TP)], minlength=images)
+        self.wrong = np.bincount(found.image[self._kept & (diagnosis.detections == FP)], minlength=images)
         self.missed = np.bincount(objects.image[counted & ~errors.found], minlength=images)
         self._object_statuses = np.select([~counted, errors.found], ["crowd", "found"], "Miss")
 
@@ -143,17 +143,17 @@ def label_errors(evaluated: Evaluated, diagnosis: Diagnosis, count: int) -> list
     """The most confident of the detections that suggest a fault of the ground truth."""
     objects, found, boxes = evaluated.objects, evaluated.found, evaluated.geometry.boxes
     listed = []
-    for suspicion in diagnosis.suspicions[:count]:
-        image = objects.images[found.image[suspicion.detection]]
-        annotation = None if suspicion.annotation is None else objects.annotations[suspicion.annotation]
+    for candidate in diagnosis.label_error_candidates[:count]:
+        image = objects.images[found.image[candidate.detection]]
+        annotation = None if candidate.annotation is None else objects.annotations[candidate.annotation]
         listed.append(
             LabelError(
                 kind="missing" if annotation is None else "class",
                 image_id=image["id"],
                 file_name=str(image.get("file_name", "")),
-                bbox=boxes[suspicion.detection].tolist(),
-                score=float(found.scores[suspicion.detection]),
-                category_id=objects.categories[found.category[suspicion.detection]]["id"],
+                bbox=boxes[candidate.detection].tolist(),
+                score=float(found.scores[candidate.detection]),
+                category_id=objects.categories[found.category[candidate.detection]]["id"],
                 object_category_id=None if annotation is None else annotation["category_id"],
             )
         )

@@ -8,7 +8,7 @@ import pytest
 from pycocotools import mask as masks
 
 from detection.coco.engine import BatchEvaluation, MatchingEngine
-from detection.coco.engine.batch import FOUND, MISSED, RIGHT, UNCOUNTED, WRONG
+from detection.coco.engine.batch import FN, FP, IGNORED, MATCHED, TP
 from detection.coco.metric_definitions import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from schemas.errors import DataError
@@ -49,21 +49,21 @@ def test_the_diagnosis_is_pycocotools_matching(seed: int, iou_type: str) -> None
     order = np.argsort([entry["image_id"] for entry in detections], kind="stable")
     positions = {int(number) + 1: position for position, number in enumerate(order)}
     objects = {entry["id"]: position for position, entry in enumerate(model.objects.annotations)}
-    statuses = np.full(len(detections), UNCOUNTED)
-    truths, finders = np.full(len(objects), UNCOUNTED), np.full(len(objects), -1)
+    statuses = np.full(len(detections), IGNORED)
+    truths, finders = np.full(len(objects), IGNORED), np.full(len(objects), -1)
     for entry in evaluation.evalImgs:
         if entry is None or entry["aRng"] != evaluation.params.areaRng[0]:
             continue
         for number, match, ignored in zip(entry["dtIds"], entry["dtMatches"][5], entry["dtIgnore"][5], strict=True):
             if not ignored:
-                statuses[positions[number]] = RIGHT if match else WRONG
+                statuses[positions[number]] = TP if match else FP
         for number, match, ignored in zip(entry["gtIds"], entry["gtMatches"][5], entry["gtIgnore"], strict=True):
             if not ignored:
-                truths[objects[number]] = FOUND if match else MISSED
+                truths[objects[number]] = MATCHED if match else FN
                 finders[objects[number]] = positions[match] if match else -1
     np.testing.assert_array_equal(diagnosis.detections, statuses)
     np.testing.assert_array_equal(diagnosis.annotations, truths)
-    np.testing.assert_array_equal(diagnosis.finders, finders)
+    np.testing.assert_array_equal(diagnosis.matches, finders)
 
 
 @pytest.mark.parametrize("kind", ["polygons", "runs", "compressed", "keypoints"])
@@ -103,7 +103,7 @@ def test_detections_beyond_the_best_are_uncounted() -> None:
     found = found_of(*[(1, 1, box, score) for score in (0.5, 0.9, 0.7, 0.8)])
     model = evaluated(truth_of((1, 1, box)), found, make_params(max_dets=(1, 2, 3)))
     statuses = model.evaluation.diagnose(iou=0.5, score=0.0).detections
-    assert statuses.tolist() == [UNCOUNTED, RIGHT, WRONG, WRONG]
+    assert statuses.tolist() == [IGNORED, TP, FP, FP]
 
 
 @pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)

@@ -17,7 +17,7 @@ from components.coco_evaluator.tfma.eval_config_checks import check_our_metrics
 from components.coco_evaluator.tfma.keys import figure_keys
 from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, MetricOptions, check_options
 from detection.coco import MetricsAccumulator
-from detection.coco.metric_definitions import metric_definitions_of
+from detection.coco.metrics import metric_definitions_of
 from detection.datasets.packed_entries import unpack_entries
 from detection.inference.saved_model import rows_from_outputs
 from detection.types import EncodedImage

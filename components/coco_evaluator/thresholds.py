@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from detection.analysis.findings import Interval
-from detection.coco.metric_definitions import METRIC_DEFINITIONS, UNDEFINED
+from detection.coco.metrics import METRIC_DEFINITIONS, UNDEFINED
 from schemas.errors import ConfigError
 
 Figures = Mapping[str, float]

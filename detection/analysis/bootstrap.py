@@ -8,7 +8,7 @@ from detection.analysis.findings import Interval
 from detection.analysis.intervals import difference_intervals, figure_intervals
 from detection.analysis.options import AnalysisOptions
 from detection.analysis.resampling import draw_images
-from detection.coco.metric_definitions import FloatArray
+from detection.coco.params import FloatArray
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,8 @@ from detection.analysis.findings import Category, OperatingPoint
 from detection.analysis.instances import Found, Objects
 from detection.coco.engine import Arrays
 from detection.coco.engine.batch import IGNORED, TP, Diagnosis
-from detection.coco.metric_definitions import (
-    UNDEFINED,
-    FloatArray,
-    MetricDefinition,
-    metric_definitions_of,
-    metric_value,
-)
-from detection.coco.params import Params
+from detection.coco.metrics import UNDEFINED, MetricDefinition, metric_definitions_of, metric_value
+from detection.coco.params import FloatArray, Params
 
 _CURVES = {"0.50": 0.5, "0.75": 0.75}
 

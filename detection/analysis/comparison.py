@@ -13,7 +13,7 @@ from detection.analysis.evaluated import Evaluated, evaluate_models
 from detection.analysis.findings import Interval, Sample
 from detection.analysis.options import AnalysisOptions
 from detection.analysis.pictures import Gallery
-from detection.coco.metric_definitions import UNDEFINED
+from detection.coco.metrics import UNDEFINED
 from detection.coco.params import Params
 from detection.datasets.entries import Entry, Rows
 

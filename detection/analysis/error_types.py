@@ -16,7 +16,7 @@ from detection.analysis.instances import IntArray
 from detection.analysis.matching import BoolArray, by_image
 from detection.analysis.options import AnalysisOptions
 from detection.coco.engine.batch import FN, FP, MATCHED, Diagnosis
-from detection.coco.metric_definitions import FloatArray
+from detection.coco.params import FloatArray
 
 _BACKGROUND_IOU = 0.1  # t_b of the paper
 

@@ -11,9 +11,8 @@ from detection.analysis.options import AnalysisOptions
 from detection.analysis.resampling import Resampled, Weights, resample
 from detection.analysis.sampling import sample_ids
 from detection.coco.engine import Arrays, BatchEvaluation, MatchingEngine
-from detection.coco.engine.batch import Diagnosis
-from detection.coco.engine.bounds import require_analysis
-from detection.coco.engine.geometry import Geometry
+from detection.coco.engine.batch import Diagnosis, Geometry
+from detection.coco.engine.streaming import require_analysis
 from detection.coco.metrics import metrics_from_arrays
 from detection.coco.params import Params
 from detection.datasets.entries import Entry, Rows

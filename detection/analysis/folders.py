@@ -12,8 +12,8 @@ from detection.analysis.comparison import changes, compare_detections
 from detection.analysis.findings import Analysis
 from detection.analysis.options import AnalysisOptions
 from detection.coco.io.evaluation_files import read_detections
-from detection.coco.io.metrics_file import MetricsFile, read_metrics
 from detection.coco.params import Params, make_params
+from detection.coco.summary import MetricsFile, read_metrics
 from schemas.artifacts import ANALYSIS_JSON, DETECTIONS_JSON, METRICS_JSON
 from schemas.errors import DataError
 

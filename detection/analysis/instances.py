@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.lvis import best_of_images, lvis_annotations
-from detection.coco.metric_definitions import FloatArray
-from detection.coco.params import Params
+from detection.coco.params import FloatArray, Params, best_of_images
 from detection.coco.validation.checks import check_annotations, check_categories, check_detections, valid_images
+from detection.coco.validation.whole_images import lvis_annotations
 from detection.datasets.entries import Entry, Rows
 
 IntArray = npt.NDArray[np.int64]

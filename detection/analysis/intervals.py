@@ -6,7 +6,8 @@ from typing import TypeVar
 import numpy as np
 
 from detection.analysis.findings import Interval
-from detection.coco.metric_definitions import UNDEFINED, FloatArray
+from detection.coco.metrics import UNDEFINED
+from detection.coco.params import FloatArray
 
 Key = TypeVar("Key")  # a figure's name, or a category's id
 

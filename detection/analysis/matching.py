@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from detection.analysis.instances import BoolArray, Found, IntArray, Objects, cells_of
-from detection.coco.metric_definitions import FloatArray
-from detection.coco.params import Params
+from detection.coco.params import FloatArray, Params
 
 _PAIRS = 2_000_000  # of a detection and an object, looked at together
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from detection.analysis.instances import Found, IntArray, Objects
 from detection.analysis.matching import Matches
-from detection.coco.metric_definitions import FloatArray, MetricDefinition, metric_definitions_of
-from detection.coco.params import RECALLS, Params
+from detection.coco.metrics import MetricDefinition, metric_definitions_of
+from detection.coco.params import RECALLS, FloatArray, Params
 
 Weights = npt.NDArray[np.uint8]
 Sums = npt.NDArray[np.integer[Any]]

@@ -9,7 +9,7 @@ from detection.analysis.categories import category_columns
 from detection.analysis.findings import SizeBucket
 from detection.analysis.instances import Found, Objects
 from detection.coco.engine import MatchingEngine
-from detection.coco.metric_definitions import metric_value
+from detection.coco.metrics import metric_value
 from detection.coco.params import Params
 
 _ROOTS = (0.0, 16.0, 32.0, 64.0, 96.0, 128.0, 256.0, 512.0)  # pixels

@@ -6,7 +6,7 @@ from typing import NoReturn
 import numpy as np
 
 from detection.coco.engine import Arrays, MatchingEngine
-from detection.coco.engine.bounds import require_arrays
+from detection.coco.engine.streaming import require_arrays
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.params import Params, make_params
 from detection.coco.parts import WHOLE, Part, part_params

@@ -1,23 +1,146 @@
-"""The result every evaluation ends in."""
+"""Metrics of an evaluation: their definitions, and `CocoMetrics`, the result that holds their values.
+
+Source: `summarize` of pycocotools' cocoeval.py, with one error of it corrected: its AP
+is -1 whenever the largest `max_dets` is not 100 (20 for keypoints); and LVIS' eval.py.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from detection.coco.engine import Arrays
-from detection.coco.metric_definitions import (
-    FloatArray,
-    MetricDefinition,
-    mean_of_defined,
-    metric_definitions_of,
-    metric_value,
-)
-from detection.coco.params import AreaRanges, Params
+from detection.coco.params import KEYPOINT_MAX_DETS, MAX_DETS, AreaRanges, FloatArray, Params
 from detection.coco.validation.invalid_entries import InvalidEntry
 
+_OWN: tuple[tuple[str, Literal["precision", "recall"]], ...] = (("AP", "precision"), ("AR", "recall"))
+FREQUENCIES = {"r": "rare", "c": "common", "f": "frequent"}  # of LVIS' categories
 _AP50 = 0.5
+UNDEFINED = -1.0  # a metric without any ground truth to measure it on
+
+
+@dataclass(frozen=True)
+class MetricDefinition:
+    """One metric: the mean over the defined values of a part of an array.
+
+    name: as it appears in files, tables and thresholds.
+    array: precision gives an AP, recall an AR.
+    area: name of the range of object areas.
+    iou: the only IoU threshold counted; None: the mean over all.
+    max_dets: which of the `max_dets`, by position.
+    frequency: LVIS' rare (`r`), common or frequent categories only; None: all.
+    standard: whether it is one of COCOeval's, or LVISEval's, `stats`.
+    """
+
+    name: str
+    array: Literal["precision", "recall"]
+    area: str = "all"
+    iou: float | None = None
+    max_dets: int = -1
+    frequency: str | None = None
+    standard: bool = True
+
+
+_PRECISIONS = (
+    MetricDefinition("AP", "precision"),
+    MetricDefinition("AP50", "precision", iou=0.5),
+    MetricDefinition("AP75", "precision", iou=0.75),
+    MetricDefinition("APs", "precision", area="small"),
+    MetricDefinition("APm", "precision", area="medium"),
+    MetricDefinition("APl", "precision", area="large"),
+)
+_KEYPOINT_METRICS = (
+    *(metric for metric in _PRECISIONS if metric.area != "small"),
+    MetricDefinition("AR", "recall"),
+    MetricDefinition("AR50", "recall", iou=0.5),
+    MetricDefinition("AR75", "recall", iou=0.75),
+    MetricDefinition("ARm", "recall", area="medium"),
+    MetricDefinition("ARl", "recall", area="large"),
+)
+
+
+def _coco_metrics(iou_type: str, max_dets: Sequence[int]) -> tuple[MetricDefinition, ...]:
+    if iou_type == "keypoints":
+        return _KEYPOINT_METRICS
+    return (
+        *_PRECISIONS,
+        *(MetricDefinition(f"AR{most}", "recall", max_dets=position) for position, most in enumerate(max_dets)),
+        MetricDefinition("ARs", "recall", area="small"),
+        MetricDefinition("ARm", "recall", area="medium"),
+        MetricDefinition("ARl", "recall", area="large"),
+    )
+
+
+def _lvis_metrics(most: int) -> tuple[MetricDefinition, ...]:
+    return (
+        *_PRECISIONS,
+        *(MetricDefinition(f"AP{frequency}", "precision", frequency=frequency) for frequency in FREQUENCIES),
+        MetricDefinition(f"AR@{most}", "recall"),
+        MetricDefinition(f"ARs@{most}", "recall", area="small"),
+        MetricDefinition(f"ARm@{most}", "recall", area="medium"),
+        MetricDefinition(f"ARl@{most}", "recall", area="large"),
+    )
+
+
+# With COCO's own `max_dets` and area ranges, by IoU type, in the order of COCOeval's `stats`.
+METRIC_DEFINITIONS: Mapping[str, tuple[MetricDefinition, ...]] = {
+    "bbox": _coco_metrics("bbox", MAX_DETS),
+    "segm": _coco_metrics("segm", MAX_DETS),
+    "keypoints": _coco_metrics("keypoints", KEYPOINT_MAX_DETS),
+}
+
+
+def metric_definitions_of(params: Params) -> tuple[MetricDefinition, ...]:
+    """The metrics of an evaluation: COCO's or LVIS', then those of area ranges that they do not know."""
+    known = _lvis_metrics(params.max_dets[-1]) if params.lvis else _coco_metrics(params.iou_type, params.max_dets)
+    others = [name for name in params.area_ranges if name not in {metric.area for metric in known}]
+    own = [
+        MetricDefinition(f"{prefix}_{name}", array, area=name, standard=False)
+        for name in others
+        for prefix, array in _OWN
+    ]
+    return (*known, *own)
+
+
+def metric_value(
+    metric: MetricDefinition,
+    precision: FloatArray,
+    recall: FloatArray,
+    *,
+    iou_thresholds: Sequence[float],
+    area_names: Sequence[str],
+    frequencies: Sequence[str] = (),
+) -> float:
+    """Value of one metric.
+
+    Args:
+        metric: which one.
+        precision: float64 [T, R, K, A, M], -1 where there is no ground truth.
+        recall: float64 [T, K, A, M], likewise.
+        iou_thresholds: the T thresholds.
+        area_names: the names of the A area ranges.
+        frequencies: of the K categories, for metrics that ask for one.
+
+    Returns:
+        0 <= value <= 1, or -1 where it is undefined: no ground truth, or an IoU
+        threshold or area range that was not evaluated.
+    """
+    if metric.area not in area_names:
+        return UNDEFINED
+    values = precision if metric.array == "precision" else recall
+    values = values[..., list(area_names).index(metric.area), metric.max_dets]
+    if metric.iou is not None:
+        values = values[np.isclose(iou_thresholds, metric.iou, rtol=0.0, atol=1e-9)]
+    if metric.frequency is not None:
+        values = values[..., np.array(frequencies) == metric.frequency]
+    return mean_of_defined(values)
+
+
+def mean_of_defined(values: FloatArray) -> float:
+    """Mean of the values that are defined (above -1); -1 where none is."""
+    defined = values[values > UNDEFINED]
+    return float(np.mean(defined)) if defined.size else UNDEFINED
 
 
 @dataclass(frozen=True, eq=False)

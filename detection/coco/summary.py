@@ -1,17 +1,19 @@
-"""Metrics as a JSON file and as a table on the screen, and the list of what was skipped."""
+"""Metrics as a JSON file, written and read, and as a table on the screen; the list of skipped entries."""
 
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import TypeAdapter
 from rich.table import Table
 
-from detection.coco.metric_definitions import FREQUENCIES, METRIC_DEFINITIONS, UNDEFINED, MetricDefinition
-from detection.coco.metrics import CocoMetrics
+from detection.coco.metrics import FREQUENCIES, METRIC_DEFINITIONS, UNDEFINED, CocoMetrics, MetricDefinition
 from detection.coco.validation.invalid_entries import InvalidEntry
 from detection.storage.atomic import write_json, write_text
+from detection.storage.typed_files import not_of_this_version, parse_file
 
 _SHOWN = 10  # skipped records on the screen
 
@@ -119,3 +121,42 @@ def metrics_table(
 def _span(thresholds: Sequence[float]) -> str:
     low, high = min(thresholds), max(thresholds)
     return f"{low:.2f}" if low == high else f"{low:.2f}:{high:.2f}"
+
+
+@dataclass(frozen=True)
+class CategoryMetrics:
+    """AP and AP50 of one category, -1 if undefined."""
+
+    id: int
+    name: str
+    AP: float
+    AP50: float
+
+
+@dataclass(frozen=True)
+class MetricsFile:
+    """What `detection.coco.summary.metrics_to_json` writes, as far as it is read back.
+
+    metrics: by name, -1 if undefined.
+    per_category: by ascending id; empty if categories were not told apart.
+    """
+
+    iou_type: Literal["bbox", "segm", "keypoints"]
+    metrics: dict[str, float]
+    per_category: list[CategoryMetrics]
+
+
+_STRUCTURE = TypeAdapter(MetricsFile)
+
+
+def read_metrics(path: str | Path) -> MetricsFile:
+    """Reads a metrics file.
+
+    Raises:
+        DataError: the file cannot be read, or is no metrics file; it names the key.
+    """
+    metrics = parse_file(_STRUCTURE, path, what="a metrics file")
+    ids = [entry.id for entry in metrics.per_category]
+    if len(set(ids)) < len(ids):
+        raise not_of_this_version(path, "a metrics file", "per_category: an id is there more than once")
+    return metrics

@@ -13,8 +13,7 @@ import tensorflow as tf
 from PIL import Image
 
 from detection.analysis.findings import ImageFindings
-from detection.coco.metric_definitions import METRIC_DEFINITIONS, UNDEFINED, MetricDefinition
-from detection.coco.metrics import CocoMetrics
+from detection.coco.metrics import METRIC_DEFINITIONS, UNDEFINED, CocoMetrics, MetricDefinition
 from detection.coco.params import MAX_DETS
 from detection.images.drawing import Picture, contact_sheet, draw_detections, eight_bit_rgb
 from detection.reports.box_styles import STATUSES, Mark, detection_marks, object_marks

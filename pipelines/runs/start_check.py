@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detection.coco.engine.bounds import require_analysis, require_arrays
+from detection.coco.engine.streaming import require_analysis, require_arrays
 from detection.datasets.layouts import SplitFiles
 from detection.coco.params import make_params
 from detection.training.distributed.cluster import cluster_from_environment

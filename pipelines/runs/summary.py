@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from detection.coco.metric_definitions import METRIC_DEFINITIONS
+from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.summary import metrics_table
 from pipelines.dataset_files import files_of
 from schemas.artifacts import LOGS, REPORT_HTML

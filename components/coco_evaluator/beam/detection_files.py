@@ -10,8 +10,7 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 
 from components.coco_evaluator.beam.batches import DetectedBatch
-from detection.coco.io.result_blocks import Block, blocks_of, merge_blocks, write_blocks
-from detection.coco.io.results import write_list
+from detection.coco.io.results import Block, blocks_of, merge_blocks, write_blocks, write_list
 from detection.storage.atomic import new_file, write_text
 
 _CHUNK = 20_000  # images sorted in memory at a time; some 300 MB

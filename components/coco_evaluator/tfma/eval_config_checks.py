@@ -5,7 +5,7 @@ from typing import Any
 
 from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, METRICS_MODULE, MetricOptions, read_options
 from components.coco_evaluator.tfma.slice_figures import CATEGORY_FIGURES
-from detection.coco.metric_definitions import metric_definitions_of
+from detection.coco.metrics import metric_definitions_of
 from schemas.errors import ConfigError
 from schemas.serving import ENCODED_SIGNATURE
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from components.coco_evaluator.tfma.slice_figures import BASELINE, CANDIDATE, CATEGORY_FIGURES, SliceFigures
-from detection.coco.metric_definitions import UNDEFINED
+from detection.coco.metrics import UNDEFINED
 
 NAN = float("nan")
 

@@ -14,7 +14,7 @@ class SliceFigures(NamedTuple):
     """Figures of one model on one slice.
 
     images: in the slice.
-    figures: name -> value, -1 where undefined; see `detection.coco.metric_definitions`.
+    figures: name -> value, -1 where undefined; see `detection.coco.metrics`.
     per_category: [{"id", "name", "AP", "AP50"}] by ascending id.
     """
 

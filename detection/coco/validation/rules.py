@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from detection.coco.metric_definitions import FREQUENCIES
+from detection.coco.metrics import FREQUENCIES
 from detection.coco.validation.columns import Naming, are_numbers, is_number
 from detection.coco.validation.invalid_entries import InvalidEntry
 from detection.datasets.entries import Entry, Ids, is_id, unwritable

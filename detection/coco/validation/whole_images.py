@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from detection.coco.lvis import best_of_images, lvis_annotations
-from detection.coco.params import Params
+from detection.coco.params import Params, best_of_images
 from detection.coco.validation.checks import check_annotations, check_detections, valid_images
 from detection.coco.validation.invalid_entries import InvalidEntry
 from detection.datasets.entries import Entry, Ids, Rows
+
+_NO_AREA = -1.0  # in no area range, so that the object is ignored in all
 
 
 class Checked(NamedTuple):
@@ -110,3 +111,11 @@ def _results_by_category(results: Sequence[Entry]) -> dict[int, list[Entry]]:
     for result in results:
         found[result["category_id"]].append(result)
     return found
+
+
+def lvis_annotations(annotations: Sequence[Entry]) -> list[Entry]:
+    """Objects as LVIS takes them: `ignore` is heeded, crowds are objects like others."""
+    return [
+        {**annotation, "iscrowd": 0, "area": _NO_AREA if annotation.get("ignore") else annotation["area"]}
+        for annotation in annotations
+    ]

@@ -3,7 +3,7 @@
 import math
 
 from detection.analysis.findings import Interval
-from detection.coco.metric_definitions import UNDEFINED
+from detection.coco.metrics import UNDEFINED
 from detection.reports.html.table import DASH, Number
 
 _MINUS = "\u2212"

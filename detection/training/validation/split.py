@@ -8,8 +8,7 @@ import numpy as np
 from detection.analysis.options import AnalysisOptions
 from detection.analysis.pictures import image_findings
 from detection.coco.accumulator import MetricsAccumulator
-from detection.coco.metric_definitions import UNDEFINED
-from detection.coco.metrics import CocoMetrics
+from detection.coco.metrics import UNDEFINED, CocoMetrics
 from detection.coco.params import make_params
 from detection.images.drawing import Picture
 from detection.inference.saved_model import SignatureDetector

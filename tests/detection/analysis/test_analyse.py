@@ -12,7 +12,7 @@ from detection.analysis.findings import Sample
 from detection.analysis.options import AnalysisOptions
 from detection.analysis.sampling import sample_ids, sample_rank
 from detection.coco.evaluation import evaluate
-from detection.coco.metric_definitions import METRIC_DEFINITIONS
+from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from schemas.errors import ConfigError, DataError
 from tests.detection.analysis.cases import lvis_case

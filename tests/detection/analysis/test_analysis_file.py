@@ -8,7 +8,7 @@ import pytest
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import read_analysis, write_analysis
 from detection.analysis.options import AnalysisOptions
-from detection.coco.metric_definitions import METRIC_DEFINITIONS
+from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from schemas.artifacts import ANALYSIS_JSON
 from schemas.errors import DataError

@@ -9,7 +9,7 @@ from pycocotools import mask as masks
 
 from detection.coco.engine import BatchEvaluation, MatchingEngine
 from detection.coco.engine.batch import FN, FP, IGNORED, MATCHED, TP
-from detection.coco.metric_definitions import METRIC_DEFINITIONS
+from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from schemas.errors import DataError
 from tests.detection.analysis.cases import evaluated, found_of, truth_of

@@ -6,7 +6,7 @@ import pytest
 from detection.analysis.analyse import analyse
 from detection.analysis.findings import Analysis
 from detection.analysis.options import AnalysisOptions
-from detection.coco.metric_definitions import METRIC_DEFINITIONS, UNDEFINED
+from detection.coco.metrics import METRIC_DEFINITIONS, UNDEFINED
 from detection.coco.params import make_params
 from tests.detection.analysis.cases import (
     counted_detections,

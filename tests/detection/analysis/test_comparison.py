@@ -15,7 +15,7 @@ from detection.analysis.comparison import compare_detections
 from detection.analysis.folders import compare_evaluations
 from detection.analysis.options import AnalysisOptions
 from detection.coco.evaluation import evaluate
-from detection.coco.metric_definitions import METRIC_DEFINITIONS
+from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from detection.coco.summary import write_metrics
 from schemas.artifacts import ANALYSIS_JSON, DETECTIONS_JSON, METRICS_JSON

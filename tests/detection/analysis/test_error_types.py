@@ -8,7 +8,7 @@ import pytest
 from detection.analysis.analyse import analyse
 from detection.analysis.error_types import error_counts, type_errors
 from detection.analysis.options import AnalysisOptions
-from detection.coco.metric_definitions import METRIC_DEFINITIONS
+from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from tests.detection.analysis.cases import evaluated, found_of, lvis_case, truth_of
 from tests.detection.analysis.plain_tide import TYPES, tide

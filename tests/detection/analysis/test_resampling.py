@@ -8,8 +8,8 @@ import pytest
 
 from detection.analysis.resampling import draw_images
 from detection.coco.evaluation import evaluate
-from detection.coco.metric_definitions import METRIC_DEFINITIONS, UNDEFINED, FloatArray, metric_definitions_of
-from detection.coco.params import make_params
+from detection.coco.metrics import METRIC_DEFINITIONS, UNDEFINED, metric_definitions_of
+from detection.coco.params import FloatArray, make_params
 from tests.detection.analysis.cases import evaluated, found_of, lvis_case, ranked, repeated, truth_of
 from tests.detection.coco.generated_cases import found_near, generate, pycocotools_eval
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from detection.coco import CocoMetrics, MetricsAccumulator, evaluate
-from detection.coco.metric_definitions import METRIC_DEFINITIONS
+from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import Params, make_params
 from detection.coco.parts import metrics_of_parts, parts_of
 from tests.detection.coco.awkward_cases import Case, awkward_case, reference, stats_are_comparable

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from detection.coco import CocoMetrics, evaluate
-from detection.coco.metric_definitions import METRIC_DEFINITIONS, UNDEFINED
+from detection.coco.metrics import METRIC_DEFINITIONS, UNDEFINED
 from detection.coco.params import AREA_RANGES
 from schemas.config.metrics import MetricName
 from tests.detection.coco.generated_cases import generate, pycocotools_eval

@@ -11,7 +11,7 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from detection.analysis.findings import Box
-from detection.coco.metric_definitions import METRIC_DEFINITIONS
+from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.reports.box_styles import STATUSES
 from detection.reports.tensorboard import side_by_side, write_scalars_and_images
 from schemas.errors import DataError

@@ -24,7 +24,7 @@ from components.coco_evaluator.beam.matching import Measure, SliceResult, read_s
 from components.coco_evaluator.beam.transforms import Evaluate, all_images, arrays_folder, detections_folder
 from components.coco_evaluator.tfma.slice_keys import OVERALL, SliceKey
 from detection.coco import CocoMetrics, evaluate
-from detection.coco.metric_definitions import METRIC_DEFINITIONS
+from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import Params, make_params
 from schemas.errors import DataError, find_user_error
 from tests.detection.coco.generated_cases import generate, pycocotools_eval

@@ -19,7 +19,7 @@ from components.coco_evaluator.tfma.slicing import Slicer
 from detection.analysis.options import AnalysisOptions
 from detection.coco import evaluate
 from detection.coco.io.results import results_from_rows
-from detection.coco.metric_definitions import METRIC_DEFINITIONS
+from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.datasets.packed_entries import pack_entries
 from detection.inference.saved_model import rows_from_outputs
 from detection.types import EncodedImage

@@ -10,8 +10,8 @@ import pytest
 
 from detection.analysis.analyse import analyse
 from detection.coco import evaluate
-from detection.coco.engine import bounds, streaming
-from detection.coco.metric_definitions import METRIC_DEFINITIONS
+from detection.coco.engine import streaming
+from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from detection.coco.validation.columns import id_column, list_column, number_column
 from schemas.errors import DataError
@@ -61,7 +61,6 @@ def test_the_best_detections_are_those_of_pycocotools(iou_type: str, use_cats: b
 def test_categories_and_pairs_in_groups_give_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "_CATEGORIES", 1 + seed % 3)
     monkeypatch.setattr(streaming, "PAIRS_AT_ONCE", 1 + 3 * seed)
-    monkeypatch.setattr(bounds, "PAIRS_AT_ONCE", 10 * (seed % 2))
     iou_type = list(METRIC_DEFINITIONS)[seed % 3]
     case = awkward_case(seed, iou_type)
     found = evaluate(case.truth, case.detections, iou_type, **case.params)
@@ -82,16 +81,16 @@ def test_too_many_pairs_in_an_image_are_refused(monkeypatch: pytest.MonkeyPatch)
         "categories": [{"id": 1}, {"id": 2}, {"id": 3}],
     }
     found = [{"image_id": 8, "category_id": 1 + number % 3, "bbox": box, "score": 0.5} for number in range(90)]
-    monkeypatch.setattr(bounds, "PAIRS_AT_ONCE", 1)
-    monkeypatch.setattr(bounds, "MOST_PAIRS", 30 * 90)
+    monkeypatch.setattr(streaming, "PAIRS_AT_ONCE", 1)
+    monkeypatch.setattr(streaming, "MOST_PAIRS", 30 * 90)
     assert evaluate(truth, found, use_cats=False).by_name["AP"] > 0
-    monkeypatch.setattr(bounds, "MOST_PAIRS", 30 * 90 - 1)
+    monkeypatch.setattr(streaming, "MOST_PAIRS", 30 * 90 - 1)
     with pytest.raises(DataError, match=r"image 8 has 2,700 pairs .*0\.0 GiB.* Lower --max-dets"):
         evaluate(truth, found, use_cats=False)
     # Pairs of one category alone are compared: a third of 30 objects, a third of 90 detections, three times.
-    monkeypatch.setattr(bounds, "MOST_PAIRS", 3 * 10 * 30)
+    monkeypatch.setattr(streaming, "MOST_PAIRS", 3 * 10 * 30)
     assert evaluate(truth, found).by_name["AP"] > 0
-    monkeypatch.setattr(bounds, "MOST_PAIRS", 3 * 10 * 30 - 1)
+    monkeypatch.setattr(streaming, "MOST_PAIRS", 3 * 10 * 30 - 1)
     with pytest.raises(DataError, match="image 8 has 900 pairs"):
         evaluate(truth, found)
 

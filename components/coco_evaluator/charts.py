@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from components.coco_evaluator.beam.sample import Sample
-from detection.analysis.findings import Analysis
+from detection.analysis.analysis_file import Analysis
 from detection.analysis.options import AnalysisOptions
 from detection.coco import CocoMetrics
 from detection.inference.mean_losses import mean_losses

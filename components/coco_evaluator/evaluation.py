@@ -19,8 +19,7 @@ from components.coco_evaluator.tfma.slicing import empty_slicings
 from components.coco_evaluator.tfma.verdict import judge_by_config
 from components.coco_evaluator.thresholds import Verdict, both, judge
 from detection.analysis.analyse import analyse
-from detection.analysis.analysis_file import write_analysis
-from detection.analysis.findings import Analysis
+from detection.analysis.analysis_file import Analysis, write_analysis
 from detection.analysis.options import AnalysisOptions
 from detection.coco import CocoMetrics
 from detection.coco.params import Settings

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from detection.analysis.findings import Interval
+from detection.analysis.analysis_file import Interval
 from detection.coco.metric_definitions import FIGURES, UNDEFINED
 from schemas.errors import ConfigError
 

@@ -3,20 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from detection.analysis.bootstrap import bootstrap
-from detection.analysis.categories import category_rows, mean_curves, operating_point
-from detection.analysis.error_types import error_counts
-from detection.analysis.evaluated import Evaluated, evaluate_models
-from detection.analysis.findings import (
+from detection.analysis.analysis_file import (
     Analysis,
     Bin,
     Calibration,
     Confusion,
     Sample,
 )
+from detection.analysis.bootstrap import bootstrap
+from detection.analysis.categories import category_rows, mean_curves, operating_point, size_buckets
+from detection.analysis.error_analysis import Gallery, error_counts, label_errors
+from detection.analysis.evaluated import Evaluated, evaluate_models
 from detection.analysis.options import AnalysisOptions
-from detection.analysis.pictures import Gallery, label_errors
-from detection.analysis.sizes import size_buckets
 from detection.coco.engine.batch import CalibrationBins
 from detection.coco.params import RECALLS, Settings
 from detection.coco.validation.columns import Entry, Rows

@@ -1,18 +1,22 @@
-"""The per-category table and the mean precision/recall curves."""
+"""Metrics of single categories and of ranges of sizes, precision/recall curves, and score thresholds."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from detection.analysis.findings import Category, OperatingPoint
+from detection.analysis.analysis_file import Category, OperatingPoint, SizeBucket
 from detection.analysis.instances import Found, Objects
-from detection.coco.engine import Arrays
+from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.batch import RIGHT, UNCOUNTED, Diagnosis
 from detection.coco.metric_definitions import UNDEFINED, Figure, FloatArray, figure_value, figures_of
 from detection.coco.params import Settings
 
 _CURVES = {"0.50": 0.5, "0.75": 0.75}
+
+_ROOTS = (0.0, 16.0, 32.0, 64.0, 96.0, 128.0, 256.0, 512.0)  # pixels
 
 
 def category_columns(settings: Settings) -> list[Figure]:
@@ -167,3 +171,34 @@ def _mean_over_categories(precision: FloatArray) -> list[float]:
         return [UNDEFINED] * precision.shape[1]
     means: list[float] = defined.mean(axis=(0, 2)).tolist()
     return means
+
+
+def size_buckets(objects: Objects, found: Found, settings: Settings) -> list[SizeBucket]:
+    """The figures of each bucket of the roots of the objects' areas."""
+    bounds = list(pairwise([root**2 for root in _ROOTS] + [np.inf]))
+    # The ends of COCO's ranges belong to them; the upper one of a bucket does not.
+    ranges = {f"{low:g}": (low, float(np.nextafter(high, 0.0))) for low, high in bounds}
+    figures = [figure for figure in category_columns(settings) if figure.area == "all" and figure.iou in (None, 0.5)]
+    settings = replace(settings, area_ranges=ranges, max_dets=settings.max_dets[-1:])
+    engine = MatchingEngine(objects.categories, settings)
+    engine.add(objects.sound, objects.annotations, found.entries, where="ground truth")
+    arrays = engine.arrays()
+    areas = objects.areas[~objects.ignored]
+    return [
+        SizeBucket(
+            low=float(np.sqrt(low)),
+            high=float(np.sqrt(high)) if np.isfinite(high) else 0.0,
+            objects=int(((areas >= low) & (areas < high)).sum()),
+            figures={
+                figure.name: figure_value(
+                    replace(figure, area=name, max_dets=-1),
+                    arrays.precision,
+                    arrays.recall,
+                    iou_thresholds=settings.iou_thresholds,
+                    area_names=list(settings.area_ranges),
+                )
+                for figure in figures
+            },
+        )
+        for (low, high), name in zip(bounds, ranges, strict=True)
+    ]

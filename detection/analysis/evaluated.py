@@ -5,11 +5,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from detection.analysis.instances import Found, Objects, found_in, objects_of_images, read_found, read_objects
-from detection.analysis.matching import candidate_pairs, match
+from detection.analysis.instances import (
+    Found,
+    Objects,
+    found_in,
+    objects_of_images,
+    read_found,
+    read_objects,
+    sample_ids,
+)
 from detection.analysis.options import AnalysisOptions
-from detection.analysis.resampling import Resampled, Weights, resample
-from detection.analysis.sampling import sample_ids
 from detection.coco.engine import Arrays, BatchEvaluation, MatchingEngine
 from detection.coco.engine.batch import Diagnosis
 from detection.coco.engine.bounds import require_analysis
@@ -59,12 +64,6 @@ class Evaluated:
     def diagnosis(self, options: AnalysisOptions) -> Diagnosis:
         """What became of each detection and object."""
         return self.evaluation.diagnose(iou=options.iou, score=options.score)
-
-    def resampled(self, weights: Weights) -> Resampled:
-        """The figures under weights [B, I] of the images."""
-        pairs = candidate_pairs(self.objects, self.found, self.geometry.overlaps, self.settings)
-        matches = match(self.objects, self.found, self.geometry.areas, pairs, self.settings)
-        return resample(self.objects, self.found, matches, weights, self.settings)
 
 
 class Model(NamedTuple):

@@ -6,10 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from detection.analysis.analysis_file import read_analysis
-from detection.analysis.changes import CategoryChange, Comparison, ErrorChange
-from detection.analysis.comparison import changes, compare_detections
-from detection.analysis.findings import Analysis
+from detection.analysis.analysis_file import Analysis, read_analysis
+from detection.analysis.comparison import CategoryChange, Comparison, ErrorChange, changes, compare_detections
 from detection.analysis.options import AnalysisOptions
 from detection.coco.io.evaluation_files import read_detections
 from detection.coco.io.metrics_file import MetricsFile, read_metrics

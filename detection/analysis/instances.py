@@ -1,6 +1,7 @@
-"""Objects and detections as columns, in an order that does not depend on that of the images."""
+"""Ground truth and detections as columns, in an order independent of that of the images; the sample of images."""
 
-from collections.abc import Collection, Mapping, Sequence
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,22 @@ from detection.coco.validation.columns import Entry, Rows
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+
+
+def sample_rank(image_id: int, seed: int) -> int:
+    """The place of an image in the queue for a sample, 0 <= rank < 2^64: a hash of its id and the seed.
+
+    The images of least rank are the sample, whatever the order they come in, so that
+    several workers can each keep the least of theirs.
+    """
+    digest = hashlib.sha256(f"{seed}:{image_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+def sample_ids(image_ids: Iterable[int], count: int, seed: int) -> list[int]:
+    """The ids of at most `count` images, ascending."""
+    ids = sorted(image_ids, key=lambda image_id: (sample_rank(image_id, seed), image_id))
+    return sorted(ids[:count])
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from detection.analysis.findings import ERROR_TYPES, Box, ImageFindings
+from detection.analysis.analysis_file import ERROR_TYPES, Box, ImageFindings
 from detection.images.drawing import LineStyle
 from detection.reports.html.names import shown_name
 

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from detection.analysis.findings import ImageFindings
+from detection.analysis.analysis_file import ImageFindings
 from detection.coco.metric_definitions import FIGURES, UNDEFINED, Figure
 from detection.coco.metrics import CocoMetrics
 from detection.coco.params import MAX_DETS

@@ -7,8 +7,7 @@ from typing import Any
 
 import rich.table
 
-from detection.analysis.changes import CategoryChange, Comparison
-from detection.analysis.comparison import compare_detections
+from detection.analysis.comparison import CategoryChange, Comparison, compare_detections
 from detection.analysis.folders import compare_evaluations
 from detection.coco.evaluation import require_results, require_truth
 from detection.coco.io.evaluation_files import read_detections

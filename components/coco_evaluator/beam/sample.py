@@ -10,7 +10,7 @@ from typing import Any
 import apache_beam as beam
 from PIL import Image
 
-from detection.analysis.sampling import sample_ids, sample_rank
+from detection.analysis.instances import sample_ids, sample_rank
 from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
 
 _RANKS = 2**64

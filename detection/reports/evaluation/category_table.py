@@ -1,6 +1,6 @@
 """The table of categories: metrics, numbers of instances, main error and operating point of each."""
 
-from detection.analysis.findings import ERROR_TYPES, Analysis, Category, OperatingPoint
+from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Category, OperatingPoint
 from detection.reports.evaluation.numbers import change_cell, difference, figure_cell
 from detection.reports.evaluation.sentences import FIRST
 from detection.reports.html.names import shown_name

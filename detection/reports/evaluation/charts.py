@@ -7,7 +7,7 @@ they take the page's colours in the dark and on paper, and a reader can add a cu
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from detection.analysis.findings import Analysis, Calibration, Category
+from detection.analysis.analysis_file import Analysis, Calibration, Category
 from detection.reports.evaluation.category_table import ordered_categories
 from detection.reports.evaluation.numbers import is_defined
 from detection.reports.html.names import shown_name

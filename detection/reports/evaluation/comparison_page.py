@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from detection.analysis.changes import Comparison
+from detection.analysis.comparison import Comparison
 from detection.reports.box_styles import DETECTION_STATUSES
 from detection.reports.evaluation.comparison_tables import (
     category_change_table,

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from detection.analysis.changes import CategoryChange, Change, Comparison, ImageChange
-from detection.analysis.findings import ERROR_TYPES
+from detection.analysis.analysis_file import ERROR_TYPES
+from detection.analysis.comparison import CategoryChange, Change, Comparison, ImageChange
 from detection.reports.evaluation.numbers import (
     change_cell,
     count_change_cell,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from detection.analysis.findings import Confusion
+from detection.analysis.analysis_file import Confusion
 from detection.reports.box_styles import category_name
 from detection.reports.evaluation.numbers import share_cell
 from detection.reports.html.table import Cell, Table

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from detection.analysis.findings import ERROR_TYPES, Analysis, Calibration, LabelError, SizeBucket
+from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Calibration, LabelError, SizeBucket
 from detection.reports.box_styles import category_name
 from detection.reports.evaluation.numbers import change_text, figure_cell, figure_text
 from detection.reports.html.names import shown_name

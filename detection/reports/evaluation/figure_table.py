@@ -1,6 +1,6 @@
 """The metrics of the whole evaluation, compared with the baseline's if there is one."""
 
-from detection.analysis.findings import Analysis
+from detection.analysis.analysis_file import Analysis
 from detection.reports.evaluation.numbers import (
     change_cell,
     difference,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from detection.analysis.findings import ERROR_TYPES, Analysis, Category, SizeBucket
+from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Category, SizeBucket
 from detection.reports.evaluation.confusion import most_confused_pair
 from detection.reports.evaluation.error_tables import label_error_text, score_gap, size_text
 from detection.reports.evaluation.numbers import change_text, difference, figure_text, interval_text, is_defined

@@ -2,7 +2,7 @@
 
 import math
 
-from detection.analysis.findings import Interval
+from detection.analysis.analysis_file import Interval
 from detection.coco.metric_definitions import UNDEFINED
 from detection.reports.html.table import DASH, Number
 

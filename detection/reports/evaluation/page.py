@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from detection.analysis.findings import ERROR_TYPES, Analysis
+from detection.analysis.analysis_file import ERROR_TYPES, Analysis
 from detection.reports.box_styles import DETECTION_STATUSES, OBJECT_STATUSES
 from detection.reports.evaluation import charts
 from detection.reports.evaluation.category_table import category_table

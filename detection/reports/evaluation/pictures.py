@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from detection.analysis.findings import ImageFindings
+from detection.analysis.analysis_file import ImageFindings
 from detection.images.drawing import eight_bit_rgb
 from detection.reports.evaluation.panels import Region
 

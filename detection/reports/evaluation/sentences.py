@@ -1,7 +1,7 @@
 """Sentences of the pages: the main metric, its change, the images and the method of the evaluation."""
 
-from detection.analysis.changes import Comparison
-from detection.analysis.findings import Analysis, Interval, Sample
+from detection.analysis.analysis_file import Analysis, Interval, Sample
+from detection.analysis.comparison import Comparison
 from detection.reports.evaluation.numbers import (
     change_text,
     difference,

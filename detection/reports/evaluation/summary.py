@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from detection.analysis.findings import Analysis, Category, ImageFindings
+from detection.analysis.analysis_file import Analysis, Category, ImageFindings
 from detection.reports.evaluation.category_table import main_error, main_error_text, ordered_categories
 from detection.reports.evaluation.illustrated import Galleries
 from detection.reports.evaluation.next_steps import FEW_INSTANCES

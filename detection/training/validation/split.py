@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from detection.analysis.error_analysis import image_findings
 from detection.analysis.options import AnalysisOptions
-from detection.analysis.pictures import image_findings
 from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.metric_definitions import UNDEFINED
 from detection.coco.metrics import CocoMetrics

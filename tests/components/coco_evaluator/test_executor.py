@@ -17,8 +17,8 @@ from rich.console import Console
 
 from components.coco_evaluator.beam import matching
 from components.coco_evaluator.thresholds import Thresholds
+from detection.analysis.instances import sample_ids
 from detection.analysis.options import AnalysisOptions
-from detection.analysis.sampling import sample_ids
 from detection.datasets.packed_entries import pack_entries
 from detection.inference.saved_model import SavedModelDetector
 from detection.storage.atomic import write_json

@@ -3,7 +3,7 @@
 import pytest
 
 from components.coco_evaluator.thresholds import Thresholds, Verdict, both, judge
-from detection.analysis.findings import Interval
+from detection.analysis.analysis_file import Interval
 from schemas.errors import ConfigError
 
 FIGURES = {"AP": 0.5, "AP50": 0.75, "APs": -1.0}

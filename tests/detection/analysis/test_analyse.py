@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from detection.analysis.analyse import analyse
-from detection.analysis.findings import Sample
+from detection.analysis.analysis_file import Sample
+from detection.analysis.instances import sample_ids, sample_rank
 from detection.analysis.options import AnalysisOptions
-from detection.analysis.sampling import sample_ids, sample_rank
 from detection.coco.evaluation import evaluate
 from detection.coco.metric_definitions import FIGURES
 from detection.coco.params import make_settings

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from pycocotools import mask as masks
 
+from detection.analysis.bootstrap import resample
 from detection.coco.engine import BatchEvaluation, MatchingEngine
 from detection.coco.engine.batch import FOUND, MISSED, RIGHT, UNCOUNTED, WRONG
 from detection.coco.metric_definitions import FIGURES
@@ -78,7 +79,7 @@ def test_results_without_boxes_get_those_of_pycocotools(kind: str) -> None:
     expected = [loaded.cocoDt.anns[number + 1] for number in order.tolist()]
     np.testing.assert_array_equal(model.geometry.boxes, [entry["bbox"] for entry in expected])
     np.testing.assert_array_equal(model.geometry.areas, [entry["area"] for entry in expected])
-    figures = model.resampled(np.ones((1, len(truth["images"])), np.uint8)).figures
+    figures = resample(model, np.ones((1, len(truth["images"])), np.uint8)).figures
     found = [-1.0 if np.isnan(values[0]) else values[0] for values in figures.values()]
     np.testing.assert_allclose(found, loaded.stats, rtol=0, atol=1e-12)
 
@@ -133,7 +134,7 @@ def test_objects_with_few_or_no_keypoints(seed: int) -> None:
         entry["num_keypoints"] = 17 - hidden
     model = evaluated(truth, detections, make_settings("keypoints"))
     reference = pycocotools_eval(truth, detections, "keypoints")
-    found = model.resampled(np.ones((1, len(truth["images"])), np.uint8)).figures
+    found = resample(model, np.ones((1, len(truth["images"])), np.uint8)).figures
     values = np.array([values[0] for values in found.values()])
     np.testing.assert_allclose(np.nan_to_num(values, nan=-1.0), reference.stats, rtol=0, atol=1e-12)
     for cell, overlaps in reference.ious.items():

@@ -10,8 +10,7 @@ import pytest
 
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import write_analysis
-from detection.analysis.changes import Change, Comparison
-from detection.analysis.comparison import compare_detections
+from detection.analysis.comparison import Change, Comparison, compare_detections
 from detection.analysis.folders import compare_evaluations
 from detection.analysis.options import AnalysisOptions
 from detection.coco.evaluation import evaluate

@@ -7,7 +7,7 @@ import pytest
 from pycocotools import mask as masks
 
 from detection.analysis.analyse import analyse
-from detection.analysis.findings import Analysis
+from detection.analysis.analysis_file import Analysis
 from detection.analysis.options import AnalysisOptions
 from detection.coco.params import make_settings
 from tests.detection.analysis.cases import counted_detections, found_of, truth_of

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from detection.analysis.findings import ERROR_TYPES, Box
+from detection.analysis.analysis_file import ERROR_TYPES, Box
 from detection.reports.box_styles import OBJECT_STATUSES, STATUSES, detection_marks, object_marks
 from tests.detection.reports.evaluation.builders import findings
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from detection.analysis.findings import Box
+from detection.analysis.analysis_file import Box
 from detection.coco.metric_definitions import FIGURES
 from detection.reports.box_styles import STATUSES
 from detection.reports.tensorboard import side_by_side, write_scalars_and_images

@@ -7,7 +7,7 @@ import apache_beam as beam
 import pytest
 
 from components.coco_evaluator.beam.sample import Choice, KeepSample, Sample
-from detection.analysis.sampling import sample_ids
+from detection.analysis.instances import sample_ids
 from detection.datasets.encode_record import encode_example
 from detection.images.inspect import inspect_image
 from tests.components.coco_evaluator.generated_records import NAMES

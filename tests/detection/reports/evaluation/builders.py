@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from detection.analysis.findings import (
+from detection.analysis.analysis_file import (
     ERROR_TYPES,
     Analysis,
     Bin,

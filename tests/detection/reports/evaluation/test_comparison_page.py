@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from detection.analysis.changes import CategoryChange, Change, Comparison, ErrorChange, ImageChange
-from detection.analysis.findings import ERROR_TYPES, Box, ErrorType, Interval, Sample
+from detection.analysis.analysis_file import ERROR_TYPES, Box, ErrorType, Interval, Sample
+from detection.analysis.comparison import CategoryChange, Change, Comparison, ErrorChange, ImageChange
 from detection.reports.evaluation.comparison_page import write_comparison_page
 from detection.reports.html.table import DASH
 from schemas.errors import DataError

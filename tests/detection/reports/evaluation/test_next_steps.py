@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from detection.analysis.analyse import analyse
-from detection.analysis.findings import (
+from detection.analysis.analysis_file import (
     ERROR_TYPES,
     Analysis,
     Calibration,

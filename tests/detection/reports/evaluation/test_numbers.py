@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from detection.analysis.findings import Interval
+from detection.analysis.analysis_file import Interval
 from detection.reports.evaluation.numbers import (
     change_text,
     count_change_cell,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from detection.analysis.findings import ERROR_TYPES, Box, Confusion, Interval, Sample, SizeBucket
+from detection.analysis.analysis_file import ERROR_TYPES, Box, Confusion, Interval, Sample, SizeBucket
 from detection.reports.evaluation.confusion import MOST_CATEGORIES
 from detection.reports.evaluation.illustrated import MOST_BYTES
 from detection.reports.evaluation.page import write_evaluation_report

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from detection.analysis.findings import Box
+from detection.analysis.analysis_file import Box
 from detection.reports.evaluation.panels import Panel, Shape, side_by_side
 from tests.detection.reports.evaluation.builders import HEIGHT, WIDTH, findings
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from detection.analysis.analyse import analyse
-from detection.analysis.findings import ERROR_TYPES, Analysis, Box
+from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Box
 from detection.analysis.options import AnalysisOptions
 from detection.coco.params import make_settings
 from detection.reports.evaluation.page import write_evaluation_report

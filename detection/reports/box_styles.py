@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from detection.analysis.analysis_file import ERROR_TYPES, Box, ImageFindings
 from detection.images.drawing import LineStyle
-from detection.reports.html.names import shown_name
+from detection.reports.html.table import shown_name
 
 _GREY = (176, 176, 176)
 

@@ -18,7 +18,7 @@ from detection.coco.metrics import CocoMetrics
 from detection.coco.params import MAX_DETS
 from detection.images.drawing import Picture, contact_sheet, draw_detections, eight_bit_rgb
 from detection.reports.box_styles import STATUSES, Mark, detection_marks, object_marks
-from detection.reports.html.names import shown_name
+from detection.reports.html.table import shown_name
 from detection.storage.atomic import require_writable
 from schemas.scalars import loss_tag
 

@@ -12,11 +12,11 @@ from detection.analysis.folders import compare_evaluations
 from detection.coco.evaluation import require_results, require_truth
 from detection.coco.io.evaluation_files import read_detections
 from detection.coco.params import make_settings
-from detection.reports.evaluation.comparison_page import write_comparison_page
-from detection.reports.evaluation.comparison_tables import category_change_table, change_table
-from detection.reports.evaluation.picture_files import pictures_in
-from detection.reports.evaluation.sentences import FIRST, change_headline, sample_note
-from detection.reports.html.terminal import rich_table
+from detection.reports.evaluation.comparison_page import category_change_table, change_table, write_comparison_page
+from detection.reports.evaluation.metric_tables import FIRST
+from detection.reports.evaluation.pictures import pictures_in
+from detection.reports.evaluation.summary import change_headline, sample_note
+from detection.reports.html.table import rich_table
 from detection.storage.json_files import read_json
 from schemas.errors import ConfigError
 

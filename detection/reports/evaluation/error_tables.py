@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Calibration, LabelError, SizeBucket
 from detection.reports.box_styles import category_name
-from detection.reports.evaluation.numbers import change_text, figure_cell, figure_text
-from detection.reports.html.names import shown_name
-from detection.reports.html.table import Cell, Number, Table
+from detection.reports.evaluation.metric_tables import change_text, figure_cell, figure_text
+from detection.reports.html.table import Cell, Number, Table, shown_name
 
 NO_LABEL = "no annotation"
 

@@ -10,11 +10,19 @@ from typing import NamedTuple
 import numpy as np
 
 from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Category, SizeBucket
-from detection.reports.evaluation.confusion import most_confused_pair
+from detection.reports.evaluation.charts import most_confused_pair
 from detection.reports.evaluation.error_tables import label_error_text, score_gap, size_text
-from detection.reports.evaluation.numbers import change_text, difference, figure_text, interval_text, is_defined
-from detection.reports.evaluation.sentences import FIRST, UNCLEAR, judgement
-from detection.reports.html.names import shown_name
+from detection.reports.evaluation.metric_tables import (
+    FIRST,
+    UNCLEAR,
+    change_text,
+    difference,
+    figure_text,
+    interval_text,
+    is_defined,
+    judgement,
+)
+from detection.reports.html.table import shown_name
 
 FEW_IMAGES = 50  # below which bootstrap intervals are too narrow, see docs/evaluation.md
 FEW_INSTANCES = 10  # of a category, below which its AP is decided by single detections

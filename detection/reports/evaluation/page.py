@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from detection.analysis.analysis_file import ERROR_TYPES, Analysis
 from detection.reports.box_styles import DETECTION_STATUSES, OBJECT_STATUSES
 from detection.reports.evaluation import charts
-from detection.reports.evaluation.category_table import category_table
-from detection.reports.evaluation.confusion import heat_map, pair_table
+from detection.reports.evaluation.charts import heat_map, pair_table
 from detection.reports.evaluation.error_tables import (
     calibration_table,
     calibration_text,
@@ -18,13 +17,19 @@ from detection.reports.evaluation.error_tables import (
     loss_table,
     size_table,
 )
-from detection.reports.evaluation.figure_table import figure_table
-from detection.reports.evaluation.illustrated import Galleries, Shown, write_illustrated_page
+from detection.reports.evaluation.metric_tables import category_table, figure_table
 from detection.reports.evaluation.next_steps import FEW_INSTANCES, next_steps
 from detection.reports.evaluation.panels import label_crop, side_by_side
-from detection.reports.evaluation.pictures import PictureSource, measured
-from detection.reports.evaluation.sentences import headline, method, sample_note
-from detection.reports.evaluation.summary import WORST, category_summary, image_summary, tiles
+from detection.reports.evaluation.pictures import Galleries, PictureSource, Shown, measured, write_illustrated_page
+from detection.reports.evaluation.summary import (
+    WORST,
+    category_summary,
+    headline,
+    image_summary,
+    method,
+    sample_note,
+    tiles,
+)
 
 _LABELS = "labels"  # name of a gallery beside WORST; the others' are error types
 

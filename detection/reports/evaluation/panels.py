@@ -13,7 +13,7 @@ from detection.analysis.comparison import ImageChange
 from detection.images.tag_places import Rectangle, frame_of, place_tags
 from detection.reports.box_styles import STATUSES, Mark, detection_marks, object_marks
 from detection.reports.evaluation.error_tables import label_error_text
-from detection.reports.html.names import shown_name
+from detection.reports.html.table import shown_name
 
 # CSS pixels that an image is shown at on a wide screen; texts are chosen to be readable there.
 _SHOWN_WIDTH, _SHOWN_HEIGHT = 470, 420

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from detection.analysis.analysis_file import ERROR_TYPES, Box, Confusion, Interval, Sample, SizeBucket
-from detection.reports.evaluation.confusion import MOST_CATEGORIES
-from detection.reports.evaluation.illustrated import MOST_BYTES
+from detection.reports.evaluation.charts import MOST_CATEGORIES
 from detection.reports.evaluation.page import write_evaluation_report
+from detection.reports.evaluation.pictures import MOST_BYTES
 from detection.reports.html.table import DASH
 from schemas.errors import DataError
 from tests.detection.reports.evaluation.builders import (

@@ -5,16 +5,16 @@ import math
 import pytest
 
 from detection.analysis.analysis_file import Interval
-from detection.reports.evaluation.numbers import (
+from detection.reports.evaluation.metric_tables import (
     change_text,
     count_change_cell,
     difference,
     figure_cell,
     figure_text,
     interval_text,
+    judgement,
     share_cell,
 )
-from detection.reports.evaluation.sentences import judgement
 from detection.reports.html.table import DASH
 
 

@@ -68,8 +68,7 @@ def many(images: int, workers: int) -> None:
     """The divided transform over a generated set."""
     import apache_beam as beam
 
-    from components.coco_evaluator.beam.matching import Measure, read_slices
-    from components.coco_evaluator.beam.transforms import Evaluate, arrays_folder
+    from components.coco_evaluator.beam.evaluate import Evaluate, Measure, arrays_folder, read_slices
     from detection.coco.params import make_settings
 
     measure = Measure(_CATEGORIES, make_settings(), divided=True)

@@ -16,7 +16,7 @@ import tensorflow_model_analysis as tfma
 from apache_beam.utils import shared
 from tensorflow_model_analysis.extractors import unbatch_extractor
 
-from components.coco_evaluator.tfma.eval_config_checks import check_our_metrics
+from components.coco_evaluator.tfma.eval_config import check_our_metrics
 from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, METRICS_MODULE
 from components.coco_evaluator.tfma.slicing import feature_values
 from detection.inference.saved_model import SavedModelDetector

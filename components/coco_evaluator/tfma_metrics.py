@@ -13,9 +13,9 @@ from tensorflow_model_analysis import constants
 from tensorflow_model_analysis.metrics import metric_types
 
 from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, joined, of_categories
-from components.coco_evaluator.tfma.eval_config_checks import check_our_metrics
-from components.coco_evaluator.tfma.keys import figure_keys
+from components.coco_evaluator.tfma.eval_config import check_our_metrics
 from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, MetricOptions, check_options
+from components.coco_evaluator.tfma.slice_metrics import figure_keys
 from detection.coco import MetricsAccumulator
 from detection.coco.metric_definitions import figures_of
 from detection.datasets.packed_entries import unpack_entries

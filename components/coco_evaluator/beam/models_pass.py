@@ -1,27 +1,97 @@
-"""One pass over a split's records: all models, all slices."""
+"""Beam: one pass over a split's records: all models, all slices."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
+from apache_beam.utils import shared
 
-from components.coco_evaluator.beam.detect import Detect
-from components.coco_evaluator.beam.matching import Measure, SliceResult, read_slices
+from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, of_categories
+from components.coco_evaluator.beam.evaluate import (
+    Evaluate,
+    Measure,
+    SliceResult,
+    all_images,
+    arrays_folder,
+    read_slices,
+)
 from components.coco_evaluator.beam.sample import Choice, KeepSample, Sample
-from components.coco_evaluator.beam.transforms import Evaluate, all_images, arrays_folder
 from components.coco_evaluator.request import Task
-from components.coco_evaluator.tfma.slice_figures import CANDIDATE, SliceFigures
-from components.coco_evaluator.tfma.slice_keys import OVERALL, SliceKey
+from components.coco_evaluator.tfma.slice_metrics import CANDIDATE, OVERALL, SliceFigures, SliceKey
 from components.coco_evaluator.tfma.slicing import Slicer
 from detection.coco.params import Settings
+from detection.inference.saved_model import SavedModelDetector
+from detection.input_pipeline.evaluation_records import parse_record
 from detection.storage.atomic import write_text
 from detection.storage.tfrecord import find_shards, read_shard
 
 MakePipeline = Callable[[], beam.Pipeline]
 
 _COUNT, _SAMPLE = "count", "sample"
+
+
+class Detect(beam.PTransform):
+    """Serialized records to `DetectedBatch`es, through a model.
+
+    Args:
+        model: SavedModel folder.
+        batch_size: images a call of the model.
+        slicer: tells the slices of a record; None: there is only that of all images.
+        category_ids: leave out what the model finds of other categories, as a model of
+            an earlier state of the data set may; None: all is kept.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        batch_size: int,
+        slicer: Slicer | None = None,
+        category_ids: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__()
+        self._detect = _Detect(model, batch_size, slicer)
+        self._batch_size = batch_size
+        self._category_ids = category_ids
+
+    def expand(self, records: beam.PCollection) -> beam.PCollection:
+        """Builds the steps."""
+        batches = (
+            records
+            | "Batch" >> beam.BatchElements(min_batch_size=self._batch_size, max_batch_size=self._batch_size)
+            | "Detect" >> beam.ParDo(self._detect)
+        )
+        if self._category_ids is None:
+            return batches
+        return batches | "Known" >> beam.Map(of_categories, category_ids=self._category_ids)
+
+
+class _Detect(beam.DoFn):
+    """Batches of serialized records to `DetectedBatch`; the model is loaded once a worker process."""
+
+    def __init__(self, model: str, batch_size: int, slicer: Slicer | None) -> None:
+        self._model = model
+        self._batch_size = batch_size
+        self._slicer = slicer
+        self._shared = shared.Shared()
+
+    def setup(self) -> None:
+        self._detector = self._shared.acquire(
+            lambda: SavedModelDetector(folder=self._model, batch_size=self._batch_size), tag=self._model
+        )
+
+    def process(self, serialized: Sequence[bytes]) -> Iterator[DetectedBatch]:
+        records = [parse_record(record) for record in serialized]
+        rows = self._detector.detect([record.image for record in records])
+        yield DetectedBatch(
+            images=[record.entry for record in records],
+            annotations=[annotation for record in records for annotation in record.annotations],
+            detections=np.concatenate(rows),
+            slices=[self._slicer.slice_keys(record.example) if self._slicer else ALL_IMAGES for record in records],
+        )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 from rich.console import Console
 
-from components.coco_evaluator.beam import matching
+from components.coco_evaluator.beam import evaluate as beam_evaluate
 from components.coco_evaluator.thresholds import Thresholds
 from detection.analysis.instances import sample_ids
 from detection.analysis.options import AnalysisOptions
@@ -450,7 +450,7 @@ def test_faults(
     twice = write_examples(tmp_path / "twice", {**truth, "images": truth["images"][:1] * 2}, shards=1)
     assert "ground truth of the examples: an id is there more than once: image 500" in fault("twice", twice)
     with monkeypatch.context() as patched:
-        patched.setattr(matching, "_CHUNK", 1)
+        patched.setattr(beam_evaluate, "_CHUNK", 1)
         assert "image 500 comes more than once" in fault("apart", twice, batch_size=1)
     none = write_examples(tmp_path / "none", {**truth, "images": []})
     assert "no record. Evaluate on a split that has images." in fault("none", none)

@@ -14,7 +14,7 @@ import schemas
 from components.coco_evaluator.evaluation import evaluate_models
 from components.coco_evaluator.request import Task
 from components.coco_evaluator.tfma.eval_config import eval_config_to_json, parse_eval_config
-from components.coco_evaluator.tfma.slice_keys import OVERALL
+from components.coco_evaluator.tfma.slice_metrics import OVERALL
 from components.coco_evaluator.tfma.slicing import Slicer
 from detection.analysis.options import AnalysisOptions
 from detection.coco import evaluate

@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from components.coco_evaluator.tfma.eval_config import complete, parse_eval_config
-from components.coco_evaluator.tfma.output import write_slices
-from components.coco_evaluator.tfma.slice_figures import BASELINE, CANDIDATE, SliceFigures
-from components.coco_evaluator.tfma.slice_keys import OVERALL, SliceKey
+from components.coco_evaluator.tfma.slice_metrics import (
+    BASELINE,
+    CANDIDATE,
+    OVERALL,
+    SliceFigures,
+    SliceKey,
+    write_slices,
+)
 from components.coco_evaluator.tfma.verdict import Judged, judge_by_config
 
 pytestmark = pytest.mark.slow  # importing TFMA takes most of it

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from components.coco_evaluator.beam.detection_files import read_detections, write_detections
 from components.coco_evaluator.beam.evaluate import detections_folder
 from components.coco_evaluator.beam.models_pass import MakePipeline, Measured, run_models
-from components.coco_evaluator.beam.sample import Sample
+from components.coco_evaluator.beam.sample import SampleRecords
 from components.coco_evaluator.request import Task
 from components.coco_evaluator.tfma.eval_config import complete, settings_of
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE, write_slices
@@ -26,7 +26,7 @@ from detection.coco.summary import write_metrics
 from detection.inference.mean_losses import mean_losses
 from detection.inference.restore import read_exported_from, read_model_config
 from detection.reports.evaluation.page import write_evaluation_report
-from detection.reports.tensorboard import draw_findings, write_evaluation
+from detection.reports.tensorboard import draw_image_results, write_evaluation
 from detection.storage.atomic import write_json
 from schemas.artifacts import (
     ANALYSIS_JSON,
@@ -48,7 +48,7 @@ _FACTS = {CANDIDATE: "model", BASELINE: "compared with", "data": "examples"}
 log = logging.getLogger("cocoflow.evaluator")
 
 
-def losses_of(model: str, sample: Sample, *, category_ids: list[int], batch_size: int) -> dict[str, float]:
+def losses_of(model: str, sample: SampleRecords, *, category_ids: list[int], batch_size: int) -> dict[str, float]:
     """Mean loss terms of a model on the sample; none where it is of another tool or other categories."""
     if not _config_file(model).is_file():
         return {}
@@ -66,9 +66,15 @@ def losses_of(model: str, sample: Sample, *, category_ids: list[int], batch_size
 
 
 def write_tensorboard(
-    folder: Path, analysis: Analysis, metrics: CocoMetrics, sample: Sample, *, step: int, options: AnalysisOptions
+    folder: Path,
+    analysis: Analysis,
+    metrics: CocoMetrics,
+    sample: SampleRecords,
+    *,
+    step: int,
+    options: AnalysisOptions,
 ) -> None:
-    """Writes figures, losses and the worst images, at the step of the checkpoint that was exported.
+    """Writes metrics, losses and the worst images, at the step of the checkpoint that was exported.
 
     Args:
         folder: for event files.
@@ -83,7 +89,7 @@ def write_tensorboard(
     """
     names = {category["id"]: category["name"] for category in metrics.per_category}
     worst = analysis.worst[: options.visualizations]
-    pictures = draw_findings(worst, sample.picture, names, max_boxes=options.max_boxes)
+    pictures = draw_image_results(worst, sample.picture, names, max_boxes=options.max_boxes)
     write_evaluation(folder, step=step, metrics=metrics, losses=analysis.losses, pictures=pictures)
 
 
@@ -199,7 +205,7 @@ def model_settings(config: Any) -> Settings:
         )
     if not settings.use_cats:
         raise ConfigError(
-            "EvalConfig: use_cats false: the evaluator tells categories apart. Take it away; class-agnostic figures "
+            "EvalConfig: use_cats false: the evaluator tells categories apart. Take it away; class-agnostic metrics "
             "of the detections file that it leaves are given by `pipeline_runner.py evaluate --no-cats`."
         )
     return settings
@@ -207,14 +213,14 @@ def model_settings(config: Any) -> Settings:
 
 def _tell(measured: Measured) -> None:
     for part, result in measured.overall.items():
-        figures = result.metrics.figures
+        metrics = result.metrics.figures
         log.info(
             "%s: %d images, %d detections, AP %.4f, AP50 %.4f",
             part,
             result.images,
             result.detections,
-            figures["AP"],
-            figures["AP50"],
+            metrics["AP"],
+            metrics["AP50"],
         )
 
 
@@ -237,9 +243,9 @@ def _analyse(task: Task, settings: Settings, measured: Measured, work: Path, *, 
     if task.losses:
         ids = [category["id"] for category in task.categories]
         losses = losses_of(task.models[CANDIDATE], sample, category_ids=ids, batch_size=task.batch_size)
-    # The sample's figures are near those of all images, but these are what is judged.
-    figures = {part: result.metrics.figures for part, result in measured.overall.items()}
-    return replace(analysis, figures=figures[CANDIDATE], before=figures.get(BASELINE, {}), losses=losses)
+    # The sample's metrics are near those of all images, but these are what is judged.
+    metrics = {part: result.metrics.figures for part, result in measured.overall.items()}
+    return replace(analysis, metrics=metrics[CANDIDATE], baseline_metrics=metrics.get(BASELINE, {}), losses=losses)
 
 
 def _options(options: AnalysisOptions, settings: Settings) -> AnalysisOptions:
@@ -262,7 +268,7 @@ def _judge(task: Task, config: Any, measured: Measured, analysis: Analysis, fold
         models=models,
         data=task.locations["data"],
     )
-    verdict = judge(analysis.figures, analysis.before or None, analysis.differences, task.thresholds)
+    verdict = judge(analysis.metrics, analysis.baseline_metrics or None, analysis.differences, task.thresholds)
     if judged.validation is None:
         return verdict
     return judged.verdict if not task.thresholds else both(verdict, judged.verdict)

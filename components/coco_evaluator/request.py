@@ -23,7 +23,7 @@ class Task:
         it finds of other categories is left out.
     eval_config: checked `tfma.EvalConfig`; None: COCO's own settings on all images.
     thresholds: of the blessing, beside those of `eval_config`.
-    analysis: of what is told beyond the figures.
+    analysis: of what is told beyond the metrics.
     losses: whether the candidate's mean losses on the analysed images are told, too.
     batch_size: images a call of a model.
     images_per_state: from more on the evaluation is divided by category and area range.

@@ -42,8 +42,8 @@ def stock_eval_config(
         categories: of the data set: ids, or COCO's `categories` entries.
         slicing: features to slice by, each entry those of one slicing, such as
             `[("brightness",), ("image/object/class/text",)]`.
-        absolute: figure -> least value, over all images.
-        improvement: figure -> least difference to the baseline, over all images.
+        absolute: metric -> least value, over all images.
+        improvement: metric -> least difference to the baseline, over all images.
         batch_size: images a call of the model.
         **options: further ones of `MetricOptions`.
 

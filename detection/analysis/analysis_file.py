@@ -25,7 +25,7 @@ ERROR_TYPES = {
 
 
 @dataclass(frozen=True)
-class Sample:
+class ImageSample:
     """What the analysis ran on.
 
     images: how many.
@@ -52,9 +52,9 @@ class OperatingPoint:
 class Category:
     """One row of the per-category table.
 
-    figures: name (AP, AP50, AP75, APs, APm, APl, AR100 or what the settings have) -> value, -1 undefined.
-    before: the baseline's figures; empty without one.
-    objects: ground truth without crowds and ignored ones.
+    metrics: name (AP, AP50, AP75, APs, APm, APl, AR100 or what the settings have) -> value, -1 undefined.
+    baseline_metrics: the baseline's; empty without one.
+    ground_truth: ground truth without crowds and ignored ones.
     images: that have such objects.
     detections: of this category, all scores.
     best: None where nothing was found, or there is nothing to find.
@@ -67,9 +67,9 @@ class Category:
 
     id: int
     name: str
-    figures: dict[str, float]
-    before: dict[str, float]
-    objects: int
+    metrics: dict[str, float]
+    baseline_metrics: dict[str, float]
+    ground_truth: int
     images: int
     detections: int
     best: OperatingPoint | None
@@ -80,7 +80,7 @@ class Category:
 
 @dataclass(frozen=True)
 class Confusion:
-    """Objects against detections whatever their class, at one IoU and one score threshold.
+    """Ground truth against detections whatever their class, at one IoU and one score threshold.
 
     Each of the best `max_dets` detections of an image takes, by falling score, the free
     object it overlaps most; crowds are left out.
@@ -119,7 +119,7 @@ class Bin:
     high: float
     count: int
     score: float
-    right: float
+    precision: float
 
 
 @dataclass(frozen=True)
@@ -127,30 +127,30 @@ class Calibration:
     """Scores against the share of right detections at the analysis' IoU.
 
     expected_error: mean gap between the two, weighted by the bins' counts (ECE).
-    greatest_error: of any bin (MCE).
+    max_error: of any bin (MCE).
     """
 
     expected_error: float
-    greatest_error: float
+    max_error: float
     bins: list[Bin]
 
 
 @dataclass(frozen=True)
 class SizeBucket:
-    """Objects by the root of their area: [low, high) pixels, high 0: open.
+    """Ground truth by the root of their area: [low, high) pixels, high 0: open.
 
-    figures: AP, AP50, AR100 (or what the settings have for it) for objects of this size; -1 without any.
+    metrics: AP, AP50, AR100 (or what the settings have for it) for objects of this size; -1 without any.
     """
 
     low: float
     high: float
-    objects: int
-    figures: dict[str, float]
+    ground_truth: int
+    metrics: dict[str, float]
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure, or a difference of two, with the bounds of its bootstrap interval; low <= value <= high.
+    """A metric, or a difference of two, with the bounds of its bootstrap interval; low <= value <= high.
 
     See `intervals.interval`.
 
@@ -168,8 +168,8 @@ class Box:
     """An object or a detection in a picture.
 
     score: None for an object.
-    status: object: `found`, `Miss`, `crowd` (and others that need not be found);
-        detection: `right`, one of `ERROR_TYPES`, or `ignored` (it matches an object that
+    status: ground truth: `matched`, `Miss`, `crowd` (and others that need not be found);
+        detection: `TP`, one of `ERROR_TYPES`, or `ignored` (it matches an object that
         need not be found, or is not among the best `max_dets`).
     """
 
@@ -180,13 +180,13 @@ class Box:
 
 
 @dataclass(frozen=True)
-class ImageFindings:
+class ImageResult:
     """An image worth a look: its objects, and its detections of at least the analysis' score threshold.
 
     width, height: pixels, 0 where the ground truth does not tell.
     right, wrong: numbers of detections.
-    missed: number of objects that no detection of that score found.
-    objects: in the order of the ground truth.
+    fn: number of objects that no detection of that score found.
+    ground_truth: in the order of the ground truth.
     detections: by falling score.
     """
 
@@ -194,10 +194,10 @@ class ImageFindings:
     file_name: str
     width: int
     height: int
-    right: int
-    wrong: int
-    missed: int
-    objects: list[Box]
+    tp: int
+    fp: int
+    fn: int
+    ground_truth: list[Box]
     detections: list[Box]
 
 
@@ -207,7 +207,7 @@ class LabelError:
 
     kind: `missing` (a confident detection without an object) or `class` (a confident
         detection of another class on an object).
-    object_category_id: None where there is no object.
+    annotated_category_id: None where there is no object.
     """
 
     kind: str
@@ -216,17 +216,17 @@ class LabelError:
     bbox: list[float]
     score: float
     category_id: int
-    object_category_id: int | None
+    annotated_category_id: int | None
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """Everything beyond the figures; see the parts.
+    """Everything beyond the metrics; see the parts.
 
-    figures, before: of the whole evaluation and of the baseline's (empty without one).
-    intervals: figure -> its value on the sample and its interval at `confidence`;
-        undefined figures are left out, and all without replicates.
-    differences: figure -> candidate minus baseline, likewise; empty without one.
+    metrics, baseline_metrics: of the whole evaluation and of the baseline's (empty without one).
+    intervals: metric -> its value on the sample and its interval at `confidence`;
+        undefined metrics are left out, and all without replicates.
+    differences: metric -> candidate minus baseline, likewise; empty without one.
     iou: at which right and wrong are told apart.
     score: detections below it are left out of confusion, pictures and label errors.
     recall: the grid of the curves.
@@ -243,9 +243,9 @@ class Analysis:
     """
 
     iou_type: str
-    sample: Sample
-    figures: dict[str, float]
-    before: dict[str, float]
+    sample: ImageSample
+    metrics: dict[str, float]
+    baseline_metrics: dict[str, float]
     confidence: float
     replicates: int
     intervals: dict[str, Interval]
@@ -260,8 +260,8 @@ class Analysis:
     calibration: Calibration | None
     sizes: list[SizeBucket]
     label_errors: list[LabelError]
-    worst: list[ImageFindings]
-    examples: dict[str, list[ImageFindings]]
+    worst: list[ImageResult]
+    examples: dict[str, list[ImageResult]]
     losses: dict[str, float] = field(default_factory=dict)
     operating_point: OperatingPoint | None = None
 

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.analysis.analysis_file import Interval
-from detection.analysis.categories import category_figures
+from detection.analysis.categories import category_metrics
 from detection.analysis.evaluated import Evaluated
-from detection.analysis.instances import Found, IntArray, Objects
+from detection.analysis.instances import DetectionColumns, GroundTruth, IntArray
 from detection.analysis.matching import Matches, candidate_pairs, match
 from detection.analysis.options import AnalysisOptions
 from detection.coco.metric_definitions import UNDEFINED, Figure, FloatArray, figures_of
@@ -27,18 +27,18 @@ Sums = npt.NDArray[np.integer[Any]]
 
 _BLOCK = 2_000_000  # elements of an array that lives while a category is summed up
 
-Key = TypeVar("Key")  # a figure's name, or a category's id
+Key = TypeVar("Key")  # a metric's name, or a category's id
 
 
 @dataclass(frozen=True, eq=False)
 class Resampled:
-    """Figures of each replicate, NaN where undefined.
+    """Metrics of each replicate, NaN where undefined.
 
-    figures: name -> float64 [B].
+    metrics: name -> float64 [B].
     categories: float64 [K, B], AP of each category.
     """
 
-    figures: dict[str, FloatArray]
+    metrics: dict[str, FloatArray]
     categories: FloatArray
 
 
@@ -53,39 +53,46 @@ def draw_images(count: int, replicates: int, seed: int) -> Weights:
 
 def resample(evaluated: Evaluated, weights: Weights) -> Resampled:
     """Evaluates again with weights [B, I] of the images: how often each one counts."""
-    objects, found, settings = evaluated.objects, evaluated.found, evaluated.settings
-    pairs = candidate_pairs(objects, found, evaluated.geometry.overlaps, settings)
-    matches = match(objects, found, evaluated.geometry.areas, pairs, settings)
-    sums = _Sums(objects, found, matches, settings)
-    sizes = (len(settings.iou_thresholds), len(objects.categories), len(settings.area_ranges))
+    ground_truth, detections, settings = evaluated.ground_truth, evaluated.detections, evaluated.settings
+    pairs = candidate_pairs(ground_truth, detections, evaluated.geometry.overlaps, settings)
+    matches = match(ground_truth, detections, evaluated.geometry.areas, pairs, settings)
+    sums = _Sums(ground_truth, detections, matches, settings)
+    sizes = (len(settings.iou_thresholds), len(ground_truth.categories), len(settings.area_ranges))
     precision = np.full((len(weights), *sizes), np.nan)
     recall = np.full((len(weights), *sizes, len(settings.max_dets)), np.nan)
-    for category in range(len(objects.categories)):
+    for category in range(len(ground_truth.categories)):
         for block in sums.blocks(category, len(weights)):
             precision[block, :, category], recall[block, :, category] = sums.of_category(category, weights[block])
-    frequencies = np.array([category.get("frequency", "") for category in objects.categories])
-    figures = {
-        figure.name: _figure(figure, precision, recall, settings, frequencies) for figure in figures_of(settings)
+    frequencies = np.array([category.get("frequency", "") for category in ground_truth.categories])
+    metrics = {
+        metric.name: _metric(metric, precision, recall, settings, frequencies) for metric in figures_of(settings)
     }
     everywhere = list(settings.area_ranges).index("all")
-    return Resampled(figures, precision[..., everywhere].mean(axis=1).T)
+    return Resampled(metrics, precision[..., everywhere].mean(axis=1).T)
 
 
 class _Sums:
     """The detections of each category by falling score, and the sums over them."""
 
-    def __init__(self, objects: Objects, found: Found, matches: Matches, settings: Settings) -> None:
-        self._objects = objects
-        self._found = found
+    def __init__(
+        self, ground_truth: GroundTruth, detections: DetectionColumns, matches: Matches, settings: Settings
+    ) -> None:
+        self._ground_truth = ground_truth
+        self._detections = detections
         self._matches = matches
         self._settings = settings
         self._recalls = np.linspace(0.0, 1.0, RECALLS)
         counted = np.flatnonzero(matches.ranks < settings.max_dets[-1])
         # Equal scores: images by ascending id, as COCOeval lines them up, and in an image by rank.
-        keys = (matches.ranks[counted], found.image[counted], -found.scores[counted], found.category[counted])
+        keys = (
+            matches.ranks[counted],
+            detections.image[counted],
+            -detections.scores[counted],
+            detections.category[counted],
+        )
         self._order = counted[np.lexsort(keys)]
-        self._ends = np.searchsorted(found.category[self._order], np.arange(len(objects.categories) + 1))
-        self._candidate = np.full(len(found.image), -1)
+        self._ends = np.searchsorted(detections.category[self._order], np.arange(len(ground_truth.categories) + 1))
+        self._candidate = np.full(len(detections.image), -1)
         self._candidate[matches.detection] = np.arange(len(matches.detection))
 
     def blocks(self, category: int, replicates: int) -> Iterator[slice]:
@@ -100,16 +107,16 @@ class _Sums:
         near = candidates >= 0
         far, close = detections[~near], detections[near]
         far_above = np.cumsum(~near)[near]  # how many of the far ones are above each of the close ones
-        right, ignored = self._matches.right[candidates[near]], self._matches.ignored[candidates[near]]
-        far_weights, close_weights = weights[:, self._found.image[far]], weights[:, self._found.image[close]]
+        right, ignored = self._matches.tp[candidates[near]], self._matches.ignored[candidates[near]]
+        far_weights, close_weights = weights[:, self._detections.image[far]], weights[:, self._detections.image[close]]
         _, thresholds, areas = right.shape
         precision = np.full((len(weights), thresholds, areas), np.nan)
         recall = np.full((len(weights), thresholds, areas, len(self._settings.max_dets)), np.nan)
         for area in range(areas):
-            wanted = (self._objects.category == category) & ~self._matches.uncounted[:, area]
+            wanted = (self._ground_truth.category == category) & ~self._matches.uncounted[:, area]
             if not wanted.any():
                 continue
-            total = weights[:, self._objects.image[wanted]].sum(axis=1)
+            total = weights[:, self._ground_truth.image[wanted]].sum(axis=1)
             wrong = _running(far_weights * ~self._matches.harmless[far, area])
             for threshold in range(thresholds):
                 hits = np.flatnonzero(right[:, threshold, area])
@@ -149,8 +156,8 @@ def _running(weights: Weights) -> Sums:
     return sums
 
 
-def _figure(
-    figure: Figure,
+def _metric(
+    metric: Figure,
     precision: FloatArray,
     recall: FloatArray,
     settings: Settings,
@@ -159,20 +166,20 @@ def _figure(
     """The mean over thresholds and categories [B], NaN where no category is defined.
 
     Args:
-        figure: which one.
+        metric: which one.
         precision: AP, float64 [B, T, K, A], NaN where undefined.
         recall: float64 [B, T, K, A, M], likewise.
         settings: of the evaluation.
         frequencies: of the categories, [K].
     """
-    if figure.area not in settings.area_ranges:
+    if metric.area not in settings.area_ranges:
         return np.full(len(precision), np.nan)
-    area = list(settings.area_ranges).index(figure.area)
-    values = precision[..., area] if figure.array == "precision" else recall[..., area, figure.max_dets]
-    if figure.iou is not None:
-        values = values[:, np.isclose(settings.iou_thresholds, figure.iou, rtol=0.0, atol=1e-9)]
-    if figure.frequency is not None:
-        values = values[:, :, frequencies == figure.frequency]
+    area = list(settings.area_ranges).index(metric.area)
+    values = precision[..., area] if metric.array == "precision" else recall[..., area, metric.max_dets]
+    if metric.iou is not None:
+        values = values[:, np.isclose(settings.iou_thresholds, metric.iou, rtol=0.0, atol=1e-9)]
+    if metric.frequency is not None:
+        values = values[:, :, frequencies == metric.frequency]
     values = values.reshape(len(values), -1)
     defined = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
@@ -187,10 +194,10 @@ def interval(value: float, replicates: FloatArray, confidence: float, *, least: 
     plain percentiles would leave the value itself out.
 
     Args:
-        value: a figure, or the difference of two.
+        value: a metric, or the difference of two.
         replicates: float64 [B], the same of each replicate, NaN where undefined.
         confidence: the share of the defined replicates that lie inside.
-        least: of what the figure can be; the greatest is 1.
+        least: of what the metric can be; the greatest is 1.
 
     Returns:
         None where no replicate is defined.
@@ -204,44 +211,44 @@ def interval(value: float, replicates: FloatArray, confidence: float, *, least: 
     return Interval(value, float(low), float(high), float((moved > 0.0).mean()))
 
 
-def figure_intervals(
-    figures: Mapping[Key, float], replicates: Mapping[Key, FloatArray], confidence: float
+def metric_intervals(
+    metrics: Mapping[Key, float], replicates: Mapping[Key, FloatArray], confidence: float
 ) -> dict[Key, Interval]:
-    """Intervals of figures; those that are undefined are left out."""
-    found = {
+    """Intervals of metrics; those that are undefined are left out."""
+    detections = {
         name: interval(value, replicates[name], confidence, least=0.0)
-        for name, value in figures.items()
+        for name, value in metrics.items()
         if value != UNDEFINED
     }
-    return {name: bounds for name, bounds in found.items() if bounds}
+    return {name: bounds for name, bounds in detections.items() if bounds}
 
 
 def difference_intervals(
-    figures: Mapping[Key, float],
+    metrics: Mapping[Key, float],
     before: Mapping[Key, float],
     replicates: Mapping[Key, FloatArray],
     replicates_before: Mapping[Key, FloatArray],
     confidence: float,
 ) -> dict[Key, Interval]:
-    """Intervals of `figures` minus `before`, from replicates of the same images; undefined figures are left out."""
-    found = {
-        name: interval(figures[name] - before[name], replicates[name] - replicates_before[name], confidence, least=-1.0)
-        for name in figures
-        if UNDEFINED not in (figures[name], before[name])
+    """Intervals of `metrics` minus `before`, from replicates of the same images; undefined metrics are left out."""
+    detections = {
+        name: interval(metrics[name] - before[name], replicates[name] - replicates_before[name], confidence, least=-1.0)
+        for name in metrics
+        if UNDEFINED not in (metrics[name], before[name])
     }
-    return {name: bounds for name, bounds in found.items() if bounds}
+    return {name: bounds for name, bounds in detections.items() if bounds}
 
 
 @dataclass(frozen=True)
 class Intervals:
     """Without replicates, images or a baseline the parts are empty.
 
-    figures: by name.
-    differences: candidate minus baseline, by the figure's name.
+    metrics: by name.
+    differences: candidate minus baseline, by the metric's name.
     categories: the same of the AP of each category, by its id.
     """
 
-    figures: dict[str, Interval] = field(default_factory=dict)
+    metrics: dict[str, Interval] = field(default_factory=dict)
     differences: dict[str, Interval] = field(default_factory=dict)
     categories: dict[int, Interval] = field(default_factory=dict)
 
@@ -251,17 +258,17 @@ def bootstrap(candidate: Evaluated, baseline: Evaluated | None, options: Analysi
 
     What is undefined is left out.
     """
-    if not options.replicates or not candidate.objects.images:
+    if not options.replicates or not candidate.ground_truth.images:
         return Intervals()
-    weights = draw_images(len(candidate.objects.images), options.replicates, options.seed)
+    weights = draw_images(len(candidate.ground_truth.images), options.replicates, options.seed)
     drawn = resample(candidate, weights)
-    figures = figure_intervals(candidate.figures, drawn.figures, options.confidence)
+    metrics = metric_intervals(candidate.metrics, drawn.metrics, options.confidence)
     if baseline is None:
-        return Intervals(figures)
+        return Intervals(metrics)
     before = resample(baseline, weights)
     return Intervals(
-        figures,
-        difference_intervals(candidate.figures, baseline.figures, drawn.figures, before.figures, options.confidence),
+        metrics,
+        difference_intervals(candidate.metrics, baseline.metrics, drawn.metrics, before.metrics, options.confidence),
         difference_intervals(
             _precisions(candidate),
             _precisions(baseline),
@@ -274,9 +281,9 @@ def bootstrap(candidate: Evaluated, baseline: Evaluated | None, options: Analysi
 
 def _precisions(evaluated: Evaluated) -> dict[int, float]:
     """AP by category id, -1 where undefined."""
-    rows = category_figures(evaluated.arrays, evaluated.settings)
-    return {category["id"]: row["AP"] for category, row in zip(evaluated.objects.categories, rows, strict=True)}
+    rows = category_metrics(evaluated.arrays, evaluated.settings)
+    return {category["id"]: row["AP"] for category, row in zip(evaluated.ground_truth.categories, rows, strict=True)}
 
 
 def _by_category(evaluated: Evaluated, values: FloatArray) -> dict[int, FloatArray]:
-    return {category["id"]: row for category, row in zip(evaluated.objects.categories, values, strict=True)}
+    return {category["id"]: row for category, row in zip(evaluated.ground_truth.categories, values, strict=True)}

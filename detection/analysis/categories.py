@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.analysis.analysis_file import Category, OperatingPoint, SizeBucket
-from detection.analysis.instances import Found, Objects
+from detection.analysis.instances import DetectionColumns, GroundTruth
 from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.batch import RIGHT, UNCOUNTED, Diagnosis
 from detection.coco.metric_definitions import UNDEFINED, Figure, FloatArray, figure_value, figures_of
@@ -19,37 +19,37 @@ _CURVES = {"0.50": 0.5, "0.75": 0.75}
 _ROOTS = (0.0, 16.0, 32.0, 64.0, 96.0, 128.0, 256.0, 512.0)  # pixels
 
 
-def category_columns(settings: Settings) -> list[Figure]:
-    """The figures of a category: every AP, and the AR of all sizes and IoU thresholds with most detections."""
+def category_definitions(settings: Settings) -> list[Figure]:
+    """The metrics of a category: every AP, and the AR of all sizes and IoU thresholds with most detections."""
 
-    def wanted(figure: Figure) -> bool:
-        counts_most = figure.max_dets in (-1, len(settings.max_dets) - 1)
-        return figure.array == "precision" or (figure.area == "all" and figure.iou is None and counts_most)
+    def wanted(metric: Figure) -> bool:
+        counts_most = metric.max_dets in (-1, len(settings.max_dets) - 1)
+        return metric.array == "precision" or (metric.area == "all" and metric.iou is None and counts_most)
 
-    return [figure for figure in figures_of(settings) if figure.frequency is None and wanted(figure)]
+    return [metric for metric in figures_of(settings) if metric.frequency is None and wanted(metric)]
 
 
-def category_figures(arrays: Arrays, settings: Settings) -> list[dict[str, float]]:
-    """The figures of each category alone, by ascending id."""
-    figures = category_columns(settings)
+def category_metrics(arrays: Arrays, settings: Settings) -> list[dict[str, float]]:
+    """The metrics of each category alone, by ascending id."""
+    metrics = category_definitions(settings)
     return [
         {
-            figure.name: figure_value(
-                figure,
+            metric.name: figure_value(
+                metric,
                 arrays.precision[:, :, [position]],
                 arrays.recall[:, [position]],
                 iou_thresholds=settings.iou_thresholds,
                 area_names=list(settings.area_ranges),
             )
-            for figure in figures
+            for metric in metrics
         }
         for position in range(len(arrays.category_ids))
     ]
 
 
 def category_rows(
-    objects: Objects,
-    found: Found,
+    ground_truth: GroundTruth,
+    detections: DetectionColumns,
     arrays: Arrays,
     before: Arrays | None,
     *,
@@ -62,8 +62,8 @@ def category_rows(
     """The rows of the table, by ascending id.
 
     Args:
-        objects: the ground truth.
-        found: the detections.
+        ground_truth: the ground truth.
+        detections: the detections.
         arrays: of their evaluation.
         before: of the baseline's, or None.
         diagnosis: which detections are right at `iou`.
@@ -72,31 +72,31 @@ def category_rows(
         iou: one of the IoU thresholds.
         settings: of the evaluation.
     """
-    figures = category_figures(arrays, settings)
-    baseline = category_figures(before, settings) if before else [{} for _ in figures]
+    metrics = category_metrics(arrays, settings)
+    baseline = category_metrics(before, settings) if before else [{} for _ in metrics]
     curves = _curves_at(arrays, iou, settings)
-    points = operating_points(objects, found, diagnosis)
-    counted = ~objects.ignored
-    size = len(objects.categories)
-    instances = np.bincount(objects.category[counted], minlength=size)
-    pairs = np.unique(np.stack([objects.image[counted], objects.category[counted]]), axis=1)
+    points = operating_points(ground_truth, detections, diagnosis)
+    counted = ~ground_truth.ignored
+    size = len(ground_truth.categories)
+    instances = np.bincount(ground_truth.category[counted], minlength=size)
+    pairs = np.unique(np.stack([ground_truth.image[counted], ground_truth.category[counted]]), axis=1)
     images = np.bincount(pairs[1], minlength=size)
-    detections = np.bincount(found.category, minlength=size)
+    counts = np.bincount(detections.category, minlength=size)
     return [
         Category(
             id=category["id"],
             name=str(category.get("name", category["id"])),
-            figures=figures[position],
-            before=baseline[position],
-            objects=int(instances[position]),
+            metrics=metrics[position],
+            baseline_metrics=baseline[position],
+            ground_truth=int(instances[position]),
             images=int(images[position]),
-            detections=int(detections[position]),
+            detections=int(counts[position]),
             best=points[position],
             precision=curves[:, position].tolist() if instances[position] else [],
             calibration_error=calibration.get(category["id"]),
             errors=dict(errors[position]),
         )
-        for position, category in enumerate(objects.categories)
+        for position, category in enumerate(ground_truth.categories)
     ]
 
 
@@ -113,40 +113,44 @@ def mean_curves(arrays: Arrays, settings: Settings) -> dict[str, list[float]]:
     return {name: _mean_over_categories(values) for name, values in curves.items()}
 
 
-def operating_points(objects: Objects, found: Found, diagnosis: Diagnosis) -> list[OperatingPoint | None]:
+def operating_points(
+    ground_truth: GroundTruth, detections: DetectionColumns, diagnosis: Diagnosis
+) -> list[OperatingPoint | None]:
     """For each category the score threshold of greatest F1, the highest of several; None where nothing is right."""
     counted = np.flatnonzero(diagnosis.detections != UNCOUNTED)
-    order = counted[np.lexsort((-found.scores[counted], found.category[counted]))]
-    ends = np.searchsorted(found.category[order], np.arange(len(objects.categories) + 1))
-    instances = np.bincount(objects.category[~objects.ignored], minlength=len(objects.categories))
+    order = counted[np.lexsort((-detections.scores[counted], detections.category[counted]))]
+    ends = np.searchsorted(detections.category[order], np.arange(len(ground_truth.categories) + 1))
+    instances = np.bincount(ground_truth.category[~ground_truth.ignored], minlength=len(ground_truth.categories))
     right = diagnosis.detections == RIGHT
     return [
-        _best(found.scores[order[start:end]], right[order[start:end]], int(count))
+        _best(detections.scores[order[start:end]], right[order[start:end]], int(count))
         for start, end, count in zip(ends[:-1], ends[1:], instances, strict=True)
     ]
 
 
-def operating_point(objects: Objects, found: Found, diagnosis: Diagnosis) -> OperatingPoint | None:
+def operating_point(
+    ground_truth: GroundTruth, detections: DetectionColumns, diagnosis: Diagnosis
+) -> OperatingPoint | None:
     """The score threshold with the highest F1 over all categories; None without a true positive."""
     counted = np.flatnonzero(diagnosis.detections != UNCOUNTED)
-    order = counted[np.argsort(-found.scores[counted], kind="stable")]
+    order = counted[np.argsort(-detections.scores[counted], kind="stable")]
     right = diagnosis.detections[order] == RIGHT
-    return _best(found.scores[order], right, int(np.count_nonzero(~objects.ignored)))
+    return _best(detections.scores[order], right, int(np.count_nonzero(~ground_truth.ignored)))
 
 
-def _best(scores: FloatArray, right: npt.NDArray[np.bool_], objects: int) -> OperatingPoint | None:
+def _best(scores: FloatArray, right: npt.NDArray[np.bool_], ground_truth: int) -> OperatingPoint | None:
     """Args: scores [N], descending; right [N]; objects, how many there are to find."""
-    if not objects or not right.any():
+    if not ground_truth or not right.any():
         return None
     last_of_score = np.append(scores[1:] != scores[:-1], True)
     hits = np.cumsum(right)[last_of_score]
     taken = np.flatnonzero(last_of_score) + 1
-    f1 = 2 * hits / (taken + objects)
+    f1 = 2 * hits / (taken + ground_truth)
     best = int(np.argmax(f1))
     return OperatingPoint(
         score=float(scores[last_of_score][best]),
         precision=float(hits[best] / taken[best]),
-        recall=float(hits[best] / objects),
+        recall=float(hits[best] / ground_truth),
         f1=float(f1[best]),
     )
 
@@ -173,31 +177,33 @@ def _mean_over_categories(precision: FloatArray) -> list[float]:
     return means
 
 
-def size_buckets(objects: Objects, found: Found, settings: Settings) -> list[SizeBucket]:
-    """The figures of each bucket of the roots of the objects' areas."""
+def size_buckets(ground_truth: GroundTruth, detections: DetectionColumns, settings: Settings) -> list[SizeBucket]:
+    """The metrics of each bucket of the roots of the objects' areas."""
     bounds = list(pairwise([root**2 for root in _ROOTS] + [np.inf]))
     # The ends of COCO's ranges belong to them; the upper one of a bucket does not.
     ranges = {f"{low:g}": (low, float(np.nextafter(high, 0.0))) for low, high in bounds}
-    figures = [figure for figure in category_columns(settings) if figure.area == "all" and figure.iou in (None, 0.5)]
+    metrics = [
+        metric for metric in category_definitions(settings) if metric.area == "all" and metric.iou in (None, 0.5)
+    ]
     settings = replace(settings, area_ranges=ranges, max_dets=settings.max_dets[-1:])
-    engine = MatchingEngine(objects.categories, settings)
-    engine.add(objects.sound, objects.annotations, found.entries, where="ground truth")
+    engine = MatchingEngine(ground_truth.categories, settings)
+    engine.add(ground_truth.checked_images, ground_truth.annotations, detections.results, where="ground truth")
     arrays = engine.arrays()
-    areas = objects.areas[~objects.ignored]
+    areas = ground_truth.areas[~ground_truth.ignored]
     return [
         SizeBucket(
             low=float(np.sqrt(low)),
             high=float(np.sqrt(high)) if np.isfinite(high) else 0.0,
-            objects=int(((areas >= low) & (areas < high)).sum()),
-            figures={
-                figure.name: figure_value(
-                    replace(figure, area=name, max_dets=-1),
+            ground_truth=int(((areas >= low) & (areas < high)).sum()),
+            metrics={
+                metric.name: figure_value(
+                    replace(metric, area=name, max_dets=-1),
                     arrays.precision,
                     arrays.recall,
                     iou_thresholds=settings.iou_thresholds,
                     area_names=list(settings.area_ranges),
                 )
-                for figure in figures
+                for metric in metrics
             },
         )
         for (low, high), name in zip(bounds, ranges, strict=True)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from detection.analysis.analysis_file import ErrorType, ImageFindings, Interval, Sample
+from detection.analysis.analysis_file import ErrorType, ImageResult, ImageSample, Interval
 from detection.analysis.bootstrap import bootstrap
-from detection.analysis.categories import category_figures
+from detection.analysis.categories import category_metrics
 from detection.analysis.error_analysis import Gallery, error_counts
 from detection.analysis.evaluated import Evaluated, evaluate_models
 from detection.analysis.options import AnalysisOptions
@@ -19,7 +19,7 @@ from detection.coco.validation.columns import Entry, Rows
 
 @dataclass(frozen=True)
 class Change:
-    """A figure of both models, -1 where undefined.
+    """A metric of both models, -1 where undefined.
 
     difference: b minus a; None where one is undefined.
     interval: of the difference on the sample; None where there is no sample, no
@@ -36,14 +36,14 @@ class Change:
 class CategoryChange:
     """One category.
 
-    objects: ground truth without crowds and ignored ones; None where it is not known.
-    figures: name -> change; AP alone has an interval.
+    ground_truth: ground truth without crowds and ignored ones; None where it is not known.
+    metrics: name -> change; AP alone has an interval.
     """
 
     id: int
     name: str
-    objects: int | None
-    figures: dict[str, Change]
+    ground_truth: int | None
+    metrics: dict[str, Change]
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class ImageChange:
     """
 
     errors: int
-    a: ImageFindings
-    b: ImageFindings
+    a: ImageResult
+    b: ImageResult
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,13 @@ class Comparison:
     """Models a and b on the same images.
 
     a, b: their names.
-    sample: what was compared image by image; None: finished figures were.
+    sample: what was compared image by image; None: finished metrics were.
     remarks: what to know of the comparison, as sentences: why there are no intervals,
         that the ground truths differ.
     confidence: of the intervals.
     replicates: behind them, 0 without.
     iou, score: at which images were compared.
-    figures: name -> change, of all images.
+    metrics: name -> change, of all images.
     categories: by ascending id.
     errors: in the order of `ERROR_TYPES`; empty where they are not known of both.
     better, worse: images where b has fewer, or more, errors, first those that changed most.
@@ -86,13 +86,13 @@ class Comparison:
     iou_type: str
     a: str
     b: str
-    sample: Sample | None
+    sample: ImageSample | None
     remarks: list[str]
     confidence: float
     replicates: int
     iou: float
     score: float
-    figures: dict[str, Change]
+    metrics: dict[str, Change]
     categories: list[CategoryChange]
     errors: list[ErrorChange]
     better: list[ImageChange]
@@ -128,18 +128,18 @@ def compare_detections(
     intervals = bootstrap(second.sampled, first.sampled, options)
     errors = zip(error_counts(first.sampled, options), error_counts(second.sampled, options), strict=True)
     better, worse = _changed_images(first.sampled, second.sampled, options)
-    images = len(second.sampled.objects.images)
+    images = len(second.sampled.ground_truth.images)
     return Comparison(
         iou_type=settings.iou_type,
         a=names[0],
         b=names[1],
-        sample=Sample(images, len(ground_truth["images"]), options.seed),
+        sample=ImageSample(images, len(ground_truth["images"]), options.seed),
         remarks=[],
         confidence=options.confidence,
         replicates=options.replicates,
         iou=options.iou,
         score=options.score,
-        figures=changes(first.figures, second.figures, intervals.differences),
+        metrics=changes(first.metrics, second.metrics, intervals.differences),
         categories=_category_changes(first.sampled, second.sampled, intervals.categories),
         errors=[ErrorChange(*both) for both in errors],
         better=better,
@@ -150,7 +150,7 @@ def compare_detections(
 def changes(
     a: Mapping[str, float], b: Mapping[str, float], intervals: Mapping[str, Interval] | None = None
 ) -> dict[str, Change]:
-    """The changes of all figures that one of the models has."""
+    """The changes of all metrics that one of the models has."""
     names = [*a, *(name for name in b if name not in a)]
     return {
         name: _change(a.get(name, UNDEFINED), b.get(name, UNDEFINED), (intervals or {}).get(name)) for name in names
@@ -162,17 +162,17 @@ def _change(a: float, b: float, interval: Interval | None) -> Change:
 
 
 def _category_changes(a: Evaluated, b: Evaluated, intervals: Mapping[int, Interval]) -> list[CategoryChange]:
-    objects = a.objects
-    counts = np.bincount(objects.category[~objects.ignored], minlength=len(objects.categories))
-    figures = zip(category_figures(a.arrays, a.settings), category_figures(b.arrays, b.settings), strict=True)
+    ground_truth = a.ground_truth
+    counts = np.bincount(ground_truth.category[~ground_truth.ignored], minlength=len(ground_truth.categories))
+    metrics = zip(category_metrics(a.arrays, a.settings), category_metrics(b.arrays, b.settings), strict=True)
     return [
         CategoryChange(
             id=category["id"],
             name=str(category.get("name", category["id"])),
-            objects=int(count),
-            figures=changes(*both, {"AP": intervals[category["id"]]} if category["id"] in intervals else {}),
+            ground_truth=int(count),
+            metrics=changes(*both, {"AP": intervals[category["id"]]} if category["id"] in intervals else {}),
         )
-        for category, count, both in zip(objects.categories, counts, figures, strict=True)
+        for category, count, both in zip(ground_truth.categories, counts, metrics, strict=True)
     ]
 
 
@@ -181,12 +181,12 @@ def _changed_images(
 ) -> tuple[list[ImageChange], list[ImageChange]]:
     """Images where b has fewer errors, and where it has more."""
     before, after = (Gallery(model, model.diagnosis(options), options) for model in (a, b))
-    errors = after.wrong + after.missed - before.wrong - before.missed
+    errors = after.fp + after.fn - before.fp - before.fn
     order = np.argsort(-np.abs(errors), kind="stable")
 
     def first(images: Any) -> list[ImageChange]:
         return [
-            ImageChange(int(errors[image]), before.findings(image), after.findings(image))
+            ImageChange(int(errors[image]), before.image_result(image), after.image_result(image))
             for image in images[: options.worst].tolist()
         ]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from detection.analysis.analysis_file import ERROR_TYPES, Box, ErrorType, ImageFindings, LabelError
+from detection.analysis.analysis_file import ERROR_TYPES, Box, ErrorType, ImageResult, LabelError
 from detection.analysis.evaluated import Evaluated, evaluate_models
 from detection.analysis.instances import IntArray
 from detection.analysis.matching import BoolArray, by_image
@@ -28,16 +28,16 @@ _BACKGROUND_IOU = 0.1  # t_b of the paper
 
 @dataclass(frozen=True, eq=False)
 class TypedErrors:
-    """What is wrong with the detections of at least a score.
+    """Errors among the detections of at least a score.
 
     types: error type -> positions of the detections, ascending.
-    missed: positions of the objects that nothing found, nor would if its class or box were mended.
-    found: bool [G], whether the object was found.
+    fn: positions of the ground truth that no detection matches, nor would with its class or box corrected.
+    matched: bool [G], whether a detection matches the ground truth.
     """
 
     types: dict[str, IntArray]
-    missed: IntArray
-    found: BoolArray
+    fn: IntArray
+    matched: BoolArray
 
 
 def error_counts(evaluated: Evaluated, options: AnalysisOptions) -> list[ErrorType]:
@@ -48,16 +48,16 @@ def error_counts(evaluated: Evaluated, options: AnalysisOptions) -> list[ErrorTy
 
 def type_errors(evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisOptions) -> TypedErrors:
     """Types the wrong detections; those below the score are left out, as if they were not there."""
-    objects, found = evaluated.objects, evaluated.found
-    kept = found.scores >= options.score
+    ground_truth, detections = evaluated.ground_truth, evaluated.detections
+    kept = detections.scores >= options.score
     wrong = np.flatnonzero(kept & (diagnosis.detections == WRONG))
-    same, other = np.zeros(len(found.image)), np.zeros(len(found.image))
-    same_object, other_object = np.zeros(len(found.image), np.int64), np.zeros(len(found.image), np.int64)
-    for theirs, truth in by_image(objects, found, wrong):
-        alike = found.category[theirs, None] == objects.category[truth]
+    same, other = np.zeros(len(detections.image)), np.zeros(len(detections.image))
+    same_object, other_object = np.zeros(len(detections.image), np.int64), np.zeros(len(detections.image), np.int64)
+    for theirs, truth in by_image(ground_truth, detections, wrong):
+        alike = detections.category[theirs, None] == ground_truth.category[truth]
         overlap, across = evaluated.geometry.overlaps_across(theirs, truth)
         _note_greatest(np.where(alike, overlap, 0.0), theirs, truth, same, same_object)
-        _note_greatest(np.where(alike | objects.crowd[truth], 0.0, across), theirs, truth, other, other_object)
+        _note_greatest(np.where(alike | ground_truth.crowd[truth], 0.0, across), theirs, truth, other, other_object)
     types = _types(same[wrong], other[wrong], options.iou)
     by_type = {name: wrong[those] for name, those in types.items()}
     by_kept = diagnosis.annotations == FOUND
@@ -69,12 +69,12 @@ def type_errors(evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisOpt
 
 
 def _note_greatest(
-    overlap: FloatArray, detections: IntArray, objects: IntArray, values: FloatArray, places: IntArray
+    overlap: FloatArray, detections: IntArray, ground_truth: IntArray, values: FloatArray, places: IntArray
 ) -> None:
     """Notes for each detection the greatest of its overlaps [D, G] and the object it is with."""
     greatest = overlap.argmax(axis=1)
     values[detections] = overlap[np.arange(len(detections)), greatest]
-    places[detections] = objects[greatest]
+    places[detections] = ground_truth[greatest]
 
 
 def _types(same: FloatArray, other: FloatArray, iou: float) -> dict[str, BoolArray]:
@@ -105,78 +105,78 @@ class Gallery:
     """
 
     def __init__(self, evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisOptions) -> None:
-        objects, found = evaluated.objects, evaluated.found
+        ground_truth, detections = evaluated.ground_truth, evaluated.detections
         errors = type_errors(evaluated, diagnosis, options)
-        self._objects = objects
-        self._found = found
+        self._ground_truth = ground_truth
+        self._detections = detections
         self._boxes = evaluated.geometry.boxes
         self._errors = errors
-        self._kept = found.scores >= options.score
+        self._kept = detections.scores >= options.score
         self._statuses = np.select(
-            [diagnosis.detections == RIGHT, diagnosis.detections == UNCOUNTED], ["right", "ignored"], ""
+            [diagnosis.detections == RIGHT, diagnosis.detections == UNCOUNTED], ["TP", "ignored"], ""
         ).astype("U8")
         for name, positions in errors.types.items():
             self._statuses[positions] = name
         counted = diagnosis.annotations != UNCOUNTED
-        images = len(objects.images)
-        self.right = np.bincount(found.image[self._kept & (diagnosis.detections == RIGHT)], minlength=images)
-        self.wrong = np.bincount(found.image[self._kept & (diagnosis.detections == WRONG)], minlength=images)
-        self.missed = np.bincount(objects.image[counted & ~errors.found], minlength=images)
-        self._object_statuses = np.select([~counted, errors.found], ["crowd", "found"], "Miss")
+        images = len(ground_truth.images)
+        self.tp = np.bincount(detections.image[self._kept & (diagnosis.detections == RIGHT)], minlength=images)
+        self.fp = np.bincount(detections.image[self._kept & (diagnosis.detections == WRONG)], minlength=images)
+        self.fn = np.bincount(ground_truth.image[counted & ~errors.matched], minlength=images)
+        self._object_statuses = np.select([~counted, errors.matched], ["crowd", "matched"], "Miss")
 
-    def worst(self, count: int) -> list[ImageFindings]:
+    def worst(self, count: int) -> list[ImageResult]:
         """The images with most wrong detections and missed objects, first the worst."""
-        errors = self.wrong + self.missed
+        errors = self.fp + self.fn
         order = np.argsort(-errors, kind="stable")
-        return [self.findings(image) for image in order[:count].tolist() if errors[image]]
+        return [self.image_result(image) for image in order[:count].tolist() if errors[image]]
 
-    def examples(self, count: int) -> dict[str, list[ImageFindings]]:
+    def examples(self, count: int) -> dict[str, list[ImageResult]]:
         """For each type of error the images where detections are most confident of it; of missed objects, most."""
         return {
-            name: [self.findings(image) for image in self._with_missed(count)]
+            name: [self.image_result(image) for image in self._with_missed(count)]
             if name == "Miss"
-            else [self.findings(image) for image in self._most_confident(self._errors.types[name], count)]
+            else [self.image_result(image) for image in self._most_confident(self._errors.types[name], count)]
             for name in ERROR_TYPES
         }
 
     def errors_by_category(self) -> list[dict[str, int]]:
         """For each category the false positives among its detections by type, and its missed ground truth."""
-        size = len(self._objects.categories)
+        size = len(self._ground_truth.categories)
         counts = {
-            name: np.bincount(self._found.category[positions], minlength=size)
+            name: np.bincount(self._detections.category[positions], minlength=size)
             for name, positions in self._errors.types.items()
         }
-        counts["Miss"] = np.bincount(self._objects.category[self._errors.missed], minlength=size)
+        counts["Miss"] = np.bincount(self._ground_truth.category[self._errors.fn], minlength=size)
         return [{name: int(counts[name][position]) for name in ERROR_TYPES} for position in range(size)]
 
-    def findings(self, image: int) -> ImageFindings:
+    def image_result(self, image: int) -> ImageResult:
         """An image by its position, with all its objects, and its detections by falling score."""
-        entry = self._objects.images[image]
-        detections = np.flatnonzero((self._found.image == image) & self._kept)
-        detections = detections[np.argsort(-self._found.scores[detections], kind="stable")]
-        ids = [category["id"] for category in self._objects.categories]
-        return ImageFindings(
+        entry = self._ground_truth.images[image]
+        detections = np.flatnonzero((self._detections.image == image) & self._kept)
+        detections = detections[np.argsort(-self._detections.scores[detections], kind="stable")]
+        ids = [category["id"] for category in self._ground_truth.categories]
+        return ImageResult(
             image_id=entry["id"],
             file_name=str(entry.get("file_name", "")),
             width=_side(entry.get("width")),
             height=_side(entry.get("height")),
-            right=int(self.right[image]),
-            wrong=int(self.wrong[image]),
-            missed=int(self.missed[image]),
-            objects=[
+            tp=int(self.tp[image]),
+            fp=int(self.fp[image]),
+            fn=int(self.fn[image]),
+            ground_truth=[
                 Box(
-                    category_id=ids[self._objects.category[position]],
-                    bbox=self._objects.boxes[position].tolist(),
+                    category_id=ids[self._ground_truth.category[position]],
+                    bbox=self._ground_truth.boxes[position].tolist(),
                     score=None,
                     status=str(self._object_statuses[position]),
                 )
-                for position in np.flatnonzero(self._objects.image == image)
+                for position in np.flatnonzero(self._ground_truth.image == image)
             ],
             detections=[
                 Box(
-                    category_id=ids[self._found.category[position]],
+                    category_id=ids[self._detections.category[position]],
                     bbox=self._boxes[position].tolist(),
-                    score=float(self._found.scores[position]),
+                    score=float(self._detections.scores[position]),
                     status=str(self._statuses[position]),
                 )
                 for position in detections
@@ -184,18 +184,18 @@ class Gallery:
         )
 
     def _most_confident(self, detections: IntArray, count: int) -> list[int]:
-        order = detections[np.argsort(-self._found.scores[detections], kind="stable")]
-        return list(dict.fromkeys(self._found.image[order].tolist()))[:count]
+        order = detections[np.argsort(-self._detections.scores[detections], kind="stable")]
+        return list(dict.fromkeys(self._detections.image[order].tolist()))[:count]
 
     def _with_missed(self, count: int) -> list[int]:
-        images, numbers = np.unique(self._objects.image[self._errors.missed], return_counts=True)
+        images, numbers = np.unique(self._ground_truth.image[self._errors.fn], return_counts=True)
         most: list[int] = images[np.argsort(-numbers, kind="stable")][:count].tolist()
         return most
 
 
-def image_findings(
+def image_results(
     ground_truth: Mapping[str, Any], detections: Sequence[Entry] | Rows, *, settings: Settings, options: AnalysisOptions
-) -> list[ImageFindings]:
+) -> list[ImageResult]:
     """The findings on each of a few images, by ascending id.
 
     Args:
@@ -212,7 +212,7 @@ def image_findings(
     (model,) = evaluate_models(ground_truth, [("detections", detections)], settings, every_one)
     evaluated = model.sampled
     gallery = Gallery(evaluated, evaluated.diagnosis(options), options)
-    return [gallery.findings(position) for position in range(len(evaluated.objects.images))]
+    return [gallery.image_result(position) for position in range(len(evaluated.ground_truth.images))]
 
 
 def _side(value: object) -> int:
@@ -222,20 +222,20 @@ def _side(value: object) -> int:
 
 def label_errors(evaluated: Evaluated, diagnosis: Diagnosis, count: int) -> list[LabelError]:
     """The most confident of the detections that suggest a fault of the ground truth."""
-    objects, found, boxes = evaluated.objects, evaluated.found, evaluated.geometry.boxes
+    ground_truth, detections, boxes = evaluated.ground_truth, evaluated.detections, evaluated.geometry.boxes
     listed = []
     for suspicion in diagnosis.suspicions[:count]:
-        image = objects.images[found.image[suspicion.detection]]
-        annotation = None if suspicion.annotation is None else objects.annotations[suspicion.annotation]
+        image = ground_truth.images[detections.image[suspicion.detection]]
+        annotation = None if suspicion.annotation is None else ground_truth.annotations[suspicion.annotation]
         listed.append(
             LabelError(
                 kind="missing" if annotation is None else "class",
                 image_id=image["id"],
                 file_name=str(image.get("file_name", "")),
                 bbox=boxes[suspicion.detection].tolist(),
-                score=float(found.scores[suspicion.detection]),
-                category_id=objects.categories[found.category[suspicion.detection]]["id"],
-                object_category_id=None if annotation is None else annotation["category_id"],
+                score=float(detections.scores[suspicion.detection]),
+                category_id=ground_truth.categories[detections.category[suspicion.detection]]["id"],
+                annotated_category_id=None if annotation is None else annotation["category_id"],
             )
         )
     return listed

@@ -6,12 +6,12 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from detection.analysis.instances import (
-    Found,
-    Objects,
-    found_in,
-    objects_of_images,
-    read_found,
-    read_objects,
+    DetectionColumns,
+    GroundTruth,
+    detection_columns,
+    detections_in,
+    ground_truth_columns,
+    ground_truth_of_images,
     sample_ids,
 )
 from detection.analysis.options import AnalysisOptions
@@ -29,21 +29,25 @@ from schemas.errors import ConfigError
 class Evaluated:
     """What is made of it is made once, when it is first asked for.
 
-    objects: the ground truth.
-    found: the detections.
+    ground_truth: the ground truth.
+    detections: the detections.
     settings: of the evaluation.
     """
 
-    objects: Objects
-    found: Found
+    ground_truth: GroundTruth
+    detections: DetectionColumns
     settings: Settings
 
     @cached_property
     def evaluation(self) -> BatchEvaluation:
         """The engine's."""
-        objects = self.objects
+        ground_truth = self.ground_truth
         return BatchEvaluation(
-            objects.sound, objects.annotations, objects.categories, self.found.entries, self.settings
+            ground_truth.checked_images,
+            ground_truth.annotations,
+            ground_truth.categories,
+            self.detections.results,
+            self.settings,
         )
 
     @cached_property
@@ -57,9 +61,9 @@ class Evaluated:
         return self.evaluation.geometry()
 
     @cached_property
-    def figures(self) -> dict[str, float]:
-        """The figures by name."""
-        return metrics_from_arrays(self.arrays, self.objects.categories, self.settings).figures
+    def metrics(self) -> dict[str, float]:
+        """The metrics by name."""
+        return metrics_from_arrays(self.arrays, self.ground_truth.categories, self.settings).figures
 
     def diagnosis(self, options: AnalysisOptions) -> Diagnosis:
         """What became of each detection and object."""
@@ -69,17 +73,17 @@ class Evaluated:
 class Model(NamedTuple):
     """One model's detections.
 
-    figures: of all images.
+    metrics: of all images.
     sampled: those in the images that are analysed.
     """
 
-    figures: dict[str, float]
+    metrics: dict[str, float]
     sampled: Evaluated
 
 
 def evaluate_models(
     ground_truth: Mapping[str, Any],
-    detections: Sequence[tuple[str, Sequence[Entry] | Rows]],
+    results: Sequence[tuple[str, Sequence[Entry] | Rows]],
     settings: Settings,
     options: AnalysisOptions,
 ) -> list[Model]:
@@ -87,7 +91,7 @@ def evaluate_models(
 
     Args:
         ground_truth: COCO tree.
-        detections: of each model how errors name it, and its COCO results or rows.
+        results: of each model how errors name it, and its COCO results or rows.
         settings: of the evaluation.
         options: of the analysis.
 
@@ -96,19 +100,19 @@ def evaluate_models(
         DataError: see `detection.coco.validation.checks`; more categories than an analysis has memory for.
     """
     _check(settings, options)
-    require_analysis(len(ground_truth["categories"]), settings, models=len(detections), replicates=options.replicates)
-    whole = read_objects(ground_truth, settings, where="ground truth")
+    require_analysis(len(ground_truth["categories"]), settings, models=len(results), replicates=options.replicates)
+    whole = ground_truth_columns(ground_truth, settings, where="ground truth")
     ids = [image["id"] for image in whole.images]
-    part = objects_of_images(whole, sample_ids(ids, options.images, options.seed), settings)
+    part = ground_truth_of_images(whole, sample_ids(ids, options.images, options.seed), settings)
     models = []
-    for where, entries in detections:
-        found = read_found(entries, whole, settings, where=where)
+    for where, entries in results:
+        detections = detection_columns(entries, whole, settings, where=where)
         if len(part.images) == len(whole.images):
-            evaluated = Evaluated(whole, found, settings)
-            models.append(Model(evaluated.figures, evaluated))
+            evaluated = Evaluated(whole, detections, settings)
+            models.append(Model(evaluated.metrics, evaluated))
         else:
-            sampled = Evaluated(part, found_in(found, whole, part), settings)
-            models.append(Model(_figures(whole, found, settings), sampled))
+            sampled = Evaluated(part, detections_in(detections, whole, part), settings)
+            models.append(Model(_metrics(whole, detections, settings), sampled))
     return models
 
 
@@ -120,8 +124,8 @@ def _check(settings: Settings, options: AnalysisOptions) -> None:
         raise ConfigError(f"iou {options.iou}: the evaluation's IoU thresholds are {known}; choose one of them.")
 
 
-def _figures(objects: Objects, found: Found, settings: Settings) -> dict[str, float]:
+def _metrics(ground_truth: GroundTruth, detections: DetectionColumns, settings: Settings) -> dict[str, float]:
     """Of all images, which may be too many to keep what an `Evaluated` keeps of them."""
-    engine = MatchingEngine(objects.categories, settings)
-    engine.add(objects.sound, objects.annotations, found.entries, where="ground truth")
-    return metrics_from_arrays(engine.arrays(), objects.categories, settings).figures
+    engine = MatchingEngine(ground_truth.categories, settings)
+    engine.add(ground_truth.checked_images, ground_truth.annotations, detections.results, where="ground truth")
+    return metrics_from_arrays(engine.arrays(), ground_truth.categories, settings).figures

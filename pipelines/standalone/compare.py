@@ -63,7 +63,7 @@ def compare(a: str, b: str, *, truth: Any, iou_type: str | None) -> Comparison:
     Args:
         a: file or folder.
         b: likewise.
-        truth: COCO tree of both; None: of folders the figures alone are compared.
+        truth: COCO tree of both; None: of folders the metrics alone are compared.
         iou_type: of results files, `bbox` where None.
 
     Raises:
@@ -94,7 +94,7 @@ def write_page(path: str, comparison: Comparison, *, truth: Any, images: str | N
 
 
 def comparison_tables(comparison: Comparison) -> Iterator[rich.table.Table]:
-    """The figures, and the categories whose first figure changed most, for a terminal."""
+    """The metrics, and the categories whose first metric changed most, for a terminal."""
     yield rich_table(change_table(comparison), title=f"COCO metrics, {comparison.iou_type}")
     changed = _most_changed(comparison.categories)
     if len(comparison.categories) > 1 and changed:
@@ -109,9 +109,9 @@ def comparison_lines(comparison: Comparison) -> list[str]:
 
 
 def _most_changed(categories: list[CategoryChange]) -> list[CategoryChange]:
-    changes = [(abs(one.figures[FIRST].difference or 0.0), one) for one in categories if FIRST in one.figures]
+    changes = [(abs(one.metrics[FIRST].difference or 0.0), one) for one in categories if FIRST in one.metrics]
     changed = sorted((pair for pair in changes if pair[0]), key=lambda pair: -pair[0])
-    return [replace(one, figures={FIRST: one.figures[FIRST]}) for _, one in changed[:_MOST_CATEGORIES]]
+    return [replace(one, metrics={FIRST: one.metrics[FIRST]}) for _, one in changed[:_MOST_CATEGORIES]]
 
 
 def read_results_file(path: str, iou_type: str) -> Any:

@@ -77,7 +77,7 @@ class SliceResult(NamedTuple):
     """What was measured on the images of a slice.
 
     images, detections: how many.
-    metrics: the figures and arrays.
+    metrics: the metrics and arrays.
     """
 
     images: int

@@ -18,9 +18,9 @@ from components.coco_evaluator.beam.evaluate import (
     arrays_folder,
     read_slices,
 )
-from components.coco_evaluator.beam.sample import Choice, KeepSample, Sample
+from components.coco_evaluator.beam.sample import KeepSample, SampleChoice, SampleRecords
 from components.coco_evaluator.request import Task
-from components.coco_evaluator.tfma.slice_metrics import CANDIDATE, OVERALL, SliceFigures, SliceKey
+from components.coco_evaluator.tfma.slice_metrics import CANDIDATE, OVERALL, SliceKey, SliceMetrics
 from components.coco_evaluator.tfma.slicing import Slicer
 from detection.coco.params import Settings
 from detection.inference.saved_model import SavedModelDetector
@@ -99,13 +99,13 @@ class Measured:
     """What a pass has found.
 
     overall: on all images, by the models' part; empty where there is no image.
-    slices: figures of each slice, that of all images included, by the models' part.
+    slices: metrics of each slice, that of all images included, by the models' part.
     sample: the images that are analysed.
     """
 
     overall: dict[str, SliceResult]
-    slices: dict[SliceKey, dict[str, SliceFigures]]
-    sample: Sample
+    slices: dict[SliceKey, dict[str, SliceMetrics]]
+    sample: SampleRecords
 
 
 def run_models(
@@ -128,7 +128,7 @@ def run_models(
     if images is None:
         images = _count_records(task.records, work / _COUNT, make_pipeline)
     measure = Measure(list(task.categories), settings, divided=images > task.images_per_state)
-    choice = Choice(task.analysis.images, images, task.analysis.seed)
+    choice = SampleChoice(task.analysis.images, images, task.analysis.seed)
     slicer = Slicer(slicing) if any(spec.ByteSize() for spec in slicing) else None
     with make_pipeline() as pipeline:
         records = pipeline | "Read" >> _ReadRecords(task.records)
@@ -139,7 +139,7 @@ def run_models(
             keep = all_images if part == CANDIDATE else choice.holds
             records | f"{part}Detect" >> detect | f"{part}Evaluate" >> Evaluate(measure, work / part, keep=keep)
     overall, slices = _read(list(task.models), measure, work)
-    return Measured(overall, slices, Sample(choice, work / _SAMPLE))
+    return Measured(overall, slices, SampleRecords(choice, work / _SAMPLE))
 
 
 class _ReadRecords(beam.PTransform):
@@ -167,13 +167,13 @@ def _count_records(where: str, path: Path, make_pipeline: MakePipeline) -> int:
 
 def _read(
     parts: Sequence[str], measure: Measure, work: Path
-) -> tuple[dict[str, SliceResult], dict[SliceKey, dict[str, SliceFigures]]]:
-    """Of slices only the figures are kept: with many of them, the arrays are large."""
+) -> tuple[dict[str, SliceResult], dict[SliceKey, dict[str, SliceMetrics]]]:
+    """Of slices only the metrics are kept: with many of them, the arrays are large."""
     overall: dict[str, SliceResult] = {}
-    slices: dict[SliceKey, dict[str, SliceFigures]] = {}
+    slices: dict[SliceKey, dict[str, SliceMetrics]] = {}
     for part in parts:
         for key, result in read_slices(measure, arrays_folder(work / part)):
-            slices.setdefault(key, {})[part] = SliceFigures.of(result.metrics, images=result.images)
+            slices.setdefault(key, {})[part] = SliceMetrics.of(result.metrics, images=result.images)
             if key == OVERALL:
                 overall[part] = result
     return overall, slices

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, METRICS_MODULE, MetricOptions, read_options
-from components.coco_evaluator.tfma.slice_metrics import CATEGORY_FIGURES
+from components.coco_evaluator.tfma.slice_metrics import CATEGORY_METRICS
 from detection.coco.metric_definitions import figures_of
 from detection.coco.params import Settings
 from schemas.errors import ConfigError
 from schemas.serving import ENCODED_SIGNATURE
 
-_COUNT_CLASS = "ExampleCount"  # TFMA's own: its figure is the slice's number of images
+_COUNT_CLASS = "ExampleCount"  # TFMA's own: its metric is the slice's number of images
 _NOT_HONOURED = {
     "": ("cross_slicing_specs",),
     "options": ("compute_confidence_intervals", "min_slice_size", "disabled_outputs"),
@@ -64,7 +64,7 @@ def check_our_metrics(config: Any, where: str) -> MetricOptions:
 
     Raises:
         ConfigError: options that cannot be read, or that differ between two entries; a
-            threshold on the whole metric; the figures of several categories or outputs
+            threshold on the whole metric; the metrics of several categories or outputs
             to be averaged.
     """
     found: dict[str, MetricOptions] = {}
@@ -76,7 +76,7 @@ def check_our_metrics(config: Any, where: str) -> MetricOptions:
             found[place] = read_options(metric.config, where=f"{place}.config")
             if metric.HasField("threshold") or metric.per_slice_thresholds:
                 raise ConfigError(
-                    f"{place}: {METRICS_CLASS} has many figures, so a threshold has to name one: write it in "
+                    f"{place}: {METRICS_CLASS} has many metrics, so a threshold has to name one: write it in "
                     'thresholds or per_slice_thresholds of the metrics_specs entry, such as {key: "AP" value {...}}.'
                 )
             _refuse_fields(spec, ("aggregate", "output_names"), f"{where}: metrics_specs[{position}]")
@@ -84,7 +84,7 @@ def check_our_metrics(config: Any, where: str) -> MetricOptions:
     for place, options in found.items():
         if options != first:
             raise ConfigError(
-                f"{place}.config: differs from that of {next(iter(found))}; the figures' names are the same. "
+                f"{place}.config: differs from that of {next(iter(found))}; the metrics' names are the same. "
                 f"Give {METRICS_CLASS} the same options everywhere."
             )
     return first
@@ -113,9 +113,9 @@ def _check_metrics_spec(spec: Any, options: MetricOptions, where: str) -> None:
     _refuse_fields(spec.binarize, ("k_list", "top_k_list"), f"{where}.binarize")
     for number, metric in enumerate(spec.metrics):
         _check_metric(metric, f"{where}.metrics[{number}]")
-    known = [figure.name for figure in figures_of(options.settings())]
+    known = [metric.name for metric in figures_of(options.settings())]
     if spec.HasField("binarize"):
-        known = [name for name in known if name in CATEGORY_FIGURES]
+        known = [name for name in known if name in CATEGORY_METRICS]
     for field in ("thresholds", "per_slice_thresholds"):
         unknown = sorted(set(getattr(spec, field)) - set(known))
         if unknown:

@@ -18,8 +18,8 @@ OVERALL: SliceKey = ()
 
 CANDIDATE, BASELINE = "candidate", "baseline"  # a model's part in an evaluation
 
-# Figures of a single category, each under the sub key `class_id` in TFMA's files.
-CATEGORY_FIGURES = ("AP", "AP50")
+# Metrics of a single category, each under the sub key `class_id` in TFMA's files.
+CATEGORY_METRICS = ("AP", "AP50")
 
 NAN = float("nan")
 
@@ -35,21 +35,21 @@ def describe(key: SliceKey) -> str:
     return ", ".join(f"{feature} = {value}" for feature, value in key) or "all images"
 
 
-class SliceFigures(NamedTuple):
-    """Figures of one model on one slice.
+class SliceMetrics(NamedTuple):
+    """Metrics of one model on one slice.
 
     images: in the slice.
-    figures: name -> value, -1 where undefined; see `detection.coco.metric_definitions`.
+    metrics: name -> value, -1 where undefined; see `detection.coco.metric_definitions`.
     per_category: [{"id", "name", "AP", "AP50"}] by ascending id.
     """
 
     images: int
-    figures: dict[str, float]
+    metrics: dict[str, float]
     per_category: list[dict[str, Any]]
 
     @classmethod
     def of(cls, metrics: CocoMetrics, *, images: int) -> Self:
-        """Keeps the figures of `metrics`, and lets its arrays go."""
+        """Keeps the metrics of `metrics`, and lets its arrays go."""
         return cls(images, dict(metrics.figures), metrics.per_category)
 
 
@@ -62,12 +62,12 @@ def model_names(config: Any) -> dict[str, str]:
     return {BASELINE if spec.is_baseline else CANDIDATE: spec.name for spec in config.model_specs}
 
 
-def slice_metrics(models: Mapping[str, SliceFigures], names: Mapping[str, str]) -> dict[Any, float]:
+def slice_metrics(models: Mapping[str, SliceMetrics], names: Mapping[str, str]) -> dict[Any, float]:
     """All that TFMA keeps of a slice, by `tfma.metrics.MetricKey`.
 
-    That is for each model the figures, `AP` and `AP50` of each category under the sub
+    That is for each model the metrics, `AP` and `AP50` of each category under the sub
     key `class_id`, which is the data set's category id, and `example_count`; and where
-    there is a baseline, the differences to it.  An undefined figure is NaN, as in
+    there is a baseline, the differences to it.  An undefined metric is NaN, as in
     TFMA's own metrics: -1 would be taken for a value, and its difference for a change.
 
     Args:
@@ -86,29 +86,29 @@ def slice_metrics(models: Mapping[str, SliceFigures], names: Mapping[str, str]) 
     return values
 
 
-def figure_keys(figures: Mapping[str, float], per_category: list[dict[str, Any]], model: str) -> dict[Any, float]:
-    """Figures of all categories and of each one, by `tfma.metrics.MetricKey`; NaN where undefined."""
+def metric_keys(metrics: Mapping[str, float], per_category: list[dict[str, Any]], model: str) -> dict[Any, float]:
+    """Metrics of all categories and of each one, by `tfma.metrics.MetricKey`; NaN where undefined."""
     from tensorflow_model_analysis.metrics import metric_types
 
     # TFMA looks thresholds up under keys without a word on example weights.
     values = {
         metric_types.MetricKey(name, model_name=model, example_weighted=None): _or_nan(value)
-        for name, value in figures.items()
+        for name, value in metrics.items()
     }
     for category in per_category:
         sub_key = metric_types.SubKey(class_id=category["id"])
-        for name in CATEGORY_FIGURES:
+        for name in CATEGORY_METRICS:
             key = metric_types.MetricKey(name, model_name=model, sub_key=sub_key, example_weighted=None)
             values[key] = _or_nan(category[name])
     return values
 
 
-def _of_model(found: SliceFigures, model: str) -> dict[Any, float]:
+def _of_model(found: SliceMetrics, model: str) -> dict[Any, float]:
     from tensorflow_model_analysis.metrics import metric_types
     from tensorflow_model_analysis.metrics.example_count import EXAMPLE_COUNT_NAME
 
     count = metric_types.MetricKey(EXAMPLE_COUNT_NAME, model_name=model)
-    return {count: float(found.images)} | figure_keys(found.figures, found.per_category, model)
+    return {count: float(found.images)} | metric_keys(found.metrics, found.per_category, model)
 
 
 def _or_nan(value: float) -> float:
@@ -117,7 +117,7 @@ def _or_nan(value: float) -> float:
 
 def write_slices(
     folder: str | Path,
-    slices: Mapping[SliceKey, Mapping[str, SliceFigures]],
+    slices: Mapping[SliceKey, Mapping[str, SliceMetrics]],
     *,
     config: Any,
     validation: Any | None,
@@ -128,7 +128,7 @@ def write_slices(
 
     Args:
         folder: exists.
-        slices: each slice's figures by the models' part, `candidate` and maybe
+        slices: each slice's metrics by the models' part, `candidate` and maybe
             `baseline`; what is written of them is `tfma_keys.slice_metrics`.
         config: `tfma.EvalConfig` that was honoured, see `eval_config.complete`.
         validation: TFMA's `ValidationResult`; None: no threshold was asked for, and

@@ -65,7 +65,7 @@ def category_curves(analysis: Analysis) -> list[tuple[str, list[int]]]:
 
 def reliability_bars(calibration: Calibration) -> list[Bar]:
     """The precision of each bin that has detections."""
-    return [_bar(part.low, part.high, part.right) for part in calibration.bins if part.count]
+    return [_bar(part.low, part.high, part.precision) for part in calibration.bins if part.count]
 
 
 def count_bars(calibration: Calibration) -> list[Bar]:
@@ -88,7 +88,7 @@ def _bar(low: float, high: float, value: float) -> Bar:
 
 
 def _choice(category: Category) -> str:
-    return f"{shown_name(category.name)} ({category.objects:,} instances)"
+    return f"{shown_name(category.name)} ({category.ground_truth:,} instances)"
 
 
 class HeatCell(NamedTuple):
@@ -96,7 +96,7 @@ class HeatCell(NamedTuple):
 
     times: int
     share: float
-    right: bool
+    diagonal: bool
 
 
 class HeatMap(NamedTuple):

@@ -11,10 +11,10 @@ from detection.reports.evaluation.metric_tables import (
     FIRST,
     change_cell,
     count_change_cell,
-    figure_cell,
     interval_cell,
     is_significant,
     judgement,
+    metric_cell,
 )
 from detection.reports.evaluation.panels import compared
 from detection.reports.evaluation.pictures import PictureSource, measured, write_illustrated_page
@@ -31,7 +31,7 @@ def change_table(comparison: Comparison) -> Table:
     if with_intervals:
         header += [f"its {100 * comparison.confidence:g} % interval", "judgement of B"]
     rows: list[list[Cell]] = []
-    for name, change in comparison.figures.items():
+    for name, change in comparison.metrics.items():
         row = [name, *_change_cells(change)]
         if with_intervals:
             row += [interval_cell(change.interval, signed=True), judgement(change.interval)]
@@ -47,8 +47,8 @@ def error_change_table(comparison: Comparison) -> Table:
             change.a.count,
             change.b.count,
             count_change_cell(change.b.count - change.a.count),
-            figure_cell(change.a.ap_gain),
-            figure_cell(change.b.ap_gain),
+            metric_cell(change.a.ap_gain),
+            metric_cell(change.b.ap_gain),
         ]
         for change in comparison.errors
     ]
@@ -57,8 +57,8 @@ def error_change_table(comparison: Comparison) -> Table:
 
 def category_change_table(comparison: Comparison) -> Table:
     """One row a category, the greatest loss of AP first, those without a difference last."""
-    figures = list(dict.fromkeys(name for category in comparison.categories for name in category.figures))
-    others = [name for name in figures if name != FIRST]
+    metrics = list(dict.fromkeys(name for category in comparison.categories for name in category.metrics))
+    others = [name for name in metrics if name != FIRST]
     with_intervals = has_intervals(comparison)
     header = ["category", "id", "ground truth", f"{FIRST}, A", f"{FIRST}, B", f"{FIRST} difference"]
     header += [f"its {100 * comparison.confidence:g} % interval"] * with_intervals
@@ -73,7 +73,7 @@ def image_change_table(changes: Sequence[ImageChange]) -> Table:
             shown_name(change.b.file_name),
             str(change.b.image_id),
             count_change_cell(change.errors),
-            *(count for found in (change.a, change.b) for count in (found.wrong, found.missed, found.right)),
+            *(count for found in (change.a, change.b) for count in (found.fp, found.fn, found.tp)),
         ]
         for change in changes
     ]
@@ -84,17 +84,17 @@ def image_change_table(changes: Sequence[ImageChange]) -> Table:
 
 def has_intervals(comparison: Comparison) -> bool:
     """Whether differences have intervals."""
-    return any(change.interval for change in comparison.figures.values())
+    return any(change.interval for change in comparison.metrics.values())
 
 
 def _change_cells(change: Change) -> list[Cell]:
     difference = change_cell(change.difference, significant=is_significant(change.interval))
-    return [figure_cell(change.a), figure_cell(change.b), difference]
+    return [metric_cell(change.a), metric_cell(change.b), difference]
 
 
 def _by_loss(categories: Sequence[CategoryChange]) -> list[CategoryChange]:
     def rank(category: CategoryChange) -> tuple[float, int]:
-        change = category.figures.get(FIRST)
+        change = category.metrics.get(FIRST)
         return (2.0 if change is None or change.difference is None else change.difference, category.id)
 
     return sorted(categories, key=rank)
@@ -102,14 +102,14 @@ def _by_loss(categories: Sequence[CategoryChange]) -> list[CategoryChange]:
 
 def _category_row(category: CategoryChange, others: Sequence[str], with_intervals: bool) -> list[Cell]:
     nothing = Change(-1.0, -1.0, None, None)
-    first = category.figures.get(FIRST, nothing)
+    first = category.metrics.get(FIRST, nothing)
     return [
         shown_name(category.name),
         Number(str(category.id), category.id),
-        category.objects,
+        category.ground_truth,
         *_change_cells(first),
         *([interval_cell(first.interval, signed=True)] if with_intervals else []),
-        *(change_cell(category.figures.get(name, nothing).difference) for name in others),
+        *(change_cell(category.metrics.get(name, nothing).difference) for name in others),
     ]
 
 
@@ -142,7 +142,7 @@ def write_comparison_page(
         "verdict": {"tone": _tone(comparison), "text": change_headline(comparison)},
         "remarks": _remarks(comparison),
         "sections": _sections(comparison),
-        "figures": change_table(comparison),
+        "metrics": change_table(comparison),
         "intervals": has_intervals(comparison),
         "errors": error_change_table(comparison),
         "categories": category_change_table(comparison),
@@ -163,7 +163,7 @@ def write_comparison_page(
 
 
 def _tone(comparison: Comparison) -> str:
-    first = comparison.figures.get(FIRST)
+    first = comparison.metrics.get(FIRST)
     if first is None or first.difference is None or not is_significant(first.interval):
         return "plain"
     return "good" if first.difference > 0 else "bad"

@@ -14,11 +14,11 @@ _MINUS = "\u2212"
 
 
 def is_defined(value: float | None) -> bool:
-    """Whether there is a figure: none is -1, and NaN is none."""
+    """Whether there is a metric: none is -1, and NaN is none."""
     return value is not None and math.isfinite(value) and value != UNDEFINED
 
 
-def figure_text(value: float | None) -> str:
+def metric_text(value: float | None) -> str:
     """Such as "0.412"."""
     return DASH if value is None or not is_defined(value) else f"{value:.3f}"
 
@@ -37,15 +37,15 @@ def share_text(share: float | None) -> str:
     return DASH if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
 
 
-def figure_cell(value: float | None, *, bar: bool = False) -> Number:
-    """A figure in 0..1, its bar as long as it is great."""
+def metric_cell(value: float | None, *, bar: bool = False) -> Number:
+    """A metric in 0..1, its bar as long as it is great."""
     if value is None or not is_defined(value):
         return Number(DASH, None)
-    return Number(figure_text(value), value, min(max(value, 0.0), 1.0) if bar else None)
+    return Number(metric_text(value), value, min(max(value, 0.0), 1.0) if bar else None)
 
 
 def difference(value: float | None, before: float | None) -> float | None:
-    """How much greater a figure is than before; None where either is undefined."""
+    """How much greater a metric is than before; None where either is undefined."""
     if value is None or before is None or not (is_defined(value) and is_defined(before)):
         return None
     return value - before
@@ -67,7 +67,7 @@ def interval_text(interval: Interval | None, *, signed: bool = False) -> str:
     """Such as "0.401 to 0.423", or with signs "+0.001 to +0.020"."""
     if interval is None or not (math.isfinite(interval.low) and math.isfinite(interval.high)):
         return DASH
-    text = change_text if signed else figure_text
+    text = change_text if signed else metric_text
     return f"{text(interval.low)} to {text(interval.high)}"
 
 
@@ -96,33 +96,33 @@ def judgement(change: Interval | None) -> str:
     return "better" if change.low > 0 else "worse"
 
 
-def figure_table(analysis: Analysis) -> Table:
+def metric_table(analysis: Analysis) -> Table:
     """One row per metric: value, interval and, with a baseline, the difference and its significance."""
     percent = f"{100 * analysis.confidence:g} %"
     header = ["metric", "value", f"{percent} interval"]
-    if analysis.before:
+    if analysis.baseline_metrics:
         header += ["baseline", "difference", f"its {percent} interval", "judgement"]
-    return Table("", header, [_metric_row(analysis, name) for name in analysis.figures])
+    return Table("", header, [_metric_row(analysis, name) for name in analysis.metrics])
 
 
 def _metric_row(analysis: Analysis, name: str) -> list[Cell]:
-    value = analysis.figures[name]
-    row: list[Cell] = [name, figure_cell(value, bar=True), interval_cell(analysis.intervals.get(name))]
-    if analysis.before:
-        before, interval = analysis.before.get(name), analysis.differences.get(name)
+    value = analysis.metrics[name]
+    row: list[Cell] = [name, metric_cell(value, bar=True), interval_cell(analysis.intervals.get(name))]
+    if analysis.baseline_metrics:
+        before, interval = analysis.baseline_metrics.get(name), analysis.differences.get(name)
         change = change_cell(difference(value, before), significant=is_significant(interval))
-        row += [figure_cell(before), change, interval_cell(interval, signed=True), judgement(interval)]
+        row += [metric_cell(before), change, interval_cell(interval, signed=True), judgement(interval)]
     return row
 
 
 def category_table(analysis: Analysis) -> Table:
     """One row per category, the lowest AP first, categories without ground truth last."""
-    figures = list(dict.fromkeys(name for category in analysis.categories for name in category.figures))
-    compared = any(category.before for category in analysis.categories)
+    metrics = list(dict.fromkeys(name for category in analysis.categories for name in category.metrics))
+    compared = any(category.baseline_metrics for category in analysis.categories)
     header = [
         "category",
         "id",
-        *figures,
+        *metrics,
         *([f"{FIRST} difference"] if compared else []),
         "ground truth",
         "images",
@@ -134,14 +134,14 @@ def category_table(analysis: Analysis) -> Table:
         "recall",
         "calibration error",
     ]
-    return Table("", header, [_category_row(category, figures, compared) for category in ordered_categories(analysis)])
+    return Table("", header, [_category_row(category, metrics, compared) for category in ordered_categories(analysis)])
 
 
 def ordered_categories(analysis: Analysis) -> list[Category]:
     """The categories, the lowest AP first, undefined ones last."""
 
     def rank(category: Category) -> tuple[float, int]:
-        value = figure_cell(category.figures.get(FIRST)).value
+        value = metric_cell(category.metrics.get(FIRST)).value
         return (2.0 if value is None else value, category.id)
 
     return sorted(analysis.categories, key=rank)
@@ -160,23 +160,23 @@ def main_error_text(category: Category) -> str | None:
     return f"{ERROR_TYPES[found[0]]} ({found[1]:,} of {sum(category.errors.values()):,})" if found else None
 
 
-def _category_row(category: Category, figures: list[str], compared: bool) -> list[Cell]:
-    change = difference(category.figures.get(FIRST), category.before.get(FIRST))
+def _category_row(category: Category, metrics: list[str], compared: bool) -> list[Cell]:
+    change = difference(category.metrics.get(FIRST), category.baseline_metrics.get(FIRST))
     return [
         shown_name(category.name),
         Number(str(category.id), category.id),
-        *(figure_cell(category.figures.get(name), bar=name == FIRST) for name in figures),
+        *(metric_cell(category.metrics.get(name), bar=name == FIRST) for name in metrics),
         *([change_cell(change)] if compared else []),
-        category.objects,
+        category.ground_truth,
         category.images,
         category.detections,
         main_error_text(category),
         *_operating_point(category.best),
-        figure_cell(category.calibration_error),
+        metric_cell(category.calibration_error),
     ]
 
 
 def _operating_point(best: OperatingPoint | None) -> list[Cell]:
     if best is None:
         return [None] * 4
-    return [figure_cell(value) for value in (best.f1, best.score, best.precision, best.recall)]
+    return [metric_cell(value) for value in (best.f1, best.score, best.precision, best.recall)]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 from PIL import Image
 
-from detection.analysis.analysis_file import ImageFindings
+from detection.analysis.analysis_file import ImageResult
 from detection.images.drawing import eight_bit_rgb, text_color
 from detection.images.folder import ImageFileError, read_file
 from detection.images.tag_places import Rectangle
@@ -105,8 +105,8 @@ def encode_pictures(wanted: Sequence[Wanted], source: PictureSource, *, budget: 
     return Encoded(readable, frozenset(shown), done - len(shown), len(wanted) - done)
 
 
-def measured(found: ImageFindings, source: PictureSource | None) -> ImageFindings:
-    """The findings with the image's own size where the ground truth does not tell it."""
+def measured(found: ImageResult, source: PictureSource | None) -> ImageResult:
+    """The result with the image's own size where the ground truth does not tell it."""
     if not source or (found.width > 0 and found.height > 0):
         return found
     image = source(found.image_id)

@@ -49,7 +49,7 @@ def test_a_comparison_asks_nothing_without_a_baseline() -> None:
     assert judge(FIGURES, None, {}, thresholds) == (True, reasons)
 
 
-def test_an_undefined_figure_is_never_met() -> None:
+def test_an_undefined_metric_is_never_met() -> None:
     for baseline, thresholds in [
         (None, Thresholds(absolute={"APs": -1.0})),
         (FIGURES, Thresholds(improvement={"APs": -2.0})),

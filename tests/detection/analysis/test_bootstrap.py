@@ -1,4 +1,4 @@
-"""Resampled figures are those of pycocotools for a data set in which images are there several times."""
+"""Resampled metrics are those of pycocotools for a data set in which images are there several times."""
 
 import json
 from pathlib import Path
@@ -12,8 +12,8 @@ from detection.analysis.bootstrap import (
     bootstrap,
     difference_intervals,
     draw_images,
-    figure_intervals,
     interval,
+    metric_intervals,
     resample,
 )
 from detection.analysis.options import AnalysisOptions
@@ -30,17 +30,17 @@ def assert_equal(values: FloatArray, expected: FloatArray | list[float]) -> None
     np.testing.assert_allclose(values, expected, rtol=0, atol=1e-12)
 
 
-def as_stats(figures: dict[str, FloatArray], replicate: int) -> FloatArray:
-    values = np.array([values[replicate] for values in figures.values()])
+def as_stats(metrics: dict[str, FloatArray], replicate: int) -> FloatArray:
+    values = np.array([values[replicate] for values in metrics.values()])
     return np.where(np.isnan(values), UNDEFINED, values)
 
 
 @pytest.mark.parametrize("iou_type", FIGURES)
 @pytest.mark.parametrize("seed", range(12))
-def test_each_image_once_gives_the_figures_of_pycocotools(seed: int, iou_type: str) -> None:
+def test_each_image_once_gives_the_metrics_of_pycocotools(seed: int, iou_type: str) -> None:
     truth, detections = generate(seed)
     model = evaluated(truth, detections, make_settings(iou_type))
-    found = resample(model, np.ones((1, len(truth["images"])), np.uint8)).figures
+    found = resample(model, np.ones((1, len(truth["images"])), np.uint8)).metrics
     reference = pycocotools_eval(truth, detections, iou_type)
     assert_equal(as_stats(found, 0), reference.stats)
 
@@ -56,7 +56,7 @@ def test_images_drawn_several_times_count_several_times(seed: int, iou_type: str
     for replicate, draw in enumerate(draws.tolist()):
         again = repeated(truth, detections, dict(zip(ids, draw, strict=True)))
         reference = pycocotools_eval(*again, iou_type)
-        assert_equal(as_stats(found.figures, replicate), reference.stats)
+        assert_equal(as_stats(found.metrics, replicate), reference.stats)
         precision = reference.eval["precision"][:, :, :, 0, -1].mean(axis=(0, 1))
         categories = np.nan_to_num(found.categories[:, replicate], nan=UNDEFINED)
         assert_equal(categories, precision)
@@ -68,7 +68,7 @@ def test_of_objects_that_overlap_equally_the_last_is_taken(first: int) -> None:
     truth = truth_of((1, 1, boxes[first]), (1, 1, boxes[1 - first]))
     # The first lies between the two; the second fits one of them alone.
     detections = found_of((1, 1, [2.0, 0.0, 10.0, 10.0], 0.9), (1, 1, boxes[0], 0.8))
-    found = resample(evaluated(truth, detections), np.ones((1, 1), np.uint8)).figures
+    found = resample(evaluated(truth, detections), np.ones((1, 1), np.uint8)).metrics
     assert_equal(as_stats(found, 0), pycocotools_eval(truth, detections).stats)
     assert found["AP50"][0] == pytest.approx(51 / 101 if first else 1.0)
 
@@ -82,7 +82,7 @@ def test_real_annotations(shared_data: Path, iou_type: str, file: str) -> None:
     detections = ranked(found_near(truth, np.random.default_rng(0)))
     ids = sorted(image["id"] for image in truth["images"])
     draws = draw_images(len(ids), 2, 0)
-    found = resample(evaluated(truth, detections, make_settings(iou_type)), draws).figures
+    found = resample(evaluated(truth, detections, make_settings(iou_type)), draws).metrics
     for replicate, draw in enumerate(draws.tolist()):
         again = repeated(truth, detections, dict(zip(ids, draw, strict=True)))
         assert_equal(as_stats(found, replicate), pycocotools_eval(*again, iou_type).stats)
@@ -100,7 +100,7 @@ def test_own_settings(seed: int) -> None:
         iou_thresholds=(0.3, 0.5, 1.0),
         area_ranges={"all": (0, 1e10), "thin": (0, 700), "none": (1, 2)},
     )
-    found = resample(evaluated(truth, detections, settings), np.ones((1, len(truth["images"])), np.uint8)).figures
+    found = resample(evaluated(truth, detections, settings), np.ones((1, len(truth["images"])), np.uint8)).metrics
     metrics = evaluate(
         truth,
         detections,
@@ -120,8 +120,8 @@ def test_lvis(seed: int, most: int) -> None:
     settings = make_settings(lvis=True, max_dets=(most,))
     ids = sorted(image["id"] for image in truth["images"])
     draws = draw_images(len(ids), 3, seed)
-    found = resample(evaluated(truth, detections, settings), draws).figures
-    assert list(found) == [figure.name for figure in figures_of(settings)]
+    found = resample(evaluated(truth, detections, settings), draws).metrics
+    assert list(found) == [metric.name for metric in figures_of(settings)]
     for replicate, draw in enumerate(draws.tolist()):
         again = repeated(truth, detections, dict(zip(ids, draw, strict=True)))
         metrics = evaluate(*again, lvis=True, max_dets=(most,))
@@ -135,8 +135,8 @@ def test_many_replicates_are_summed_up_in_blocks(monkeypatch: pytest.MonkeyPatch
     whole = resample(model, draws)
     monkeypatch.setattr("detection.analysis.bootstrap._BLOCK", 20)
     blocks = resample(model, draws)
-    for name, values in whole.figures.items():
-        np.testing.assert_array_equal(blocks.figures[name], values)
+    for name, values in whole.metrics.items():
+        np.testing.assert_array_equal(blocks.metrics[name], values)
     np.testing.assert_array_equal(blocks.categories, whole.categories)
 
 
@@ -167,7 +167,7 @@ def test_by_hand() -> None:
     assert found.probability == 1.0
 
 
-def test_bounds_stay_where_a_figure_can_be() -> None:
+def test_bounds_stay_where_a_metric_can_be() -> None:
     replicates = np.array([0.0, 0.5, 1.0])
     for value, least, bounds in ((0.9, 0.0, (0.45, 1.0)), (0.1, 0.0, (0.0, 0.55)), (-0.9, -1.0, (-1.0, -0.45))):
         found = interval(value, replicates, 0.9, least=least)
@@ -179,9 +179,9 @@ def test_undefined_replicates_alone_give_no_interval() -> None:
     assert interval(0.5, np.array([np.nan, np.nan]), 0.9, least=0.0) is None
 
 
-def test_undefined_figures_are_left_out() -> None:
+def test_undefined_metrics_are_left_out() -> None:
     defined = {"AP": np.array([0.4, 0.6]), "APs": np.array([0.4, 0.6])}
-    assert set(figure_intervals({"AP": 0.5, "APs": -1.0}, defined, 0.9)) == {"AP"}
+    assert set(metric_intervals({"AP": 0.5, "APs": -1.0}, defined, 0.9)) == {"AP"}
     assert set(difference_intervals({"AP": 0.5, "APs": -1.0}, {"AP": 0.5, "APs": 0.5}, defined, defined, 0.9)) == {"AP"}
     assert set(difference_intervals({"AP": 0.5, "APs": 0.5}, {"AP": 0.5, "APs": -1.0}, defined, defined, 0.9)) == {"AP"}
 
@@ -189,7 +189,7 @@ def test_undefined_figures_are_left_out() -> None:
 @pytest.mark.parametrize("images", [100, 400])
 def test_width_is_that_of_the_mean_of_as_many_images(images: int) -> None:
     model = evaluated(*recall_case(images, 0.6))
-    found = bootstrap(model, None, AnalysisOptions(replicates=2000)).figures["AR100"]
+    found = bootstrap(model, None, AnalysisOptions(replicates=2000)).metrics["AR100"]
     deviation = np.sqrt(0.6 * 0.4 / images)
     assert found.value == pytest.approx(0.6)
     # Leaving repeated images out, as the engine's own intervals do, would give 0.76 of the width.
@@ -197,25 +197,25 @@ def test_width_is_that_of_the_mean_of_as_many_images(images: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_intervals_hold_the_value_and_undefined_figures_have_none(seed: int) -> None:
+def test_intervals_hold_the_value_and_undefined_metrics_have_none(seed: int) -> None:
     model = evaluated(*generate(seed))
     found = bootstrap(model, None, AnalysisOptions(replicates=50))
-    assert {name for name, value in model.figures.items() if value >= 0} == set(found.figures)
-    for name, bounds in found.figures.items():
+    assert {name for name, value in model.metrics.items() if value >= 0} == set(found.metrics)
+    for name, bounds in found.metrics.items():
         assert 0.0 <= bounds.low <= bounds.value <= bounds.high <= 1.0
-        assert bounds.value == model.figures[name]
+        assert bounds.value == model.metrics[name]
     assert found.differences == {}
     assert found.categories == {}
 
 
-def test_undefined_figures_have_no_difference() -> None:
+def test_undefined_metrics_have_no_difference() -> None:
     truth, detections = generate(0)
     truth["annotations"] = [entry for entry in truth["annotations"] if entry["area"] > 32**2]
     model = evaluated(truth, detections)
     found = bootstrap(model, model, AnalysisOptions(replicates=20))
-    assert model.figures["APs"] == -1
+    assert model.metrics["APs"] == -1
     assert "AP" in found.differences
-    assert not {"APs", "ARs"} & {*found.differences, *found.figures}
+    assert not {"APs", "ARs"} & {*found.differences, *found.metrics}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -248,7 +248,7 @@ def test_models_are_compared_on_the_same_draws() -> None:
     truth, detections = recall_case(100, 0.5)
     worse = evaluated(truth, detections[1:])
     found = bootstrap(evaluated(truth, detections), worse, AnalysisOptions(replicates=300)).differences["AR100"]
-    # They differ on one image: by the share of draws of it, not by the spread of the figures.
+    # They differ on one image: by the share of draws of it, not by the spread of the metrics.
     assert found.value == pytest.approx(0.01)
     assert found.low >= 0
     assert found.high <= 0.05
@@ -257,6 +257,6 @@ def test_models_are_compared_on_the_same_draws() -> None:
 def test_without_replicates_or_images_there_are_none() -> None:
     truth, detections = generate(0)
     model = evaluated(truth, detections)
-    assert bootstrap(model, None, AnalysisOptions(replicates=0)).figures == {}
+    assert bootstrap(model, None, AnalysisOptions(replicates=0)).metrics == {}
     empty = evaluated({"images": [], "annotations": [], "categories": truth["categories"]}, [])
-    assert bootstrap(empty, None, AnalysisOptions()).figures == {}
+    assert bootstrap(empty, None, AnalysisOptions()).metrics == {}

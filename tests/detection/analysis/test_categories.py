@@ -32,11 +32,11 @@ def analysed(seed: int, iou_type: str = "bbox") -> Analysis:
 
 @pytest.mark.parametrize("iou_type", FIGURES)
 @pytest.mark.parametrize("seed", range(5))
-def test_figures_are_those_of_the_categories_slice(seed: int, iou_type: str) -> None:
+def test_metrics_are_those_of_the_categories_slice(seed: int, iou_type: str) -> None:
     truth, detections = generate(seed)
     found = analysed(seed, iou_type)
     areas = ("all", "medium", "large") if iou_type == "keypoints" else ("all", "small", "medium", "large")
-    for attribute, entries in (("figures", detections), ("before", detections[::2])):
+    for attribute, entries in (("metrics", detections), ("baseline_metrics", detections[::2])):
         evaluation = pycocotools_eval(truth, entries, iou_type)
         precision, recall = evaluation.eval["precision"], evaluation.eval["recall"]
         for position, category in enumerate(found.categories):
@@ -53,7 +53,7 @@ def test_figures_are_those_of_the_categories_slice(seed: int, iou_type: str) -> 
 def test_columns_follow_the_settings() -> None:
     truth, detections = generate(0)
     settings = make_settings(max_dets=(1, 2, 7), area_ranges={"all": (0, 1e10), "wide": (900, 1e10)})
-    found = analyse(truth, detections, settings=settings, options=QUICK).categories[0].figures
+    found = analyse(truth, detections, settings=settings, options=QUICK).categories[0].metrics
     assert list(found) == ["AP", "AP50", "AP75", "APs", "APm", "APl", "AR7", "AP_wide"]
     assert found["APs"] == UNDEFINED
 
@@ -68,7 +68,7 @@ def test_numbers(seed: int) -> None:
     for category in found.categories:
         theirs = [entry for entry in truth["annotations"] if entry["category_id"] == category.id]
         counting = [entry for entry in theirs if not entry["iscrowd"]]
-        assert category.objects == len(counting)
+        assert category.ground_truth == len(counting)
         assert category.images == len({entry["image_id"] for entry in counting})
         assert category.detections == sum(entry["category_id"] == category.id for entry in detections)
 
@@ -78,7 +78,7 @@ def test_lvis_counts_crowds_but_not_what_it_ignores() -> None:
     settings = make_settings(lvis=True, max_dets=(300,))
     for category in analyse(truth, detections, settings=settings, options=QUICK).categories:
         theirs = [entry for entry in truth["annotations"] if entry["category_id"] == category.id]
-        assert category.objects == sum(not entry["ignore"] for entry in theirs)
+        assert category.ground_truth == sum(not entry["ignore"] for entry in theirs)
     assert any(entry["ignore"] for entry in truth["annotations"])
     assert any(entry["iscrowd"] for entry in truth["annotations"])
 
@@ -146,14 +146,14 @@ def test_curves_are_pycocotools_precision(seed: int, iou_type: str) -> None:
     found = analysed(seed, iou_type)
     assert found.recall == pytest.approx(np.linspace(0, 1, 101))
     for position, category in enumerate(found.categories):
-        expected = precision[0, :, position] if category.objects else []
+        expected = precision[0, :, position] if category.ground_truth else []
         np.testing.assert_allclose(category.precision, expected, rtol=0, atol=1e-12)
     defined = precision[:, :, precision[0, 0] > -1]
     assert list(found.curves) == ["0.50", "0.75", "0.50:0.95"]
     np.testing.assert_allclose(found.curves["0.50"], defined[0].mean(axis=1), rtol=0, atol=1e-12)
     np.testing.assert_allclose(found.curves["0.75"], defined[5].mean(axis=1), rtol=0, atol=1e-12)
     np.testing.assert_allclose(found.curves["0.50:0.95"], defined.mean(axis=(0, 2)), rtol=0, atol=1e-12)
-    assert np.mean(found.curves["0.50:0.95"]) == pytest.approx(found.figures["AP"], abs=1e-12)
+    assert np.mean(found.curves["0.50:0.95"]) == pytest.approx(found.metrics["AP"], abs=1e-12)
 
 
 def test_curves_of_other_thresholds() -> None:
@@ -172,12 +172,12 @@ def test_without_objects_curves_are_undefined() -> None:
 
 def buckets(seed: int, iou_type: str) -> list[SizeBucket]:
     model = evaluated(*generate(seed), make_settings(iou_type))
-    return size_buckets(model.objects, model.found, model.settings)
+    return size_buckets(model.ground_truth, model.detections, model.settings)
 
 
 @pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
 @pytest.mark.parametrize("seed", range(4))
-def test_figures_equal_pycocotools(seed: int, iou_type: str) -> None:
+def test_metrics_equal_pycocotools(seed: int, iou_type: str) -> None:
     truth, detections = generate(seed)
     found = buckets(seed, iou_type)
     assert [(bucket.low, bucket.high) for bucket in found] == list(zip(EDGES, (*EDGES[1:], 0), strict=True))
@@ -192,11 +192,11 @@ def test_figures_equal_pycocotools(seed: int, iou_type: str) -> None:
             evaluation.accumulate()
         precision, recall = evaluation.eval["precision"][..., 0, -1], evaluation.eval["recall"][..., 0, -1]
         objects = sum(not one["iscrowd"] and limits[0] <= one["area"] < limits[1] for one in truth["annotations"])
-        assert bucket.objects == objects
+        assert bucket.ground_truth == objects
         for name, values in (("AP", precision), ("AP50", precision[0]), (recall_name, recall)):
             defined = values[values > -1]
-            assert bucket.figures[name] == pytest.approx(defined.mean() if objects else -1, abs=1e-12)
-        assert list(bucket.figures) == ["AP", "AP50", recall_name]
+            assert bucket.metrics[name] == pytest.approx(defined.mean() if objects else -1, abs=1e-12)
+        assert list(bucket.metrics) == ["AP", "AP50", recall_name]
 
 
 def test_an_object_is_in_one_bucket() -> None:
@@ -204,13 +204,13 @@ def test_an_object_is_in_one_bucket() -> None:
     truth = truth_of(*[(number + 1, 1, [0.0, 0.0, side, side]) for number, side in enumerate(sides)], images=5)
     found = found_of(*[(one["image_id"], 1, one["bbox"], 0.9) for one in truth["annotations"]])
     model = evaluated(truth, found)
-    rows = size_buckets(model.objects, model.found, model.settings)
-    assert [row.objects for row in rows] == [1, 1, 1, 0, 1, 0, 0, 1]
-    assert [row.figures["AR100"] for row in rows] == [1, 1, 1, -1, 1, -1, -1, 1]
+    rows = size_buckets(model.ground_truth, model.detections, model.settings)
+    assert [row.ground_truth for row in rows] == [1, 1, 1, 0, 1, 0, 0, 1]
+    assert [row.metrics["AR100"] for row in rows] == [1, 1, 1, -1, 1, -1, -1, 1]
 
 
 def test_without_anything() -> None:
     model = evaluated({"images": [], "annotations": [], "categories": []}, [])
-    rows = size_buckets(model.objects, model.found, model.settings)
-    assert {row.objects for row in rows} == {0}
-    assert np.unique([list(row.figures.values()) for row in rows]) == [-1]
+    rows = size_buckets(model.ground_truth, model.detections, model.settings)
+    assert {row.ground_truth for row in rows} == {0}
+    assert np.unique([list(row.metrics.values()) for row in rows]) == [-1]

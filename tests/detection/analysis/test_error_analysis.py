@@ -33,7 +33,7 @@ def typed(truth: dict[str, Any], detections: list[dict[str, Any]], score: float 
     options = AnalysisOptions(score=score)
     errors = type_errors(model, model.diagnosis(options), options)
     found = {name: positions.tolist() for name, positions in errors.types.items() if positions.size}
-    return {**found, "Miss": errors.missed.tolist()} if errors.missed.size else found
+    return {**found, "Miss": errors.fn.tolist()} if errors.fn.size else found
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_types_of_detections_add_up_to_the_engines_counts(seed: int, iou_type: s
     settings = make_settings(lvis=True, max_dets=(300,)) if lvis else make_settings(iou_type)
     model = evaluated(truth, detections, settings)
     errors = type_errors(model, model.diagnosis(ALL), ALL)
-    numbers = {name: len(positions) for name, positions in errors.types.items()} | {"Miss": len(errors.missed)}
+    numbers = {name: len(positions) for name, positions in errors.types.items()} | {"Miss": len(errors.fn)}
     assert numbers == {error.name: error.count for error in error_counts(model, ALL)}
 
 
@@ -118,7 +118,7 @@ def test_another_iou_threshold() -> None:
     options = AnalysisOptions(score=0.0, iou=0.75)
     model = evaluated(truth, detections)
     errors = type_errors(model, model.diagnosis(options), options)
-    numbers = {name: len(positions) for name, positions in errors.types.items()} | {"Miss": len(errors.missed)}
+    numbers = {name: len(positions) for name, positions in errors.types.items()} | {"Miss": len(errors.fn)}
     assert numbers == {error.name: error.count for error in error_counts(model, options)}
     assert numbers["Loc"] > {error.name: error.count for error in error_counts(model, ALL)}["Loc"]
 
@@ -141,15 +141,15 @@ def test_every_box_of_an_image_has_a_status() -> None:
     )
     (image,) = analysed(truth, found).worst
     assert (image.image_id, image.file_name, image.width, image.height) == (1, "1.jpg", 200, 200)
-    assert (image.right, image.wrong, image.missed) == (1, 4, 1)
-    assert [(box.category_id, box.bbox, box.score, box.status) for box in image.objects] == [
-        (1, LARGE, None, "found"),
+    assert (image.tp, image.fp, image.fn) == (1, 4, 1)
+    assert [(box.category_id, box.bbox, box.score, box.status) for box in image.ground_truth] == [
+        (1, LARGE, None, "matched"),
         (2, OTHER, None, "Miss"),
         (1, [150.0, 0.0, 40.0, 40.0], None, "crowd"),
     ]
     assert [(box.score, box.status) for box in image.detections] == [
         (0.95, "ignored"),
-        (0.9, "right"),
+        (0.9, "TP"),
         (0.8, "Dupe"),
         (0.7, "Cls"),
         (0.6, "Loc"),
@@ -160,8 +160,8 @@ def test_every_box_of_an_image_has_a_status() -> None:
 
 def test_objects_found_below_the_score_only_are_missed() -> None:
     (image,) = analysed(truth_of((1, 1, LARGE)), found_of((1, 1, LARGE, 0.2))).worst
-    assert (image.right, image.wrong, image.missed) == (0, 0, 1)
-    assert image.objects[0].status == "Miss"
+    assert (image.tp, image.fp, image.fn) == (0, 0, 1)
+    assert image.ground_truth[0].status == "Miss"
     assert image.detections == []
 
 
@@ -194,17 +194,17 @@ def test_statuses_fit_the_numbers(seed: int) -> None:
     found = analysed(truth, detections, score=0.4, worst=100, examples=100)
     for image in found.worst:
         statuses = [box.status for box in image.detections]
-        assert statuses.count("right") == image.right
-        assert sum(status in ERROR_TYPES for status in statuses) == image.wrong
-        assert [box.status for box in image.objects].count("Miss") == image.missed
-        assert [box.status for box in image.objects].count("found") == image.right
-        assert set(statuses) <= {"right", "ignored", *ERROR_TYPES} - {"Miss"}
-        assert image.wrong + image.missed > 0
+        assert statuses.count("TP") == image.tp
+        assert sum(status in ERROR_TYPES for status in statuses) == image.fp
+        assert [box.status for box in image.ground_truth].count("Miss") == image.fn
+        assert [box.status for box in image.ground_truth].count("matched") == image.tp
+        assert set(statuses) <= {"TP", "ignored", *ERROR_TYPES} - {"Miss"}
+        assert image.fp + image.fn > 0
         boxes = [entry for entry in detections if entry["image_id"] == image.image_id and entry["score"] >= 0.4]
         assert sorted(box.bbox for box in image.detections) == sorted(entry["bbox"] for entry in boxes)
     for name, images in found.examples.items():
         for image in images:
-            boxes_shown = image.objects if name == "Miss" else image.detections
+            boxes_shown = image.ground_truth if name == "Miss" else image.detections
             assert name in {box.status for box in boxes_shown}
 
 
@@ -218,7 +218,7 @@ def test_label_errors_by_hand() -> None:
         (1, 2, [150.0, 20.0, 30.0, 30.0], 0.2),  # below the score
     )
     errors = analysed(truth, found).label_errors
-    assert [(one.kind, one.image_id, one.score, one.category_id, one.object_category_id) for one in errors] == [
+    assert [(one.kind, one.image_id, one.score, one.category_id, one.annotated_category_id) for one in errors] == [
         ("missing", 1, 0.95, 2, None),
         ("class", 1, 0.8, 2, 1),
     ]

@@ -27,6 +27,7 @@ import io
 import itertools
 import json
 import os
+import pickle
 import statistics
 import subprocess
 import sys
@@ -47,7 +48,7 @@ _SIZE = (640, 480)
 _BLOCK = 500  # images made at once
 _EQUAL = 1e-12
 _ARRAYS = ("precision", "recall", "scores")
-_TRANSFORMS = "components.coco_evaluator.beam.transforms"
+_EVALUATE = "components.coco_evaluator.beam.evaluate"
 _IDLE = "beam-2-idle"
 
 Arrays = tuple[npt.NDArray[np.float64], ...]
@@ -215,19 +216,37 @@ def _ours(truth: str, found: str, iou_type: str) -> Arrays:
 def _beam(truth: str, found: str, iou_type: str, *, workers: int) -> Arrays:
     import apache_beam as beam
 
-    from benchmarks.buckets import write_buckets
-    from benchmarks.stored import ReadStored
-    from components.coco_evaluator.beam.matching import Measure, read_slices
-    from components.coco_evaluator.beam.transforms import Evaluate, arrays_folder
+    from components.coco_evaluator.beam.evaluate import Evaluate, Measure, arrays_folder, read_slices
     from detection.coco.params import make_params
 
     with tempfile.TemporaryDirectory() as work:
-        buckets = write_buckets(Path(truth), Path(found), work, iou_type=iou_type)
-        measure = Measure(buckets.categories, make_params(iou_type=iou_type))
+        categories, batches = _write_batches(truth, found, iou_type, Path(work))
+        measure = Measure(categories, make_params(iou_type=iou_type))
         with beam.Pipeline(argv=beam_options(workers)) as pipeline:
-            pipeline | ReadStored(buckets) | Evaluate(measure, Path(work, "out"))
+            paths = pipeline | beam.Create(batches) | beam.Reshuffle()
+            paths | beam.Map(_load) | Evaluate(measure, Path(work, "out"))
         [(_, result)] = read_slices(measure, arrays_folder(Path(work, "out")))
         return result.metrics.precision, result.metrics.recall, result.metrics.scores
+
+
+def _write_batches(truth: str, found: str, iou_type: str, folder: Path) -> tuple[Any, list[str]]:
+    """The categories, and files of a `DetectedBatch` each; reads both COCO files whole."""
+    from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, of_images
+    from detection.coco.io.evaluation_files import read_detections
+    from detection.storage.json_files import read_json
+
+    tree = read_json(truth)
+    whole = DetectedBatch(tree["images"], tree["annotations"], read_detections(found, iou_type), [])
+    paths = []
+    for start in range(0, len(whole.images), _BLOCK):
+        batch = of_images(whole, {image["id"] for image in whole.images[start : start + _BLOCK]})
+        paths.append(str(folder / f"{start}.pickle"))
+        Path(paths[-1]).write_bytes(pickle.dumps(batch._replace(slices=[ALL_IMAGES] * len(batch.images))))
+    return tree["categories"], paths
+
+
+def _load(path: str) -> Any:
+    return pickle.loads(Path(path).read_bytes())
 
 
 def _idle(truth: str, found: str, iou_type: str) -> Arrays:
@@ -251,9 +270,9 @@ WAYS: dict[str, tuple[str, Callable[[str, str, str], Arrays]]] = {
     "faster-coco-eval": ("faster_coco_eval", _faster_coco_eval),
     "engine": ("hotcoco", _engine),
     "ours": ("detection.coco", _ours),
-    "beam-1": (_TRANSFORMS, partial(_beam, workers=1)),
-    "beam-2": (_TRANSFORMS, partial(_beam, workers=2)),
-    _IDLE: (_TRANSFORMS, _idle),
+    "beam-1": (_EVALUATE, partial(_beam, workers=1)),
+    "beam-2": (_EVALUATE, partial(_beam, workers=2)),
+    _IDLE: (_EVALUATE, _idle),
 }
 
 

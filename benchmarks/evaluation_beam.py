@@ -68,8 +68,7 @@ def many(images: int, workers: int) -> None:
     """The divided transform over a generated set."""
     import apache_beam as beam
 
-    from components.coco_evaluator.beam.matching import Measure, read_slices
-    from components.coco_evaluator.beam.transforms import Evaluate, arrays_folder
+    from components.coco_evaluator.beam.evaluate import Evaluate, Measure, arrays_folder, read_slices
     from detection.coco.params import make_params
 
     measure = Measure(_CATEGORIES, make_params(), divided=True)
@@ -82,7 +81,7 @@ def many(images: int, workers: int) -> None:
         seconds = time.perf_counter() - start
         state = sum(path.stat().st_size for path in arrays_folder(work).glob("*.states"))
     print(
-        f"many: {result.images} images, {result.detections} detections, AP {result.metrics.by_name['AP']:.4f}: "
+        f"many: {result.images} images, {result.detections} detections, AP {result.metrics.figures['AP']:.4f}: "
         f"{seconds:.0f} s with {workers} processes\n"
         f"states of {len(measure.parts)} parts: {state / 1e6:.0f} MB, {state / result.images:.0f} bytes an image, "
         f"{state / result.detections / 4:.1f} bytes a detection and area range\n"

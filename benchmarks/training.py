@@ -88,13 +88,13 @@ def _batch(model: Detector, batch_size: int) -> Batch:
 
 
 def _bare(config: Config, strategy: tf.distribute.Strategy) -> Way:
-    settings = config.train
+    params = config.train
     model = state_from_config(config, num_classes=_CLASSES, strategy=strategy).model
-    optimizer = keras.optimizers.SGD(settings.schedule.learning_rate, momentum=settings.optimizer.momentum)
+    optimizer = keras.optimizers.SGD(params.schedule.learning_rate, momentum=params.optimizer.momentum)
     optimizer.build(model.trainable_variables)
     variables = [variable.value for variable in model.trainable_variables]
-    batch = _batch(model, settings.batch_size)
-    jit_compile = settings.jit_compile is True
+    batch = _batch(model, params.batch_size)
+    jit_compile = params.jit_compile is True
 
     @tf.function(jit_compile=jit_compile, autograph=False)
     def step(images: tf.Tensor, labels: tuple[tf.Tensor, ...]) -> tf.Tensor:
@@ -208,10 +208,10 @@ def _spread(values: list[float]) -> str:
 
 
 def _compare(args: argparse.Namespace, options: list[str], folder: Path) -> dict[str, list[Measured]]:
-    settings = load_config(None, options).train
-    strategy = make_strategy(settings.strategy)
+    params = load_config(None, options).train
+    strategy = make_strategy(params.strategy)
     found: dict[str, list[Measured]] = {name: [] for name in args.ways}
-    with op_determinism(needed=is_deterministic(settings, strategy)):
+    with op_determinism(needed=is_deterministic(params, strategy)):
         ways = dict(_make_ways(args.ways, options, strategy, folder, args.images))
         for way in ways.values():
             way(2)

@@ -28,7 +28,7 @@ TRAINING_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights"}, see `det
 # Evaluation.
 METRICS_JSON = "metrics.json"
 DETECTIONS_JSON = "detections.json"  # COCO results, by ascending image id
-ANALYSIS_JSON = "analysis.json"  # `detection.analysis.findings.Analysis`
+ANALYSIS_JSON = "analysis.json"  # `detection.analysis.analysis_file.Analysis`
 REPORT_HTML = "report.html"  # the evaluation for people
 BLESSING_JSON = "blessing.json"  # {"blessed", "reasons", "baseline"}
 

@@ -53,7 +53,7 @@ class CocoEvaluatorSpec(ComponentSpec):
 class CocoEvaluator(base_beam_component.BaseBeamComponent):
     """Exact COCO box metrics of a model on one split, what explains them, and whether the model is blessed.
 
-    `evaluation` holds the figures (a metrics file of ours and files for
+    `evaluation` holds the metrics (a metrics file of ours and files for
     `tfma.load_eval_result` and `tfma.load_validation_result`), the detections as COCO
     results, the analysis, a report for people and the reasons of the verdict;
     `blessing` is one that TFX's own resolver and Pusher understand.
@@ -86,12 +86,12 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
             split: that is evaluated.
             batch_size: images a call of the model.
             images_per_state: where the split has more, each category and area range is
-                summed up by a worker of its own; the figures are the same.
+                summed up by a worker of its own; the metrics are the same.
             eval_config: `tfma.EvalConfig`: slices, and thresholds on them.  None: all
                 images, no such thresholds.
             thresholds: asked of the model; a model is blessed where these and those of
                 `eval_config` are met.  None: nothing is asked.
-            analysis: of what is told beyond the figures; default `AnalysisOptions()`.
+            analysis: of what is told beyond the metrics; default `AnalysisOptions()`.
             losses: whether the mean losses on the analysed images are told, too.
 
         Raises:

@@ -8,26 +8,36 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from components.coco_evaluator.beam.detection_files import read_detections, write_detections
+from components.coco_evaluator.beam.evaluate import detections_folder
 from components.coco_evaluator.beam.models_pass import MakePipeline, Measured, run_models
-from components.coco_evaluator.beam.transforms import detections_folder
-from components.coco_evaluator.charts import losses_of, trained_steps, write_tensorboard
+from components.coco_evaluator.beam.sample import SampleRecords
 from components.coco_evaluator.request import Task
 from components.coco_evaluator.tfma.eval_config import complete, params_of
-from components.coco_evaluator.tfma.output import write_slices
-from components.coco_evaluator.tfma.slice_figures import BASELINE, CANDIDATE
+from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE, write_slices
 from components.coco_evaluator.tfma.slicing import empty_slicings
 from components.coco_evaluator.tfma.verdict import judge_by_config
 from components.coco_evaluator.thresholds import Verdict, both, judge
 from detection.analysis.analyse import analyse
-from detection.analysis.analysis_file import write_analysis
-from detection.analysis.findings import Analysis
+from detection.analysis.analysis_file import Analysis, write_analysis
 from detection.analysis.options import AnalysisOptions
 from detection.coco import CocoMetrics
 from detection.coco.params import Params
 from detection.coco.summary import write_metrics
+from detection.inference.mean_losses import mean_losses
+from detection.inference.restore import read_exported_from, read_model_config
 from detection.reports.evaluation.page import write_evaluation_report
+from detection.reports.tensorboard import draw_image_results, write_evaluation
 from detection.storage.atomic import write_json
-from schemas.artifacts import ANALYSIS_JSON, BLESSING_JSON, DETECTIONS_JSON, LOGS, METRICS_JSON, REPORT_HTML
+from schemas.artifacts import (
+    ANALYSIS_JSON,
+    BLESSING_JSON,
+    CONFIG_YAML,
+    DETECTIONS_JSON,
+    EXTRA_FILES,
+    LOGS,
+    METRICS_JSON,
+    REPORT_HTML,
+)
 from schemas.errors import ConfigError, DataError
 
 _WORK = ".work"  # inside the output, while it is written: storage that all workers see
@@ -36,6 +46,81 @@ _WORK = ".work"  # inside the output, while it is written: storage that all work
 _FACTS = {CANDIDATE: "model", BASELINE: "compared with", "data": "examples"}
 
 log = logging.getLogger("cocoflow.evaluator")
+
+
+def losses_of(model: str, sample: SampleRecords, *, category_ids: list[int], batch_size: int) -> dict[str, float]:
+    """Mean loss terms of a model on the sample; none where it is of another tool or other categories."""
+    if not _config_file(model).is_file():
+        return {}
+    try:
+        return mean_losses(
+            model,
+            sample.records(),
+            category_ids=category_ids,
+            batch_size=batch_size,
+            max_instances=read_model_config(model).model.max_instances,
+        )
+    except DataError as error:
+        log.warning("no losses: %s", error)
+        return {}
+
+
+def write_tensorboard(
+    folder: Path,
+    analysis: Analysis,
+    metrics: CocoMetrics,
+    sample: SampleRecords,
+    *,
+    step: int,
+    options: AnalysisOptions,
+) -> None:
+    """Writes metrics, losses and the worst images, at the step of the checkpoint that was exported.
+
+    Args:
+        folder: for event files.
+        analysis: its losses and worst images.
+        metrics: of all images.
+        sample: has the images.
+        step: see `trained_steps`.
+        options: how many images and boxes are drawn.
+
+    Raises:
+        DataError: the folder cannot be written.
+    """
+    names = {category["id"]: category["name"] for category in metrics.per_category}
+    worst = analysis.worst[: options.visualizations]
+    pictures = draw_image_results(worst, sample.picture, names, max_boxes=options.max_boxes)
+    write_evaluation(folder, step=step, metrics=metrics, losses=analysis.losses, pictures=pictures)
+
+
+def trained_steps(model: str) -> int:
+    """The step of the checkpoint that a model was exported from.
+
+    Args:
+        model: SavedModel folder.  For a model that does not hold its step, as they were
+            exported before, the planned number of steps is taken, with a warning; for a
+            model of another tool 0.
+
+    Raises:
+        DataError: the model's step or configuration cannot be read.
+    """
+    exported_from = read_exported_from(model)
+    if exported_from is not None:
+        return exported_from.step
+    if not _config_file(model).is_file():
+        return 0
+    planned = read_model_config(model).train.steps
+    log.warning(
+        "%s: the model does not hold the step of its checkpoint. TensorBoard's points are written at train.steps = %d, "
+        "which is wrong after early stopping or for the best checkpoint. Export the model again.",
+        model,
+        planned,
+    )
+    return planned
+
+
+def _config_file(model: str) -> Path:
+    return Path(model, EXTRA_FILES, CONFIG_YAML)
 
 
 class Evaluation(NamedTuple):
@@ -118,7 +203,7 @@ def model_params(config: Any) -> Params:
         )
     if not params.use_cats:
         raise ConfigError(
-            "EvalConfig: use_cats false: the evaluator tells categories apart. Take it away; class-agnostic figures "
+            "EvalConfig: use_cats false: the evaluator tells categories apart. Take it away; class-agnostic metrics "
             "of the detections file that it leaves are given by `pipeline_runner.py evaluate --no-cats`."
         )
     return params
@@ -126,14 +211,14 @@ def model_params(config: Any) -> Params:
 
 def _tell(measured: Measured) -> None:
     for part, result in measured.overall.items():
-        figures = result.metrics.by_name
+        metrics = result.metrics.by_name
         log.info(
             "%s: %d images, %d detections, AP %.4f, AP50 %.4f",
             part,
             result.images,
             result.detections,
-            figures["AP"],
-            figures["AP50"],
+            metrics["AP"],
+            metrics["AP50"],
         )
 
 
@@ -156,9 +241,9 @@ def _analyse(task: Task, params: Params, measured: Measured, work: Path, *, goal
     if task.losses:
         ids = [category["id"] for category in task.categories]
         losses = losses_of(task.models[CANDIDATE], sample, category_ids=ids, batch_size=task.batch_size)
-    # The sample's figures are near those of all images, but these are what is judged.
-    figures = {part: result.metrics.by_name for part, result in measured.overall.items()}
-    return replace(analysis, figures=figures[CANDIDATE], before=figures.get(BASELINE, {}), losses=losses)
+    # The sample's metrics are near those of all images, but these are what is judged.
+    metrics = {part: result.metrics.by_name for part, result in measured.overall.items()}
+    return replace(analysis, metrics=metrics[CANDIDATE], baseline_metrics=metrics.get(BASELINE, {}), losses=losses)
 
 
 def _options(options: AnalysisOptions, params: Params) -> AnalysisOptions:
@@ -181,7 +266,7 @@ def _judge(task: Task, config: Any, measured: Measured, analysis: Analysis, fold
         models=models,
         data=task.locations["data"],
     )
-    verdict = judge(analysis.figures, analysis.before or None, analysis.differences, task.thresholds)
+    verdict = judge(analysis.metrics, analysis.baseline_metrics or None, analysis.differences, task.thresholds)
     if judged.validation is None:
         return verdict
     return judged.verdict if not task.thresholds else both(verdict, judged.verdict)

@@ -1,4 +1,4 @@
-"""What the evaluator does: run the models over a split, write what is found, bless the candidate or not."""
+"""The evaluator's work: run the models over a split, write what they reach, bless the candidate or not."""
 
 import json
 from collections.abc import Sequence
@@ -6,20 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from tfx import types
+from tfx.components.evaluator import constants
 from tfx.dsl.components.base import base_beam_executor
 from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
-from components.coco_evaluator.blessing import record_blessing
 from components.coco_evaluator.evaluation import evaluate_models
-from components.coco_evaluator.examples import read_dataset
-from components.coco_evaluator.request import Task
+from components.coco_evaluator.request import Task, read_dataset
 from components.coco_evaluator.tfma.eval_config import parse_eval_config
-from components.coco_evaluator.tfma.slice_figures import BASELINE, CANDIDATE
+from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
 from components.coco_evaluator.thresholds import Thresholds
 from detection.analysis.options import AnalysisOptions
+from detection.storage.atomic import write_text
 from schemas.errors import DataError
+
+_COMPONENT_ID = "component_id"
+_CURRENT_COMPONENT_ID = "current_component_id"  # execution property that TFX may set
 
 SPLIT_KEY = "split"
 BATCH_SIZE_KEY = "batch_size"
@@ -28,6 +31,37 @@ THRESHOLDS_KEY = "thresholds"  # JSON: fields of Thresholds
 LOSSES_KEY = "losses"  # 0 or 1
 ANALYSIS_KEY = "analysis"  # JSON: fields of AnalysisOptions
 EVAL_CONFIG_KEY = "eval_config"  # JSON of a tfma.EvalConfig, or absent
+
+
+def record_blessing(
+    blessing: types.Artifact,
+    *,
+    blessed: bool,
+    model: types.Artifact,
+    baseline: types.Artifact | None,
+    properties: dict[str, Any],
+) -> None:
+    """Fills a `ModelBlessing` artifact: its properties and its one file.
+
+    Args:
+        blessing: empty artifact.
+        blessed: the verdict.
+        model: that was judged.
+        baseline: that it was compared with.
+        properties: the execution's.
+    """
+    blessing.set_string_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY, model.uri)
+    blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY, model.id)
+    if baseline:
+        blessing.set_string_custom_property(constants.ARTIFACT_PROPERTY_BASELINE_MODEL_URI_KEY, baseline.uri)
+        blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BASELINE_MODEL_ID_KEY, baseline.id)
+    if _CURRENT_COMPONENT_ID in properties:
+        blessing.set_string_custom_property(_COMPONENT_ID, properties[_CURRENT_COMPONENT_ID])
+    blessing.set_int_custom_property(
+        constants.ARTIFACT_PROPERTY_BLESSED_KEY, constants.BLESSED_VALUE if blessed else constants.NOT_BLESSED_VALUE
+    )
+    name = constants.BLESSED_FILE_NAME if blessed else constants.NOT_BLESSED_FILE_NAME
+    write_text(Path(blessing.uri, name), "")
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):

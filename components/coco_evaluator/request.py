@@ -1,11 +1,15 @@
-"""What an evaluation of models is asked to do."""
+"""A request for an evaluation of models, and what an `Examples` artifact tells about a split."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from components.coco_evaluator.thresholds import Thresholds
 from detection.analysis.options import AnalysisOptions
+from detection.storage.json_files import read_json
+from schemas.artifacts import DATASET_JSON, split_dir
+from schemas.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,7 @@ class Task:
         it finds of other categories is left out.
     eval_config: checked `tfma.EvalConfig`; None: COCO's own parameters on all images.
     thresholds: of the blessing, beside those of `eval_config`.
-    analysis: of what is told beyond the figures.
+    analysis: of what is told beyond the metrics.
     losses: whether the candidate's mean losses on the analysed images are told, too.
     batch_size: images a call of a model.
     images_per_state: from more on the evaluation is divided by category and area range.
@@ -40,3 +44,38 @@ class Task:
     losses: bool = True
     batch_size: int = 8
     images_per_state: int = 200_000
+
+
+class Dataset(NamedTuple):
+    """A split that can be evaluated.
+
+    records: folder of its files.
+    categories: COCO `categories` of the data set.
+    images: of the split; None where the artifact does not say.
+    """
+
+    records: str
+    categories: list[dict[str, Any]]
+    images: int | None
+
+
+def read_dataset(root: str | Path, split: str) -> Dataset:
+    """Reads the description of a split.
+
+    Args:
+        root: the artifact's folder.
+        split: its name.
+
+    Raises:
+        DataError: the artifact has no readable description, or one without categories;
+            the split has no file.
+    """
+    path = Path(root, DATASET_JSON)
+    dataset = read_json(path)
+    if not isinstance(dataset, dict) or not isinstance(dataset.get("categories"), list):
+        raise DataError(f"{path}: no list `categories`. Write the examples with CocoExampleGen.")
+    folder = Path(root, split_dir(split))
+    if not any(folder.glob("*")):
+        raise DataError(f"{folder}: no file of records. Write the examples again.")
+    counts = dataset.get("splits", {}).get(split, {})
+    return Dataset(str(folder), dataset["categories"], counts.get("images"))

@@ -16,7 +16,7 @@ import tensorflow_model_analysis as tfma
 from apache_beam.utils import shared
 from tensorflow_model_analysis.extractors import unbatch_extractor
 
-from components.coco_evaluator.tfma.eval_config_checks import check_our_metrics
+from components.coco_evaluator.tfma.eval_config import check_our_metrics
 from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, METRICS_MODULE
 from components.coco_evaluator.tfma.slicing import feature_values
 from detection.inference.saved_model import SavedModelDetector
@@ -42,8 +42,8 @@ def stock_eval_config(
         categories: of the data set: ids, or COCO's `categories` entries.
         slicing: features to slice by, each entry those of one slicing, such as
             `[("brightness",), ("image/object/class/text",)]`.
-        absolute: figure -> least value, over all images.
-        improvement: figure -> least difference to the baseline, over all images.
+        absolute: metric -> least value, over all images.
+        improvement: metric -> least difference to the baseline, over all images.
         batch_size: images a call of the model.
         **options: further ones of `MetricOptions`.
 

@@ -1,4 +1,4 @@
-"""COCO's figures as a TFMA metric: what an `EvalConfig` names, for TFX's own Evaluator and ours.
+"""COCO's metrics as a TFMA metric: what an `EvalConfig` names, for TFX's own Evaluator and ours.
 
 metrics { class_name: "CocoMetrics" module: "components.coco_evaluator.tfma_metrics"
           config: '{"categories": [1, 2, 3]}' }
@@ -13,9 +13,9 @@ from tensorflow_model_analysis import constants
 from tensorflow_model_analysis.metrics import metric_types
 
 from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, joined, of_categories
-from components.coco_evaluator.tfma.eval_config_checks import check_our_metrics
-from components.coco_evaluator.tfma.keys import figure_keys
+from components.coco_evaluator.tfma.eval_config import check_our_metrics
 from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, MetricOptions, check_options
+from components.coco_evaluator.tfma.slice_metrics import metric_keys
 from detection.coco import MetricsAccumulator
 from detection.coco.metrics import metric_definitions_of
 from detection.datasets.packed_entries import unpack_entries
@@ -30,7 +30,7 @@ _WHERE = f"categories of {METRICS_CLASS}"
 
 
 class CocoMetrics(metric_types.Metric):
-    """COCO's figures of boxes, equal to pycocotools' to the last bit, whatever the bundling.
+    """COCO's metrics of boxes, equal to pycocotools' to the last bit, whatever the bundling.
 
     Under their names as metrics, `AP` and `AP50` also of each category under the sub
     key `class_id`, the data set's category id; NaN where undefined.  It takes the
@@ -39,7 +39,7 @@ class CocoMetrics(metric_types.Metric):
     """
 
     def __init__(self, name: str = METRICS_CLASS, **options: Any) -> None:
-        """Args: `name`, which no figure has; `options`, see `MetricOptions`.
+        """Args: `name`, which no metric has; `options`, see `MetricOptions`.
 
         Raises:
             ConfigError: an unknown option, or a value of the wrong kind.
@@ -51,7 +51,7 @@ class CocoMetrics(metric_types.Metric):
 def _computations(
     name: str, eval_config: Any = None, model_names: Sequence[str] | None = None, **options: Any
 ) -> list[metric_types.MetricComputation]:
-    """One for each model; each gives all figures, so that an entry with `binarize` adds nothing."""
+    """One for each model; each gives all metrics, so that an entry with `binarize` adds nothing."""
     parsed = check_options(options, where=METRICS_CLASS)
     if eval_config is not None:
         check_our_metrics(eval_config, "EvalConfig")
@@ -68,10 +68,10 @@ def _computations(
 
 def _computation(options: MetricOptions, model: str, *, known_only: bool) -> metric_types.MetricComputation:
     per_category = [{"id": entry["id"], "AP": 0.0, "AP50": 0.0} for entry in options.category_entries()]
-    figures = {figure.name: 0.0 for figure in metric_definitions_of(options.params())}
+    metrics = {metric.name: 0.0 for metric in metric_definitions_of(options.params())}
     wanted = (features.COCO, features.HEIGHT, features.WIDTH)
     return metric_types.MetricComputation(
-        keys=list(figure_keys(figures, per_category if options.use_cats else [], model)),
+        keys=list(metric_keys(metrics, per_category if options.use_cats else [], model)),
         preprocessors=[
             metric_types.StandardMetricInputsPreprocessor(
                 include_filter={constants.FEATURES_KEY: {key: {} for key in wanted}, constants.PREDICTIONS_KEY: {}},
@@ -90,7 +90,7 @@ class _State(NamedTuple):
 
 
 class _Match(beam.CombineFn):
-    """TFMA's inputs of one image each to the figures by metric key.
+    """TFMA's inputs of one image each to the metrics by metric key.
 
     Args:
         options: what to measure.
@@ -123,7 +123,7 @@ class _Match(beam.CombineFn):
 
     def extract_output(self, state: _State) -> dict[metric_types.MetricKey, float]:
         metrics = self._matched(state).accumulator.result()
-        return figure_keys(metrics.by_name, metrics.per_category, self._model)
+        return metric_keys(metrics.by_name, metrics.per_category, self._model)
 
     def _matched(self, state: _State) -> _State:
         if state.pending:

@@ -4,25 +4,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from detection.analysis.findings import Interval
+from detection.analysis.analysis_file import Interval
 from detection.coco.metrics import METRIC_DEFINITIONS, UNDEFINED
 from schemas.errors import ConfigError
 
-Figures = Mapping[str, float]
+Metrics = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Thresholds:
     """What is asked of a model; nothing: every model is blessed.
 
-    absolute: figure -> least value.
-    improvement: figure -> least difference to the baseline; may be negative.
-    significant: figures that have to be above the baseline's by more than chance: the
+    absolute: metric -> least value.
+    improvement: metric -> least difference to the baseline; may be negative.
+    significant: metrics that have to be above the baseline's by more than chance: the
         bootstrap interval of the difference lies above 0.
     """
 
-    absolute: Figures = field(default_factory=dict)
-    improvement: Figures = field(default_factory=dict)
+    absolute: Metrics = field(default_factory=dict)
+    improvement: Metrics = field(default_factory=dict)
     significant: Sequence[str] = ()
 
     def __bool__(self) -> bool:
@@ -32,9 +32,9 @@ class Thresholds:
         """Refuses names that an evaluation of boxes does not give.
 
         Raises:
-            ConfigError: an unknown figure.
+            ConfigError: an unknown metric.
         """
-        known = [figure.name for figure in METRIC_DEFINITIONS["bbox"]]
+        known = [metric.name for metric in METRIC_DEFINITIONS["bbox"]]
         unknown = sorted({*self.absolute, *self.improvement, *self.significant} - set(known))
         if unknown:
             raise ConfigError(f"thresholds: unknown metric {', '.join(unknown)}. Known are {', '.join(known)}.")
@@ -48,23 +48,23 @@ class Verdict(NamedTuple):
 
 
 def judge(
-    figures: Figures, baseline: Figures | None, differences: Mapping[str, Interval], thresholds: Thresholds
+    metrics: Metrics, baseline: Metrics | None, differences: Mapping[str, Interval], thresholds: Thresholds
 ) -> Verdict:
-    """Compares a model's figures with the thresholds.
+    """Compares a model's metrics with the thresholds.
 
     Args:
-        figures: of the candidate, by name; -1, or not there, where undefined.
+        metrics: of the candidate, by name; -1, or not there, where undefined.
         baseline: of the last blessed model on the same images; None: there is none, and
             what compares with it asks nothing.
-        differences: figure -> candidate minus baseline; without those that are undefined.
+        differences: metric -> candidate minus baseline; without those that are undefined.
         thresholds: what is asked.
     """
-    findings = [_judge_value(name, figures.get(name, UNDEFINED), least) for name, least in thresholds.absolute.items()]
+    findings = [_judge_value(name, metrics.get(name, UNDEFINED), least) for name, least in thresholds.absolute.items()]
     for name, least in thresholds.improvement.items():
         if baseline is None:
             findings.append(_nothing_to_compare_with(name))
         else:
-            findings.append(_judge_difference(name, figures.get(name, UNDEFINED), baseline.get(name, UNDEFINED), least))
+            findings.append(_judge_difference(name, metrics.get(name, UNDEFINED), baseline.get(name, UNDEFINED), least))
     for name in thresholds.significant:
         found = _nothing_to_compare_with(name) if baseline is None else _judge_gain(name, differences.get(name))
         findings.append(found)

@@ -1,22 +1,20 @@
-"""`analyse`: ground truth and detections to everything that is told beyond the figures."""
+"""`analyse`: ground truth and detections to everything that is told beyond the metrics."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from detection.analysis.bootstrap import bootstrap
-from detection.analysis.categories import category_rows, mean_curves, operating_point
-from detection.analysis.error_types import error_counts
-from detection.analysis.evaluated import Evaluated, evaluate_models
-from detection.analysis.findings import (
+from detection.analysis.analysis_file import (
     Analysis,
     Bin,
     Calibration,
     Confusion,
-    Sample,
+    ImageSample,
 )
+from detection.analysis.bootstrap import bootstrap
+from detection.analysis.categories import category_rows, mean_curves, operating_point, size_buckets
+from detection.analysis.error_analysis import Gallery, error_counts, label_errors
+from detection.analysis.evaluated import Evaluated, evaluate_models
 from detection.analysis.options import AnalysisOptions
-from detection.analysis.pictures import Gallery, label_errors
-from detection.analysis.sizes import size_buckets
 from detection.coco.engine.batch import CalibrationBins
 from detection.coco.params import RECALLS, Params
 from detection.datasets.entries import Entry, Rows
@@ -45,7 +43,7 @@ def analyse(
             height, score, category_id.
         params: of the evaluation, with categories told apart.
         total_images: how many images were evaluated, where `ground_truth` holds only a
-            sample of them (see `sample_rank`); the figures are then the sample's.
+            sample of them (see `sample_rank`); the metrics are then the sample's.
         baseline: another model's detections on the same images.
         options: sizes and thresholds.
 
@@ -58,13 +56,13 @@ def analyse(
     if baseline is not None:
         models.append(("the baseline's detections", baseline))
     candidate, *others = evaluate_models(ground_truth, models, params, options)
-    images = len(candidate.sampled.objects.images)
+    images = len(candidate.sampled.ground_truth.images)
     return _analysis(
         candidate.sampled,
         others[0].sampled if others else None,
-        sample=Sample(images, total_images or len(ground_truth["images"]), options.seed),
-        figures=candidate.figures,
-        before=others[0].figures if others else {},
+        sample=ImageSample(images, total_images or len(ground_truth["images"]), options.seed),
+        metrics=candidate.metrics,
+        baseline_metrics=others[0].metrics if others else {},
         options=options,
     )
 
@@ -73,12 +71,12 @@ def _analysis(
     candidate: Evaluated,
     baseline: Evaluated | None,
     *,
-    sample: Sample,
-    figures: dict[str, float],
-    before: dict[str, float],
+    sample: ImageSample,
+    metrics: dict[str, float],
+    baseline_metrics: dict[str, float],
     options: AnalysisOptions,
 ) -> Analysis:
-    objects, found, params = candidate.objects, candidate.found, candidate.params
+    ground_truth, detections, params = candidate.ground_truth, candidate.detections, candidate.params
     diagnosis = candidate.diagnosis(options)
     calibration = _calibrate(candidate, options.iou)
     intervals = bootstrap(candidate, baseline, options)
@@ -87,17 +85,17 @@ def _analysis(
     return Analysis(
         iou_type=params.iou_type,
         sample=sample,
-        figures=figures,
-        before=before,
+        metrics=metrics,
+        baseline_metrics=baseline_metrics,
         confidence=options.confidence,
         replicates=options.replicates,
-        intervals=intervals.figures,
+        intervals=intervals.metrics,
         differences=intervals.differences,
         iou=options.iou,
         score=options.score,
         categories=category_rows(
-            objects,
-            found,
+            ground_truth,
+            detections,
             candidate.arrays,
             baseline.arrays if baseline else None,
             diagnosis=diagnosis,
@@ -111,17 +109,17 @@ def _analysis(
         confusion=None if keypoints else _confusion(candidate, options),
         errors=error_counts(candidate, options),
         calibration=_calibration(calibration),
-        sizes=size_buckets(objects, found, params),
+        sizes=size_buckets(ground_truth, detections, params),
         label_errors=[] if keypoints else label_errors(candidate, diagnosis, options.label_errors),
         worst=gallery.worst(options.worst),
         examples=gallery.examples(options.examples),
-        operating_point=operating_point(objects, found, diagnosis),
+        operating_point=operating_point(ground_truth, detections, diagnosis),
     )
 
 
 def _confusion(candidate: Evaluated, options: AnalysisOptions) -> Confusion:
     return Confusion(
-        category_ids=[category["id"] for category in candidate.objects.categories],
+        category_ids=[category["id"] for category in candidate.ground_truth.categories],
         matrix=candidate.evaluation.confusion(iou=options.iou, score=options.score).tolist(),
         iou=options.iou,
         score=options.score,
@@ -130,7 +128,7 @@ def _confusion(candidate: Evaluated, options: AnalysisOptions) -> Confusion:
 
 def _calibrate(candidate: Evaluated, iou: float) -> CalibrationBins | None:
     """None where there are no scores, or they are no probabilities."""
-    scores = candidate.found.scores
+    scores = candidate.detections.scores
     if not scores.size or scores.min() < 0.0 or scores.max() > 1.0:
         return None
     return candidate.evaluation.calibration(iou=iou, bins=_BINS)

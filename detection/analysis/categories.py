@@ -1,51 +1,55 @@
-"""The per-category table and the mean precision/recall curves."""
+"""Metrics of single categories and of ranges of sizes, precision/recall curves, and score thresholds."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from detection.analysis.findings import Category, OperatingPoint
-from detection.analysis.instances import Found, Objects
-from detection.coco.engine import Arrays
+from detection.analysis.analysis_file import Category, OperatingPoint, SizeBucket
+from detection.analysis.instances import DetectionColumns, GroundTruth
+from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.batch import IGNORED, TP, Diagnosis
-from detection.coco.metrics import UNDEFINED, MetricDefinition, metric_definitions_of, metric_value
-from detection.coco.params import FloatArray, Params
+from detection.coco.metrics import UNDEFINED, FloatArray, MetricDefinition, metric_definitions_of, metric_value
+from detection.coco.params import Params
 
 _CURVES = {"0.50": 0.5, "0.75": 0.75}
 
-
-def category_columns(params: Params) -> list[MetricDefinition]:
-    """The figures of a category: every AP, and the AR of all sizes and IoU thresholds with most detections."""
-
-    def wanted(figure: MetricDefinition) -> bool:
-        counts_most = figure.max_dets in (-1, len(params.max_dets) - 1)
-        return figure.array == "precision" or (figure.area == "all" and figure.iou is None and counts_most)
-
-    return [figure for figure in metric_definitions_of(params) if figure.frequency is None and wanted(figure)]
+_ROOTS = (0.0, 16.0, 32.0, 64.0, 96.0, 128.0, 256.0, 512.0)  # pixels
 
 
-def category_figures(arrays: Arrays, params: Params) -> list[dict[str, float]]:
-    """The figures of each category alone, by ascending id."""
-    figures = category_columns(params)
+def category_definitions(params: Params) -> list[MetricDefinition]:
+    """The metrics of a category: every AP, and the AR of all sizes and IoU thresholds with most detections."""
+
+    def wanted(metric: MetricDefinition) -> bool:
+        counts_most = metric.max_dets in (-1, len(params.max_dets) - 1)
+        return metric.array == "precision" or (metric.area == "all" and metric.iou is None and counts_most)
+
+    return [metric for metric in metric_definitions_of(params) if metric.frequency is None and wanted(metric)]
+
+
+def category_metrics(arrays: Arrays, params: Params) -> list[dict[str, float]]:
+    """The metrics of each category alone, by ascending id."""
+    metrics = category_definitions(params)
     return [
         {
-            figure.name: metric_value(
-                figure,
+            metric.name: metric_value(
+                metric,
                 arrays.precision[:, :, [position]],
                 arrays.recall[:, [position]],
                 iou_thresholds=params.iou_thresholds,
                 area_names=list(params.area_ranges),
             )
-            for figure in figures
+            for metric in metrics
         }
         for position in range(len(arrays.category_ids))
     ]
 
 
 def category_rows(
-    objects: Objects,
-    found: Found,
+    ground_truth: GroundTruth,
+    detections: DetectionColumns,
     arrays: Arrays,
     before: Arrays | None,
     *,
@@ -58,8 +62,8 @@ def category_rows(
     """The rows of the table, by ascending id.
 
     Args:
-        objects: the ground truth.
-        found: the detections.
+        ground_truth: the ground truth.
+        detections: the detections.
         arrays: of their evaluation.
         before: of the baseline's, or None.
         diagnosis: which detections are right at `iou`.
@@ -68,31 +72,31 @@ def category_rows(
         iou: one of the IoU thresholds.
         params: of the evaluation.
     """
-    figures = category_figures(arrays, params)
-    baseline = category_figures(before, params) if before else [{} for _ in figures]
+    metrics = category_metrics(arrays, params)
+    baseline = category_metrics(before, params) if before else [{} for _ in metrics]
     curves = _curves_at(arrays, iou, params)
-    points = operating_points(objects, found, diagnosis)
-    counted = ~objects.ignored
-    size = len(objects.categories)
-    instances = np.bincount(objects.category[counted], minlength=size)
-    pairs = np.unique(np.stack([objects.image[counted], objects.category[counted]]), axis=1)
+    points = operating_points(ground_truth, detections, diagnosis)
+    counted = ~ground_truth.ignored
+    size = len(ground_truth.categories)
+    instances = np.bincount(ground_truth.category[counted], minlength=size)
+    pairs = np.unique(np.stack([ground_truth.image[counted], ground_truth.category[counted]]), axis=1)
     images = np.bincount(pairs[1], minlength=size)
-    detections = np.bincount(found.category, minlength=size)
+    counts = np.bincount(detections.category, minlength=size)
     return [
         Category(
             id=category["id"],
             name=str(category.get("name", category["id"])),
-            figures=figures[position],
-            before=baseline[position],
-            objects=int(instances[position]),
+            metrics=metrics[position],
+            baseline_metrics=baseline[position],
+            ground_truth=int(instances[position]),
             images=int(images[position]),
-            detections=int(detections[position]),
+            detections=int(counts[position]),
             best=points[position],
             precision=curves[:, position].tolist() if instances[position] else [],
             calibration_error=calibration.get(category["id"]),
             errors=dict(errors[position]),
         )
-        for position, category in enumerate(objects.categories)
+        for position, category in enumerate(ground_truth.categories)
     ]
 
 
@@ -109,40 +113,44 @@ def mean_curves(arrays: Arrays, params: Params) -> dict[str, list[float]]:
     return {name: _mean_over_categories(values) for name, values in curves.items()}
 
 
-def operating_points(objects: Objects, found: Found, diagnosis: Diagnosis) -> list[OperatingPoint | None]:
+def operating_points(
+    ground_truth: GroundTruth, detections: DetectionColumns, diagnosis: Diagnosis
+) -> list[OperatingPoint | None]:
     """For each category the score threshold of greatest F1, the highest of several; None where nothing is right."""
     counted = np.flatnonzero(diagnosis.detections != IGNORED)
-    order = counted[np.lexsort((-found.scores[counted], found.category[counted]))]
-    ends = np.searchsorted(found.category[order], np.arange(len(objects.categories) + 1))
-    instances = np.bincount(objects.category[~objects.ignored], minlength=len(objects.categories))
+    order = counted[np.lexsort((-detections.scores[counted], detections.category[counted]))]
+    ends = np.searchsorted(detections.category[order], np.arange(len(ground_truth.categories) + 1))
+    instances = np.bincount(ground_truth.category[~ground_truth.ignored], minlength=len(ground_truth.categories))
     right = diagnosis.detections == TP
     return [
-        _best(found.scores[order[start:end]], right[order[start:end]], int(count))
+        _best(detections.scores[order[start:end]], right[order[start:end]], int(count))
         for start, end, count in zip(ends[:-1], ends[1:], instances, strict=True)
     ]
 
 
-def operating_point(objects: Objects, found: Found, diagnosis: Diagnosis) -> OperatingPoint | None:
+def operating_point(
+    ground_truth: GroundTruth, detections: DetectionColumns, diagnosis: Diagnosis
+) -> OperatingPoint | None:
     """The score threshold with the highest F1 over all categories; None without a true positive."""
     counted = np.flatnonzero(diagnosis.detections != IGNORED)
-    order = counted[np.argsort(-found.scores[counted], kind="stable")]
+    order = counted[np.argsort(-detections.scores[counted], kind="stable")]
     right = diagnosis.detections[order] == TP
-    return _best(found.scores[order], right, int(np.count_nonzero(~objects.ignored)))
+    return _best(detections.scores[order], right, int(np.count_nonzero(~ground_truth.ignored)))
 
 
-def _best(scores: FloatArray, right: npt.NDArray[np.bool_], objects: int) -> OperatingPoint | None:
+def _best(scores: FloatArray, right: npt.NDArray[np.bool_], ground_truth: int) -> OperatingPoint | None:
     """Args: scores [N], descending; right [N]; objects, how many there are to find."""
-    if not objects or not right.any():
+    if not ground_truth or not right.any():
         return None
     last_of_score = np.append(scores[1:] != scores[:-1], True)
     hits = np.cumsum(right)[last_of_score]
     taken = np.flatnonzero(last_of_score) + 1
-    f1 = 2 * hits / (taken + objects)
+    f1 = 2 * hits / (taken + ground_truth)
     best = int(np.argmax(f1))
     return OperatingPoint(
         score=float(scores[last_of_score][best]),
         precision=float(hits[best] / taken[best]),
-        recall=float(hits[best] / objects),
+        recall=float(hits[best] / ground_truth),
         f1=float(f1[best]),
     )
 
@@ -167,3 +175,34 @@ def _mean_over_categories(precision: FloatArray) -> list[float]:
         return [UNDEFINED] * precision.shape[1]
     means: list[float] = defined.mean(axis=(0, 2)).tolist()
     return means
+
+
+def size_buckets(ground_truth: GroundTruth, detections: DetectionColumns, params: Params) -> list[SizeBucket]:
+    """The metrics of each bucket of the roots of the objects' areas."""
+    bounds = list(pairwise([root**2 for root in _ROOTS] + [np.inf]))
+    # The ends of COCO's ranges belong to them; the upper one of a bucket does not.
+    ranges = {f"{low:g}": (low, float(np.nextafter(high, 0.0))) for low, high in bounds}
+    metrics = [metric for metric in category_definitions(params) if metric.area == "all" and metric.iou in (None, 0.5)]
+    params = replace(params, area_ranges=ranges, max_dets=params.max_dets[-1:])
+    engine = MatchingEngine(ground_truth.categories, params)
+    engine.add(ground_truth.checked_images, ground_truth.annotations, detections.results, where="ground truth")
+    arrays = engine.arrays()
+    areas = ground_truth.areas[~ground_truth.ignored]
+    return [
+        SizeBucket(
+            low=float(np.sqrt(low)),
+            high=float(np.sqrt(high)) if np.isfinite(high) else 0.0,
+            ground_truth=int(((areas >= low) & (areas < high)).sum()),
+            metrics={
+                metric.name: metric_value(
+                    replace(metric, area=name, max_dets=-1),
+                    arrays.precision,
+                    arrays.recall,
+                    iou_thresholds=params.iou_thresholds,
+                    area_names=list(params.area_ranges),
+                )
+                for metric in metrics
+            },
+        )
+        for (low, high), name in zip(bounds, ranges, strict=True)
+    ]

@@ -1,21 +1,102 @@
-"""`compare_detections`: what one model does better than another on the same images."""
+"""Comparison of two models, a and b, on the same images: its types, and `compare_detections`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from detection.analysis.analysis_file import ErrorType, ImageResult, ImageSample, Interval
 from detection.analysis.bootstrap import bootstrap
-from detection.analysis.categories import category_figures
-from detection.analysis.changes import CategoryChange, Change, Comparison, ErrorChange, ImageChange
-from detection.analysis.error_types import error_counts
+from detection.analysis.categories import category_metrics
+from detection.analysis.error_analysis import Gallery, error_counts
 from detection.analysis.evaluated import Evaluated, evaluate_models
-from detection.analysis.findings import Interval, Sample
 from detection.analysis.options import AnalysisOptions
-from detection.analysis.pictures import Gallery
 from detection.coco.metrics import UNDEFINED
 from detection.coco.params import Params
 from detection.datasets.entries import Entry, Rows
+
+
+@dataclass(frozen=True)
+class Change:
+    """A metric of both models, -1 where undefined.
+
+    difference: b minus a; None where one is undefined.
+    interval: of the difference on the sample; None where there is no sample, no
+        replicate, or nothing to measure.
+    """
+
+    a: float
+    b: float
+    difference: float | None
+    interval: Interval | None
+
+
+@dataclass(frozen=True)
+class CategoryChange:
+    """One category.
+
+    ground_truth: ground truth without crowds and ignored ones; None where it is not known.
+    metrics: name -> change; AP alone has an interval.
+    """
+
+    id: int
+    name: str
+    ground_truth: int | None
+    metrics: dict[str, Change]
+
+
+@dataclass(frozen=True)
+class ErrorChange:
+    """One of `ERROR_TYPES`, in both models."""
+
+    a: ErrorType
+    b: ErrorType
+
+
+@dataclass(frozen=True)
+class ImageChange:
+    """An image on which the models differ.
+
+    errors: how many more wrong detections and missed objects b has; negative: fewer.
+    """
+
+    errors: int
+    a: ImageResult
+    b: ImageResult
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Models a and b on the same images.
+
+    a, b: their names.
+    sample: what was compared image by image; None: finished metrics were.
+    remarks: what to know of the comparison, as sentences: why there are no intervals,
+        that the ground truths differ.
+    confidence: of the intervals.
+    replicates: behind them, 0 without.
+    iou, score: at which images were compared.
+    metrics: name -> change, of all images.
+    categories: by ascending id.
+    errors: in the order of `ERROR_TYPES`; empty where they are not known of both.
+    better, worse: images where b has fewer, or more, errors, first those that changed most.
+    """
+
+    iou_type: str
+    a: str
+    b: str
+    sample: ImageSample | None
+    remarks: list[str]
+    confidence: float
+    replicates: int
+    iou: float
+    score: float
+    metrics: dict[str, Change]
+    categories: list[CategoryChange]
+    errors: list[ErrorChange]
+    better: list[ImageChange]
+    worse: list[ImageChange]
 
 
 def compare_detections(
@@ -47,18 +128,18 @@ def compare_detections(
     intervals = bootstrap(second.sampled, first.sampled, options)
     errors = zip(error_counts(first.sampled, options), error_counts(second.sampled, options), strict=True)
     better, worse = _changed_images(first.sampled, second.sampled, options)
-    images = len(second.sampled.objects.images)
+    images = len(second.sampled.ground_truth.images)
     return Comparison(
         iou_type=params.iou_type,
         a=names[0],
         b=names[1],
-        sample=Sample(images, len(ground_truth["images"]), options.seed),
+        sample=ImageSample(images, len(ground_truth["images"]), options.seed),
         remarks=[],
         confidence=options.confidence,
         replicates=options.replicates,
         iou=options.iou,
         score=options.score,
-        figures=changes(first.figures, second.figures, intervals.differences),
+        metrics=changes(first.metrics, second.metrics, intervals.differences),
         categories=_category_changes(first.sampled, second.sampled, intervals.categories),
         errors=[ErrorChange(*both) for both in errors],
         better=better,
@@ -69,7 +150,7 @@ def compare_detections(
 def changes(
     a: Mapping[str, float], b: Mapping[str, float], intervals: Mapping[str, Interval] | None = None
 ) -> dict[str, Change]:
-    """The changes of all figures that one of the models has."""
+    """The changes of all metrics that one of the models has."""
     names = [*a, *(name for name in b if name not in a)]
     return {
         name: _change(a.get(name, UNDEFINED), b.get(name, UNDEFINED), (intervals or {}).get(name)) for name in names
@@ -81,17 +162,17 @@ def _change(a: float, b: float, interval: Interval | None) -> Change:
 
 
 def _category_changes(a: Evaluated, b: Evaluated, intervals: Mapping[int, Interval]) -> list[CategoryChange]:
-    objects = a.objects
-    counts = np.bincount(objects.category[~objects.ignored], minlength=len(objects.categories))
-    figures = zip(category_figures(a.arrays, a.params), category_figures(b.arrays, b.params), strict=True)
+    ground_truth = a.ground_truth
+    counts = np.bincount(ground_truth.category[~ground_truth.ignored], minlength=len(ground_truth.categories))
+    metrics = zip(category_metrics(a.arrays, a.params), category_metrics(b.arrays, b.params), strict=True)
     return [
         CategoryChange(
             id=category["id"],
             name=str(category.get("name", category["id"])),
-            objects=int(count),
-            figures=changes(*both, {"AP": intervals[category["id"]]} if category["id"] in intervals else {}),
+            ground_truth=int(count),
+            metrics=changes(*both, {"AP": intervals[category["id"]]} if category["id"] in intervals else {}),
         )
-        for category, count, both in zip(objects.categories, counts, figures, strict=True)
+        for category, count, both in zip(ground_truth.categories, counts, metrics, strict=True)
     ]
 
 
@@ -100,12 +181,12 @@ def _changed_images(
 ) -> tuple[list[ImageChange], list[ImageChange]]:
     """Images where b has fewer errors, and where it has more."""
     before, after = (Gallery(model, model.diagnosis(options), options) for model in (a, b))
-    errors = after.wrong + after.missed - before.wrong - before.missed
+    errors = after.fp + after.fn - before.fp - before.fn
     order = np.argsort(-np.abs(errors), kind="stable")
 
     def first(images: Any) -> list[ImageChange]:
         return [
-            ImageChange(int(errors[image]), before.findings(image), after.findings(image))
+            ImageChange(int(errors[image]), before.image_result(image), after.image_result(image))
             for image in images[: options.worst].tolist()
         ]
 

@@ -5,11 +5,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from detection.analysis.instances import Found, Objects, found_in, objects_of_images, read_found, read_objects
-from detection.analysis.matching import candidate_pairs, match
+from detection.analysis.instances import (
+    DetectionColumns,
+    GroundTruth,
+    detection_columns,
+    detections_in,
+    ground_truth_columns,
+    ground_truth_of_images,
+    sample_ids,
+)
 from detection.analysis.options import AnalysisOptions
-from detection.analysis.resampling import Resampled, Weights, resample
-from detection.analysis.sampling import sample_ids
 from detection.coco.engine import Arrays, BatchEvaluation, MatchingEngine
 from detection.coco.engine.batch import Diagnosis, Geometry
 from detection.coco.engine.streaming import require_analysis
@@ -23,20 +28,26 @@ from schemas.errors import ConfigError
 class Evaluated:
     """What is made of it is made once, when it is first asked for.
 
-    objects: the ground truth.
-    found: the detections.
+    ground_truth: the ground truth.
+    detections: the detections.
     params: of the evaluation.
     """
 
-    objects: Objects
-    found: Found
+    ground_truth: GroundTruth
+    detections: DetectionColumns
     params: Params
 
     @cached_property
     def evaluation(self) -> BatchEvaluation:
         """The engine's."""
-        objects = self.objects
-        return BatchEvaluation(objects.sound, objects.annotations, objects.categories, self.found.entries, self.params)
+        ground_truth = self.ground_truth
+        return BatchEvaluation(
+            ground_truth.checked_images,
+            ground_truth.annotations,
+            ground_truth.categories,
+            self.detections.results,
+            self.params,
+        )
 
     @cached_property
     def arrays(self) -> Arrays:
@@ -49,35 +60,29 @@ class Evaluated:
         return self.evaluation.geometry()
 
     @cached_property
-    def figures(self) -> dict[str, float]:
-        """The figures by name."""
-        return metrics_from_arrays(self.arrays, self.objects.categories, self.params).by_name
+    def metrics(self) -> dict[str, float]:
+        """The metrics by name."""
+        return metrics_from_arrays(self.arrays, self.ground_truth.categories, self.params).by_name
 
     def diagnosis(self, options: AnalysisOptions) -> Diagnosis:
         """What became of each detection and object."""
         return self.evaluation.diagnose(iou=options.iou, score=options.score)
 
-    def resampled(self, weights: Weights) -> Resampled:
-        """The figures under weights [B, I] of the images."""
-        pairs = candidate_pairs(self.objects, self.found, self.geometry.overlaps, self.params)
-        matches = match(self.objects, self.found, self.geometry.areas, pairs, self.params)
-        return resample(self.objects, self.found, matches, weights, self.params)
-
 
 class Model(NamedTuple):
     """One model's detections.
 
-    figures: of all images.
+    metrics: of all images.
     sampled: those in the images that are analysed.
     """
 
-    figures: dict[str, float]
+    metrics: dict[str, float]
     sampled: Evaluated
 
 
 def evaluate_models(
     ground_truth: Mapping[str, Any],
-    detections: Sequence[tuple[str, Sequence[Entry] | Rows]],
+    results: Sequence[tuple[str, Sequence[Entry] | Rows]],
     params: Params,
     options: AnalysisOptions,
 ) -> list[Model]:
@@ -85,7 +90,7 @@ def evaluate_models(
 
     Args:
         ground_truth: COCO tree.
-        detections: of each model how errors name it, and its COCO results or rows.
+        results: of each model how errors name it, and its COCO results or rows.
         params: of the evaluation.
         options: of the analysis.
 
@@ -94,19 +99,19 @@ def evaluate_models(
         DataError: see `detection.coco.validation.checks`; more categories than an analysis has memory for.
     """
     _check(params, options)
-    require_analysis(len(ground_truth["categories"]), params, models=len(detections), replicates=options.replicates)
-    whole = read_objects(ground_truth, params, where="ground truth")
+    require_analysis(len(ground_truth["categories"]), params, models=len(results), replicates=options.replicates)
+    whole = ground_truth_columns(ground_truth, params, where="ground truth")
     ids = [image["id"] for image in whole.images]
-    part = objects_of_images(whole, sample_ids(ids, options.images, options.seed), params)
+    part = ground_truth_of_images(whole, sample_ids(ids, options.images, options.seed), params)
     models = []
-    for where, entries in detections:
-        found = read_found(entries, whole, params, where=where)
+    for where, entries in results:
+        detections = detection_columns(entries, whole, params, where=where)
         if len(part.images) == len(whole.images):
-            evaluated = Evaluated(whole, found, params)
-            models.append(Model(evaluated.figures, evaluated))
+            evaluated = Evaluated(whole, detections, params)
+            models.append(Model(evaluated.metrics, evaluated))
         else:
-            sampled = Evaluated(part, found_in(found, whole, part), params)
-            models.append(Model(_figures(whole, found, params), sampled))
+            sampled = Evaluated(part, detections_in(detections, whole, part), params)
+            models.append(Model(_metrics(whole, detections, params), sampled))
     return models
 
 
@@ -118,8 +123,8 @@ def _check(params: Params, options: AnalysisOptions) -> None:
         raise ConfigError(f"iou {options.iou}: the evaluation's IoU thresholds are {known}; choose one of them.")
 
 
-def _figures(objects: Objects, found: Found, params: Params) -> dict[str, float]:
+def _metrics(ground_truth: GroundTruth, detections: DetectionColumns, params: Params) -> dict[str, float]:
     """Of all images, which may be too many to keep what an `Evaluated` keeps of them."""
-    engine = MatchingEngine(objects.categories, params)
-    engine.add(objects.sound, objects.annotations, found.entries, where="ground truth")
-    return metrics_from_arrays(engine.arrays(), objects.categories, params).by_name
+    engine = MatchingEngine(ground_truth.categories, params)
+    engine.add(ground_truth.checked_images, ground_truth.annotations, detections.results, where="ground truth")
+    return metrics_from_arrays(engine.arrays(), ground_truth.categories, params).by_name

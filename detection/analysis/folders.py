@@ -6,10 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from detection.analysis.analysis_file import read_analysis
-from detection.analysis.changes import CategoryChange, Comparison, ErrorChange
-from detection.analysis.comparison import changes, compare_detections
-from detection.analysis.findings import Analysis
+from detection.analysis.analysis_file import Analysis, read_analysis
+from detection.analysis.comparison import CategoryChange, Comparison, ErrorChange, changes, compare_detections
 from detection.analysis.options import AnalysisOptions
 from detection.coco.io.evaluation_files import read_detections
 from detection.coco.params import Params, make_params
@@ -26,9 +24,9 @@ class _Evaluation(NamedTuple):
     analysis: Analysis | None
 
     def categories(self) -> dict[int, tuple[str, int | None, dict[str, float]]]:
-        """Category id -> name, objects, figures."""
+        """Category id -> name, objects, metrics."""
         if self.analysis:
-            return {one.id: (one.name, one.objects, one.figures) for one in self.analysis.categories}
+            return {one.id: (one.name, one.ground_truth, one.metrics) for one in self.analysis.categories}
         return {
             entry.id: (entry.name, None, {"AP": entry.AP, "AP50": entry.AP50}) for entry in self.metrics.per_category
         }
@@ -48,7 +46,7 @@ def compare_evaluations(
         a: folder with `metrics.json`, and if possible `analysis.json` and `detections.json`.
         b: likewise.
         ground_truth: COCO tree that both were evaluated on; with it the detections are
-            compared image by image, without it the figures alone.
+            compared image by image, without it the metrics alone.
         params: of the evaluations; default: COCO's own of their kind.
         options: sizes and thresholds.
 
@@ -62,7 +60,7 @@ def compare_evaluations(
     if kind != other:
         raise DataError(f"{a} evaluated {kind}, {b} {other}. Compare evaluations of one kind.")
     if ground_truth is None:
-        return _compare_figures(first, second, options)
+        return _compare_metrics(first, second, options)
     return compare_detections(
         ground_truth,
         _read_detections(first.folder, kind),
@@ -88,7 +86,7 @@ def _read_detections(folder: Path, iou_type: str) -> Any:
     return detections
 
 
-def _compare_figures(a: _Evaluation, b: _Evaluation, options: AnalysisOptions) -> Comparison:
+def _compare_metrics(a: _Evaluation, b: _Evaluation, options: AnalysisOptions) -> Comparison:
     remarks = [
         "There are no intervals and no images: they need the ground truth, to evaluate both on the same "
         "resampled images. Give it, too."
@@ -104,7 +102,7 @@ def _compare_figures(a: _Evaluation, b: _Evaluation, options: AnalysisOptions) -
         replicates=0,
         iou=options.iou,
         score=options.score,
-        figures=changes(a.metrics.metrics, b.metrics.metrics),
+        metrics=changes(a.metrics.metrics, b.metrics.metrics),
         categories=_category_changes(a, b),
         errors=[ErrorChange(*both) for both in errors],
         better=[],
@@ -117,10 +115,10 @@ def _category_changes(a: _Evaluation, b: _Evaluation) -> list[CategoryChange]:
     nothing: tuple[str, int | None, dict[str, float]] = ("", None, {})
     rows = []
     for category_id in sorted(first.keys() | second.keys()):
-        name, objects, figures = first.get(category_id, nothing)
-        other_name, other_objects, other_figures = second.get(category_id, nothing)
-        count = objects if category_id in first else other_objects
-        rows.append(CategoryChange(category_id, name or other_name, count, changes(figures, other_figures)))
+        name, ground_truth, metrics = first.get(category_id, nothing)
+        other_name, other_objects, other_metrics = second.get(category_id, nothing)
+        count = ground_truth if category_id in first else other_objects
+        rows.append(CategoryChange(category_id, name or other_name, count, changes(metrics, other_metrics)))
     return rows
 
 
@@ -132,8 +130,8 @@ def _differing_truth(a: _Evaluation, b: _Evaluation) -> list[str]:
         return [f"The ground truths differ: category {ids} is in one of them only."]
     if not (a.analysis and b.analysis) or a.analysis.sample != b.analysis.sample:
         return []
-    for category_id, (name, objects, _) in first.items():
+    for category_id, (name, count, _) in first.items():
         others = second[category_id][1]
-        if objects != others:
-            return [f"The ground truths differ: {name} has {objects} objects in {a.folder}, {others} in {b.folder}."]
+        if count != others:
+            return [f"The ground truths differ: {name} has {count} instances in {a.folder}, {others} in {b.folder}."]
     return []

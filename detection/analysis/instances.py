@@ -1,13 +1,15 @@
-"""Objects and detections as columns, in an order that does not depend on that of the images."""
+"""Ground truth and detections as columns, in an order independent of that of the images; the sample of images."""
 
-from collections.abc import Collection, Mapping, Sequence
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.params import FloatArray, Params, best_of_images
+from detection.coco.metrics import FloatArray
+from detection.coco.params import Params, best_of_images
 from detection.coco.validation.checks import check_annotations, check_categories, check_detections, valid_images
 from detection.coco.validation.whole_images import lvis_annotations
 from detection.datasets.entries import Entry, Rows
@@ -16,11 +18,27 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 
+def sample_rank(image_id: int, seed: int) -> int:
+    """The place of an image in the queue for a sample, 0 <= rank < 2^64: a hash of its id and the seed.
+
+    The images of least rank are the sample, whatever the order they come in, so that
+    several workers can each keep the least of theirs.
+    """
+    digest = hashlib.sha256(f"{seed}:{image_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+def sample_ids(image_ids: Iterable[int], count: int, seed: int) -> list[int]:
+    """The ids of at most `count` images, ascending."""
+    ids = sorted(image_ids, key=lambda image_id: (sample_rank(image_id, seed), image_id))
+    return sorted(ids[:count])
+
+
 @dataclass(frozen=True, eq=False)
-class Objects:
+class GroundTruth:
     """Ground truth: images and categories by ascending id, annotations by image and in an image as they came.
 
-    sound: of the images what an evaluation needs.
+    checked_images: what an evaluation needs of the images.
     image, category: int64 [G], positions in `images` and `categories`.
     boxes: float64 [G, 4], x, y, width, height in pixels.
     areas: float64 [G], square pixels.
@@ -30,7 +48,7 @@ class Objects:
     """
 
     images: list[Entry]
-    sound: list[Entry]
+    checked_images: list[Entry]
     categories: list[Entry]
     annotations: list[Entry]
     image: IntArray
@@ -42,53 +60,57 @@ class Objects:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class DetectionColumns:
     """Detections by image, in an image as they came.
 
-    entries: COCO results, or float64 [N, 7] rows (image_id, x, y, width, height, score, category_id).
-    image, category: int64 [N], positions in the images and categories of `Objects`.
+    results: COCO results, or float64 [N, 7] rows (image_id, x, y, width, height, score, category_id).
+    image, category: int64 [N], positions in the images and categories of `GroundTruth`.
     scores: float64 [N].
     """
 
-    entries: list[Entry] | Rows
+    results: list[Entry] | Rows
     image: IntArray
     category: IntArray
     scores: FloatArray
 
 
-def read_objects(tree: Mapping[str, Any], params: Params, *, where: str) -> Objects:
+def ground_truth_columns(tree: Mapping[str, Any], params: Params, *, where: str) -> GroundTruth:
     """Checks a COCO tree and fills in what it may leave out.
 
     Raises:
         DataError: see `detection.coco.validation.checks`.
     """
-    sound = valid_images(tree["images"], iou_type=params.iou_type, where=where, lvis=params.lvis)
+    checked = valid_images(tree["images"], iou_type=params.iou_type, where=where, lvis=params.lvis)
     check_categories(tree["categories"], where=where, lvis=params.lvis)
-    annotations = check_annotations(tree["annotations"], **_known(sound, tree["categories"], params), where=where)
+    annotations = check_annotations(tree["annotations"], **_known(checked, tree["categories"], params), where=where)
     if params.lvis:
         annotations = lvis_annotations(annotations)
-    return _objects(tree["images"], sound, tree["categories"], annotations, params)
+    return _objects(tree["images"], checked, tree["categories"], annotations, params)
 
 
-def objects_of_images(objects: Objects, image_ids: Collection[int], params: Params) -> Objects:
+def ground_truth_of_images(ground_truth: GroundTruth, image_ids: Collection[int], params: Params) -> GroundTruth:
     """The part of the ground truth that lies in some of its images."""
     wanted = set(image_ids)
     return _objects(
-        [image for image in objects.images if image["id"] in wanted],
-        [image for image in objects.sound if image["id"] in wanted],
-        objects.categories,
-        [annotation for annotation in objects.annotations if annotation["image_id"] in wanted],
+        [image for image in ground_truth.images if image["id"] in wanted],
+        [image for image in ground_truth.checked_images if image["id"] in wanted],
+        ground_truth.categories,
+        [annotation for annotation in ground_truth.annotations if annotation["image_id"] in wanted],
         params,
     )
 
 
-def read_found(detections: Sequence[Entry] | Rows, objects: Objects, params: Params, *, where: str) -> Found:
+def detection_columns(
+    detections: Sequence[Entry] | Rows, ground_truth: GroundTruth, params: Params, *, where: str
+) -> DetectionColumns:
     """Checks detections against the ground truth they belong to.
 
     Raises:
         DataError: see `detection.coco.validation.checks`.
     """
-    entries = check_detections(detections, **_known(objects.sound, objects.categories, params), where=where)
+    entries = check_detections(
+        detections, **_known(ground_truth.checked_images, ground_truth.categories, params), where=where
+    )
     if params.lvis:
         entries = best_of_images(entries, params.max_dets[-1])
     if isinstance(entries, np.ndarray):
@@ -98,39 +120,41 @@ def read_found(detections: Sequence[Entry] | Rows, objects: Objects, params: Par
         scores = np.array([entry["score"] for entry in entries], np.float64)
         categories = np.array([entry["category_id"] for entry in entries], np.int64)
     image, category = (
-        np.searchsorted(_ids(objects.images), images),
-        np.searchsorted(_ids(objects.categories), categories),
+        np.searchsorted(_ids(ground_truth.images), images),
+        np.searchsorted(_ids(ground_truth.categories), categories),
     )
     order = np.argsort(image, kind="stable")
     if params.lvis:
-        order = order[_looked_for(objects, image[order], category[order])]
-    return Found(
-        entries=entries[order] if isinstance(entries, np.ndarray) else [entries[i] for i in order],
+        order = order[_looked_for(ground_truth, image[order], category[order])]
+    return DetectionColumns(
+        results=entries[order] if isinstance(entries, np.ndarray) else [entries[i] for i in order],
         image=image[order],
         category=category[order],
         scores=scores[order],
     )
 
 
-def found_in(found: Found, whole: Objects, part: Objects) -> Found:
+def detections_in(detections: DetectionColumns, whole: GroundTruth, part: GroundTruth) -> DetectionColumns:
     """The detections that lie in the images of a part of the ground truth."""
     positions = np.searchsorted(_ids(part.images), _ids(whole.images))
     kept = np.isin(_ids(whole.images), _ids(part.images))
-    inside = np.flatnonzero(kept[found.image])
-    return Found(
-        entries=found.entries[inside] if isinstance(found.entries, np.ndarray) else [found.entries[i] for i in inside],
-        image=positions[found.image[inside]],
-        category=found.category[inside],
-        scores=found.scores[inside],
+    inside = np.flatnonzero(kept[detections.image])
+    return DetectionColumns(
+        results=detections.results[inside]
+        if isinstance(detections.results, np.ndarray)
+        else [detections.results[i] for i in inside],
+        image=positions[detections.image[inside]],
+        category=detections.category[inside],
+        scores=detections.scores[inside],
     )
 
 
-def cells_of(objects: Objects, key: str) -> IntArray:
+def cells_of(ground_truth: GroundTruth, key: str) -> IntArray:
     """The pairs of image and category that LVIS lists under `key`, as image * K + category."""
-    places = {category["id"]: position for position, category in enumerate(objects.categories)}
+    places = {category["id"]: position for position, category in enumerate(ground_truth.categories)}
     cells = [
         position * len(places) + places[category_id]
-        for position, image in enumerate(objects.sound)
+        for position, image in enumerate(ground_truth.checked_images)
         for category_id in image.get(key, ())
         if category_id in places
     ]
@@ -149,30 +173,30 @@ def _known(images: Sequence[Entry], categories: Sequence[Entry], params: Params)
     }
 
 
-def _looked_for(objects: Objects, image: IntArray, category: IntArray) -> BoolArray:
+def _looked_for(ground_truth: GroundTruth, image: IntArray, category: IntArray) -> BoolArray:
     """Whether LVIS knows of a detection's category whether it is in the image; others are not evaluated there."""
-    present = objects.image * len(objects.categories) + objects.category
-    absent = cells_of(objects, "neg_category_ids")
-    return np.isin(image * len(objects.categories) + category, np.concatenate([present, absent]))
+    present = ground_truth.image * len(ground_truth.categories) + ground_truth.category
+    absent = cells_of(ground_truth, "neg_category_ids")
+    return np.isin(image * len(ground_truth.categories) + category, np.concatenate([present, absent]))
 
 
 def _objects(
     images: Sequence[Entry],
-    sound: Sequence[Entry],
+    checked: Sequence[Entry],
     categories: Sequence[Entry],
     annotations: Sequence[Entry],
     params: Params,
-) -> Objects:
-    images, sound, categories = (
-        sorted(entries, key=lambda entry: entry["id"]) for entries in (images, sound, categories)
+) -> GroundTruth:
+    images, checked, categories = (
+        sorted(entries, key=lambda entry: entry["id"]) for entries in (images, checked, categories)
     )
     annotations = sorted(annotations, key=lambda annotation: annotation["image_id"])
     crowd = np.array([annotation["iscrowd"] for annotation in annotations], bool)
     blank = [params.iou_type == "keypoints" and not annotation["num_keypoints"] for annotation in annotations]
     left_out = [params.lvis and bool(annotation.get("ignore")) for annotation in annotations]
-    return Objects(
+    return GroundTruth(
         images=images,
-        sound=sound,
+        checked_images=checked,
         categories=categories,
         annotations=annotations,
         image=np.searchsorted(_ids(images), [annotation["image_id"] for annotation in annotations]),

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from detection.analysis.instances import BoolArray, Found, IntArray, Objects, cells_of
-from detection.coco.params import FloatArray, Params
+from detection.analysis.instances import BoolArray, DetectionColumns, GroundTruth, IntArray, cells_of
+from detection.coco.metrics import FloatArray
+from detection.coco.params import Params
 
 _PAIRS = 2_000_000  # of a detection and an object, looked at together
 
@@ -35,7 +36,7 @@ class Matches:
     """What became of the detections that overlap an object of their category; the others are wrong at any threshold.
 
     detection: int64 [C], their positions, ascending.
-    right: bool [C, T, A] by IoU threshold and area range: an object that counts was found.
+    tp: bool [C, T, A] by IoU threshold and area range: matched to ground truth that counts.
     ignored: bool [C, T, A]: neither right nor wrong.
     ranks: int64 [N] of all detections by score among those of their category in the image, from 0.
     harmless: bool [N, A]: the detection is no error where it finds nothing: its area is outside the range, or
@@ -44,79 +45,85 @@ class Matches:
     """
 
     detection: IntArray
-    right: BoolArray
+    tp: BoolArray
     ignored: BoolArray
     ranks: IntArray
     harmless: BoolArray
     uncounted: BoolArray
 
 
-def candidate_pairs(objects: Objects, found: Found, overlaps: Overlaps, params: Params) -> Pairs:
+def candidate_pairs(
+    ground_truth: GroundTruth, detections: DetectionColumns, overlaps: Overlaps, params: Params
+) -> Pairs:
     """All pairs of one category in one image that overlap enough for the least IoU threshold.
 
     Detections beyond the best `max_dets` are in none.
     """
     least = _thresholds(params).min()
-    detections, instances, values = [], [], []
-    counted = np.flatnonzero(_ranks(found, len(objects.categories)) < params.max_dets[-1])
-    for theirs, truth in by_image(objects, found, counted):
+    positions, instances, values = [], [], []
+    counted = np.flatnonzero(_ranks(detections, len(ground_truth.categories)) < params.max_dets[-1])
+    for theirs, truth in by_image(ground_truth, detections, counted):
         overlap = overlaps(theirs, truth)
-        near = (overlap >= least) & (found.category[theirs, None] == objects.category[truth])
+        near = (overlap >= least) & (detections.category[theirs, None] == ground_truth.category[truth])
         row, column = np.nonzero(near)
-        detections.append(theirs[row])
+        positions.append(theirs[row])
         instances.append(truth[column])
         values.append(overlap[row, column])
-    if not detections:
+    if not positions:
         return Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
-    return Pairs(np.concatenate(detections), np.concatenate(instances), np.concatenate(values))
+    return Pairs(np.concatenate(positions), np.concatenate(instances), np.concatenate(values))
 
 
-def by_image(objects: Objects, found: Found, detections: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+def by_image(
+    ground_truth: GroundTruth, detections: DetectionColumns, positions: IntArray
+) -> Iterator[tuple[IntArray, IntArray]]:
     """Positions of detections and of objects of each image that has both.
 
     An image whose pairs are many comes several times, with some of its detections and
     with all of its objects.
 
     Args:
-        objects: the ground truth.
-        found: all detections.
-        detections: the positions of those that are wanted, ascending.
+        ground_truth: the ground truth.
+        detections: all detections.
+        positions: the positions of those that are wanted, ascending.
     """
-    images = np.arange(len(objects.images) + 1)
-    starts, ends = np.searchsorted(objects.image, images[:-1]), np.searchsorted(objects.image, images[1:])
-    splits = np.searchsorted(found.image[detections], images)
+    images = np.arange(len(ground_truth.images) + 1)
+    starts, ends = np.searchsorted(ground_truth.image, images[:-1]), np.searchsorted(ground_truth.image, images[1:])
+    splits = np.searchsorted(detections.image[positions], images)
     for image in np.flatnonzero((ends > starts) & (np.diff(splits) > 0)):
         truth = np.arange(starts[image], ends[image])
         at_once = max(1, _PAIRS // len(truth))
         for start in range(splits[image], splits[image + 1], at_once):
-            yield detections[start : min(start + at_once, splits[image + 1])], truth
+            yield positions[start : min(start + at_once, splits[image + 1])], truth
 
 
-def match(objects: Objects, found: Found, areas: FloatArray, pairs: Pairs, params: Params) -> Matches:
+def match(
+    ground_truth: GroundTruth, detections: DetectionColumns, areas: FloatArray, pairs: Pairs, params: Params
+) -> Matches:
     """Matches greedily by score, as COCOeval's `evaluateImg`.
 
     Args:
-        objects: the ground truth.
-        found: the detections.
+        ground_truth: the ground truth.
+        detections: the detections.
         areas: float64 [N], square pixels, of the detections.
         pairs: `candidate_pairs`.
         params: of the evaluation.
     """
     limits = np.array(list(params.area_ranges.values()))
-    uncounted = objects.ignored[:, None] | _outside(objects.areas, limits)
-    ranks = _ranks(found, len(objects.categories))
-    detections, first, sizes = np.unique(pairs.detection, return_index=True, return_counts=True)
+    uncounted = ground_truth.ignored[:, None] | _outside(ground_truth.areas, limits)
+    ranks = _ranks(detections, len(ground_truth.categories))
+    positions, first, sizes = np.unique(pairs.detection, return_index=True, return_counts=True)
     thresholds = _thresholds(params)
-    shape = (len(detections), len(thresholds), len(limits))
+    shape = (len(positions), len(thresholds), len(limits))
     matched, ignored = np.zeros(shape, bool), np.zeros(shape, bool)
-    taken = np.zeros((len(objects.image), *shape[1:]), bool)
-    for turn in _turns(found, ranks, detections, sizes, len(objects.categories)):
+    taken = np.zeros((len(ground_truth.image), *shape[1:]), bool)
+    for turn in _turns(detections, ranks, positions, sizes, len(ground_truth.categories)):
         places = first[turn, None] + np.arange(sizes[turn].max())
         present = places < (first + sizes)[turn, None]
         places = np.where(present, places, 0)
         instances = pairs.instance[places]  # [D, P]
         overlap = np.where(present, pairs.overlap[places], -1.0)
-        free = ~taken[instances] | objects.crowd[instances][:, :, None, None]  # [D, P, T, A]
+        free = ~taken[instances] | ground_truth.crowd[instances][:, :, None, None]  # [D, P, T, A]
         fits = free & (overlap[:, :, None] >= thresholds)[..., None]
         choice, hit = _choose(fits, uncounted[instances][:, :, None, :], overlap)
         chosen = np.take_along_axis(instances, choice.reshape(len(turn), -1), axis=1).reshape(choice.shape)
@@ -124,11 +131,11 @@ def match(objects: Objects, found: Found, areas: FloatArray, pairs: Pairs, param
         taken[chosen[row, threshold, area], threshold, area] = True
         matched[turn] = hit
         ignored[turn] = hit & uncounted[chosen, np.arange(len(limits))]
-    harmless = _outside(areas, limits) | _unsure(objects, found)[:, None]
+    harmless = _outside(areas, limits) | _unsure(ground_truth, detections)[:, None]
     return Matches(
-        detection=detections,
-        right=matched & ~ignored,
-        ignored=ignored | (~matched & harmless[detections][:, None]),
+        detection=positions,
+        tp=matched & ~ignored,
+        ignored=ignored | (~matched & harmless[positions][:, None]),
         ranks=ranks,
         harmless=harmless,
         uncounted=uncounted,
@@ -153,20 +160,22 @@ def _choose(fits: BoolArray, uncounted: BoolArray, overlap: FloatArray) -> tuple
     return choice, eligible.any(axis=1)
 
 
-def _turns(found: Found, ranks: IntArray, detections: IntArray, sizes: IntArray, categories: int) -> Iterator[IntArray]:
+def _turns(
+    detections: DetectionColumns, ranks: IntArray, positions: IntArray, sizes: IntArray, categories: int
+) -> Iterator[IntArray]:
     """Positions in `detections`: those first in their category and image, those second, ..., some at a time.
 
     Args:
-        found: all detections.
+        detections: all detections.
         ranks: of all detections.
-        detections: the positions of those that overlap objects.
+        positions: the positions of those that overlap objects.
         sizes: how many objects each of them overlaps.
         categories: how many there are.
     """
-    if not len(detections):
+    if not len(positions):
         return
-    cells = found.image[detections] * categories + found.category[detections]
-    order = np.lexsort((ranks[detections], cells))
+    cells = detections.image[positions] * categories + detections.category[positions]
+    order = np.lexsort((ranks[positions], cells))
     ordinal = _ordinals(cells[order])
     by_ordinal = np.argsort(ordinal, kind="stable")
     for turn in np.split(order[by_ordinal], np.cumsum(np.bincount(ordinal))[:-1]):
@@ -174,9 +183,9 @@ def _turns(found: Found, ranks: IntArray, detections: IntArray, sizes: IntArray,
         yield from (turn[start : start + at_once] for start in range(0, len(turn), at_once))
 
 
-def _ranks(found: Found, categories: int) -> IntArray:
-    cells = found.image * categories + found.category
-    order = np.lexsort((-found.scores, cells))  # stable: equal scores stay as they came
+def _ranks(detections: DetectionColumns, categories: int) -> IntArray:
+    cells = detections.image * categories + detections.category
+    order = np.lexsort((-detections.scores, cells))  # stable: equal scores stay as they came
     ranks = np.empty(len(cells), np.int64)
     ranks[order] = _ordinals(cells[order])
     return ranks
@@ -194,10 +203,10 @@ def _ordinals(groups: IntArray) -> IntArray:
     return np.arange(len(groups)) - np.repeat(starts, lengths)
 
 
-def _unsure(objects: Objects, found: Found) -> BoolArray:
+def _unsure(ground_truth: GroundTruth, detections: DetectionColumns) -> BoolArray:
     """Whether detections are of a category that was not exhaustively annotated in the image, bool [N]; LVIS only."""
-    cells = found.image * len(objects.categories) + found.category
-    return np.isin(cells, cells_of(objects, "not_exhaustive_category_ids"))
+    cells = detections.image * len(ground_truth.categories) + detections.category
+    return np.isin(cells, cells_of(ground_truth, "not_exhaustive_category_ids"))
 
 
 def _outside(areas: FloatArray, limits: FloatArray) -> BoolArray:

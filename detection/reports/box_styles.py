@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from detection.analysis.findings import ERROR_TYPES, Box, ImageFindings
+from detection.analysis.analysis_file import ERROR_TYPES, Box, ImageResult
 from detection.images.drawing import LineStyle
-from detection.reports.html.names import shown_name
+from detection.reports.html.table import shown_name
 
 _GREY = (176, 176, 176)
 
@@ -22,10 +22,10 @@ class Status(NamedTuple):
 
 # By `Box.status`; those of ground truth first.
 STATUSES: Mapping[str, Status] = {
-    "found": Status("matched", LineStyle((0, 163, 108))),
+    "matched": Status("matched", LineStyle((0, 163, 108))),
     "Miss": Status("FN", LineStyle((255, 59, 48), (6, 3))),
     "crowd": Status("crowd, ignored", LineStyle(_GREY, (1, 2))),
-    "right": Status("TP", LineStyle((0, 163, 108))),
+    "TP": Status("TP", LineStyle((0, 163, 108))),
     "Cls": Status(ERROR_TYPES["Cls"], LineStyle((192, 76, 255), (8, 3))),
     "Loc": Status(ERROR_TYPES["Loc"], LineStyle((255, 159, 10), (4, 3))),
     "Both": Status(ERROR_TYPES["Both"], LineStyle((255, 94, 168), (8, 3, 2, 3))),
@@ -33,11 +33,11 @@ STATUSES: Mapping[str, Status] = {
     "Bkg": Status(ERROR_TYPES["Bkg"], LineStyle((255, 221, 51), (6, 2))),
     "ignored": Status("ignored", LineStyle(_GREY, (1, 2))),
 }
-OBJECT_STATUSES = ("found", "Miss", "crowd")
-DETECTION_STATUSES = tuple(status for status in STATUSES if status not in OBJECT_STATUSES)
+GROUND_TRUTH_STATUSES = ("matched", "Miss", "crowd")
+DETECTION_STATUSES = tuple(status for status in STATUSES if status not in GROUND_TRUTH_STATUSES)
 
 
-class Mark(NamedTuple):
+class StyledBox(NamedTuple):
     """A box to draw: x, y, width, height in pixels of the image, its status and the text of its tag."""
 
     bbox: Sequence[float]
@@ -45,16 +45,16 @@ class Mark(NamedTuple):
     text: str
 
 
-def object_marks(findings: ImageFindings, names: Mapping[int, str]) -> list[Mark]:
+def ground_truth_boxes(result: ImageResult, names: Mapping[int, str]) -> list[StyledBox]:
     """The ground truth, false negatives first."""
-    ordered = sorted(findings.objects, key=lambda box: box.status != "Miss")
-    return [Mark(box.bbox, box.status, category_name(box.category_id, names)) for box in ordered]
+    ordered = sorted(result.ground_truth, key=lambda box: box.status != "Miss")
+    return [StyledBox(box.bbox, box.status, category_name(box.category_id, names)) for box in ordered]
 
 
-def detection_marks(findings: ImageFindings, names: Mapping[int, str]) -> list[Mark]:
+def detection_boxes(result: ImageResult, names: Mapping[int, str]) -> list[StyledBox]:
     """The detections, false positives first, and within each group those with the highest score first."""
-    ordered = sorted(findings.detections, key=lambda box: (box.status not in ERROR_TYPES, -(box.score or 0.0)))
-    return [Mark(box.bbox, box.status, _detection_text(box, names)) for box in ordered]
+    ordered = sorted(result.detections, key=lambda box: (box.status not in ERROR_TYPES, -(box.score or 0.0)))
+    return [StyledBox(box.bbox, box.status, _detection_text(box, names)) for box in ordered]
 
 
 def category_name(category_id: int, names: Mapping[int, str]) -> str:

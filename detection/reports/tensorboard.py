@@ -12,12 +12,12 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from detection.analysis.findings import ImageFindings
+from detection.analysis.analysis_file import ImageResult
 from detection.coco.metrics import METRIC_DEFINITIONS, UNDEFINED, CocoMetrics, MetricDefinition
 from detection.coco.params import MAX_DETS
 from detection.images.drawing import Picture, contact_sheet, draw_detections, eight_bit_rgb
-from detection.reports.box_styles import STATUSES, Mark, detection_marks, object_marks
-from detection.reports.html.names import shown_name
+from detection.reports.box_styles import STATUSES, StyledBox, detection_boxes, ground_truth_boxes
+from detection.reports.html.table import shown_name
 from detection.storage.atomic import require_writable
 from schemas.scalars import loss_tag
 
@@ -29,7 +29,7 @@ def write_scalars_and_images(
     logdir: str | Path,
     *,
     step: int,
-    figures: Mapping[str, float],
+    metrics: Mapping[str, float],
     iou_type: str = "bbox",
     max_dets: Sequence[int] = MAX_DETS,
     per_category: Mapping[str, float] | None = None,
@@ -41,8 +41,8 @@ def write_scalars_and_images(
     Args:
         logdir: folder of event files; is made.
         step: of training that the model had reached.
-        figures: name -> value, such as AP; -1 where undefined.
-        iou_type: of the figures.
+        metrics: name -> value, such as AP; -1 where undefined.
+        iou_type: of the metrics.
         max_dets: detections counted an image, ascending.
         per_category: name of the category -> its AP.
         losses: term -> mean, and their sum as `TOTAL_LOSS`.
@@ -53,9 +53,9 @@ def write_scalars_and_images(
     """
     require_writable(logdir)
     prefix = _PREFIXES[iou_type]
-    known = {figure.name: figure for figure in METRIC_DEFINITIONS[iou_type]}
-    tags = {name: _tag(known[name], max_dets) if name in known else f"Precision/{name}" for name in figures}
-    scalars = {prefix + tags[name]: value for name, value in figures.items()}
+    known = {metric.name: metric for metric in METRIC_DEFINITIONS[iou_type]}
+    tags = {name: _tag(known[name], max_dets) if name in known else f"Precision/{name}" for name in metrics}
+    scalars = {prefix + tags[name]: value for name, value in metrics.items()}
     scalars |= {f"{prefix}PerformanceByCategory/mAP/{shown_name(n)}": ap for n, ap in (per_category or {}).items()}
     with tf.summary.create_file_writer(str(logdir)).as_default(step):
         for tag, value in scalars.items():
@@ -82,7 +82,7 @@ def write_evaluation(
         step: training steps done.
         metrics: of all images.
         losses: see `write_scalars_and_images`.
-        pictures: see `draw_findings`.
+        pictures: see `draw_image_results`.
 
     Raises:
         DataError: the folder cannot be written.
@@ -90,7 +90,7 @@ def write_evaluation(
     write_scalars_and_images(
         logdir,
         step=step,
-        figures=metrics.by_name,
+        metrics=metrics.by_name,
         iou_type=metrics.iou_type,
         max_dets=metrics.max_dets,
         per_category={category["name"]: category["AP"] for category in metrics.per_category},
@@ -99,8 +99,8 @@ def write_evaluation(
     )
 
 
-def draw_findings(
-    findings: Iterable[ImageFindings],
+def draw_image_results(
+    result: Iterable[ImageResult],
     image_of: Callable[[int], Image.Image | None],
     names: Mapping[int, str],
     *,
@@ -109,12 +109,12 @@ def draw_findings(
     """Pictures of `side_by_side`, one per image.
 
     Args:
-        findings: the images.
+        result: the images.
         image_of: from an image id to the image; None: it cannot be decoded, and is left out.
         names: category id -> name.
         max_boxes: see `side_by_side`.
     """
-    images = ((found, image_of(found.image_id)) for found in findings)
+    images = ((found, image_of(found.image_id)) for found in result)
     return [
         side_by_side(np.asarray(eight_bit_rgb(image)), found, names, max_boxes=max_boxes)
         for found, image in images
@@ -123,7 +123,7 @@ def draw_findings(
 
 
 def side_by_side(
-    image: Picture, found: ImageFindings, names: Mapping[int, str], *, max_boxes: int | None = None
+    image: Picture, found: ImageResult, names: Mapping[int, str], *, max_boxes: int | None = None
 ) -> Picture:
     """Ground truth on the left, detections on the right, boxes drawn by what became of them.
 
@@ -140,24 +140,25 @@ def side_by_side(
     scale = min(1.0, _LONGEST_SIDE / max(image.shape[:2]))
     to_image = image.shape[1] / max(1, found.width)
     panels = [
-        _panel(image, marks, to_image, scale) for marks in (object_marks(found, names), detection_marks(found, names))
+        _panel(image, boxes, to_image, scale)
+        for boxes in (ground_truth_boxes(found, names), detection_boxes(found, names))
     ]
     return contact_sheet(panels, columns=2, captions=["ground truth", "detections"])
 
 
-def _panel(image: Picture, marks: Sequence[Mark], to_image: float, scale: float) -> Picture:
-    # Drawn last lies on top and has its tag placed first: what is wrong stands first in `marks`.
-    ordered = list(reversed(marks))
+def _panel(image: Picture, boxes: Sequence[StyledBox], to_image: float, scale: float) -> Picture:
+    # Drawn last lies on top and has its tag placed first: what is wrong stands first in `boxes`.
+    ordered = list(reversed(boxes))
     return draw_detections(
         image,
-        [[value * to_image for value in mark.bbox] for mark in ordered],
-        [mark.text for mark in ordered],
-        styles=[STATUSES[mark.status].style for mark in ordered],
+        [[value * to_image for value in box.bbox] for box in ordered],
+        [box.text for box in ordered],
+        styles=[STATUSES[box.status].style for box in ordered],
         scale=scale,
     )
 
 
-def _tag(figure: MetricDefinition, max_dets: Sequence[int]) -> str:
-    kind = "Precision/mAP" if figure.array == "precision" else f"Recall/AR@{max_dets[figure.max_dets]}"
-    iou = f"@.{round(100 * figure.iou)}IOU" if figure.iou else ""
-    return f"{kind}{iou}" + ("" if figure.area == "all" else f" ({figure.area})")
+def _tag(metric: MetricDefinition, max_dets: Sequence[int]) -> str:
+    kind = "Precision/mAP" if metric.array == "precision" else f"Recall/AR@{max_dets[metric.max_dets]}"
+    iou = f"@.{round(100 * metric.iou)}IOU" if metric.iou else ""
+    return f"{kind}{iou}" + ("" if metric.area == "all" else f" ({metric.area})")

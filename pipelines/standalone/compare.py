@@ -7,17 +7,16 @@ from typing import Any
 
 import rich.table
 
-from detection.analysis.changes import CategoryChange, Comparison
-from detection.analysis.comparison import compare_detections
+from detection.analysis.comparison import CategoryChange, Comparison, compare_detections
 from detection.analysis.folders import compare_evaluations
 from detection.coco.evaluation import require_results, require_truth
 from detection.coco.io.evaluation_files import read_detections
 from detection.coco.params import make_params
-from detection.reports.evaluation.comparison_page import write_comparison_page
-from detection.reports.evaluation.comparison_tables import category_change_table, change_table
-from detection.reports.evaluation.picture_files import pictures_in
-from detection.reports.evaluation.sentences import FIRST, change_headline, sample_note
-from detection.reports.html.terminal import rich_table
+from detection.reports.evaluation.comparison_page import category_change_table, change_table, write_comparison_page
+from detection.reports.evaluation.metric_tables import FIRST
+from detection.reports.evaluation.pictures import pictures_in
+from detection.reports.evaluation.summary import change_headline, sample_note
+from detection.reports.html.table import rich_table
 from detection.storage.json_files import read_json
 from schemas.errors import ConfigError
 
@@ -64,7 +63,7 @@ def compare(a: str, b: str, *, truth: Any, iou_type: str | None) -> Comparison:
     Args:
         a: file or folder.
         b: likewise.
-        truth: COCO tree of both; None: of folders the figures alone are compared.
+        truth: COCO tree of both; None: of folders the metrics alone are compared.
         iou_type: of results files, `bbox` where None.
 
     Raises:
@@ -95,7 +94,7 @@ def write_page(path: str, comparison: Comparison, *, truth: Any, images: str | N
 
 
 def comparison_tables(comparison: Comparison) -> Iterator[rich.table.Table]:
-    """The figures, and the categories whose first figure changed most, for a terminal."""
+    """The metrics, and the categories whose first metric changed most, for a terminal."""
     yield rich_table(change_table(comparison), title=f"COCO metrics, {comparison.iou_type}")
     changed = _most_changed(comparison.categories)
     if len(comparison.categories) > 1 and changed:
@@ -110,9 +109,9 @@ def comparison_lines(comparison: Comparison) -> list[str]:
 
 
 def _most_changed(categories: list[CategoryChange]) -> list[CategoryChange]:
-    changes = [(abs(one.figures[FIRST].difference or 0.0), one) for one in categories if FIRST in one.figures]
+    changes = [(abs(one.metrics[FIRST].difference or 0.0), one) for one in categories if FIRST in one.metrics]
     changed = sorted((pair for pair in changes if pair[0]), key=lambda pair: -pair[0])
-    return [replace(one, figures={FIRST: one.figures[FIRST]}) for _, one in changed[:_MOST_CATEGORIES]]
+    return [replace(one, metrics={FIRST: one.metrics[FIRST]}) for _, one in changed[:_MOST_CATEGORIES]]
 
 
 def read_results_file(path: str, iou_type: str) -> Any:

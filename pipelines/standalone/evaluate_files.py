@@ -6,7 +6,7 @@ from typing import Any
 from detection.analysis.analyse import analyse
 from detection.coco.params import make_params
 from detection.reports.evaluation.page import write_evaluation_report
-from detection.reports.evaluation.picture_files import pictures_in
+from detection.reports.evaluation.pictures import pictures_in
 from detection.storage.json_files import is_pipe
 from pipelines.standalone.compare import read_results_file, read_truth
 from schemas.errors import ConfigError

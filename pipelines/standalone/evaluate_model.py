@@ -6,10 +6,9 @@ from typing import Any
 import apache_beam as beam
 
 from components.coco_evaluator.evaluation import Evaluation, evaluate_models
-from components.coco_evaluator.examples import read_dataset
-from components.coco_evaluator.request import Task
+from components.coco_evaluator.request import Task, read_dataset
 from components.coco_evaluator.tfma.eval_config import read_eval_config
-from components.coco_evaluator.tfma.slice_figures import BASELINE, CANDIDATE
+from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
 from components.coco_evaluator.thresholds import Thresholds
 from detection.analysis.options import AnalysisOptions
 from detection.inference.restore import read_model_categories

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from components.coco_evaluator.examples import read_dataset
+from components.coco_evaluator.request import read_dataset
 from detection.datasets.annotations import differing_categories
 from detection.storage.json_files import read_json
 from detection.storage.lock import exclusive_use

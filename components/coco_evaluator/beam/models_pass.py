@@ -1,21 +1,30 @@
-"""One pass over a split's records: all models, all slices."""
+"""Beam: one pass over a split's records: all models, all slices."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
+from apache_beam.utils import shared
 
-from components.coco_evaluator.beam.detect import Detect
-from components.coco_evaluator.beam.matching import Measure, SliceResult, read_slices
-from components.coco_evaluator.beam.sample import Choice, KeepSample, Sample
-from components.coco_evaluator.beam.transforms import Evaluate, all_images, arrays_folder
+from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, of_categories
+from components.coco_evaluator.beam.evaluate import (
+    Evaluate,
+    Measure,
+    SliceResult,
+    all_images,
+    arrays_folder,
+    read_slices,
+)
+from components.coco_evaluator.beam.sample import KeepSample, SampleChoice, SampleRecords
 from components.coco_evaluator.request import Task
-from components.coco_evaluator.tfma.slice_figures import CANDIDATE, SliceFigures
-from components.coco_evaluator.tfma.slice_keys import OVERALL, SliceKey
+from components.coco_evaluator.tfma.slice_metrics import CANDIDATE, OVERALL, SliceKey, SliceMetrics
 from components.coco_evaluator.tfma.slicing import Slicer
 from detection.coco.params import Params
+from detection.inference.saved_model import SavedModelDetector
+from detection.input_pipeline.evaluation_records import parse_record
 from detection.storage.atomic import write_text
 from detection.storage.tfrecord import find_shards, read_shard
 
@@ -24,18 +33,79 @@ MakePipeline = Callable[[], beam.Pipeline]
 _COUNT, _SAMPLE = "count", "sample"
 
 
+class Detect(beam.PTransform):
+    """Serialized records to `DetectedBatch`es, through a model.
+
+    Args:
+        model: SavedModel folder.
+        batch_size: images a call of the model.
+        slicer: tells the slices of a record; None: there is only that of all images.
+        category_ids: leave out what the model finds of other categories, as a model of
+            an earlier state of the data set may; None: all is kept.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        batch_size: int,
+        slicer: Slicer | None = None,
+        category_ids: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__()
+        self._detect = _Detect(model, batch_size, slicer)
+        self._batch_size = batch_size
+        self._category_ids = category_ids
+
+    def expand(self, records: beam.PCollection) -> beam.PCollection:
+        """Builds the steps."""
+        batches = (
+            records
+            | "Batch" >> beam.BatchElements(min_batch_size=self._batch_size, max_batch_size=self._batch_size)
+            | "Detect" >> beam.ParDo(self._detect)
+        )
+        if self._category_ids is None:
+            return batches
+        return batches | "Known" >> beam.Map(of_categories, category_ids=self._category_ids)
+
+
+class _Detect(beam.DoFn):
+    """Batches of serialized records to `DetectedBatch`; the model is loaded once a worker process."""
+
+    def __init__(self, model: str, batch_size: int, slicer: Slicer | None) -> None:
+        self._model = model
+        self._batch_size = batch_size
+        self._slicer = slicer
+        self._shared = shared.Shared()
+
+    def setup(self) -> None:
+        self._detector = self._shared.acquire(
+            lambda: SavedModelDetector(folder=self._model, batch_size=self._batch_size), tag=self._model
+        )
+
+    def process(self, serialized: Sequence[bytes]) -> Iterator[DetectedBatch]:
+        records = [parse_record(record) for record in serialized]
+        rows = self._detector.detect([record.image for record in records])
+        yield DetectedBatch(
+            images=[record.entry for record in records],
+            annotations=[annotation for record in records for annotation in record.annotations],
+            detections=np.concatenate(rows),
+            slices=[self._slicer.slice_keys(record.example) if self._slicer else ALL_IMAGES for record in records],
+        )
+
+
 @dataclass(frozen=True)
 class Measured:
     """What a pass has found.
 
     overall: on all images, by the models' part; empty where there is no image.
-    slices: figures of each slice, that of all images included, by the models' part.
+    slices: metrics of each slice, that of all images included, by the models' part.
     sample: the images that are analysed.
     """
 
     overall: dict[str, SliceResult]
-    slices: dict[SliceKey, dict[str, SliceFigures]]
-    sample: Sample
+    slices: dict[SliceKey, dict[str, SliceMetrics]]
+    sample: SampleRecords
 
 
 def run_models(
@@ -58,7 +128,7 @@ def run_models(
     if images is None:
         images = _count_records(task.records, work / _COUNT, make_pipeline)
     measure = Measure(list(task.categories), params, divided=images > task.images_per_state)
-    choice = Choice(task.analysis.images, images, task.analysis.seed)
+    choice = SampleChoice(task.analysis.images, images, task.analysis.seed)
     slicer = Slicer(slicing) if any(spec.ByteSize() for spec in slicing) else None
     with make_pipeline() as pipeline:
         records = pipeline | "Read" >> _ReadRecords(task.records)
@@ -69,7 +139,7 @@ def run_models(
             keep = all_images if part == CANDIDATE else choice.holds
             records | f"{part}Detect" >> detect | f"{part}Evaluate" >> Evaluate(measure, work / part, keep=keep)
     overall, slices = _read(list(task.models), measure, work)
-    return Measured(overall, slices, Sample(choice, work / _SAMPLE))
+    return Measured(overall, slices, SampleRecords(choice, work / _SAMPLE))
 
 
 class _ReadRecords(beam.PTransform):
@@ -97,13 +167,13 @@ def _count_records(where: str, path: Path, make_pipeline: MakePipeline) -> int:
 
 def _read(
     parts: Sequence[str], measure: Measure, work: Path
-) -> tuple[dict[str, SliceResult], dict[SliceKey, dict[str, SliceFigures]]]:
-    """Of slices only the figures are kept: with many of them, the arrays are large."""
+) -> tuple[dict[str, SliceResult], dict[SliceKey, dict[str, SliceMetrics]]]:
+    """Of slices only the metrics are kept: with many of them, the arrays are large."""
     overall: dict[str, SliceResult] = {}
-    slices: dict[SliceKey, dict[str, SliceFigures]] = {}
+    slices: dict[SliceKey, dict[str, SliceMetrics]] = {}
     for part in parts:
         for key, result in read_slices(measure, arrays_folder(work / part)):
-            slices.setdefault(key, {})[part] = SliceFigures.of(result.metrics, images=result.images)
+            slices.setdefault(key, {})[part] = SliceMetrics.of(result.metrics, images=result.images)
             if key == OVERALL:
                 overall[part] = result
     return overall, slices

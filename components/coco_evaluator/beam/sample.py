@@ -10,14 +10,14 @@ from typing import Any
 import apache_beam as beam
 from PIL import Image
 
-from detection.analysis.sampling import sample_ids, sample_rank
+from detection.analysis.instances import sample_ids, sample_rank
 from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
 
 _RANKS = 2**64
 
 
 @dataclass(frozen=True)
-class Choice:
+class SampleChoice:
     """Which images a worker keeps: at least the sample, told without knowing the other images.
 
     count: images of the sample.
@@ -40,14 +40,14 @@ class Choice:
 
 
 class KeepSample(beam.PTransform):
-    """Serialized records to files that `Sample` reads.
+    """Serialized records to files that `SampleRecords` reads.
 
     Args:
         choice: of the images.
         folder: for these files alone, seen by all workers and the caller.
     """
 
-    def __init__(self, choice: Choice, folder: str | Path) -> None:
+    def __init__(self, choice: SampleChoice, folder: str | Path) -> None:
         super().__init__()
         self._choice = choice
         self._folder = str(folder)
@@ -57,7 +57,7 @@ class KeepSample(beam.PTransform):
         return records | beam.ParDo(_Keep(self._choice, self._folder))
 
 
-class Sample:
+class SampleRecords:
     """The images that `KeepSample` kept.
 
     Args:
@@ -65,7 +65,7 @@ class Sample:
         folder: of the files.
     """
 
-    def __init__(self, choice: Choice, folder: str | Path) -> None:
+    def __init__(self, choice: SampleChoice, folder: str | Path) -> None:
         self._folder = Path(folder)
         kept = (int(path.name) for path in self._folder.glob("*") if path.name.isdecimal())
         self.image_ids: Collection[int] = frozenset(sample_ids(kept, choice.count, choice.seed))
@@ -95,7 +95,7 @@ class Sample:
 
 
 class _Keep(beam.DoFn):
-    def __init__(self, choice: Choice, folder: str) -> None:
+    def __init__(self, choice: SampleChoice, folder: str) -> None:
         self._choice = choice
         self._folder = Path(folder)
 

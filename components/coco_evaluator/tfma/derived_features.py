@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from components.coco_evaluator.tfma.slice_keys import Value
+from components.coco_evaluator.tfma.slice_metrics import Value
 from detection.coco.params import make_params
 from detection.datasets.packed_entries import unpack_entries
 from detection.images.decode import decode_rgb_eagerly

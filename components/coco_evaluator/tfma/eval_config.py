@@ -1,19 +1,183 @@
 """TFMA's `EvalConfig`: read, checked, and completed as TFX completes it.
 
-A config that asks for something that the evaluator does not do is refused: it must not
-seem to be honoured.
+A config that asks for something that the evaluator does not do is refused: it must not seem to be
+honoured.
 """
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from components.coco_evaluator.tfma.eval_config_checks import check_eval_config, check_our_metrics
-from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, METRICS_MODULE
+from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, METRICS_MODULE, MetricOptions, read_options
+from components.coco_evaluator.tfma.slice_metrics import CATEGORY_METRICS
+from detection.coco.metrics import metric_definitions_of
 from detection.coco.params import Params
 from schemas.errors import ConfigError
 from schemas.serving import ENCODED_SIGNATURE
 
+_COUNT_CLASS = "ExampleCount"  # TFMA's own: its metric is the slice's number of images
+_NOT_HONOURED = {
+    "": ("cross_slicing_specs",),
+    "options": ("compute_confidence_intervals", "min_slice_size", "disabled_outputs"),
+    "metrics_specs": (
+        "output_names",
+        "output_weights",
+        "aggregate",
+        "example_weights",
+        "query_key",
+        "cross_slice_thresholds",
+    ),
+    "model_specs": ("output_names", "example_weight_key", "example_weight_keys", "prediction_key", "prediction_keys"),
+}
+
 _SHOWN = 400  # characters of the parser's reason
+
+
+def check_eval_config(config: Any, where: str) -> None:
+    """Refuses what would not be honoured.
+
+    Args:
+        config: `tfma.EvalConfig`.
+        where: starts every message.
+
+    Raises:
+        ConfigError: the first such thing; the message names the field.
+    """
+    _refuse_fields(config, _NOT_HONOURED[""], where)
+    _refuse_fields(config.options, _NOT_HONOURED["options"], f"{where}: options")
+    for position, spec in enumerate(config.slicing_specs):
+        _refuse_fields(spec, ("slice_keys_sql",), f"{where}: slicing_specs[{position}]")
+        both = sorted(set(spec.feature_keys) & set(spec.feature_values))
+        if both:
+            raise ConfigError(
+                f"{where}: slicing_specs[{position}]: {', '.join(both)} stands in feature_keys and feature_values. "
+                "Keep one: the first makes a slice of each value, the second one slice of that value."
+            )
+    _check_models(config.model_specs, where)
+    options = check_our_metrics(config, where)
+    for position, spec in enumerate(config.metrics_specs):
+        _check_metrics_spec(spec, options, f"{where}: metrics_specs[{position}]")
+
+
+def check_our_metrics(config: Any, where: str) -> MetricOptions:
+    """Returns the options of `CocoMetrics`, which hold for all of an `EvalConfig`.
+
+    Raises:
+        ConfigError: options that cannot be read, or that differ between two entries; a
+            threshold on the whole metric; the metrics of several categories or outputs
+            to be averaged.
+    """
+    found: dict[str, MetricOptions] = {}
+    for position, spec in enumerate(config.metrics_specs):
+        for number, metric in enumerate(spec.metrics):
+            if metric.class_name != METRICS_CLASS:
+                continue
+            place = f"{where}: metrics_specs[{position}].metrics[{number}]"
+            found[place] = read_options(metric.config, where=f"{place}.config")
+            if metric.HasField("threshold") or metric.per_slice_thresholds:
+                raise ConfigError(
+                    f"{place}: {METRICS_CLASS} has many metrics, so a threshold has to name one: write it in "
+                    'thresholds or per_slice_thresholds of the metrics_specs entry, such as {key: "AP" value {...}}.'
+                )
+            _refuse_fields(spec, ("aggregate", "output_names"), f"{where}: metrics_specs[{position}]")
+    first = next(iter(found.values()), MetricOptions())
+    for place, options in found.items():
+        if options != first:
+            raise ConfigError(
+                f"{place}.config: differs from that of {next(iter(found))}; the metrics' names are the same. "
+                f"Give {METRICS_CLASS} the same options everywhere."
+            )
+    return first
+
+
+def _check_models(specs: Any, where: str) -> None:
+    for position, spec in enumerate(specs):
+        place = f"{where}: model_specs[{position}]"
+        _refuse_fields(spec, _NOT_HONOURED["model_specs"], place)
+        if spec.signature_name not in ("", ENCODED_SIGNATURE):
+            raise ConfigError(
+                f"{place}.signature_name: {spec.signature_name!r}; the evaluator calls {ENCODED_SIGNATURE!r}."
+            )
+    baselines = sum(spec.is_baseline for spec in specs)
+    if len(specs) > 2 or (len(specs) == 2 and baselines != 1) or (len(specs) == 1 and baselines):
+        raise ConfigError(
+            f"{where}: model_specs: {len(specs)} models, {baselines} of them with is_baseline. "
+            "Give the candidate alone, or the candidate and one baseline, or none."
+        )
+    if len({spec.name for spec in specs}) < len(specs):
+        raise ConfigError(f"{where}: model_specs: two models of one name. Give each a name of its own.")
+
+
+def _check_metrics_spec(spec: Any, options: MetricOptions, where: str) -> None:
+    _refuse_fields(spec, _NOT_HONOURED["metrics_specs"], where)
+    _refuse_fields(spec.binarize, ("k_list", "top_k_list"), f"{where}.binarize")
+    for number, metric in enumerate(spec.metrics):
+        _check_metric(metric, f"{where}.metrics[{number}]")
+    known = [metric.name for metric in metric_definitions_of(options.params())]
+    if spec.HasField("binarize"):
+        known = [name for name in known if name in CATEGORY_METRICS]
+    for field in ("thresholds", "per_slice_thresholds"):
+        unknown = sorted(set(getattr(spec, field)) - set(known))
+        if unknown:
+            kind = "a category" if spec.HasField("binarize") else options.iou_type
+            raise ConfigError(
+                f"{where}.{field}: unknown metric {', '.join(unknown)}. Known for {kind} are {', '.join(known)}."
+            )
+    for name, threshold in spec.thresholds.items():
+        _check_threshold(threshold, f"{where}.thresholds[{name}]")
+    for name, thresholds in spec.per_slice_thresholds.items():
+        _check_slice_thresholds(thresholds.thresholds, f"{where}.per_slice_thresholds[{name}]")
+
+
+def _check_metric(metric: Any, where: str) -> None:
+    if metric.class_name not in (METRICS_CLASS, _COUNT_CLASS):
+        raise ConfigError(
+            f"{where}: unknown metric {metric.class_name!r}. Known are {METRICS_CLASS!r} "
+            f"of the module {METRICS_MODULE!r}, and {_COUNT_CLASS!r}."
+        )
+    if metric.class_name == METRICS_CLASS and metric.module != METRICS_MODULE:
+        raise ConfigError(f"{where}.module: {metric.module!r}; {METRICS_CLASS} is in {METRICS_MODULE!r}.")
+    _refuse_fields(metric, ("cross_slice_thresholds",), where)
+    if metric.HasField("threshold"):
+        _check_threshold(metric.threshold, f"{where}.threshold")
+    _check_slice_thresholds(metric.per_slice_thresholds, f"{where}.per_slice_thresholds")
+
+
+def _check_slice_thresholds(entries: Iterable[Any], where: str) -> None:
+    for position, entry in enumerate(entries):
+        if not entry.slicing_specs:
+            raise ConfigError(
+                f"{where}[{position}]: no slicing_specs. Name the slices; one empty entry means all images."
+            )
+        for spec in entry.slicing_specs:
+            _refuse_fields(spec, ("slice_keys_sql",), f"{where}[{position}].slicing_specs")
+        _check_threshold(entry.threshold, f"{where}[{position}].threshold")
+
+
+def _check_threshold(threshold: Any, where: str) -> None:
+    for problem in _threshold_problems(threshold):
+        raise ConfigError(f"{where}: {problem}")
+
+
+def _threshold_problems(threshold: Any) -> Iterator[str]:
+    value, change = threshold.value_threshold, threshold.change_threshold
+    has_value, has_change = threshold.HasField("value_threshold"), threshold.HasField("change_threshold")
+    if not has_value and not has_change:
+        yield "asks nothing. Give a value_threshold or a change_threshold."
+    if has_value and not (value.HasField("lower_bound") or value.HasField("upper_bound")):
+        yield "value_threshold asks nothing. Give lower_bound or upper_bound."
+    if has_change:
+        if not (change.HasField("absolute") or change.HasField("relative")):
+            yield "change_threshold asks nothing. Give absolute or relative."
+        if not change.direction:
+            yield "change_threshold has no direction. Give HIGHER_IS_BETTER or LOWER_IS_BETTER."
+
+
+def _refuse_fields(message: Any, fields: Iterable[str], where: str) -> None:
+    present = {field.name for field, _ in message.ListFields()}
+    for name in fields:
+        if name in present:
+            raise ConfigError(f"{where}: {name} is not honoured. Remove it.")
 
 
 def read_eval_config(path: str | Path) -> Any:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from components.coco_evaluator.tfma.derived_features import DERIVED, IMAGE_ENTRY_PREFIX, derive
-from components.coco_evaluator.tfma.slice_keys import OVERALL, SliceKey
+from components.coco_evaluator.tfma.slice_metrics import OVERALL, SliceKey
 from schemas.errors import DataError
 
 _MOST = 1_000  # slices; each has arrays of its own, some megabytes with many categories

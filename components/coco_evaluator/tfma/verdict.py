@@ -1,17 +1,66 @@
-"""An `EvalConfig`'s thresholds: TFMA's judgement, and what it says in words."""
+"""An `EvalConfig`'s thresholds: TFMA's judgement, and the same in words."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from components.coco_evaluator.tfma.keys import model_names, slice_metrics
-from components.coco_evaluator.tfma.slice_figures import BASELINE, CANDIDATE, SliceFigures
-from components.coco_evaluator.tfma.slice_keys import SliceKey, describe
+from components.coco_evaluator.tfma.slice_metrics import (
+    BASELINE,
+    CANDIDATE,
+    SliceKey,
+    SliceMetrics,
+    describe,
+    model_names,
+    slice_metrics,
+)
 from components.coco_evaluator.tfma.slicing import describe_spec
-from components.coco_evaluator.tfma.threshold_words import asked, compared
 from components.coco_evaluator.thresholds import Verdict
 
-Slices = Mapping[SliceKey, Mapping[str, SliceFigures]]
+Slices = Mapping[SliceKey, Mapping[str, SliceMetrics]]
 Metrics = dict[SliceKey, dict[Any, float]]  # by tfma.metrics.MetricKey
+
+
+def asked(threshold: Any) -> str:
+    """What a `GenericValueThreshold` or `GenericChangeThreshold` asks for, such as "at least 0.4"."""
+    if hasattr(threshold, "direction"):
+        return _asked_change(threshold)
+    bounds = []
+    if threshold.HasField("lower_bound"):
+        bounds.append(f"at least {threshold.lower_bound.value:.6g}")
+    if threshold.HasField("upper_bound"):
+        bounds.append(f"at most {threshold.upper_bound.value:.6g}")
+    return " and ".join(bounds)
+
+
+def compared(metric: str, value: float, before: float | None, threshold: Any, *, met: bool) -> str:
+    """A sentence on one metric and one threshold.
+
+    Args:
+        metric: its name.
+        value: of the candidate; NaN where undefined.
+        before: of the baseline; None for a threshold on the value itself.
+        threshold: what `asked` takes.
+        met: as TFMA has judged.
+    """
+    if math.isnan(value) or (before is not None and math.isnan(before)):
+        return f"{metric} is undefined: there is no object to measure it on"
+    wanted = ("" if met else "not ") + asked(threshold)
+    if before is None:
+        return f"{metric} is {value:.6g}, {wanted}"
+    change = f"{value - before:+.6g}" + (f" ({(value - before) / before:+.2%})" if before else "")
+    return f"{metric} is {value:.6g} against {before:.6g} of the baseline, a change of {change}, {wanted}"
+
+
+def _asked_change(threshold: Any) -> str:
+    from tensorflow_model_analysis.proto import config_pb2
+
+    higher = threshold.direction == config_pb2.MetricDirection.HIGHER_IS_BETTER
+    bounds = []
+    if threshold.HasField("absolute"):
+        bounds.append(f"{threshold.absolute.value:+.6g}")
+    if threshold.HasField("relative"):
+        bounds.append(f"{threshold.relative.value:+.6g} of the baseline's")
+    return ("at least " if higher else "at most ") + " and ".join(bounds)
 
 
 class Judged(NamedTuple):
@@ -29,10 +78,10 @@ def judge_by_config(slices: Slices, config: Any) -> Judged:
     """Holds an evaluation against the thresholds of an `EvalConfig`.
 
     A threshold without slices holds for every slice, as TFMA has it; change thresholds
-    ask nothing where there is no baseline.  An undefined figure meets no threshold.
+    ask nothing where there is no baseline.  An undefined metric meets no threshold.
 
     Args:
-        slices: each slice's figures by the models' part.
+        slices: each slice's metrics by the models' part.
         config: from `eval_config.complete`.
     """
     from tensorflow_model_analysis.evaluators.metrics_validator import validate_metrics
@@ -81,31 +130,31 @@ class _Words:
         return list(dict.fromkeys(unmet + met))
 
     def _compare(self, key: Any, spec: Any, threshold: Any, unmet: list[str], met: list[str]) -> None:
-        figure = self._figure(key)
+        metric = self._metric(key)
         if not any(key in metrics for metrics in self._metrics.values()):
-            unmet.append(f"{figure}: there is no such figure. Are these the data set's category ids?")
+            unmet.append(f"{metric}: there is no such metric. Are these the data set's category ids?")
             return
         matching = self._matching(spec)
         if not matching:
             place = describe_spec(spec)
-            unmet.append(f"{figure}: no image is in a slice by {place}, where it should be {asked(threshold)}")
+            unmet.append(f"{metric}: no image is in a slice by {place}, where it should be {asked(threshold)}")
         passed: list[str] = []
         for slice_key in matching:
             failed = self._has_failed(slice_key, key, threshold)
             sentence = self._sentence(slice_key, key, threshold, met=not failed)
             (unmet if failed else passed).append(sentence)
         if len(passed) > 1:
-            passed = [f"{figure} is {asked(threshold)} on {len(passed)} of {len(matching)} slices"]
+            passed = [f"{metric} is {asked(threshold)} on {len(passed)} of {len(matching)} slices"]
         met += passed
 
     def _sentence(self, slice_key: SliceKey, key: Any, threshold: Any, *, met: bool) -> str:
         metrics = self._metrics[slice_key]
         value_key = key._replace(is_diff=False)
         before = metrics[key.make_baseline_key(self._names[BASELINE])] if key.is_diff else None
-        sentence = compared(self._figure(key), metrics[value_key], before, threshold, met=met)
+        sentence = compared(self._metric(key), metrics[value_key], before, threshold, met=met)
         return f"{describe(slice_key)}: {sentence}" if slice_key else sentence
 
-    def _figure(self, key: Any) -> str:
+    def _metric(self, key: Any) -> str:
         if key.sub_key is None:
             return str(key.name)
         name = self._categories.get(key.sub_key.class_id)

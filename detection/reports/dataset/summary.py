@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 from detection.datasets.issues import Fault
 from detection.reports.dataset.advice import IN_THE_FILES, Choice, choices, meaning
 from detection.reports.dataset.tables import HANDLING, FaultCounts, Splits
-from detection.reports.html.names import shown_name
-from detection.reports.html.table import Cell, Link, Table
+from detection.reports.html.table import Cell, Link, Table, shown_name
 from schemas.config.faults import Policy
 
 LISTED = 5  # images, categories, and issues of a kind

@@ -1,25 +1,116 @@
-"""The page of a comparison: two models on the same images."""
+"""The page of a comparison of two models: its tables, and the file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from detection.analysis.changes import Comparison
+from detection.analysis.analysis_file import ERROR_TYPES
+from detection.analysis.comparison import CategoryChange, Change, Comparison, ImageChange
 from detection.reports.box_styles import DETECTION_STATUSES
-from detection.reports.evaluation.comparison_tables import (
-    category_change_table,
-    change_table,
-    error_change_table,
-    has_intervals,
-    image_change_table,
+from detection.reports.evaluation.metric_tables import (
+    FIRST,
+    change_cell,
+    count_change_cell,
+    interval_cell,
+    is_significant,
+    judgement,
+    metric_cell,
 )
-from detection.reports.evaluation.illustrated import write_illustrated_page
-from detection.reports.evaluation.numbers import is_significant
 from detection.reports.evaluation.panels import compared
-from detection.reports.evaluation.pictures import PictureSource, measured
-from detection.reports.evaluation.sentences import FIRST, change_headline, sample_note
+from detection.reports.evaluation.pictures import PictureSource, measured, write_illustrated_page
+from detection.reports.evaluation.summary import change_headline, sample_note
+from detection.reports.html.table import Cell, Number, Table, shown_name
 
 _BETTER, _WORSE = "better", "worse"  # ids of the sections
+
+
+def change_table(comparison: Comparison) -> Table:
+    """One row per metric."""
+    header = ["metric", "A", "B", "difference"]
+    with_intervals = has_intervals(comparison)
+    if with_intervals:
+        header += [f"its {100 * comparison.confidence:g} % interval", "judgement of B"]
+    rows: list[list[Cell]] = []
+    for name, change in comparison.metrics.items():
+        row = [name, *_change_cells(change)]
+        if with_intervals:
+            row += [interval_cell(change.interval, signed=True), judgement(change.interval)]
+        rows.append(row)
+    return Table("", header, rows)
+
+
+def error_change_table(comparison: Comparison) -> Table:
+    """One row a type of error."""
+    rows: list[list[Cell]] = [
+        [
+            ERROR_TYPES.get(change.a.name, change.a.name),
+            change.a.count,
+            change.b.count,
+            count_change_cell(change.b.count - change.a.count),
+            metric_cell(change.a.ap_gain),
+            metric_cell(change.b.ap_gain),
+        ]
+        for change in comparison.errors
+    ]
+    return Table("", ("error type", "count, A", "count, B", "difference", "AP50 gain, A", "AP50 gain, B"), rows)
+
+
+def category_change_table(comparison: Comparison) -> Table:
+    """One row a category, the greatest loss of AP first, those without a difference last."""
+    metrics = list(dict.fromkeys(name for category in comparison.categories for name in category.metrics))
+    others = [name for name in metrics if name != FIRST]
+    with_intervals = has_intervals(comparison)
+    header = ["category", "id", "ground truth", f"{FIRST}, A", f"{FIRST}, B", f"{FIRST} difference"]
+    header += [f"its {100 * comparison.confidence:g} % interval"] * with_intervals
+    header += [f"{name} difference" for name in others]
+    return Table("", header, [_category_row(one, others, with_intervals) for one in _by_loss(comparison.categories)])
+
+
+def image_change_table(changes: Sequence[ImageChange]) -> Table:
+    """One row an image."""
+    rows: list[list[Cell]] = [
+        [
+            shown_name(change.b.file_name),
+            str(change.b.image_id),
+            count_change_cell(change.errors),
+            *(count for found in (change.a, change.b) for count in (found.fp, found.fn, found.tp)),
+        ]
+        for change in changes
+    ]
+    header = ["file", "image", "errors, B minus A"]
+    header += [f"{what}, {model}" for model in ("A", "B") for what in ("FP", "FN", "TP")]
+    return Table("", header, rows)
+
+
+def has_intervals(comparison: Comparison) -> bool:
+    """Whether differences have intervals."""
+    return any(change.interval for change in comparison.metrics.values())
+
+
+def _change_cells(change: Change) -> list[Cell]:
+    difference = change_cell(change.difference, significant=is_significant(change.interval))
+    return [metric_cell(change.a), metric_cell(change.b), difference]
+
+
+def _by_loss(categories: Sequence[CategoryChange]) -> list[CategoryChange]:
+    def rank(category: CategoryChange) -> tuple[float, int]:
+        change = category.metrics.get(FIRST)
+        return (2.0 if change is None or change.difference is None else change.difference, category.id)
+
+    return sorted(categories, key=rank)
+
+
+def _category_row(category: CategoryChange, others: Sequence[str], with_intervals: bool) -> list[Cell]:
+    nothing = Change(-1.0, -1.0, None, None)
+    first = category.metrics.get(FIRST, nothing)
+    return [
+        shown_name(category.name),
+        Number(str(category.id), category.id),
+        category.ground_truth,
+        *_change_cells(first),
+        *([interval_cell(first.interval, signed=True)] if with_intervals else []),
+        *(change_cell(category.metrics.get(name, nothing).difference) for name in others),
+    ]
 
 
 def write_comparison_page(
@@ -51,7 +142,7 @@ def write_comparison_page(
         "verdict": {"tone": _tone(comparison), "text": change_headline(comparison)},
         "remarks": _remarks(comparison),
         "sections": _sections(comparison),
-        "figures": change_table(comparison),
+        "metrics": change_table(comparison),
         "intervals": has_intervals(comparison),
         "errors": error_change_table(comparison),
         "categories": category_change_table(comparison),
@@ -72,7 +163,7 @@ def write_comparison_page(
 
 
 def _tone(comparison: Comparison) -> str:
-    first = comparison.figures.get(FIRST)
+    first = comparison.metrics.get(FIRST)
     if first is None or first.difference is None or not is_significant(first.interval):
         return "plain"
     return "good" if first.difference > 0 else "bad"

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 
-from detection.analysis.findings import ERROR_TYPES, Analysis, Calibration, LabelError, SizeBucket
+from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Calibration, LabelError, SizeBucket
 from detection.reports.box_styles import category_name
-from detection.reports.evaluation.numbers import change_text, figure_cell, figure_text
-from detection.reports.html.names import shown_name
-from detection.reports.html.table import Cell, Number, Table
+from detection.reports.evaluation.metric_tables import change_text, metric_cell, metric_text
+from detection.reports.html.table import Cell, Number, Table, shown_name
 
 NO_LABEL = "no annotation"
 
@@ -38,18 +37,18 @@ def error_table(analysis: Analysis) -> Table:
 
 def size_table(analysis: Analysis) -> Table:
     """One row per range of sizes, the smallest first."""
-    present = [at for at, bucket in enumerate(analysis.sizes) if bucket.objects]
+    present = [at for at, bucket in enumerate(analysis.sizes) if bucket.ground_truth]
     shown = analysis.sizes[present[0] : present[-1] + 1] if present else []
-    figures = list(dict.fromkeys(name for bucket in analysis.sizes for name in bucket.figures))
+    metrics = list(dict.fromkeys(name for bucket in analysis.sizes for name in bucket.metrics))
     rows: list[list[Cell]] = [
         [
             size_text(bucket),
-            bucket.objects,
-            *(figure_cell(bucket.figures.get(name), bar=name == figures[0]) for name in figures),
+            bucket.ground_truth,
+            *(metric_cell(bucket.metrics.get(name), bar=name == metrics[0]) for name in metrics),
         ]
         for bucket in shown
     ]
-    return Table("", ("size, pixels", "ground truth", *figures), rows)
+    return Table("", ("size, pixels", "ground truth", *metrics), rows)
 
 
 def calibration_table(calibration: Calibration) -> Table:
@@ -58,8 +57,8 @@ def calibration_table(calibration: Calibration) -> Table:
         [
             f"{part.low:.2f} to {part.high:.2f}",
             part.count,
-            figure_cell(part.score if part.count else None),
-            figure_cell(part.right if part.count else None),
+            metric_cell(part.score if part.count else None),
+            metric_cell(part.precision if part.count else None),
         ]
         for part in calibration.bins
     ]
@@ -71,8 +70,8 @@ def calibration_text(calibration: Calibration) -> str:
     gap = score_gap(calibration)
     leaning = "higher" if gap > 0 else "lower"
     return (
-        f"Expected calibration error (ECE) {figure_text(calibration.expected_error)}, maximum of a bin (MCE) "
-        f"{figure_text(calibration.greatest_error)}. On average scores are {figure_text(abs(gap))} {leaning} than the "
+        f"Expected calibration error (ECE) {metric_text(calibration.expected_error)}, maximum of a bin (MCE) "
+        f"{metric_text(calibration.max_error)}. On average scores are {metric_text(abs(gap))} {leaning} than the "
         "precision."
     )
 
@@ -80,7 +79,7 @@ def calibration_text(calibration: Calibration) -> str:
 def score_gap(calibration: Calibration) -> float:
     """Mean score minus precision over all detections."""
     count = sum(part.count for part in calibration.bins)
-    return sum(part.count * (part.score - part.right) for part in calibration.bins) / max(count, 1)
+    return sum(part.count * (part.score - part.precision) for part in calibration.bins) / max(count, 1)
 
 
 def label_error_table(analysis: Analysis, names: Mapping[int, str]) -> Table:
@@ -91,7 +90,7 @@ def label_error_table(analysis: Analysis, names: Mapping[int, str]) -> Table:
             str(error.image_id),
             _labelled(error, names),
             category_name(error.category_id, names),
-            figure_cell(error.score),
+            metric_cell(error.score),
             ", ".join(f"{value:.0f}" for value in error.bbox),
         ]
         for error in analysis.label_errors
@@ -102,15 +101,14 @@ def label_error_table(analysis: Analysis, names: Mapping[int, str]) -> Table:
 def label_error_text(error: LabelError, names: Mapping[int, str]) -> str:
     """In a line, what a person should look at."""
     detected = f"{category_name(error.category_id, names)} {error.score:.2f}"
-    labelled = NO_LABEL if error.object_category_id is None else f"annotated as {_labelled(error, names)}"
+    labelled = NO_LABEL if error.annotated_category_id is None else f"annotated as {_labelled(error, names)}"
     return f"{labelled}, detected {detected}"
 
 
 def image_table(analysis: Analysis) -> Table:
     """One row per image with most errors."""
     rows: list[list[Cell]] = [
-        [shown_name(found.file_name), str(found.image_id), found.wrong, found.missed, found.right]
-        for found in analysis.worst
+        [shown_name(found.file_name), str(found.image_id), found.fp, found.fn, found.tp] for found in analysis.worst
     ]
     return Table("", ("file", "image", "FP", "FN", "TP"), rows)
 
@@ -127,6 +125,6 @@ def size_text(bucket: SizeBucket) -> str:
 
 
 def _labelled(error: LabelError, names: Mapping[int, str]) -> str:
-    if error.object_category_id is None:
+    if error.annotated_category_id is None:
         return NO_LABEL
-    return category_name(error.object_category_id, names)
+    return category_name(error.annotated_category_id, names)

@@ -9,12 +9,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from detection.analysis.findings import ERROR_TYPES, Analysis, Category, SizeBucket
-from detection.reports.evaluation.confusion import most_confused_pair
+from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Category, SizeBucket
+from detection.reports.evaluation.charts import most_confused_pair
 from detection.reports.evaluation.error_tables import label_error_text, score_gap, size_text
-from detection.reports.evaluation.numbers import change_text, difference, figure_text, interval_text, is_defined
-from detection.reports.evaluation.sentences import FIRST, UNCLEAR, judgement
-from detection.reports.html.names import shown_name
+from detection.reports.evaluation.metric_tables import (
+    FIRST,
+    UNCLEAR,
+    change_text,
+    difference,
+    interval_text,
+    is_defined,
+    judgement,
+    metric_text,
+)
+from detection.reports.html.table import shown_name
 
 FEW_IMAGES = 50  # below which bootstrap intervals are too narrow, see docs/evaluation.md
 FEW_INSTANCES = 10  # of a category, below which its AP is decided by single detections
@@ -39,7 +47,7 @@ def next_steps(analysis: Analysis) -> list[Step]:
 
 def _no_match(analysis: Analysis) -> Step | None:
     """There is ground truth, and no detection matches any of it."""
-    instances = sum(category.objects for category in analysis.categories)
+    instances = sum(category.ground_truth for category in analysis.categories)
     detections = sum(category.detections for category in analysis.categories)
     if not instances or analysis.operating_point:
         return None
@@ -125,8 +133,8 @@ def _fix_missed(analysis: Analysis) -> str:
     told = ""
     if weakest:
         told = (
-            f"Recall is lowest for sizes of {size_text(weakest)} pixels (AR {figure_text(_recall(weakest))}, "
-            f"{weakest.objects:,} instances). "
+            f"Recall is lowest for sizes of {size_text(weakest)} pixels (AR {metric_text(_recall(weakest))}, "
+            f"{weakest.ground_truth:,} instances). "
         )
     return f"{told}Add training images with such instances, or train with a larger input (model.image_size)."
 
@@ -163,8 +171,8 @@ def _threshold(analysis: Analysis) -> Step | None:
     if point is None:
         return None
     evidence = (
-        f"Recommended score threshold: {figure_text(point.score)}. There F1 is highest over all categories "
-        f"({figure_text(point.f1)}: precision {figure_text(point.precision)}, recall {figure_text(point.recall)}, "
+        f"Recommended score threshold: {metric_text(point.score)}. There F1 is highest over all categories "
+        f"({metric_text(point.f1)}: precision {metric_text(point.precision)}, recall {metric_text(point.recall)}, "
         f"IoU {analysis.iou:g})."
     )
     own = sorted((one.best.score, shown_name(one.name)) for one in analysis.categories if one.best)
@@ -172,8 +180,8 @@ def _threshold(analysis: Analysis) -> Step | None:
     if len(own) > 1:
         (low, lowest), (high, highest) = own[0], own[-1]
         action += (
-            f" The best thresholds of single categories lie between {figure_text(low)} ({lowest}) and "
-            f"{figure_text(high)} ({highest}); the table of categories lists them."
+            f" The best thresholds of single categories lie between {metric_text(low)} ({lowest}) and "
+            f"{metric_text(high)} ({highest}); the table of categories lists them."
         )
     return Step("threshold", evidence, action, "categories")
 
@@ -185,8 +193,8 @@ def _calibration(analysis: Analysis) -> Step | None:
         return None
     gap = score_gap(calibration)
     evidence = (
-        f"Scores are not calibrated: expected calibration error {figure_text(calibration.expected_error)}, on average "
-        f"{figure_text(abs(gap))} {'higher' if gap > 0 else 'lower'} than the precision."
+        f"Scores are not calibrated: expected calibration error {metric_text(calibration.expected_error)}, on average "
+        f"{metric_text(abs(gap))} {'higher' if gap > 0 else 'lower'} than the precision."
     )
     action = "Do not read scores as probabilities: choose thresholds by precision, or calibrate the scores."
     return Step("calibration", evidence, action, "calibration")
@@ -194,13 +202,13 @@ def _calibration(analysis: Analysis) -> Step | None:
 
 def _sizes(analysis: Analysis) -> Step | None:
     """The AP of a size range with at least FEW_INSTANCES instances is SIZE_GAP or more below that of all sizes."""
-    weakest, overall = _weakest(analysis.sizes, _precision), analysis.figures.get(FIRST)
+    weakest, overall = _weakest(analysis.sizes, _precision), analysis.metrics.get(FIRST)
     if weakest is None or overall is None or not is_defined(overall) or overall - _precision(weakest) < SIZE_GAP:
         return None
-    instances = sum(bucket.objects for bucket in analysis.sizes)
+    instances = sum(bucket.ground_truth for bucket in analysis.sizes)
     evidence = (
-        f"{FIRST} is lowest for sizes of {size_text(weakest)} pixels: {figure_text(_precision(weakest))}, against "
-        f"{figure_text(overall)} for all sizes ({weakest.objects:,} of {instances:,} instances)."
+        f"{FIRST} is lowest for sizes of {size_text(weakest)} pixels: {metric_text(_precision(weakest))}, against "
+        f"{metric_text(overall)} for all sizes ({weakest.ground_truth:,} of {instances:,} instances)."
     )
     if _is_small(weakest, analysis.sizes):
         action = "Train with a larger input (model.image_size), or on crops."
@@ -222,12 +230,12 @@ def _few_images(analysis: Analysis) -> Step | None:
 def _few_instances(analysis: Analysis) -> Step | None:
     """Some categories have between 1 and FEW_INSTANCES - 1 instances."""
     few = sorted(
-        (one for one in analysis.categories if 0 < one.objects < FEW_INSTANCES),
-        key=lambda category: (category.objects, category.id),
+        (one for one in analysis.categories if 0 < one.ground_truth < FEW_INSTANCES),
+        key=lambda category: (category.ground_truth, category.id),
     )
     if not few:
         return None
-    named = _listed([f"{shown_name(one.name)} ({one.objects})" for one in few])
+    named = _listed([f"{shown_name(one.name)} ({one.ground_truth})" for one in few])
     evidence = f"{len(few):,} of {len(analysis.categories):,} categories have fewer than {FEW_INSTANCES} instances: "
     action = "Their AP says little: add annotated images of them to the evaluated split."
     return Step("few-instances", f"{evidence}{named}.", action, "categories")
@@ -235,7 +243,7 @@ def _few_instances(analysis: Analysis) -> Step | None:
 
 def _no_instances(analysis: Analysis) -> Step | None:
     """Some categories have no ground truth."""
-    missing = [one for one in analysis.categories if not one.objects]
+    missing = [one for one in analysis.categories if not one.ground_truth]
     if not missing:
         return None
     named = _listed([shown_name(one.name) for one in missing])
@@ -261,7 +269,10 @@ _RULES: Sequence[Callable[[Analysis], Step | None]] = (
 
 def _losses(categories: Sequence[Category]) -> list[tuple[str, float]]:
     """Name and change of AP of the categories that lost AP, the largest loss first."""
-    changes = [(shown_name(one.name), difference(one.figures.get(FIRST), one.before.get(FIRST))) for one in categories]
+    changes = [
+        (shown_name(one.name), difference(one.metrics.get(FIRST), one.baseline_metrics.get(FIRST)))
+        for one in categories
+    ]
     return sorted(
         ((name, change) for name, change in changes if change is not None and change < 0),
         key=lambda pair: round(pair[1], 9),
@@ -280,21 +291,21 @@ def _names(analysis: Analysis) -> dict[int, str]:
 
 def _weakest(sizes: Sequence[SizeBucket], value: Callable[[SizeBucket], float]) -> SizeBucket | None:
     """The size range with the lowest value among those with at least FEW_INSTANCES instances."""
-    counted = [bucket for bucket in sizes if bucket.objects >= FEW_INSTANCES and is_defined(value(bucket))]
+    counted = [bucket for bucket in sizes if bucket.ground_truth >= FEW_INSTANCES and is_defined(value(bucket))]
     return min(counted, key=value, default=None)
 
 
 def _precision(bucket: SizeBucket) -> float:
-    return bucket.figures.get(FIRST, -1.0)
+    return bucket.metrics.get(FIRST, -1.0)
 
 
 def _recall(bucket: SizeBucket) -> float:
     """AR with the most detections, whatever its name."""
-    return next((value for name, value in bucket.figures.items() if name.startswith("AR")), -1.0)
+    return next((value for name, value in bucket.metrics.items() if name.startswith("AR")), -1.0)
 
 
 def _is_small(bucket: SizeBucket, sizes: Sequence[SizeBucket]) -> bool:
     """Whether more than half of the instances are larger."""
-    instances = np.array([one.objects for one in sizes])
+    instances = np.array([one.ground_truth for one in sizes])
     larger = np.array([one.low > bucket.low for one in sizes])
     return bool(instances[larger].sum() * 2 > instances.sum())

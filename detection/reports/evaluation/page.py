@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from detection.analysis.findings import ERROR_TYPES, Analysis
-from detection.reports.box_styles import DETECTION_STATUSES, OBJECT_STATUSES
+from detection.analysis.analysis_file import ERROR_TYPES, Analysis
+from detection.reports.box_styles import DETECTION_STATUSES, GROUND_TRUTH_STATUSES
 from detection.reports.evaluation import charts
-from detection.reports.evaluation.category_table import category_table
-from detection.reports.evaluation.confusion import heat_map, pair_table
+from detection.reports.evaluation.charts import heat_map, pair_table
 from detection.reports.evaluation.error_tables import (
     calibration_table,
     calibration_text,
@@ -18,13 +17,19 @@ from detection.reports.evaluation.error_tables import (
     loss_table,
     size_table,
 )
-from detection.reports.evaluation.figure_table import figure_table
-from detection.reports.evaluation.illustrated import Galleries, Shown, write_illustrated_page
+from detection.reports.evaluation.metric_tables import category_table, metric_table
 from detection.reports.evaluation.next_steps import FEW_INSTANCES, next_steps
 from detection.reports.evaluation.panels import label_crop, side_by_side
-from detection.reports.evaluation.pictures import PictureSource, measured
-from detection.reports.evaluation.sentences import headline, method, sample_note
-from detection.reports.evaluation.summary import WORST, category_summary, image_summary, tiles
+from detection.reports.evaluation.pictures import Galleries, PictureSource, Shown, measured, write_illustrated_page
+from detection.reports.evaluation.summary import (
+    WORST,
+    category_summary,
+    headline,
+    image_summary,
+    method,
+    sample_note,
+    tiles,
+)
 
 _LABELS = "labels"  # name of a gallery beside WORST; the others' are error types
 
@@ -83,7 +88,7 @@ def write_evaluation_report(
             "sections": _sections(analysis, curves=bool(told["mean_curves"]), examples=bool(examples)),
             "first_categories": category_summary(analysis, shown.galleries),
             "first_images": image_summary(analysis, shown.galleries),
-            "few_instances": any(one.objects < FEW_INSTANCES for one in analysis.categories) and FEW_INSTANCES,
+            "few_instances": any(one.ground_truth < FEW_INSTANCES for one in analysis.categories) and FEW_INSTANCES,
         }
 
     write_illustrated_page(
@@ -107,7 +112,7 @@ def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
         "tiles": tiles(analysis),
         "steps": next_steps(analysis),
         "error_types": {name: words.capitalize() for name, words in ERROR_TYPES.items()},
-        "figures": figure_table(analysis),
+        "metrics": metric_table(analysis),
         "errors": error_table(analysis),
         "sizes": size_table(analysis),
         "categories": category_table(analysis),
@@ -124,7 +129,7 @@ def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
         "label_errors": label_error_table(analysis, names),
         "losses": loss_table(analysis),
         "method": method(analysis),
-        "legend_groups": {"Ground truth": OBJECT_STATUSES, "Detections": DETECTION_STATUSES},
+        "legend_groups": {"Ground truth": GROUND_TRUTH_STATUSES, "Detections": DETECTION_STATUSES},
         "plot_width": charts.WIDTH,
         "plot_height": charts.HEIGHT,
     }
@@ -133,12 +138,12 @@ def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
 def _sections(analysis: Analysis, *, curves: bool, examples: bool) -> dict[str, str]:
     """Id -> heading of the sections with content, in their order."""
     told = {
-        "metrics": ("Metrics", bool(analysis.figures)),
+        "metrics": ("Metrics", bool(analysis.metrics)),
         "categories": ("Categories", bool(analysis.categories)),
         "curves": ("Precision and recall", curves),
         "errors": ("Error types (TIDE)", bool(analysis.errors)),
         "confusion": ("Confusion matrix", analysis.confusion is not None),
-        "sizes": ("Sizes", any(bucket.objects for bucket in analysis.sizes)),
+        "sizes": ("Sizes", any(bucket.ground_truth for bucket in analysis.sizes)),
         "calibration": ("Calibration of scores", analysis.calibration is not None),
         WORST: ("Images with most errors", bool(analysis.worst)),
         "examples": ("Examples of each error type", examples),
@@ -159,7 +164,7 @@ def _banner(verdict: Judged | None) -> _Banner:
 
 def _galleries(analysis: Analysis, names: Mapping[int, str], source: PictureSource | None) -> Galleries:
     found = {WORST: analysis.worst, **analysis.examples}
-    figures = {
+    galleries = {
         name: [side_by_side(measured(image, source), names) for image in images] for name, images in found.items()
     }
-    return figures | {_LABELS: [label_crop(error, at, names) for at, error in enumerate(analysis.label_errors)]}
+    return galleries | {_LABELS: [label_crop(error, at, names) for at, error in enumerate(analysis.label_errors)]}

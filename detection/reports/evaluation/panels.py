@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from markupsafe import escape
 
-from detection.analysis.changes import ImageChange
-from detection.analysis.findings import ERROR_TYPES, ImageFindings, LabelError
+from detection.analysis.analysis_file import ERROR_TYPES, ImageResult, LabelError
+from detection.analysis.comparison import ImageChange
 from detection.images.tag_places import Rectangle, frame_of, place_tags
-from detection.reports.box_styles import STATUSES, Mark, detection_marks, object_marks
+from detection.reports.box_styles import STATUSES, StyledBox, detection_boxes, ground_truth_boxes
 from detection.reports.evaluation.error_tables import label_error_text
-from detection.reports.html.names import shown_name
+from detection.reports.html.table import shown_name
 
 # CSS pixels that an image is shown at on a wide screen; texts are chosen to be readable there.
 _SHOWN_WIDTH, _SHOWN_HEIGHT = 470, 420
@@ -97,24 +97,24 @@ class Figure(NamedTuple):
         return _FIGURE_BYTES + _SHAPE_BYTES * len(shapes) + sum(len(escape(text).encode()) for text in texts)
 
 
-def side_by_side(found: ImageFindings, names: Mapping[int, str]) -> Figure:
+def side_by_side(found: ImageResult, names: Mapping[int, str]) -> Figure:
     """Ground truth on the left, detections on the right."""
-    marks = {"Ground truth": object_marks(found, names), "Detections": detection_marks(found, names)}
-    return _whole_image(found, marks, f"{_counts(found)}, {found.right:,} TP")
+    boxes = {"Ground truth": ground_truth_boxes(found, names), "Detections": detection_boxes(found, names)}
+    return _whole_image(found, boxes, f"{_counts(found)}, {found.tp:,} TP")
 
 
 def compared(change: ImageChange, names: Mapping[int, str]) -> Figure:
     """Detections and false negatives of models A and B."""
-    marks = {
-        model: [mark for mark in object_marks(found, names) if mark.status == "Miss"] + detection_marks(found, names)
+    boxes = {
+        model: [box for box in ground_truth_boxes(found, names) if box.status == "Miss"] + detection_boxes(found, names)
         for model, found in (("A", change.a), ("B", change.b))
     }
     number = abs(change.errors)
     errors = f"{number:,} {'fewer' if change.errors < 0 else 'more'} error{'s' * (number != 1)}"
-    return _whole_image(change.b, marks, f"{errors} (A: {_counts(change.a)}; B: {_counts(change.b)})")
+    return _whole_image(change.b, boxes, f"{errors} (A: {_counts(change.a)}; B: {_counts(change.b)})")
 
 
-def _whole_image(found: ImageFindings, panels: Mapping[str, Sequence[Mark]], caption: str) -> Figure:
+def _whole_image(found: ImageResult, panels: Mapping[str, Sequence[StyledBox]], caption: str) -> Figure:
     view = Region(0, 0, max(1, found.width), max(1, found.height))
     font = _font_size(view)
     return Figure(
@@ -123,14 +123,14 @@ def _whole_image(found: ImageFindings, panels: Mapping[str, Sequence[Mark]], cap
         region=None,
         view=view,
         font=font,
-        panels=[Panel(name, _alt(name, marks), _shapes(marks, view, font)) for name, marks in panels.items()],
+        panels=[Panel(name, _alt(name, boxes), _shapes(boxes, view, font)) for name, boxes in panels.items()],
         file_name=shown_name(found.file_name),
         caption=caption,
     )
 
 
-def _counts(found: ImageFindings) -> str:
-    return f"{found.wrong:,} FP, {found.missed:,} FN"
+def _counts(found: ImageResult) -> str:
+    return f"{found.fp:,} FP, {found.fn:,} FN"
 
 
 def label_crop(error: LabelError, number: int, names: Mapping[int, str]) -> Figure:
@@ -156,15 +156,15 @@ def _font_size(view: Region) -> float:
     return _FONT / min(_SHOWN_WIDTH / view.width, _SHOWN_HEIGHT / view.height)
 
 
-def _shapes(marks: Sequence[Mark], view: Region, font: float) -> list[Shape]:
-    frames = [frame_of(mark.bbox, view.width, view.height) for mark in marks]
-    crowded = len(marks) > _CROWD
-    texts = ["" if crowded and mark.status not in ERROR_TYPES else _tag_text(mark.text) for mark in marks]
+def _shapes(boxes: Sequence[StyledBox], view: Region, font: float) -> list[Shape]:
+    frames = [frame_of(box.bbox, view.width, view.height) for box in boxes]
+    crowded = len(boxes) > _CROWD
+    texts = ["" if crowded and box.status not in ERROR_TYPES else _tag_text(box.text) for box in boxes]
     widths = [_text_width(text) * font if text else 0.0 for text in texts]
     places = place_tags(frames, widths, _LINE * font, (view.width, view.height))
     return [
-        Shape(frame, mark.status, f"{mark.text}: {STATUSES[mark.status].words}", place, text)
-        for frame, mark, place, text in zip(frames, marks, places, texts, strict=True)
+        Shape(frame, box.status, f"{box.text}: {STATUSES[box.status].words}", place, text)
+        for frame, box, place, text in zip(frames, boxes, places, texts, strict=True)
     ]
 
 
@@ -179,12 +179,12 @@ def _text_width(text: str) -> float:
     return _TAG_EDGE + _LETTER * (len(text) - wide) + _WIDE_LETTER * wide
 
 
-def _alt(heading: str, marks: Sequence[Mark]) -> str:
+def _alt(heading: str, boxes: Sequence[StyledBox]) -> str:
     """In words: how many of each status, and some that are wrong by name."""
-    counts = Counter(mark.status for mark in marks)
+    counts = Counter(box.status for box in boxes)
     parts = []
     for status, count in sorted(counts.items(), key=lambda item: list(STATUSES).index(item[0])):
-        which = [mark.text for mark in marks if mark.status == status][:_NAMED]
+        which = [box.text for box in boxes if box.status == status][:_NAMED]
         named = f" ({', '.join(which)}{', …' if count > len(which) else ''})" if status in ERROR_TYPES else ""
         parts.append(f"{count:,} {STATUSES[status].words}{named}")
     return f"{heading}: {', '.join(parts) or 'nothing'}."

@@ -1,30 +1,106 @@
-"""The page's first screen: the main metrics, and the categories and images to look at first."""
+"""The page's first screen, its headline and notes: the main metrics, and what to look at first."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from detection.analysis.findings import Analysis, Category, ImageFindings
-from detection.reports.evaluation.category_table import main_error, main_error_text, ordered_categories
-from detection.reports.evaluation.illustrated import Galleries
-from detection.reports.evaluation.next_steps import FEW_INSTANCES
-from detection.reports.evaluation.numbers import (
+from detection.analysis.analysis_file import Analysis, Category, ImageResult, ImageSample, Interval
+from detection.analysis.comparison import Comparison
+from detection.reports.evaluation.metric_tables import (
+    FIRST,
+    UNCLEAR,
     change_cell,
     change_text,
     difference,
-    figure_cell,
-    figure_text,
     interval_text,
     is_defined,
     is_significant,
+    judgement,
+    main_error,
+    main_error_text,
+    metric_cell,
+    metric_text,
+    ordered_categories,
 )
-from detection.reports.evaluation.sentences import FIRST
-from detection.reports.html.names import shown_name
-from detection.reports.html.table import Cell, Link, Number, Table
+from detection.reports.evaluation.next_steps import FEW_INSTANCES
+from detection.reports.evaluation.pictures import Galleries
+from detection.reports.html.table import Cell, Link, Number, Table, shown_name
+
+_UNDEFINED = f"{FIRST} is undefined: the images have no ground truth."
 
 LISTED = 5  # categories, and images
 WORST = "worst"  # gallery of the images with most errors
 
 _TILES = ("AP", "AP50", "AP75")
+
+
+def headline(analysis: Analysis) -> str:
+    """The first metric in a sentence, and its change."""
+    value = analysis.metrics.get(FIRST)
+    if not is_defined(value):
+        return _UNDEFINED
+    text = f"{FIRST} {metric_text(value)}"
+    interval = analysis.intervals.get(FIRST)
+    if interval:
+        text += f" ({_percent(analysis.confidence)} interval {interval_text(interval)})"
+    before = analysis.baseline_metrics.get(FIRST)
+    change = difference(value, before)
+    if change is None:
+        return f"{text}."
+    told = _change(change, before, analysis.differences.get(FIRST), analysis.confidence)
+    return f"{text}, {told.format(other='the baseline')}."
+
+
+def change_headline(comparison: Comparison) -> str:
+    """The first metric of both in a sentence."""
+    change = comparison.metrics.get(FIRST)
+    if change is None or change.difference is None:
+        return _UNDEFINED
+    told = _change(change.difference, change.a, change.interval, comparison.confidence)
+    return f"B has {FIRST} {metric_text(change.b)}, {told.format(other='A')}."
+
+
+def _change(change: float, before: float | None, interval: Interval | None, confidence: float) -> str:
+    """Such as "+0.020 against {other}'s 0.380"; with an interval, whether it is more than chance."""
+    text = f"{change_text(change)} against {{other}}'s {metric_text(before)}"
+    if interval is None:
+        return text
+    verdict = {"better": "a significant gain", "worse": "a significant loss", UNCLEAR: "no significant difference"}
+    told = interval_text(interval, signed=True)
+    return f"{text} ({_percent(confidence)} interval {told}): {verdict[judgement(interval)]}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g} %"
+
+
+def sample_note(sample: ImageSample) -> str:
+    """Says that a sample was analysed; "" if all images were."""
+    if sample.images >= sample.of:
+        return ""
+    return (
+        f"Metrics are of all {sample.of:,} images. Intervals, categories, errors and everything else are of a random "
+        f"sample of {sample.images:,} images (seed {sample.seed})."
+    )
+
+
+def method(analysis: Analysis) -> list[str]:
+    """Definitions of the metrics, intervals and errors."""
+    what = {"bbox": "boxes", "segm": "masks", "keypoints": "keypoints"}.get(analysis.iou_type, analysis.iou_type)
+    lines = [f"COCO's metrics for {what}, as pycocotools computes them, on {analysis.sample.of:,} images."]
+    lines.append(
+        "AP is average precision, AR average recall, over the IoU thresholds or at the one that the name ends in, "
+        "such as AP50; s, m and l stand for small, medium and large instances, the number in AR100 for the "
+        "max detections per image. TP, FP and FN are true positives, false positives and false negatives."
+    )
+    if analysis.intervals:
+        lines.append(
+            f"Intervals hold {100 * analysis.confidence:g} % of {analysis.replicates:,} bootstrap replicates, each of "
+            "as many images drawn with replacement, shifted so that their median is the metric itself. Differences "
+            "are of both models on the same images."
+        )
+    if analysis.errors:
+        lines.append("Error types are TIDE's (Bolya et al., ECCV 2020).")
+    return lines
 
 
 class Tile(NamedTuple):
@@ -39,23 +115,23 @@ class Tile(NamedTuple):
 def tiles(analysis: Analysis) -> list[Tile]:
     """AP, AP50, AP75, the AR of all sizes with the most detections, and the best F1, as far as they are defined."""
     # Named AR alone for keypoints, whose AR50 is of one IoU threshold; otherwise by max detections, as AR100.
-    recalls = [name for name in analysis.figures if name.startswith("AR") and name[2:].lstrip("@").isdigit()]
-    names = [*_TILES, "AR" if "AR" in analysis.figures else recalls[-1] if recalls else ""]
-    shown = [_metric_tile(analysis, name) for name in names if is_defined(analysis.figures.get(name))]
+    recalls = [name for name in analysis.metrics if name.startswith("AR") and name[2:].lstrip("@").isdigit()]
+    names = [*_TILES, "AR" if "AR" in analysis.metrics else recalls[-1] if recalls else ""]
+    shown = [_metric_tile(analysis, name) for name in names if is_defined(analysis.metrics.get(name))]
     point = analysis.operating_point
     if point:
-        shown.append(Tile("Best F1", figure_text(point.f1), f"at score {figure_text(point.score)}", ""))
+        shown.append(Tile("Best F1", metric_text(point.f1), f"at score {metric_text(point.score)}", ""))
     return shown
 
 
 def _metric_tile(analysis: Analysis, name: str) -> Tile:
-    value, interval = analysis.figures[name], analysis.intervals.get(name)
-    change = difference(value, analysis.before.get(name))
+    value, interval = analysis.metrics[name], analysis.intervals.get(name)
+    change = difference(value, analysis.baseline_metrics.get(name))
     if change is not None:
         significant = is_significant(analysis.differences.get(name))
         tone = ("good" if change > 0 else "bad") if significant else ""
-        return Tile(name, figure_text(value), f"{change_text(change)} to baseline", tone)
-    return Tile(name, figure_text(value), interval_text(interval) if interval else "", "")
+        return Tile(name, metric_text(value), f"{change_text(change)} to baseline", tone)
+    return Tile(name, metric_text(value), interval_text(interval) if interval else "", "")
 
 
 def category_summary(analysis: Analysis, shown: Galleries) -> Table:
@@ -69,9 +145,9 @@ def category_summary(analysis: Analysis, shown: Galleries) -> Table:
         analysis: of the evaluation.
         shown: figures that the page has, to which links lead.
     """
-    measured = [one for one in ordered_categories(analysis) if is_defined(one.figures.get(FIRST))]
-    measured.sort(key=lambda category: category.objects < FEW_INSTANCES)
-    compared = any(one.before for one in analysis.categories)
+    measured = [one for one in ordered_categories(analysis) if is_defined(one.metrics.get(FIRST))]
+    measured.sort(key=lambda category: category.ground_truth < FEW_INSTANCES)
+    compared = any(one.baseline_metrics for one in analysis.categories)
     rows = [_category_row(one, analysis, shown, compared, len(measured)) for one in measured[:LISTED]]
     header = ["category", FIRST, *([f"{FIRST} change"] if compared else []), "mean AP lost", "ground truth"]
     return Table("", [*header, "main error", "look at"], rows)
@@ -81,7 +157,7 @@ def image_summary(analysis: Analysis, shown: Galleries) -> Table:
     """The images with most errors."""
     anchors = _anchors(WORST, shown)
     rows: list[list[Cell]] = [
-        [_image_link(image, anchors), str(image.image_id), image.wrong, image.missed, image.right]
+        [_image_link(image, anchors), str(image.image_id), image.fp, image.fn, image.tp]
         for image in analysis.worst[:LISTED]
     ]
     return Table("", ("image", "id", "FP", "FN", "TP"), rows)
@@ -90,15 +166,15 @@ def image_summary(analysis: Analysis, shown: Galleries) -> Table:
 def _category_row(
     category: Category, analysis: Analysis, shown: Galleries, compared: bool, measured: int
 ) -> list[Cell]:
-    value = category.figures[FIRST]
+    value = category.metrics[FIRST]
     lost = (1.0 - value) / measured
-    change = difference(value, category.before.get(FIRST))
+    change = difference(value, category.baseline_metrics.get(FIRST))
     return [
         shown_name(category.name),
-        figure_cell(value),
+        metric_cell(value),
         *([change_cell(change)] if compared else []),
-        Number(figure_text(lost), lost),
-        category.objects,
+        Number(metric_text(lost), lost),
+        category.ground_truth,
         main_error_text(category) or "",
         _picture_of(category, analysis, shown) or "",
     ]
@@ -109,7 +185,7 @@ def _picture_of(category: Category, analysis: Analysis, shown: Galleries) -> Lin
     error = main_error(category)
     if error is None:
         return None
-    images: Mapping[str, Sequence[ImageFindings]] = {**analysis.examples, WORST: analysis.worst}
+    images: Mapping[str, Sequence[ImageResult]] = {**analysis.examples, WORST: analysis.worst}
     showing = [
         (image, _anchors(name, shown))
         for name in dict.fromkeys([error[0], WORST, *images])
@@ -120,8 +196,8 @@ def _picture_of(category: Category, analysis: Analysis, shown: Galleries) -> Lin
     return next((link for link in links if isinstance(link, Link)), links[0] if links else None)
 
 
-def _shows(image: ImageFindings, category_id: int, error: str) -> bool:
-    boxes = [*image.objects, *image.detections]
+def _shows(image: ImageResult, category_id: int, error: str) -> bool:
+    boxes = [*image.ground_truth, *image.detections]
     return any(box.category_id == category_id and box.status == error for box in boxes)
 
 
@@ -130,7 +206,7 @@ def _anchors(gallery: str, shown: Galleries) -> dict[int, str]:
     return {figure.image_id: figure.anchor(gallery) for figure in shown.get(gallery, ())}
 
 
-def _image_link(image: ImageFindings, anchors: Mapping[int, str]) -> Link | str:
+def _image_link(image: ImageResult, anchors: Mapping[int, str]) -> Link | str:
     name = shown_name(image.file_name) or f"image {image.image_id}"
     anchor = anchors.get(image.image_id)
     return Link(name, f"#{anchor}") if anchor else name

@@ -1,11 +1,24 @@
-"""Tables of a page: rows of text and numbers."""
+"""Tables of numbers and text, as pages and the terminal show them; names from the data made showable."""
 
+import unicodedata
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from markupsafe import Markup
 
+if TYPE_CHECKING:
+    import rich.table
+
+LONGEST_NAME = 100  # characters
+
 DASH = "\u2013"  # where there is nothing to show
+
+
+def shown_name(name: str) -> str:
+    """A name from the data as pages show it: no control characters, and not endless."""
+    # Joiners and marks of direction stay: emoji and right-to-left scripts need them.
+    clean = "".join("\ufffd" if unicodedata.category(letter) in {"Cc", "Cs"} else letter for letter in name)
+    return clean if len(clean) <= LONGEST_NAME else f"{clean[: LONGEST_NAME - 1]}…"
 
 
 class Number(NamedTuple):
@@ -77,3 +90,16 @@ def cell_attributes(cell: Cell, numeric: bool, sortable: bool) -> Markup:
     if sortable and isinstance(value, int | float):
         attributes += f' data-value="{value:.6g}"'
     return Markup(attributes)
+
+
+def rich_table(table: Table, *, title: str) -> "rich.table.Table":
+    """A table for `rich.console.Console.print`; what it holds is text, not markup."""
+    import rich.table
+    from rich.text import Text
+
+    shown = rich.table.Table(title=Text(title), title_justify="left")
+    for name, numeric in zip(table.header, table.numeric, strict=True):
+        shown.add_column(Text(name), justify="right" if numeric else "left")
+    for row in table.rows:
+        shown.add_row(*(Text(shown_name(cell_text(cell))) for cell in row))
+    return shown

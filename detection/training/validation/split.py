@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from detection.analysis.error_analysis import image_results
 from detection.analysis.options import AnalysisOptions
-from detection.analysis.pictures import image_findings
 from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.metrics import UNDEFINED, CocoMetrics
 from detection.coco.params import make_params
@@ -14,7 +14,7 @@ from detection.images.drawing import Picture
 from detection.inference.saved_model import SignatureDetector
 from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
 from detection.input_pipeline.record_reader import RecordReader
-from detection.reports.tensorboard import draw_findings
+from detection.reports.tensorboard import draw_image_results
 from schemas.errors import DataError
 
 _EMPTY = np.zeros((0, 7))
@@ -96,8 +96,8 @@ class ValidationSplit:
             "categories": self._categories,
         }
         rows = np.concatenate(detector.detect([record.image for record in records.values()]))
-        return draw_findings(
-            image_findings(tree, rows, params=make_params(), options=options),
+        return draw_image_results(
+            image_results(tree, rows, params=make_params(), options=options),
             lambda image_id: stored_picture(records[image_id]),
             {category["id"]: str(category.get("name", category["id"])) for category in self._categories},
             max_boxes=options.max_boxes,

@@ -15,10 +15,10 @@ import pytest
 import tensorflow as tf
 from rich.console import Console
 
-from components.coco_evaluator.beam import matching
+from components.coco_evaluator.beam import evaluate as beam_evaluate
 from components.coco_evaluator.thresholds import Thresholds
+from detection.analysis.instances import sample_ids
 from detection.analysis.options import AnalysisOptions
-from detection.analysis.sampling import sample_ids
 from detection.datasets.packed_entries import pack_entries
 from detection.inference.saved_model import SavedModelDetector
 from detection.storage.atomic import write_json
@@ -203,16 +203,16 @@ def test_predict_finds_the_same(tmp_path: Path, examples: Path, models: list[Pat
 def _check_tfma(folder: Path, content: dict[str, Any]) -> None:
     import tensorflow_model_analysis as tfma
 
-    def in_tfma(figures: dict[str, float]) -> dict[str, Any]:
-        return {name: {"doubleValue": "NaN" if value == -1 else value} for name, value in figures.items()}
+    def in_tfma(metrics: dict[str, float]) -> dict[str, Any]:
+        return {name: {"doubleValue": "NaN" if value == -1 else value} for name, value in metrics.items()}
 
     result = tfma.load_eval_result(str(folder))
     found = result.get_metrics_for_slice()
     del found["example_count"]
     assert found == in_tfma(content["metrics"])
     for category in content["per_category"]:
-        figures = {name: category[name] for name in ("AP", "AP50")}
-        assert result.get_metrics_for_slice(class_id=category["id"]) == in_tfma(figures)
+        metrics = {name: category[name] for name in ("AP", "AP50")}
+        assert result.get_metrics_for_slice(class_id=category["id"]) == in_tfma(metrics)
 
 
 def _check_blessing(blessing: Any, model: Path) -> None:
@@ -329,15 +329,15 @@ def test_neither_division_nor_counting_matters(tmp_path: Path, models: list[Path
 
 
 def test_of_many_images_a_sample_is_analysed(tmp_path: Path, examples: Path, models: list[Path]) -> None:
-    """The same that one process would take, and only of what lies beyond the figures."""
+    """The same that one process would take, and only of what lies beyond the metrics."""
     options: dict[str, Any] = {"analysis": json.dumps({"images": 5, "replicates": 20, "score": 0.0, "seed": 3})}
     baseline = artifact("Model", models[1], 2)
     folder, _ = evaluate(tmp_path, examples, models[0], baseline, **options)
     analysis, verdict = read(folder, ANALYSIS_JSON), read(folder, BLESSING_JSON)
     assert analysis["sample"] == {"images": 5, "of": IMAGES, "seed": 3}
-    assert analysis["figures"] == read(folder, METRICS_JSON)["metrics"]
+    assert analysis["metrics"] == read(folder, METRICS_JSON)["metrics"]
     assert analysis["before"] == verdict["baseline"]
-    assert analysis["intervals"]["AP"]["value"] != analysis["figures"]["AP"]
+    assert analysis["intervals"]["AP"]["value"] != analysis["metrics"]["AP"]
     chosen = sample_ids([500 - 7 * number for number in range(IMAGES)], 5, 3)
     shown = {image["image_id"] for image in analysis["worst"]}
     assert shown
@@ -390,9 +390,9 @@ def test_settings_of_an_eval_config(tmp_path: Path, examples: Path, models: list
     folder, _ = evaluate(
         tmp_path / "a", examples, models[0], eval_config=config % json.dumps(options), thresholds=thresholds
     )
-    figures, analysis = read(folder, METRICS_JSON)["metrics"], read(folder, ANALYSIS_JSON)
-    assert figures["AP50"] == -1
-    assert figures["AR3"] > 0
+    metrics, analysis = read(folder, METRICS_JSON)["metrics"], read(folder, ANALYSIS_JSON)
+    assert metrics["AP50"] == -1
+    assert metrics["AR3"] > 0
     assert analysis["iou"] == 0.6
     assert read(folder, BLESSING_JSON)["blessed"] is False
     assert read(folder, BLESSING_JSON)["reasons"][0].startswith("AR100 is undefined: ")
@@ -450,7 +450,7 @@ def test_faults(
     twice = write_examples(tmp_path / "twice", {**truth, "images": truth["images"][:1] * 2}, shards=1)
     assert "ground truth of the examples: an id is there more than once: image 500" in fault("twice", twice)
     with monkeypatch.context() as patched:
-        patched.setattr(matching, "_CHUNK", 1)
+        patched.setattr(beam_evaluate, "_CHUNK", 1)
         assert "image 500 comes more than once" in fault("apart", twice, batch_size=1)
     none = write_examples(tmp_path / "none", {**truth, "images": []})
     assert "no record. Evaluate on a split that has images." in fault("none", none)

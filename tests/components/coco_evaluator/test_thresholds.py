@@ -3,20 +3,20 @@
 import pytest
 
 from components.coco_evaluator.thresholds import Thresholds, Verdict, both, judge
-from detection.analysis.findings import Interval
+from detection.analysis.analysis_file import Interval
 from schemas.errors import ConfigError
 
-FIGURES = {"AP": 0.5, "AP50": 0.75, "APs": -1.0}
+METRIC_DEFINITIONS = {"AP": 0.5, "AP50": 0.75, "APs": -1.0}
 
 
 def test_no_threshold_blesses() -> None:
     assert not Thresholds()
-    assert judge(FIGURES, None, {}, Thresholds()) == (True, ["no threshold is set"])
+    assert judge(METRIC_DEFINITIONS, None, {}, Thresholds()) == (True, ["no threshold is set"])
 
 
 @pytest.mark.parametrize(("least", "blessed"), [(0.5, True), (0.0, True), (0.5000001, False)])
 def test_absolute(least: float, blessed: bool) -> None:
-    verdict = judge(FIGURES, None, {}, Thresholds(absolute={"AP": least, "AP50": 0.1}))
+    verdict = judge(METRIC_DEFINITIONS, None, {}, Thresholds(absolute={"AP": least, "AP50": 0.1}))
     assert verdict.blessed is blessed
     assert len(verdict.reasons) == 2
     assert f"AP 0.5 is {'at least' if blessed else 'below'} {least:.6g}" in verdict.reasons
@@ -27,7 +27,7 @@ def test_absolute(least: float, blessed: bool) -> None:
     [(0.25, 0.25, True), (0.25, 0.26, False), (0.5, 0.0, True), (0.625, -0.125, True), (0.625, -0.1, False)],
 )
 def test_improvement(before: float, least: float, blessed: bool) -> None:
-    verdict = judge(FIGURES, {"AP": before}, {}, Thresholds(improvement={"AP": least}))
+    verdict = judge(METRIC_DEFINITIONS, {"AP": before}, {}, Thresholds(improvement={"AP": least}))
     assert verdict.blessed is blessed
     assert f"AP 0.5 against {before:.6g} of the last blessed model" in verdict.reasons[0]
 
@@ -35,7 +35,7 @@ def test_improvement(before: float, least: float, blessed: bool) -> None:
 @pytest.mark.parametrize(("low", "blessed"), [(0.001, True), (0.0, False), (-0.01, False)])
 def test_a_gain_must_be_more_than_chance(low: float, blessed: bool) -> None:
     differences = {"AP": Interval(value=0.02, low=low, high=0.04, probability=0.99)}
-    verdict = judge(FIGURES, {"AP": 0.48}, differences, Thresholds(significant=("AP",)))
+    verdict = judge(METRIC_DEFINITIONS, {"AP": 0.48}, differences, Thresholds(significant=("AP",)))
     assert verdict.blessed is blessed
     assert verdict.reasons == [
         f"AP: a change of +0.0200 ({low:+.4f} to +0.0400) against the last blessed model: "
@@ -46,17 +46,17 @@ def test_a_gain_must_be_more_than_chance(low: float, blessed: bool) -> None:
 def test_a_comparison_asks_nothing_without_a_baseline() -> None:
     thresholds = Thresholds(improvement={"AP": 0.9}, significant=("AP", "AP50"))
     reasons = [f"{name}: no earlier blessed model to compare with" for name in ("AP", "AP50")]
-    assert judge(FIGURES, None, {}, thresholds) == (True, reasons)
+    assert judge(METRIC_DEFINITIONS, None, {}, thresholds) == (True, reasons)
 
 
-def test_an_undefined_figure_is_never_met() -> None:
+def test_an_undefined_metric_is_never_met() -> None:
     for baseline, thresholds in [
         (None, Thresholds(absolute={"APs": -1.0})),
-        (FIGURES, Thresholds(improvement={"APs": -2.0})),
+        (METRIC_DEFINITIONS, Thresholds(improvement={"APs": -2.0})),
         ({"AP": -1.0}, Thresholds(improvement={"AP": 0.0})),
-        (FIGURES, Thresholds(significant=("APs",))),
+        (METRIC_DEFINITIONS, Thresholds(significant=("APs",))),
     ]:
-        verdict = judge(FIGURES, baseline, {}, thresholds)
+        verdict = judge(METRIC_DEFINITIONS, baseline, {}, thresholds)
         assert not verdict.blessed
         assert "is undefined" in verdict.reasons[0]
 

@@ -8,7 +8,7 @@ import numpy as np
 from pycocotools.cocoeval import COCOeval
 
 from detection.analysis.evaluated import Evaluated
-from detection.analysis.instances import read_found, read_objects
+from detection.analysis.instances import detection_columns, ground_truth_columns
 from detection.coco.params import Params, make_params
 from tests.detection.coco.generated_cases import generate
 
@@ -17,8 +17,8 @@ IMAGE = {"width": 200, "height": 200}
 
 def evaluated(truth: dict[str, Any], detections: list[dict[str, Any]], params: Params | None = None) -> Evaluated:
     params = params or make_params()
-    objects = read_objects(truth, params, where="truth")
-    return Evaluated(objects, read_found(detections, objects, params, where="found"), params)
+    objects = ground_truth_columns(truth, params, where="truth")
+    return Evaluated(objects, detection_columns(detections, objects, params, where="matched"), params)
 
 
 def truth_of(*annotations: tuple[int, int, list[float]], images: int = 1, categories: int = 2) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from detection.analysis.analyse import analyse
-from detection.analysis.findings import Sample
+from detection.analysis.analysis_file import ImageSample
+from detection.analysis.instances import sample_ids, sample_rank
 from detection.analysis.options import AnalysisOptions
-from detection.analysis.sampling import sample_ids, sample_rank
 from detection.coco.evaluation import evaluate
 from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
@@ -56,8 +56,8 @@ def test_rows_equal_entries() -> None:
     params = make_params()
     found = analyse(truth, rows, params=params, options=QUICK)
     assert found == analyse(truth, detections, params=params, options=QUICK)
-    assert found.figures == evaluate(truth, detections).by_name
-    assert found.sample == Sample(10, 10, 0)
+    assert found.metrics == evaluate(truth, detections).by_name
+    assert found.sample == ImageSample(10, 10, 0)
 
 
 def test_input_stays_and_the_result_is_plain() -> None:
@@ -74,11 +74,11 @@ def test_a_baseline(iou_type: str) -> None:
     params = make_params(iou_type)
     found = analyse(truth, detections, params=params, baseline=detections[::2], options=QUICK)
     alone = analyse(truth, detections, params=params, options=QUICK)
-    assert found.before == evaluate(truth, detections[::2], iou_type).by_name
-    assert found.differences["AP"].value == pytest.approx(found.figures["AP"] - found.before["AP"])
-    assert alone.before == alone.differences == {}
-    rows = [replace(category, before={}) for category in found.categories]
-    assert replace(found, before={}, differences={}, categories=rows) == alone
+    assert found.baseline_metrics == evaluate(truth, detections[::2], iou_type).by_name
+    assert found.differences["AP"].value == pytest.approx(found.metrics["AP"] - found.baseline_metrics["AP"])
+    assert alone.baseline_metrics == alone.differences == {}
+    rows = [replace(category, baseline_metrics={}) for category in found.categories]
+    assert replace(found, baseline_metrics={}, differences={}, categories=rows) == alone
 
 
 def test_of_many_images_a_sample_is_analysed() -> None:
@@ -94,12 +94,12 @@ def test_of_many_images_a_sample_is_analysed() -> None:
     theirs = [entry for entry in detections if entry["image_id"] in kept]
     before = [entry for entry in detections[::2] if entry["image_id"] in kept]
     alone = analyse(part, theirs, params=make_params(), baseline=before, total_images=10, options=options)
-    assert found.sample == alone.sample == Sample(4, 10, 3)
-    # The figures are those of all images, everything else is the sample's.
-    assert found.figures == evaluate(truth, detections).by_name
-    assert found.before == evaluate(truth, detections[::2]).by_name
-    assert alone.figures != found.figures
-    assert replace(alone, figures=found.figures, before=found.before) == found
+    assert found.sample == alone.sample == ImageSample(4, 10, 3)
+    # The metrics are those of all images, everything else is the sample's.
+    assert found.metrics == evaluate(truth, detections).by_name
+    assert found.baseline_metrics == evaluate(truth, detections[::2]).by_name
+    assert alone.metrics != found.metrics
+    assert replace(alone, metrics=found.metrics, baseline_metrics=found.baseline_metrics) == found
 
 
 def test_samples_are_stable() -> None:
@@ -127,11 +127,11 @@ def test_empty_input_is_a_valid_answer(lacking: str, iou_type: str) -> None:
         detections = []
     found = analyse(truth, detections, params=make_params(iou_type), baseline=[], options=QUICK)
     if lacking == "detections":
-        assert found.figures["AP"] == 0.0
+        assert found.metrics["AP"] == 0.0
         assert found.intervals["AP"].high == 0.0
-        assert found.errors[-1].count == sum(category.objects for category in found.categories)
+        assert found.errors[-1].count == sum(category.ground_truth for category in found.categories)
     else:
-        assert set(found.figures.values()) == {-1.0}
+        assert set(found.metrics.values()) == {-1.0}
         assert found.intervals == found.differences == {}
     assert found.calibration is None or detections
     json.dumps(asdict(found), allow_nan=False)

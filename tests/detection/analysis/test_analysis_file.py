@@ -53,9 +53,9 @@ def test_a_missing_key_is_named(tmp_path: Path) -> None:
     path = tmp_path / ANALYSIS_JSON
     write_analysis(path, analyse(*generate(0), params=make_params(), options=AnalysisOptions(replicates=0)))
     content = json.loads(path.read_text())
-    del content["sizes"][3]["objects"]
+    del content["sizes"][3]["ground_truth"]
     path.write_text(json.dumps(content))
-    with pytest.raises(DataError, match=r"sizes\.3\.objects: Field required"):
+    with pytest.raises(DataError, match=r"sizes\.3\.ground_truth: Field required"):
         read_analysis(path)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from pycocotools import mask as masks
 
+from detection.analysis.bootstrap import resample
 from detection.coco.engine import BatchEvaluation, MatchingEngine
 from detection.coco.engine.batch import FN, FP, IGNORED, MATCHED, TP
 from detection.coco.metrics import METRIC_DEFINITIONS
@@ -31,9 +32,9 @@ def test_detections_get_ids_in_the_order_given() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_arrays_equal_those_of_streamed_images(seed: int, iou_type: str) -> None:
     model = evaluated(*generate(seed), make_params(iou_type))
-    objects = model.objects
+    objects = model.ground_truth
     engine = MatchingEngine(objects.categories, model.params)
-    engine.add(objects.sound, objects.annotations, model.found.entries, where="truth")
+    engine.add(objects.checked_images, objects.annotations, model.detections.results, where="truth")
     for name in ("precision", "recall", "scores"):
         np.testing.assert_array_equal(getattr(model.arrays, name), getattr(engine.arrays(), name))
 
@@ -48,9 +49,9 @@ def test_the_diagnosis_is_pycocotools_matching(seed: int, iou_type: str) -> None
     # pycocotools numbers detections as they came, ours are ordered by image.
     order = np.argsort([entry["image_id"] for entry in detections], kind="stable")
     positions = {int(number) + 1: position for position, number in enumerate(order)}
-    objects = {entry["id"]: position for position, entry in enumerate(model.objects.annotations)}
+    objects = {entry["id"]: position for position, entry in enumerate(model.ground_truth.annotations)}
     statuses = np.full(len(detections), IGNORED)
-    truths, finders = np.full(len(objects), IGNORED), np.full(len(objects), -1)
+    truths, matches = np.full(len(objects), IGNORED), np.full(len(objects), -1)
     for entry in evaluation.evalImgs:
         if entry is None or entry["aRng"] != evaluation.params.areaRng[0]:
             continue
@@ -60,10 +61,10 @@ def test_the_diagnosis_is_pycocotools_matching(seed: int, iou_type: str) -> None
         for number, match, ignored in zip(entry["gtIds"], entry["gtMatches"][5], entry["gtIgnore"], strict=True):
             if not ignored:
                 truths[objects[number]] = MATCHED if match else FN
-                finders[objects[number]] = positions[match] if match else -1
+                matches[objects[number]] = positions[match] if match else -1
     np.testing.assert_array_equal(diagnosis.detections, statuses)
     np.testing.assert_array_equal(diagnosis.annotations, truths)
-    np.testing.assert_array_equal(diagnosis.matches, finders)
+    np.testing.assert_array_equal(diagnosis.matches, matches)
 
 
 @pytest.mark.parametrize("kind", ["polygons", "runs", "compressed", "keypoints"])
@@ -78,8 +79,8 @@ def test_results_without_boxes_get_those_of_pycocotools(kind: str) -> None:
     expected = [loaded.cocoDt.anns[number + 1] for number in order.tolist()]
     np.testing.assert_array_equal(model.geometry.boxes, [entry["bbox"] for entry in expected])
     np.testing.assert_array_equal(model.geometry.areas, [entry["area"] for entry in expected])
-    figures = model.resampled(np.ones((1, len(truth["images"])), np.uint8)).figures
-    found = [-1.0 if np.isnan(values[0]) else values[0] for values in figures.values()]
+    metrics = resample(model, np.ones((1, len(truth["images"])), np.uint8)).metrics
+    found = [-1.0 if np.isnan(values[0]) else values[0] for values in metrics.values()]
     np.testing.assert_allclose(found, loaded.stats, rtol=0, atol=1e-12)
 
 
@@ -112,15 +113,15 @@ def test_overlaps_equal_pycocotools(seed: int, iou_type: str) -> None:
     truth, detections = generate(seed)
     model = evaluated(truth, detections, make_params(iou_type))
     evaluation = pycocotools_eval(truth, detections, iou_type)
-    for position, image in enumerate(model.objects.images):
-        for number, category in enumerate(model.objects.categories):
-            theirs = np.flatnonzero((model.found.image == position) & (model.found.category == number))
-            here = np.flatnonzero((model.objects.image == position) & (model.objects.category == number))
+    for position, image in enumerate(model.ground_truth.images):
+        for number, category in enumerate(model.ground_truth.categories):
+            theirs = np.flatnonzero((model.detections.image == position) & (model.detections.category == number))
+            here = np.flatnonzero((model.ground_truth.image == position) & (model.ground_truth.category == number))
             expected = np.asarray(evaluation.ious[image["id"], category["id"]])
             overlaps = model.geometry.overlaps(theirs, here)
             assert overlaps.shape == (len(theirs), len(here))
             if expected.size:
-                falling = np.argsort(-model.found.scores[theirs], kind="stable")
+                falling = np.argsort(-model.detections.scores[theirs], kind="stable")
                 np.testing.assert_allclose(overlaps[falling], expected, rtol=0, atol=1e-12)
 
 
@@ -133,16 +134,16 @@ def test_objects_with_few_or_no_keypoints(seed: int) -> None:
         entry["num_keypoints"] = 17 - hidden
     model = evaluated(truth, detections, make_params("keypoints"))
     reference = pycocotools_eval(truth, detections, "keypoints")
-    found = model.resampled(np.ones((1, len(truth["images"])), np.uint8)).figures
+    found = resample(model, np.ones((1, len(truth["images"])), np.uint8)).metrics
     values = np.array([values[0] for values in found.values()])
     np.testing.assert_allclose(np.nan_to_num(values, nan=-1.0), reference.stats, rtol=0, atol=1e-12)
     for cell, overlaps in reference.ious.items():
-        here = [entry for entry in model.objects.annotations if (entry["image_id"], entry["category_id"]) == cell]
+        here = [entry for entry in model.ground_truth.annotations if (entry["image_id"], entry["category_id"]) == cell]
         theirs = [entry for entry in detections if (entry["image_id"], entry["category_id"]) == cell]
         if not here or not theirs:
             continue
-        truths = [model.objects.annotations.index(entry) for entry in here]
-        founds = [model.found.entries.index(entry) for entry in theirs]  # type: ignore[union-attr]
+        truths = [model.ground_truth.annotations.index(entry) for entry in here]
+        founds = [model.detections.results.index(entry) for entry in theirs]  # type: ignore[union-attr]
         falling = np.argsort([-entry["score"] for entry in theirs], kind="stable")
         mine = model.geometry.overlaps(np.array(founds), np.array(truths))
         np.testing.assert_allclose(mine[falling], overlaps, rtol=0, atol=1e-12)

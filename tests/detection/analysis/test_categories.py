@@ -1,23 +1,23 @@
 """The per-category table and the curves against pycocotools' arrays and matches."""
 
+import contextlib
+import io
+
 import numpy as np
 import pytest
 
 from detection.analysis.analyse import analyse
-from detection.analysis.findings import Analysis
+from detection.analysis.analysis_file import Analysis, SizeBucket
+from detection.analysis.categories import size_buckets
 from detection.analysis.options import AnalysisOptions
 from detection.coco.metrics import METRIC_DEFINITIONS, UNDEFINED
 from detection.coco.params import make_params
-from tests.detection.analysis.cases import (
-    counted_detections,
-    found_of,
-    lvis_case,
-    objects_to_find,
-    truth_of,
-)
+from tests.detection.analysis.cases import counted_detections, evaluated, found_of, lvis_case, objects_to_find, truth_of
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
 
 QUICK = AnalysisOptions(replicates=0)
+
+EDGES = (0, 16, 32, 64, 96, 128, 256, 512)
 
 
 def mean(values: np.ndarray) -> float:
@@ -32,11 +32,11 @@ def analysed(seed: int, iou_type: str = "bbox") -> Analysis:
 
 @pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 @pytest.mark.parametrize("seed", range(5))
-def test_figures_are_those_of_the_categories_slice(seed: int, iou_type: str) -> None:
+def test_metrics_are_those_of_the_categories_slice(seed: int, iou_type: str) -> None:
     truth, detections = generate(seed)
     found = analysed(seed, iou_type)
     areas = ("all", "medium", "large") if iou_type == "keypoints" else ("all", "small", "medium", "large")
-    for attribute, entries in (("figures", detections), ("before", detections[::2])):
+    for attribute, entries in (("metrics", detections), ("baseline_metrics", detections[::2])):
         evaluation = pycocotools_eval(truth, entries, iou_type)
         precision, recall = evaluation.eval["precision"], evaluation.eval["recall"]
         for position, category in enumerate(found.categories):
@@ -53,7 +53,7 @@ def test_figures_are_those_of_the_categories_slice(seed: int, iou_type: str) -> 
 def test_columns_follow_the_settings() -> None:
     truth, detections = generate(0)
     params = make_params(max_dets=(1, 2, 7), area_ranges={"all": (0, 1e10), "wide": (900, 1e10)})
-    found = analyse(truth, detections, params=params, options=QUICK).categories[0].figures
+    found = analyse(truth, detections, params=params, options=QUICK).categories[0].metrics
     assert list(found) == ["AP", "AP50", "AP75", "APs", "APm", "APl", "AR7", "AP_wide"]
     assert found["APs"] == UNDEFINED
 
@@ -68,7 +68,7 @@ def test_numbers(seed: int) -> None:
     for category in found.categories:
         theirs = [entry for entry in truth["annotations"] if entry["category_id"] == category.id]
         counting = [entry for entry in theirs if not entry["iscrowd"]]
-        assert category.objects == len(counting)
+        assert category.ground_truth == len(counting)
         assert category.images == len({entry["image_id"] for entry in counting})
         assert category.detections == sum(entry["category_id"] == category.id for entry in detections)
 
@@ -78,7 +78,7 @@ def test_lvis_counts_crowds_but_not_what_it_ignores() -> None:
     params = make_params(lvis=True, max_dets=(300,))
     for category in analyse(truth, detections, params=params, options=QUICK).categories:
         theirs = [entry for entry in truth["annotations"] if entry["category_id"] == category.id]
-        assert category.objects == sum(not entry["ignore"] for entry in theirs)
+        assert category.ground_truth == sum(not entry["ignore"] for entry in theirs)
     assert any(entry["ignore"] for entry in truth["annotations"])
     assert any(entry["iscrowd"] for entry in truth["annotations"])
 
@@ -146,14 +146,14 @@ def test_curves_are_pycocotools_precision(seed: int, iou_type: str) -> None:
     found = analysed(seed, iou_type)
     assert found.recall == pytest.approx(np.linspace(0, 1, 101))
     for position, category in enumerate(found.categories):
-        expected = precision[0, :, position] if category.objects else []
+        expected = precision[0, :, position] if category.ground_truth else []
         np.testing.assert_allclose(category.precision, expected, rtol=0, atol=1e-12)
     defined = precision[:, :, precision[0, 0] > -1]
     assert list(found.curves) == ["0.50", "0.75", "0.50:0.95"]
     np.testing.assert_allclose(found.curves["0.50"], defined[0].mean(axis=1), rtol=0, atol=1e-12)
     np.testing.assert_allclose(found.curves["0.75"], defined[5].mean(axis=1), rtol=0, atol=1e-12)
     np.testing.assert_allclose(found.curves["0.50:0.95"], defined.mean(axis=(0, 2)), rtol=0, atol=1e-12)
-    assert np.mean(found.curves["0.50:0.95"]) == pytest.approx(found.figures["AP"], abs=1e-12)
+    assert np.mean(found.curves["0.50:0.95"]) == pytest.approx(found.metrics["AP"], abs=1e-12)
 
 
 def test_curves_of_other_thresholds() -> None:
@@ -168,3 +168,49 @@ def test_without_objects_curves_are_undefined() -> None:
     assert found.curves == {name: [UNDEFINED] * 101 for name in ("0.50", "0.75", "0.50:0.95")}
     assert {category.best for category in found.categories} == {None}
     assert [category.precision for category in found.categories] == [[]] * 4
+
+
+def buckets(seed: int, iou_type: str) -> list[SizeBucket]:
+    model = evaluated(*generate(seed), make_params(iou_type))
+    return size_buckets(model.ground_truth, model.detections, model.params)
+
+
+@pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
+@pytest.mark.parametrize("seed", range(4))
+def test_metrics_equal_pycocotools(seed: int, iou_type: str) -> None:
+    truth, detections = generate(seed)
+    found = buckets(seed, iou_type)
+    assert [(bucket.low, bucket.high) for bucket in found] == list(zip(EDGES, (*EDGES[1:], 0), strict=True))
+    recall_name = "AR" if iou_type == "keypoints" else "AR100"
+    for bucket in found:
+        # Areas here are never a whole number, so that both ends of a range may belong to it.
+        limits = [bucket.low**2, bucket.high**2 or 1e10]
+        evaluation = pycocotools_eval(truth, detections, iou_type)
+        evaluation.params.areaRng = [limits]
+        with contextlib.redirect_stdout(io.StringIO()):
+            evaluation.evaluate()
+            evaluation.accumulate()
+        precision, recall = evaluation.eval["precision"][..., 0, -1], evaluation.eval["recall"][..., 0, -1]
+        objects = sum(not one["iscrowd"] and limits[0] <= one["area"] < limits[1] for one in truth["annotations"])
+        assert bucket.ground_truth == objects
+        for name, values in (("AP", precision), ("AP50", precision[0]), (recall_name, recall)):
+            defined = values[values > -1]
+            assert bucket.metrics[name] == pytest.approx(defined.mean() if objects else -1, abs=1e-12)
+        assert list(bucket.metrics) == ["AP", "AP50", recall_name]
+
+
+def test_an_object_is_in_one_bucket() -> None:
+    sides = (15.999, 16.0, 32.0, 96.0, 600.0)
+    truth = truth_of(*[(number + 1, 1, [0.0, 0.0, side, side]) for number, side in enumerate(sides)], images=5)
+    found = found_of(*[(one["image_id"], 1, one["bbox"], 0.9) for one in truth["annotations"]])
+    model = evaluated(truth, found)
+    rows = size_buckets(model.ground_truth, model.detections, model.params)
+    assert [row.ground_truth for row in rows] == [1, 1, 1, 0, 1, 0, 0, 1]
+    assert [row.metrics["AR100"] for row in rows] == [1, 1, 1, -1, 1, -1, -1, 1]
+
+
+def test_without_anything() -> None:
+    model = evaluated({"images": [], "annotations": [], "categories": []}, [])
+    rows = size_buckets(model.ground_truth, model.detections, model.params)
+    assert {row.ground_truth for row in rows} == {0}
+    assert np.unique([list(row.metrics.values()) for row in rows]) == [-1]

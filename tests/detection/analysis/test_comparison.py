@@ -10,8 +10,7 @@ import pytest
 
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import write_analysis
-from detection.analysis.changes import Change, Comparison
-from detection.analysis.comparison import compare_detections
+from detection.analysis.comparison import Change, Comparison, compare_detections
 from detection.analysis.folders import compare_evaluations
 from detection.analysis.options import AnalysisOptions
 from detection.coco.evaluation import evaluate
@@ -59,28 +58,28 @@ def test_detections_are_compared_as_analyses_with_a_baseline(seed: int, iou_type
     found = compared(seed, iou_type)
     analysis = analyse(truth, detections, params=params, baseline=detections[::2], options=QUICK)
     assert (found.a, found.b, found.sample, found.remarks) == ("half", "all", analysis.sample, [])
-    assert {name: change.a for name, change in found.figures.items()} == analysis.before
-    assert {name: change.b for name, change in found.figures.items()} == analysis.figures
-    intervals = {name: change.interval for name, change in found.figures.items() if change.interval}
+    assert {name: change.a for name, change in found.metrics.items()} == analysis.baseline_metrics
+    assert {name: change.b for name, change in found.metrics.items()} == analysis.metrics
+    intervals = {name: change.interval for name, change in found.metrics.items() if change.interval}
     assert intervals == analysis.differences
     for change, row in zip(found.categories, analysis.categories, strict=True):
-        assert (change.id, change.name, change.objects) == (row.id, row.name, row.objects)
-        assert {name: one.a for name, one in change.figures.items()} == row.before
-        assert {name: one.b for name, one in change.figures.items()} == row.figures
+        assert (change.id, change.name, change.ground_truth) == (row.id, row.name, row.ground_truth)
+        assert {name: one.a for name, one in change.metrics.items()} == row.baseline_metrics
+        assert {name: one.b for name, one in change.metrics.items()} == row.metrics
     assert [change.b for change in found.errors] == analysis.errors
     json.dumps(asdict(found), allow_nan=False)
 
 
 def test_categories_have_intervals_of_their_own() -> None:
     found = compared(1)
-    by_id = {category.id: category.figures["AP"] for category in found.categories}
+    by_id = {category.id: category.metrics["AP"] for category in found.categories}
     assert by_id[31] == Change(-1.0, -1.0, None, None)
     for category_id in (2, 7, 90):
         change = by_id[category_id]
         assert change.interval is not None
         assert change.interval.value == change.difference
         assert change.interval.low <= change.interval.value <= change.interval.high
-    assert {category.figures["AP50"].interval for category in found.categories} == {None}
+    assert {category.metrics["AP50"].interval for category in found.categories} == {None}
 
 
 def test_images_that_changed_most_by_hand() -> None:
@@ -90,11 +89,11 @@ def test_images_that_changed_most_by_hand() -> None:
     found = compare_detections(truth, good, other, params=make_params(), options=QUICK)
     assert [(one.errors, one.a.image_id) for one in found.better] == [(-1, 2)]
     # Two objects missed on image 3, two detections of nothing on image 4.
-    assert [(one.errors, one.b.image_id, one.b.wrong, one.b.missed) for one in found.worse] == [
+    assert [(one.errors, one.b.image_id, one.b.fp, one.b.fn) for one in found.worse] == [
         (2, 3, 0, 2),
         (2, 4, 2, 0),
     ]
-    assert [box.status for box in found.worse[0].a.detections] == ["right", "right"]
+    assert [box.status for box in found.worse[0].a.detections] == ["TP", "TP"]
     few = compare_detections(truth, good, other, params=make_params(), options=replace(QUICK, worst=1))
     assert [one.b.image_id for one in few.worse] == [3]
 
@@ -102,19 +101,19 @@ def test_images_that_changed_most_by_hand() -> None:
 def test_a_model_against_itself() -> None:
     truth, detections = generate(2)
     found = compare_detections(truth, detections, detections, params=make_params(), options=QUICK)
-    assert {change.difference for change in found.figures.values()} <= {0.0, None}
+    assert {change.difference for change in found.metrics.values()} <= {0.0, None}
     assert found.better == found.worse == []
 
 
-def test_a_sample_is_compared_with_the_figures_of_all() -> None:
+def test_a_sample_is_compared_with_the_metrics_of_all() -> None:
     truth, detections = generate(3)
     found = compared(3, images=4)
     assert found.sample is not None
     assert (found.sample.images, found.sample.of) == (4, 10)
-    assert found.figures["AP"].b == evaluate(truth, detections).by_name["AP"]
-    interval = found.figures["AP"].interval
+    assert found.metrics["AP"].b == evaluate(truth, detections).by_name["AP"]
+    interval = found.metrics["AP"].interval
     assert interval is not None
-    assert interval.value != found.figures["AP"].difference
+    assert interval.value != found.metrics["AP"].difference
 
 
 def test_evaluations_with_the_ground_truth_are_compared_image_by_image(tmp_path: Path) -> None:
@@ -139,13 +138,13 @@ def test_evaluations_without_the_ground_truth(tmp_path: Path) -> None:
         "resampled images. Give it, too."
     ]
     assert found.errors == paired.errors
-    without = {name: replace(change, interval=None) for name, change in paired.figures.items()}
-    assert found.figures == without
-    assert [(row.id, row.name, row.objects) for row in found.categories] == [
-        (row.id, row.name, row.objects) for row in paired.categories
+    without = {name: replace(change, interval=None) for name, change in paired.metrics.items()}
+    assert found.metrics == without
+    assert [(row.id, row.name, row.ground_truth) for row in found.categories] == [
+        (row.id, row.name, row.ground_truth) for row in paired.categories
     ]
-    assert [row.figures["AP"].difference for row in found.categories] == [
-        row.figures["AP"].difference for row in paired.categories
+    assert [row.metrics["AP"].difference for row in found.categories] == [
+        row.metrics["AP"].difference for row in paired.categories
     ]
 
 
@@ -156,9 +155,9 @@ def test_evaluations_without_an_analysis(tmp_path: Path) -> None:
     (a / DETECTIONS_JSON).unlink()
     found = compare_evaluations(a, b)
     assert found.errors == []
-    assert {row.objects for row in found.categories} == {None}
-    assert list(found.categories[0].figures)[:2] == ["AP", "AP50"]
-    assert found.categories[0].figures["AP"].difference is not None
+    assert {row.ground_truth for row in found.categories} == {None}
+    assert list(found.categories[0].metrics)[:2] == ["AP", "AP50"]
+    assert found.categories[0].metrics["AP"].difference is not None
 
 
 def test_differing_ground_truth_is_told(tmp_path: Path) -> None:
@@ -168,14 +167,14 @@ def test_differing_ground_truth_is_told(tmp_path: Path) -> None:
     b = write_evaluation(tmp_path / "b", less, detections)
     count = sum(not one["iscrowd"] and one["category_id"] == 7 for one in truth["annotations"])
     assert compare_evaluations(a, b).remarks[1:] == [
-        f"The ground truths differ: category 7 has {count} objects in {a}, 0 in {b}."
+        f"The ground truths differ: category 7 has {count} instances in {a}, 0 in {b}."
     ]
     fewer = {**truth, "categories": [one for one in truth["categories"] if one["id"] != 31]}
     c = write_evaluation(tmp_path / "c", fewer, detections)
     found = compare_evaluations(a, c)
     assert found.remarks[1:] == ["The ground truths differ: category 31 is in one of them only."]
     assert [row.id for row in found.categories] == [2, 7, 31, 90]
-    assert found.categories[2].figures["AP"] == Change(-1.0, -1.0, None, None)
+    assert found.categories[2].metrics["AP"] == Change(-1.0, -1.0, None, None)
 
 
 def test_what_cannot_be_compared(tmp_path: Path) -> None:
@@ -222,7 +221,7 @@ _DAMAGED: list[tuple[str, tuple[Any, ...], Any, str]] = [
     (METRICS_JSON, ("per_category", 0, "name"), ..., r"per_category\.0\.name: Field required"),
     (ANALYSIS_JSON, ("errors",), [], r"errors: \[\], expected Cls, Loc"),
     (ANALYSIS_JSON, ("errors", 0, "ap_gain"), float("inf"), r"errors\.0\.ap_gain: not a finite number"),
-    (ANALYSIS_JSON, ("categories", 0, "figures"), 1, r"categories\.0\.figures: "),
+    (ANALYSIS_JSON, ("categories", 0, "metrics"), 1, r"categories\.0\.metrics: "),
     (ANALYSIS_JSON, ("categories", 1, "id"), 2, "categories: an id is there more than once"),
 ]
 

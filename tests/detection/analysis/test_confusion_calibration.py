@@ -7,7 +7,7 @@ import pytest
 from pycocotools import mask as masks
 
 from detection.analysis.analyse import analyse
-from detection.analysis.findings import Analysis
+from detection.analysis.analysis_file import Analysis
 from detection.analysis.options import AnalysisOptions
 from detection.coco.params import make_params
 from tests.detection.analysis.cases import counted_detections, found_of, truth_of
@@ -91,11 +91,11 @@ def test_calibration_equals_plain_loops(seed: int, iou_type: str) -> None:
         assert one.count == len(inside)
         if inside:
             score, right = (float(np.mean([entry[part] for entry in inside])) for part in (2, 3))
-            assert (one.score, one.right) == pytest.approx((score, right))
+            assert (one.score, one.precision) == pytest.approx((score, right))
             gaps.append((len(inside), abs(score - right)))
     assert len(calibration.bins) == 10
     assert calibration.expected_error == pytest.approx(sum(n * gap for n, gap in gaps) / len(counted))
-    assert calibration.greatest_error == pytest.approx(max(gap for _, gap in gaps))
+    assert calibration.max_error == pytest.approx(max(gap for _, gap in gaps))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -10,12 +10,12 @@ import tensorflow as tf
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from detection.analysis.findings import Box
+from detection.analysis.analysis_file import Box
 from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.reports.box_styles import STATUSES
 from detection.reports.tensorboard import side_by_side, write_scalars_and_images
 from schemas.errors import DataError
-from tests.detection.reports.evaluation.builders import HEIGHT, WIDTH, findings
+from tests.detection.reports.evaluation.builders import HEIGHT, WIDTH, image_result
 
 # As the TF Object Detection API's documentation of CocoDetectionEvaluator.evaluate lists them.
 OLD_NAMES = (
@@ -49,28 +49,28 @@ def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-def figures(iou_type: str) -> dict[str, float]:
-    return {figure.name: index / 64 for index, figure in enumerate(METRIC_DEFINITIONS[iou_type], 1)}
+def metrics(iou_type: str) -> dict[str, float]:
+    return {metric.name: index / 64 for index, metric in enumerate(METRIC_DEFINITIONS[iou_type], 1)}
 
 
-def test_figures_have_their_old_names(tmp_path: Path) -> None:
-    write_scalars_and_images(tmp_path, step=1200, figures=figures("bbox"))
+def test_metrics_have_their_old_names(tmp_path: Path) -> None:
+    write_scalars_and_images(tmp_path, step=1200, metrics=metrics("bbox"))
     assert scalars(tmp_path) == {name: [(1200, index / 64)] for index, name in enumerate(OLD_NAMES, 1)}
 
 
 def test_masks_and_keypoints(tmp_path: Path) -> None:
-    write_scalars_and_images(tmp_path / "m", step=1, figures=figures("segm"), iou_type="segm")
+    write_scalars_and_images(tmp_path / "m", step=1, metrics=metrics("segm"), iou_type="segm")
     assert set(scalars(tmp_path / "m")) == {name.replace("Boxes", "Masks") for name in OLD_NAMES}
-    write_scalars_and_images(tmp_path / "k", step=1, figures=figures("keypoints"), iou_type="keypoints", max_dets=[20])
+    write_scalars_and_images(tmp_path / "k", step=1, metrics=metrics("keypoints"), iou_type="keypoints", max_dets=[20])
     assert {"Keypoints_Precision/mAP@.75IOU", "Keypoints_Recall/AR@20 (large)"} < set(scalars(tmp_path / "k"))
     assert len(scalars(tmp_path / "k")) == 10
 
 
-def test_what_is_undefined_is_left_out_and_other_figures_are_kept(tmp_path: Path) -> None:
+def test_what_is_undefined_is_left_out_and_other_metrics_are_kept(tmp_path: Path) -> None:
     write_scalars_and_images(
         tmp_path,
         step=3,
-        figures={"AP": 0.5, "APs": -1.0, "APr": 0.25},
+        metrics={"AP": 0.5, "APs": -1.0, "APr": 0.25},
         per_category={"cat": 0.75, "dog": -1.0},
         losses={"class": 0.125},
     )
@@ -84,14 +84,14 @@ def test_what_is_undefined_is_left_out_and_other_figures_are_kept(tmp_path: Path
 
 def test_evaluations_of_a_run_share_a_folder(tmp_path: Path) -> None:
     for step in (10, 20):
-        write_scalars_and_images(tmp_path, step=step, figures={"AP": step / 64})
+        write_scalars_and_images(tmp_path, step=step, metrics={"AP": step / 64})
     assert len(list(tmp_path.iterdir())) == 2
     assert scalars(tmp_path) == {"DetectionBoxes_Precision/mAP": [(10, 10 / 64), (20, 20 / 64)]}
 
 
 def test_pictures_are_read_back_as_they_were(tmp_path: Path) -> None:
     pictures = [np.random.default_rng(n).integers(0, 256, (20, 40, 3), np.uint8) for n in range(2)]
-    write_scalars_and_images(tmp_path, step=7, figures={}, pictures=pictures)
+    write_scalars_and_images(tmp_path, step=7, metrics={}, pictures=pictures)
     events = read(tmp_path)
     assert events.Tags()["tensors"] == ["eval_side_by_side_0_0", "eval_side_by_side_1_0"]
     for number, picture in enumerate(pictures):
@@ -108,8 +108,8 @@ def pixels_of(picture: np.ndarray, status: str) -> np.ndarray:
 def test_ground_truth_is_left_and_detections_are_right() -> None:
     image = np.full((HEIGHT, WIDTH, 3), 128, np.uint8)
     found = replace(
-        findings(1),
-        objects=[Box(1, [100.0, 200.0, 80.0, 60.0], None, "Miss")],
+        image_result(1),
+        ground_truth=[Box(1, [100.0, 200.0, 80.0, 60.0], None, "Miss")],
         detections=[Box(1, [400.0, 50.0, 90.0, 70.0], 0.9, "Dupe")],
     )
     picture = side_by_side(image, found, {1: "cat"})
@@ -123,7 +123,7 @@ def test_ground_truth_is_left_and_detections_are_right() -> None:
 
 
 def test_boxes_follow_an_image_of_another_scale() -> None:
-    found = replace(findings(1), objects=[Box(1, [100.0, 200.0, 80.0, 60.0], None, "Miss")], detections=[])
+    found = replace(image_result(1), ground_truth=[Box(1, [100.0, 200.0, 80.0, 60.0], None, "Miss")], detections=[])
     small = side_by_side(np.full((HEIGHT // 2, WIDTH // 2, 3), 128, np.uint8), found, {})
     assert abs(np.nonzero(pixels_of(small, "Miss"))[1].min() - (8 + 50)) <= 1
     large = side_by_side(np.full((HEIGHT * 4, WIDTH * 4, 3), 128, np.uint8), found, {})
@@ -133,13 +133,13 @@ def test_boxes_follow_an_image_of_another_scale() -> None:
 
 def test_the_most_confident_detections_are_drawn() -> None:
     image = np.full((HEIGHT, WIDTH, 3), 128, np.uint8)
-    boxes = [("right", 0.9, 300.0), ("Bkg", 0.6, 100.0), ("Loc", 0.4, 200.0)]
+    boxes = [("TP", 0.9, 300.0), ("Bkg", 0.6, 100.0), ("Loc", 0.4, 200.0)]
     found = replace(
-        findings(1),
-        objects=[],
+        image_result(1),
+        ground_truth=[],
         detections=[Box(1, [left, 50.0, 60.0, 70.0], score, status) for status, score, left in boxes],
     )
-    for most, expected in ((1, {"right"}), (2, {"right", "Bkg"}), (None, {"right", "Bkg", "Loc"})):
+    for most, expected in ((1, {"TP"}), (2, {"TP", "Bkg"}), (None, {"TP", "Bkg", "Loc"})):
         picture = side_by_side(image, found, {1: "cat"}, max_boxes=most)
         assert {status for status, _, _ in boxes if pixels_of(picture, status).any()} == expected
 
@@ -147,4 +147,4 @@ def test_the_most_confident_detections_are_drawn() -> None:
 def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("")
     with pytest.raises(DataError, match="cannot write"):
-        write_scalars_and_images(tmp_path / "logs", step=1, figures={"AP": 0.5})
+        write_scalars_and_images(tmp_path / "logs", step=1, metrics={"AP": 0.5})

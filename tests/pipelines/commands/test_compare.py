@@ -51,12 +51,12 @@ def test_two_results_files(
     files = (tmp_path / "a.json", tmp_path / "b.json", "--ground-truth", tmp_path / "gt.json")
     assert call(*files, "--iou-type", iou_type, "--output", tmp_path / "page.html") == 0
     printed = capsys.readouterr().out
-    figures = [evaluate(truth, entries, iou_type).by_name["AP"] for entries in (before, after)]
+    metrics = [evaluate(truth, entries, iou_type).by_name["AP"] for entries in (before, after)]
     assert f"COCO metrics, {iou_type}" in printed
-    assert f"B has AP {figures[1]:.3f}" in printed
-    assert f"against A's {figures[0]:.3f} (95 % interval" in printed
+    assert f"B has AP {metrics[1]:.3f}" in printed
+    assert f"against A's {metrics[0]:.3f} (95 % interval" in printed
     page = HtmlPage((tmp_path / "page.html").read_text(encoding="utf-8"))
-    assert page.table("metrics")["AP"][:2] == [f"{value:.3f}" for value in figures]
+    assert page.table("metrics")["AP"][:2] == [f"{value:.3f}" for value in metrics]
     assert "b.json against a.json" in page.texts[""]
     assert "no pictures" in page.texts["better"]
 

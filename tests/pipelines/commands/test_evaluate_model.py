@@ -55,15 +55,15 @@ def read(folder: Path, name: str) -> Any:
 def test_of_a_data_set_and_of_its_examples(
     tmp_path: Path, models: list[Path], data: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Both give the same files, and pycocotools' figures."""
+    """Both give the same files, and pycocotools' metrics."""
     flags = ["--set", "evaluate.analysis.replicates=10", "--set", "evaluate.thresholds.improvement={AP: 0.001}"]
     pair = ("--model", models[0], "--baseline", models[1])
     assert evaluate(*pair, "--examples", data, "--output", tmp_path / "a", *flags) == 0
     printed = capfd.readouterr()
-    figures = read(tmp_path / "a", METRICS_JSON)
+    metrics = read(tmp_path / "a", METRICS_JSON)
     truth = read(data, "instances_val.json")
     expected = pycocotools_eval(truth, read(tmp_path / "a", DETECTIONS_JSON))
-    np.testing.assert_allclose(figures["stats"], expected.stats, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(metrics["stats"], expected.stats, rtol=0, atol=1e-12)
     assert f"{expected.stats[0]:.4f}" in printed.out
     assert read(tmp_path / "a", BLESSING_JSON)["reasons"][1] in printed.out
     assert printed.out.splitlines()[-1] == str(tmp_path / "a" / REPORT_HTML)

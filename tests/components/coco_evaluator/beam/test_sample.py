@@ -6,8 +6,8 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
-from components.coco_evaluator.beam.sample import Choice, KeepSample, Sample
-from detection.analysis.sampling import sample_ids
+from components.coco_evaluator.beam.sample import KeepSample, SampleChoice, SampleRecords
+from detection.analysis.instances import sample_ids
 from detection.datasets.encode_record import encode_example
 from detection.images.inspect import inspect_image
 from tests.components.coco_evaluator.generated_records import NAMES
@@ -18,7 +18,7 @@ from tests.detection.fake_detector import write_images
 @pytest.mark.parametrize("seed", range(4))
 def test_a_choice_holds_the_sample_and_little_else(count: int, of: int, seed: int) -> None:
     ids = range(0, 7 * of, 7)
-    choice = Choice(count, of, seed)
+    choice = SampleChoice(count, of, seed)
     held = {image_id for image_id in ids if choice.holds(image_id)}
     assert held >= set(sample_ids(ids, count, seed))
     assert len(held) <= min(of, count + 16 * count**0.5)
@@ -37,12 +37,12 @@ def test_what_is_kept_is_read(tmp_path: Path) -> None:
         ).SerializeToString()
         for entry in entries
     }
-    choice = Choice(4, len(entries), seed=1)
+    choice = SampleChoice(4, len(entries), seed=1)
     shuffled = random.Random(0).sample(list(records.values()), len(records))
     with beam.Pipeline() as pipeline:
         # As where a bundle is tried again.
         pipeline | beam.Create([*shuffled, *shuffled[:3]]) | KeepSample(choice, tmp_path / "kept")
-    sample = Sample(choice, tmp_path / "kept")
+    sample = SampleRecords(choice, tmp_path / "kept")
     ids = sample_ids(records, 4, 1)
     assert sorted(sample.image_ids) == ids
     by_id = {entry["id"]: entry for entry in entries}
@@ -63,8 +63,8 @@ def test_a_picture_that_pillow_cannot_read(tmp_path: Path) -> None:
     example = encode_example(file._replace(data=file.data[:60]), entry, [], category_names=NAMES)
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / str(entry["id"])).write_bytes(example.SerializeToString())
-    assert Sample(Choice(1, 1, 0), tmp_path / "kept").picture(entry["id"]) is None
+    assert SampleRecords(SampleChoice(1, 1, 0), tmp_path / "kept").picture(entry["id"]) is None
 
 
 def test_no_image_no_sample(tmp_path: Path) -> None:
-    assert not Sample(Choice(5, 0, 0), tmp_path / "none").image_ids
+    assert not SampleRecords(SampleChoice(5, 0, 0), tmp_path / "none").image_ids

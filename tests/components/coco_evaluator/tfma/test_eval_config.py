@@ -111,7 +111,7 @@ def test_completing_changes_nothing_given() -> None:
         ),
         (
             f"metrics_specs {{ metrics {{ {OURS} threshold {{ }} }} }}",
-            r"metrics\[0\]: CocoMetrics has many figures, so a threshold has to name one",
+            r"metrics\[0\]: CocoMetrics has many metrics, so a threshold has to name one",
         ),
         (
             f"metrics_specs {{ {THRESHOLD.replace('AP', 'mAP')} }}",

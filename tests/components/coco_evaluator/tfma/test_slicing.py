@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from components.coco_evaluator.tfma import slicing
-from components.coco_evaluator.tfma.slice_keys import OVERALL, describe
+from components.coco_evaluator.tfma.slice_metrics import OVERALL, describe
 from components.coco_evaluator.tfma.slicing import Slicer, empty_slicings, feature_values
 from schemas.errors import DataError
 from tests.components.coco_evaluator.tfma.test_derived_features import bytes_feature, record

@@ -14,7 +14,7 @@ import schemas
 from components.coco_evaluator.evaluation import evaluate_models
 from components.coco_evaluator.request import Task
 from components.coco_evaluator.tfma.eval_config import eval_config_to_json, parse_eval_config
-from components.coco_evaluator.tfma.slice_keys import OVERALL
+from components.coco_evaluator.tfma.slice_metrics import OVERALL
 from components.coco_evaluator.tfma.slicing import Slicer
 from detection.analysis.options import AnalysisOptions
 from detection.coco import evaluate
@@ -37,7 +37,7 @@ from tests.detection.fake_detector import save_fake_detector
 pytestmark = pytest.mark.slow  # importing TFX takes most of it
 
 SCHEMA = Path(schemas.__file__).parent / "records.pbtxt"
-NAMES = [figure.name for figure in METRIC_DEFINITIONS["bbox"]]
+NAMES = [metric.name for metric in METRIC_DEFINITIONS["bbox"]]
 MODULE = "components.coco_evaluator.stock_evaluator"
 SLICING = [("brightness",), ("image/object/class/text",), ("coco/image/license", "num_objects")]
 
@@ -93,7 +93,7 @@ def config_of(**arguments: Any) -> Any:
 
 
 def check_slice(loaded: Any, key: Any, truth: dict[str, Any], rows: list[Any], ids: set[int]) -> None:
-    """Every figure of a slice, and of each category in it, against pycocotools on the slice's images alone."""
+    """Every metric of a slice, and of each category in it, against pycocotools on the slice's images alone."""
     part = {
         "images": [image for image in truth["images"] if image["id"] in ids],
         "annotations": [annotation for annotation in truth["annotations"] if annotation["image_id"] in ids],
@@ -345,7 +345,7 @@ def test_faults_of_the_config() -> None:
     assert "metrics_specs[1].metrics[0].config: differs from that of EvalConfig: metrics_specs[0]" in fault(twice)
     alone = config_of()
     alone.metrics_specs[0].metrics[0].threshold.value_threshold.lower_bound.value = 0.5
-    assert "has many figures, so a threshold has to name one" in fault(alone)
+    assert "has many metrics, so a threshold has to name one" in fault(alone)
     averaged = config_of()
     averaged.metrics_specs[0].aggregate.micro_average = True
     assert "metrics_specs[0]: aggregate is not honoured" in fault(averaged)

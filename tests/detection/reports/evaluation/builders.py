@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from detection.analysis.findings import (
+from detection.analysis.analysis_file import (
     ERROR_TYPES,
     Analysis,
     Bin,
@@ -15,11 +15,11 @@ from detection.analysis.findings import (
     Category,
     Confusion,
     ErrorType,
-    ImageFindings,
+    ImageResult,
+    ImageSample,
     Interval,
     LabelError,
     OperatingPoint,
-    Sample,
     SizeBucket,
 )
 from detection.reports.evaluation.pictures import PictureSource
@@ -30,14 +30,14 @@ WIDTH, HEIGHT = 640, 480
 
 
 def category(number: int, name: str, **fields: Any) -> Category:
-    """Category `number`, whose AP is number / 10; the last figures are undefined."""
+    """Category `number`, whose AP is number / 10; the last metrics are undefined."""
     ap = number / 10
     given: dict[str, Any] = {
         "id": number,
         "name": name,
-        "figures": {"AP": ap, "AP50": min(ap + 0.1, 1.0), "AP75": ap, "APs": -1.0, "AR100": ap},
-        "before": {"AP": ap + (0.05 if number % 2 else -0.05)},
-        "objects": 10 * number,
+        "metrics": {"AP": ap, "AP50": min(ap + 0.1, 1.0), "AP75": ap, "APs": -1.0, "AR100": ap},
+        "baseline_metrics": {"AP": ap + (0.05 if number % 2 else -0.05)},
+        "ground_truth": 10 * number,
         "images": 5 * number,
         "detections": 1000 + number,
         "best": OperatingPoint(0.4, 0.8, 0.6, 0.685),
@@ -60,17 +60,17 @@ def boxes(count: int, statuses: Sequence[str], *, categories: int, scored: bool)
     return made
 
 
-def findings(image_id: int, *, categories: int = len(NAMES), objects: int = 4, detections: int = 9) -> ImageFindings:
-    return ImageFindings(
+def image_result(image_id: int, *, categories: int = len(NAMES), objects: int = 4, detections: int = 9) -> ImageResult:
+    return ImageResult(
         image_id=image_id,
         file_name=f"{image_id:012d}.jpg",
         width=WIDTH,
         height=HEIGHT,
-        right=detections // 2,
-        wrong=detections - detections // 2,
-        missed=objects // 2,
-        objects=boxes(objects, ("found", "Miss", "crowd"), categories=categories, scored=False),
-        detections=boxes(detections, ("right", *list(ERROR_TYPES)[:5], "ignored"), categories=categories, scored=True),
+        tp=detections // 2,
+        fp=detections - detections // 2,
+        fn=objects // 2,
+        ground_truth=boxes(objects, ("matched", "Miss", "crowd"), categories=categories, scored=False),
+        detections=boxes(detections, ("TP", *list(ERROR_TYPES)[:5], "ignored"), categories=categories, scored=True),
     )
 
 
@@ -105,12 +105,12 @@ def analysis(**fields: Any) -> Analysis:
     """An analysis with everything in it, compared with a baseline."""
     categories = fields.pop("categories", [category(number, name) for number, name in enumerate(NAMES, 1)])
     names = ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl")
-    figures = {name: 0.4 + index / 100 for index, name in enumerate(names)}
+    metrics = {name: 0.4 + index / 100 for index, name in enumerate(names)}
     given: dict[str, Any] = {
         "iou_type": "bbox",
-        "sample": Sample(images=5000, of=5000, seed=0),
-        "figures": figures | {"APs": -1.0},
-        "before": {name: value - 0.02 for name, value in figures.items()} | {"AP50": 0.5, "ARs": -1.0},
+        "sample": ImageSample(images=5000, of=5000, seed=0),
+        "metrics": metrics | {"APs": -1.0},
+        "baseline_metrics": {name: value - 0.02 for name, value in metrics.items()} | {"AP50": 0.5, "ARs": -1.0},
         "confidence": 0.95,
         "replicates": 200,
         "intervals": {"AP": Interval(0.4, 0.389, 0.412, 1.0), "AP50": Interval(0.41, 0.4, 0.42, 1.0)},
@@ -137,8 +137,8 @@ def analysis(**fields: Any) -> Analysis:
             SizeBucket(96, 0, 300, {"AP": 0.6, "AP50": 0.8, "AR100": 0.7}),
         ],
         "label_errors": label_errors(4),
-        "worst": [findings(number) for number in range(1, 4)],
-        "examples": {name: [findings(number)] for number, name in enumerate(ERROR_TYPES, 3)},
+        "worst": [image_result(number) for number in range(1, 4)],
+        "examples": {name: [image_result(number)] for number, name in enumerate(ERROR_TYPES, 3)},
         "losses": {"class": 0.31, "box": 0.0042},
         "operating_point": OperatingPoint(0.41, 0.72, 0.55, 0.624),
     }
@@ -149,9 +149,9 @@ def empty_analysis() -> Analysis:
     """No image, no category, no detection."""
     return Analysis(
         iou_type="bbox",
-        sample=Sample(0, 0, 0),
-        figures={"AP": -1.0},
-        before={},
+        sample=ImageSample(0, 0, 0),
+        metrics={"AP": -1.0},
+        baseline_metrics={},
         confidence=0.95,
         replicates=0,
         intervals={},

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from detection.analysis.changes import CategoryChange, Change, Comparison, ErrorChange, ImageChange
-from detection.analysis.findings import ERROR_TYPES, Box, ErrorType, Interval, Sample
+from detection.analysis.analysis_file import ERROR_TYPES, Box, ErrorType, ImageSample, Interval
+from detection.analysis.comparison import CategoryChange, Change, Comparison, ErrorChange, ImageChange
 from detection.reports.evaluation.comparison_page import write_comparison_page
 from detection.reports.html.table import DASH
 from schemas.errors import DataError
-from tests.detection.reports.evaluation.builders import findings, smooth_pictures
+from tests.detection.reports.evaluation.builders import image_result, smooth_pictures
 from tests.html_page import HtmlPage
 
 LOSS = Change(0.5, 0.4, -0.1, Interval(-0.1, -0.15, -0.05, 0.0))
@@ -26,13 +26,13 @@ def comparison(**fields: Any) -> Comparison:
         "iou_type": "bbox",
         "a": "runs/old/detections.json",
         "b": "runs/new/detections.json",
-        "sample": Sample(5000, 5000, 0),
+        "sample": ImageSample(5000, 5000, 0),
         "remarks": ["A remark."],
         "confidence": 0.95,
         "replicates": 200,
         "iou": 0.5,
         "score": 0.3,
-        "figures": {"AP": GAIN, "AP50": LOSS, "AP75": UNCLEAR, "APs": UNDEFINED},
+        "metrics": {"AP": GAIN, "AP50": LOSS, "AP75": UNCLEAR, "APs": UNDEFINED},
         "categories": [
             CategoryChange(3, "cat", 10, {"AP": GAIN, "AP50": GAIN}),
             CategoryChange(5, "dog", 20, {"AP": LOSS, "AP50": GAIN}),
@@ -42,8 +42,8 @@ def comparison(**fields: Any) -> Comparison:
             ErrorChange(ErrorType(name, 2000, 0.02), ErrorType(name, 100 * at, 0.01))
             for at, name in enumerate(ERROR_TYPES)
         ],
-        "better": [ImageChange(-3, findings(1), findings(1, detections=3))],
-        "worse": [ImageChange(1, findings(number), findings(number)) for number in (2, 3)],
+        "better": [ImageChange(-3, image_result(1), image_result(1, detections=3))],
+        "worse": [ImageChange(1, image_result(number), image_result(number)) for number in (2, 3)],
     }
     return Comparison(**(given | fields))
 
@@ -82,7 +82,7 @@ def test_the_first_lines_say_whether_b_is_better(page: HtmlPage) -> None:
     ],
 )
 def test_the_verdict(tmp_path: Path, change: Change, tone: str, text: str) -> None:
-    _, page = written(tmp_path, comparison(figures={"AP": change}))
+    _, page = written(tmp_path, comparison(metrics={"AP": change}))
     assert ("p", {"class": f"verdict {tone}"}) in page.tags
     assert text in page.texts[""]
 
@@ -97,10 +97,10 @@ def test_metrics(page: HtmlPage) -> None:
     }
 
 
-def test_finished_figures_have_no_intervals(tmp_path: Path) -> None:
+def test_finished_metrics_have_no_intervals(tmp_path: Path) -> None:
     bare = replace(GAIN, interval=None)
     given = comparison(
-        figures={"AP": bare}, categories=[CategoryChange(3, "cat", 10, {"AP": bare})], sample=None, better=[], worse=[]
+        metrics={"AP": bare}, categories=[CategoryChange(3, "cat", 10, {"AP": bare})], sample=None, better=[], worse=[]
     )
     _, page = written(tmp_path, given)
     assert page.header("metrics") == ["metric", "A", "B", "difference"]
@@ -128,13 +128,15 @@ def test_errors(page: HtmlPage) -> None:
 
 def test_images_show_what_each_model_detected_and_missed(tmp_path: Path) -> None:
     box = [10.0, 20.0, 30.0, 40.0]
-    before = replace(findings(1), objects=[Box(3, box, None, "Miss"), Box(3, box, None, "found")], detections=[])
+    before = replace(
+        image_result(1), ground_truth=[Box(3, box, None, "Miss"), Box(3, box, None, "matched")], detections=[]
+    )
     after = replace(
-        findings(1),
-        objects=[Box(3, box, None, "found")] * 2,
-        detections=[Box(3, box, 0.75, "right")],
-        wrong=0,
-        missed=0,
+        image_result(1),
+        ground_truth=[Box(3, box, None, "matched")] * 2,
+        detections=[Box(3, box, 0.75, "TP")],
+        fp=0,
+        fn=0,
     )
     given = comparison(better=[ImageChange(-7, before, after)], worse=[])
     _, page = written(tmp_path, given, pictures=smooth_pictures())
@@ -152,7 +154,7 @@ def test_images_where_b_is_worse_come_first(page: HtmlPage) -> None:
 
 
 def test_a_sample_and_the_want_of_pictures_are_told(tmp_path: Path) -> None:
-    _, page = written(tmp_path, comparison(sample=Sample(2000, 9000, 1)))
+    _, page = written(tmp_path, comparison(sample=ImageSample(2000, 9000, 1)))
     assert "sample of 2,000 images (seed 1)" in page.texts[""]
     assert "no pictures" in page.texts["worse"]
     assert list(page.table("worse")) == ["000000000002.jpg", "000000000003.jpg"]
@@ -160,7 +162,7 @@ def test_a_sample_and_the_want_of_pictures_are_told(tmp_path: Path) -> None:
 
 def test_what_comes_from_outside_is_text(tmp_path: Path) -> None:
     nasty = "<script>alert(1)</script>"
-    image = replace(findings(3), file_name=nasty)
+    image = replace(image_result(3), file_name=nasty)
     given = comparison(
         a=nasty,
         remarks=[nasty],
@@ -173,7 +175,7 @@ def test_what_comes_from_outside_is_text(tmp_path: Path) -> None:
 
 
 def test_an_image_of_unknown_size_has_that_of_its_file(tmp_path: Path) -> None:
-    unknown = replace(findings(3), width=0, height=0)
+    unknown = replace(image_result(3), width=0, height=0)
     _, page = written(
         tmp_path, comparison(worse=[ImageChange(1, unknown, unknown)], better=[]), pictures=smooth_pictures()
     )

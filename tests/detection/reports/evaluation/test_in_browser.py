@@ -22,7 +22,7 @@ PHONE = 390
 
 
 def evaluation_report(path: Path) -> None:
-    undefined = category(8, "Hen", figures={"AP": -1.0}, precision=[])
+    undefined = category(8, "Hen", metrics={"AP": -1.0}, precision=[])
     categories = [*analysis().categories, undefined]
     write_evaluation_report(path, analysis(categories=categories), title="raccoons", pictures=smooth_pictures())
 
@@ -212,7 +212,7 @@ def test_a_category_chosen_has_its_curve(open_page: Opener) -> None:
     points = "document.querySelector('#curves .chosen[points]').getAttribute('points')"
     assert page.evaluate(points) == ""
     options = texts(page, "#category-choice option")
-    assert options == ["none", *(f"{one.name} ({one.objects} instances)" for one in analysis().categories)]
+    assert options == ["none", *(f"{one.name} ({one.ground_truth} instances)" for one in analysis().categories)]
     page.evaluate("document.querySelector('#category-choice').focus()")
     page.type("cat")
     assert texts(page, "#chosen-category") == ["cat (30 instances)"]

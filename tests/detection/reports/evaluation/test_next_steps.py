@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from detection.analysis.analyse import analyse
-from detection.analysis.findings import (
+from detection.analysis.analysis_file import (
     ERROR_TYPES,
     Analysis,
     Calibration,
     Confusion,
     ErrorType,
+    ImageSample,
     Interval,
-    Sample,
     SizeBucket,
 )
 from detection.analysis.options import AnalysisOptions
@@ -73,7 +73,7 @@ def test_the_baseline(interval: Interval, evidence: str, action: str) -> None:
 def test_losses_of_categories_are_ordered_and_counted() -> None:
     changes = {"a": 0.1, "b": -0.2, "c": -0.3, "d": 0.0}
     categories = [
-        category(n, name, figures={"AP": 0.5}, before={"AP": 0.5 - change})
+        category(n, name, metrics={"AP": 0.5}, baseline_metrics={"AP": 0.5 - change})
         for n, (name, change) in enumerate(changes.items(), 1)
     ]
     found = needed("baseline", categories=categories)
@@ -171,11 +171,11 @@ def test_a_size_range_far_below_all_sizes(buckets: list[Any], told: str | None, 
 
 
 def test_few_images_and_categories_with_few_or_no_instances() -> None:
-    assert step("few-images", sample=Sample(FEW_IMAGES, FEW_IMAGES, 0)) is None
-    few = needed("few-images", sample=Sample(FEW_IMAGES - 1, FEW_IMAGES - 1, 0))
+    assert step("few-images", sample=ImageSample(FEW_IMAGES, FEW_IMAGES, 0)) is None
+    few = needed("few-images", sample=ImageSample(FEW_IMAGES - 1, FEW_IMAGES - 1, 0))
     assert few.evidence == "Only 49 images were evaluated."
     counts = {"a": 0, "b": FEW_INSTANCES - 1, "c": FEW_INSTANCES, "d": 2, "e": 5, "f": 3}
-    categories = [category(n, name, objects=count) for n, (name, count) in enumerate(counts.items(), 1)]
+    categories = [category(n, name, ground_truth=count) for n, (name, count) in enumerate(counts.items(), 1)]
     few = needed("few-instances", categories=categories)
     assert few.evidence == "4 of 6 categories have fewer than 10 instances: d (2), f (3), e (5) and 1 more."
     assert needed("no-instances", categories=categories).evidence == "1 of 6 categories have no ground truth: a."

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from detection.analysis.findings import ERROR_TYPES, Box, Confusion, Interval, Sample, SizeBucket
-from detection.reports.evaluation.confusion import MOST_CATEGORIES
-from detection.reports.evaluation.illustrated import MOST_BYTES
+from detection.analysis.analysis_file import ERROR_TYPES, Box, Confusion, ImageSample, Interval, SizeBucket
+from detection.reports.evaluation.charts import MOST_CATEGORIES
 from detection.reports.evaluation.page import write_evaluation_report
+from detection.reports.evaluation.pictures import MOST_BYTES
 from detection.reports.html.table import DASH
 from schemas.errors import DataError
 from tests.detection.reports.evaluation.builders import (
@@ -23,7 +23,7 @@ from tests.detection.reports.evaluation.builders import (
     analysis,
     category,
     empty_analysis,
-    findings,
+    image_result,
     label_errors,
     smooth_pictures,
 )
@@ -100,7 +100,7 @@ def test_colours_are_for_significant_differences_only(tmp_path: Path) -> None:
 
 
 def test_without_a_baseline_nothing_is_compared(tmp_path: Path) -> None:
-    given = analysis(before={}, differences={}, categories=[category(1, "cat", before={})])
+    given = analysis(baseline_metrics={}, differences={}, categories=[category(1, "cat", baseline_metrics={})])
     _, page = report(tmp_path, given)
     assert page.header("metrics") == ["metric", "value", "95 % interval"]
     assert "AP difference" not in page.header("categories")
@@ -114,7 +114,7 @@ def test_the_confidence_is_the_analysis_own(tmp_path: Path) -> None:
 
 
 def test_a_sample_is_told(tmp_path: Path) -> None:
-    _, page = report(tmp_path, analysis(sample=Sample(2000, 10_000_000, 7)))
+    _, page = report(tmp_path, analysis(sample=ImageSample(2000, 10_000_000, 7)))
     assert "Metrics are of all 10,000,000 images" in page.texts[""]
     assert "random sample of 2,000 images (seed 7)" in page.texts[""]
     assert "on 10,000,000 images" in page.texts["method"]
@@ -125,14 +125,16 @@ def test_a_sample_is_told(tmp_path: Path) -> None:
 def test_undefined_is_a_dash_everywhere(tmp_path: Path) -> None:
     nothing = category(
         *(1, "nothing"),
-        figures={"AP": -1.0},
-        before={"AP": 0.3},
-        objects=0,
+        metrics={"AP": -1.0},
+        baseline_metrics={"AP": 0.3},
+        ground_truth=0,
         best=None,
         precision=[],
         calibration_error=None,
     )
-    given = analysis(categories=[nothing], figures={"AP": -1.0}, before={"AP": -1.0}, intervals={}, differences={})
+    given = analysis(
+        categories=[nothing], metrics={"AP": -1.0}, baseline_metrics={"AP": -1.0}, intervals={}, differences={}
+    )
     html, page = report(tmp_path, given)
     row = page.table("categories")["nothing"]
     assert [row[page.header("categories").index(name) - 1] for name in ("AP", "AP difference", "best F1")] == [DASH] * 3
@@ -244,7 +246,7 @@ def test_few_categories_have_the_whole_matrix(page: HtmlPage) -> None:
 
 
 def test_of_many_categories_those_confused_most_are_shown(tmp_path: Path) -> None:
-    categories = [category(number, f"c{number}", figures={"AP": 0.5}) for number in range(1, 101)]
+    categories = [category(number, f"c{number}", metrics={"AP": 0.5}) for number in range(1, 101)]
     matrix = np.eye(101, dtype=int) * 50
     matrix[41, 11] = 40  # c42 as c12
     matrix[90, 3] = 25
@@ -284,7 +286,7 @@ def test_pictures_show_ground_truth_before_detections(page: HtmlPage) -> None:
 
 
 def test_every_box_is_drawn_in_pixels_of_the_image_and_cut_to_it(tmp_path: Path) -> None:
-    found = findings(1)
+    found = image_result(1)
     _, page = report(tmp_path, analysis(worst=[found], examples={}, label_errors=[]), pictures=smooth_pictures())
     boxes = [given for tag, given in page.tags if tag == "rect" and str(given.get("class")).startswith("s-")]
     drawn = [(str(box["class"]), [float(str(box[name])) for name in ("x", "y", "width", "height")]) for box in boxes]
@@ -293,7 +295,7 @@ def test_every_box_is_drawn_in_pixels_of_the_image_and_cut_to_it(tmp_path: Path)
             f"s-{box.status}",
             [box.bbox[0], box.bbox[1], min(box.bbox[2], WIDTH - box.bbox[0]), min(box.bbox[3], HEIGHT - box.bbox[1])],
         )
-        for box in [*found.objects, *found.detections]
+        for box in [*found.ground_truth, *found.detections]
     ]
     assert len(drawn) == len(expected)
     for box in expected:
@@ -333,10 +335,10 @@ def noise(image_id: int) -> Image.Image:
 
 
 def test_the_least_interesting_pictures_are_left_out_of_a_file_that_would_be_too_large(tmp_path: Path) -> None:
-    examples = {name: [findings(100 * at + n) for n in range(10)] for at, name in enumerate(ERROR_TYPES, 1)}
-    worst = [findings(number, objects=60, detections=100) for number in range(1, 13)]
+    examples = {name: [image_result(100 * at + n) for n in range(10)] for at, name in enumerate(ERROR_TYPES, 1)}
+    worst = [image_result(number, objects=60, detections=100) for number in range(1, 13)]
     given = analysis(
-        categories=[category(n, f"category number {n}", figures={"AP": 0.5, "AP50": 0.6}) for n in range(1, 81)],
+        categories=[category(n, f"category number {n}", metrics={"AP": 0.5, "AP50": 0.6}) for n in range(1, 81)],
         worst=worst,
         examples=examples,
         label_errors=label_errors(50),
@@ -370,7 +372,7 @@ _HOSTILE = [
 def hostile_report(path: Path) -> None:
     """A report in which every text comes from an enemy."""
     nasty = "\n".join(_HOSTILE)
-    image = replace(findings(1, objects=7, detections=14), file_name=nasty)
+    image = replace(image_result(1, objects=7, detections=14), file_name=nasty)
     errors = [replace(error, file_name=nasty) for error in label_errors(4)]
     write_evaluation_report(
         path,
@@ -422,8 +424,8 @@ def test_equal_analyses_give_equal_files(tmp_path: Path) -> None:
 
 
 def test_a_thousand_categories_and_boxes_of_unknown_ones(tmp_path: Path) -> None:
-    categories = [category(n, f"class {n}", figures={"AP": n / 2000, "AP50": 0.5}) for n in range(1, 1204)]
-    found = replace(findings(1), objects=[Box(5000, [1.0, 1.0, 5.0, 5.0], None, "found")])
+    categories = [category(n, f"class {n}", metrics={"AP": n / 2000, "AP50": 0.5}) for n in range(1, 1204)]
+    found = replace(image_result(1), ground_truth=[Box(5000, [1.0, 1.0, 5.0, 5.0], None, "matched")])
     html, page = report(tmp_path, analysis(categories=categories, worst=[found]), pictures=smooth_pictures())
     assert len(page.table("categories")) == 1203
     assert len(page.tables["confusion"][0]) == MOST_CATEGORIES + 2
@@ -431,9 +433,11 @@ def test_a_thousand_categories_and_boxes_of_unknown_ones(tmp_path: Path) -> None
     assert len(html.encode()) <= MOST_BYTES
 
 
-def test_other_figures_than_those_of_boxes(tmp_path: Path) -> None:
-    figures = {"AP": 0.2, "APr": 0.1, "APc": 0.2, "APf": -1.0}
-    given = analysis(iou_type="keypoints", figures=figures, before={}, differences={}, confusion=None, calibration=None)
+def test_other_metrics_than_those_of_boxes(tmp_path: Path) -> None:
+    metrics = {"AP": 0.2, "APr": 0.1, "APc": 0.2, "APf": -1.0}
+    given = analysis(
+        iou_type="keypoints", metrics=metrics, baseline_metrics={}, differences={}, confusion=None, calibration=None
+    )
     _, page = report(tmp_path, given)
     assert [row[1] for row in page.tables["metrics"][0][1:]] == ["0.200", "0.100", "0.200", DASH]
     assert "confusion" not in page.texts

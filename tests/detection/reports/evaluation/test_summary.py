@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from detection.analysis.analyse import analyse
-from detection.analysis.findings import ERROR_TYPES, Analysis, Box
+from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Box
 from detection.analysis.options import AnalysisOptions
 from detection.coco.params import make_params
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.evaluation.summary import LISTED, category_summary, tiles
 from detection.reports.html.table import Link
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
-from tests.detection.reports.evaluation.builders import analysis, category, findings, smooth_pictures
+from tests.detection.reports.evaluation.builders import analysis, category, image_result, smooth_pictures
 from tests.html_page import HtmlPage
 
 ORDER = [
@@ -65,7 +65,7 @@ def test_every_number_is_that_of_pycocotools_and_of_plain_counts(tmp_path: Path,
     ]
     images = page.tables["actions"][1][1:]
     assert [row[1:] for row in images] == [
-        [str(one.image_id), str(one.wrong), str(one.missed), str(one.right)] for one in given.worst[:LISTED]
+        [str(one.image_id), str(one.fp), str(one.fn), str(one.tp)] for one in given.worst[:LISTED]
     ]
     errors = [int(row[2]) + int(row[3]) for row in images]
     assert errors == sorted(errors, reverse=True)
@@ -73,12 +73,12 @@ def test_every_number_is_that_of_pycocotools_and_of_plain_counts(tmp_path: Path,
 
 def test_categories_with_few_instances_come_last() -> None:
     categories = [
-        category(1, "rare", figures={"AP": 0.0}, before={}, objects=9),
-        category(2, "low", figures={"AP": 0.2}, before={}, objects=10),
-        category(3, "lower", figures={"AP": 0.1}, before={}, objects=11),
-        category(4, "undefined", figures={"AP": -1.0}, before={}, objects=0),
+        category(1, "rare", metrics={"AP": 0.0}, baseline_metrics={}, ground_truth=9),
+        category(2, "low", metrics={"AP": 0.2}, baseline_metrics={}, ground_truth=10),
+        category(3, "lower", metrics={"AP": 0.1}, baseline_metrics={}, ground_truth=11),
+        category(4, "undefined", metrics={"AP": -1.0}, baseline_metrics={}, ground_truth=0),
     ]
-    table = category_summary(analysis(categories=categories, before={}), {})
+    table = category_summary(analysis(categories=categories, baseline_metrics={}), {})
     assert [row[0] for row in table.rows] == ["lower", "low", "rare"]
     assert [getattr(row[2], "text", "") for row in table.rows] == ["0.300", "0.267", "0.333"]
 
@@ -90,11 +90,11 @@ def test_the_main_error_leads_to_a_picture_that_shows_it(tmp_path: Path) -> None
         if number < 6
     }
     examples = {
-        name: [replace(findings(40 + at), objects=[], detections=found)]
+        name: [replace(image_result(40 + at), ground_truth=[], detections=found)]
         for at, (name, found) in enumerate(boxes.items())
     }
     categories = [
-        category(number, f"c{number}", errors={name: 3, "Miss": 1}, figures={"AP": number / 10})
+        category(number, f"c{number}", errors={name: 3, "Miss": 1}, metrics={"AP": number / 10})
         for number, name in enumerate(boxes, 1)
     ]
     given = analysis(categories=categories, examples=examples, worst=[])
@@ -103,7 +103,7 @@ def test_the_main_error_leads_to_a_picture_that_shows_it(tmp_path: Path) -> None
     assert [row[5] for row in rows] == [f"{ERROR_TYPES[name]} (3 of 4)" for name in boxes]
     links = [str(at["href"]) for tag, at in page.tags if tag == "a" and "image" in str(at["href"])]
     assert links == [f"#{name}-image-{40 + at}" for at, name in enumerate(boxes)]
-    ids = [at.get("id") for tag, at in page.tags if tag == "figure"]
+    ids = [at.get("id") for tag, at in page.tags if tag == "metric"]
     assert {link.removeprefix("#") for link in links} <= set(ids)
 
 
@@ -114,16 +114,16 @@ def test_without_pictures_images_are_named_and_nothing_is_linked() -> None:
 
 
 def test_keypoints_have_their_own_ar() -> None:
-    figures = {"AP": 0.2, "AP50": 0.3, "AR": 0.4, "AR50": 0.5, "AR75": -1.0}
-    shown = tiles(analysis(figures=figures, before={}, differences={}, intervals={}, operating_point=None))
+    metrics = {"AP": 0.2, "AP50": 0.3, "AR": 0.4, "AR50": 0.5, "AR75": -1.0}
+    shown = tiles(analysis(metrics=metrics, baseline_metrics={}, differences={}, intervals={}, operating_point=None))
     assert [(tile.name, tile.value) for tile in shown] == [("AP", "0.200"), ("AP50", "0.300"), ("AR", "0.400")]
 
 
 def test_names_and_reasons_from_outside_are_text(tmp_path: Path) -> None:
     nasty = "<b onclick=x>&\x07"
-    image = replace(findings(1), file_name=nasty)
+    image = replace(image_result(1), file_name=nasty)
     given = analysis(
-        categories=[category(1, nasty, objects=2), category(2, nasty, objects=0)],
+        categories=[category(1, nasty, ground_truth=2), category(2, nasty, ground_truth=0)],
         worst=[image],
         examples={"Miss": [image]},
     )

@@ -5,10 +5,18 @@ import io
 import pytest
 from rich.console import Console
 
-from detection.reports.html.names import LONGEST_NAME, shown_name
 from detection.reports.html.render import data_uri
-from detection.reports.html.table import DASH, Cell, Number, Table, cell_attributes, cell_text
-from detection.reports.html.terminal import rich_table
+from detection.reports.html.table import (
+    DASH,
+    LONGEST_NAME,
+    Cell,
+    Number,
+    Table,
+    cell_attributes,
+    cell_text,
+    rich_table,
+    shown_name,
+)
 
 
 @pytest.mark.parametrize("name", ["cat", "a b", "👩‍💻", "كلب", "犬", "x" * LONGEST_NAME, "", "\u200fmark of direction"])

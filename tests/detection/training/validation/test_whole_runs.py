@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from components.coco_evaluator.charts import trained_steps
+from components.coco_evaluator.evaluation import trained_steps
 from detection.coco import CocoMetrics, evaluate
 from detection.inference.export import ExportedFrom
 from detection.inference.mean_losses import mean_losses

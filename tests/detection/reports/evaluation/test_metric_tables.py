@@ -1,20 +1,20 @@
-"""How figures are written."""
+"""How metrics are written."""
 
 import math
 
 import pytest
 
-from detection.analysis.findings import Interval
-from detection.reports.evaluation.numbers import (
+from detection.analysis.analysis_file import Interval
+from detection.reports.evaluation.metric_tables import (
     change_text,
     count_change_cell,
     difference,
-    figure_cell,
-    figure_text,
     interval_text,
+    judgement,
+    metric_cell,
+    metric_text,
     share_cell,
 )
-from detection.reports.evaluation.sentences import judgement
 from detection.reports.html.table import DASH
 
 
@@ -22,10 +22,10 @@ from detection.reports.html.table import DASH
     ("value", "text"),
     [(0.0, "0.000"), (0.12345, "0.123"), (1.0, "1.000"), (-1.0, DASH), (None, DASH), (math.nan, DASH)],
 )
-def test_figures(value: float | None, text: str) -> None:
-    assert figure_text(value) == text
-    assert figure_cell(value).text == text
-    assert (figure_cell(value).value is None) is (text == DASH)
+def test_metrics(value: float | None, text: str) -> None:
+    assert metric_text(value) == text
+    assert metric_cell(value).text == text
+    assert (metric_cell(value).value is None) is (text == DASH)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_changes_of_counts() -> None:
     assert [count_change_cell(change).text for change in (1200, 0, -3)] == ["+1,200", "0", "\u22123"]
 
 
-def test_an_undefined_figure_has_no_difference() -> None:
+def test_an_undefined_metric_has_no_difference() -> None:
     assert difference(0.5, 0.25) == 0.25
     assert difference(0.5, -1.0) is None
     assert difference(-1.0, 0.5) is None
@@ -70,4 +70,4 @@ def test_zero_must_lie_outside_of_the_interval(low: float, high: float, text: st
 def test_shares() -> None:
     assert share_cell(1, 8) == ("12.5 %", 0.125, None, "")
     assert share_cell(0, 0) == (DASH, None, None, "")
-    assert figure_cell(0.25, bar=True).bar == 0.25
+    assert metric_cell(0.25, bar=True).bar == 0.25

@@ -15,17 +15,23 @@ import apache_beam as beam
 import numpy as np
 import pytest
 
-from benchmarks.buckets import write_buckets
-from benchmarks.stored import ReadStored
-from components.coco_evaluator.beam import detection_files, matching
+from components.coco_evaluator.beam import detection_files
+from components.coco_evaluator.beam import evaluate as beam_evaluate
 from components.coco_evaluator.beam.batches import DetectedBatch
 from components.coco_evaluator.beam.detection_files import read_detections, write_detections
-from components.coco_evaluator.beam.matching import Measure, SliceResult, read_slices
-from components.coco_evaluator.beam.transforms import Evaluate, all_images, arrays_folder, detections_folder
-from components.coco_evaluator.tfma.slice_keys import OVERALL, SliceKey
+from components.coco_evaluator.beam.evaluate import (
+    Evaluate,
+    Measure,
+    SliceResult,
+    all_images,
+    arrays_folder,
+    detections_folder,
+    read_slices,
+)
+from components.coco_evaluator.tfma.slice_metrics import OVERALL, SliceKey
 from detection.coco import CocoMetrics, evaluate
 from detection.coco.metrics import METRIC_DEFINITIONS
-from detection.coco.params import Params, make_params
+from detection.coco.params import make_params
 from schemas.errors import DataError, find_user_error
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
 
@@ -111,7 +117,7 @@ def assert_same(result: CocoMetrics, expected: CocoMetrics) -> None:
 @pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 def test_equals_pycocotools(tmp_path: Path, iou_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each case is a slice of one data set."""
-    monkeypatch.setattr(matching, "_CHUNK", 500)
+    monkeypatch.setattr(beam_evaluate, "_CHUNK", 500)
     truth, detections = cases_in_one(range(CASES))
     measure = Measure(truth["categories"], make_params(iou_type))
     paths = write_batches(tmp_path / "batches", truth, detections, seed=1)
@@ -138,7 +144,7 @@ def test_neither_division_nor_bundling_matters(
     by_image = sorted(detections, key=itemgetter("image_id"))
     first = {OVERALL: evaluate(truth, detections, iou_type, use_cats=use_cats)}
     for number, (divided, chunk) in enumerate([(False, 2_000), (True, 2_000), (False, 5), (True, 30)]):
-        monkeypatch.setattr(matching, "_CHUNK", chunk)
+        monkeypatch.setattr(beam_evaluate, "_CHUNK", chunk)
         monkeypatch.setattr(detection_files, "_CHUNK", chunk)
         measure = Measure(truth["categories"], params, divided=divided)
         paths = write_batches(tmp_path / f"batches-{number}", truth, detections, seed=number)
@@ -170,53 +176,31 @@ def test_detections_as_rows(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("divided", [False, True])
-@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
-def test_existing_detections_from_files(tmp_path: Path, iou_type: str, divided: bool) -> None:
-    truth, detections = cases_in_one(range(20, 26))
-    (tmp_path / "gt.json").write_text(json.dumps(truth))
-    (tmp_path / "dt.json").write_text(json.dumps(detections))
-    found = run_stored(tmp_path, make_params(iou_type), divided=divided)
-    assert_same(found.metrics, evaluate(tmp_path / "gt.json", tmp_path / "dt.json", iou_type))
-
-
-def run_stored(folder: Path, params: Params, *, divided: bool = False) -> SliceResult:
-    """Of the files gt.json and dt.json in a folder."""
-    (folder / "work").mkdir()
-    buckets = write_buckets(folder / "gt.json", folder / "dt.json", folder / "work", iou_type=params.iou_type)
-    measure = Measure(buckets.categories, params, divided, where="gt.json", where_detections="dt.json")
-    with local_pipeline(2) as pipeline:
-        pipeline | ReadStored(buckets) | Evaluate(measure, folder / "out")
-    [(_, result)] = read_slices(measure, arrays_folder(folder / "out"))
-    return result
-
-
 @pytest.mark.parametrize(
     ("kind", "change", "message"),
     [
-        ("detections", {"image_id": 9}, r"dt.json: unknown image_id: detection \d+ \(image 9\)"),
         ("detections", {"category_id": 9}, r"dt.json: unknown category_id: detection"),
         ("detections", {"score": "high"}, r"dt.json: bad score: detection"),
         ("detections", {"bbox": [1, 2, -3, 4]}, r"dt.json: negative width or height"),
-        ("annotations", {"image_id": 9}, r"gt.json: unknown image_id: annotation 1: 9"),
         ("annotations", {"bbox": [1]}, r"gt.json: bad bbox: annotation 1"),
     ],
 )
-def test_faulty_files(tmp_path: Path, kind: str, change: dict[str, Any], message: str) -> None:
+def test_invalid_entries(tmp_path: Path, kind: str, change: dict[str, Any], message: str) -> None:
     truth, detections = generate(3)
     entries = detections if kind == "detections" else truth[kind]
     entries[0] |= change
-    (tmp_path / "gt.json").write_text(json.dumps(truth))
-    (tmp_path / "dt.json").write_text(json.dumps(detections))
+    paths = write_batches(tmp_path / "batches", truth, detections, seed=1)
+    measure = Measure(
+        truth["categories"], make_params(), kind == "detections", where="gt.json", where_detections="dt.json"
+    )
     with pytest.raises(Exception, match="while running") as caught:
-        run_stored(tmp_path, make_params(), divided=kind == "detections")
+        run(paths, measure, tmp_path / "out")
     error = find_user_error(caught.value)
     assert isinstance(error, DataError)
     assert re.search(message, str(error))
 
 
-def test_stored_detections_need_no_tensorflow() -> None:
+def test_evaluation_needs_no_tensorflow() -> None:
     """Its import takes each worker process longer than the evaluation of thousands of images."""
-    modules = "benchmarks.stored, components.coco_evaluator.beam.transforms"
-    program = f"import sys, {modules}; sys.exit('tensorflow' in sys.modules)"
+    program = "import sys, components.coco_evaluator.beam.evaluate; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, capture_output=True).returncode == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from components.coco_evaluator.charts import trained_steps
+from components.coco_evaluator.evaluation import trained_steps
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, TRAINING_JSON
 from schemas.config.config_io import load_config, to_yaml
 from schemas.errors import DataError

@@ -1,4 +1,4 @@
-"""Files for TFMA, and thresholds judged by TFMA, over figures that are made up."""
+"""Files for TFMA, and thresholds judged by TFMA, over metrics that are made up."""
 
 import json
 import math
@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from components.coco_evaluator.tfma.eval_config import complete, parse_eval_config
-from components.coco_evaluator.tfma.output import write_slices
-from components.coco_evaluator.tfma.slice_figures import BASELINE, CANDIDATE, SliceFigures
-from components.coco_evaluator.tfma.slice_keys import OVERALL, SliceKey
+from components.coco_evaluator.tfma.slice_metrics import (
+    BASELINE,
+    CANDIDATE,
+    OVERALL,
+    SliceKey,
+    SliceMetrics,
+    write_slices,
+)
 from components.coco_evaluator.tfma.verdict import Judged, judge_by_config
 
 pytestmark = pytest.mark.slow  # importing TFMA takes most of it
@@ -19,22 +24,22 @@ DARK: SliceKey = (("brightness", "dark"), ("coco/image/license", 3))
 BRIGHT: SliceKey = (("brightness", "bright"), ("coco/image/license", 4))
 
 
-def figures(ap: float, ap50: float, small: float = -1.0, *, images: int = 9) -> SliceFigures:
+def metrics(ap: float, ap50: float, small: float = -1.0, *, images: int = 9) -> SliceMetrics:
     per_category = [
         {"id": 7, "name": "dog", "AP": ap / 2, "AP50": ap50 / 2},
         {"id": 90, "name": "cat", "AP": -1.0, "AP50": -1.0},
     ]
-    return SliceFigures(images, {"AP": ap, "AP50": ap50, "APs": small}, per_category)
+    return SliceMetrics(images, {"AP": ap, "AP50": ap50, "APs": small}, per_category)
 
 
 SLICES = {
-    OVERALL: {CANDIDATE: figures(0.5, 0.75), BASELINE: figures(0.4375, 0.875)},
-    DARK: {CANDIDATE: figures(0.25, 0.5, 0.125, images=4), BASELINE: figures(0.5, 0.5)},
-    BRIGHT: {CANDIDATE: figures(0.625, 0.75, images=5), BASELINE: figures(0.0, 0.75)},
+    OVERALL: {CANDIDATE: metrics(0.5, 0.75), BASELINE: metrics(0.4375, 0.875)},
+    DARK: {CANDIDATE: metrics(0.25, 0.5, 0.125, images=4), BASELINE: metrics(0.5, 0.5)},
+    BRIGHT: {CANDIDATE: metrics(0.625, 0.75, images=5), BASELINE: metrics(0.0, 0.75)},
 }
 
 
-def alone(slices: Any = SLICES) -> dict[SliceKey, dict[str, SliceFigures]]:
+def alone(slices: Any = SLICES) -> dict[SliceKey, dict[str, SliceMetrics]]:
     return {key: {CANDIDATE: models[CANDIDATE]} for key, models in slices.items()}
 
 
@@ -202,13 +207,13 @@ def test_thresholds_of_categories() -> None:
         False,
         [
             "AP50 of category 90 (cat) is undefined: there is no object to measure it on",
-            "AP50 of category 8: there is no such figure. Are these the data set's category ids?",
+            "AP50 of category 8: there is no such metric. Are these the data set's category ids?",
             "AP50 of category 7 (dog) is 0.375, at least 0.2",
         ],
     )
 
 
-def test_an_undefined_figure_is_never_met() -> None:
+def test_an_undefined_metric_is_never_met() -> None:
     value = 'metrics_specs { thresholds { key: "APs" value { value_threshold { lower_bound { value: -2 } } } } }'
     slices = {OVERALL: SLICES[OVERALL]}
     undefined = ["APs is undefined: there is no object to measure it on"]

@@ -1,15 +1,18 @@
-"""Beam: `DetectedBatch`es to COCO's arrays, slice by slice.
+"""Beam: `DetectedBatch`es to an evaluation in files: COCO's arrays of each slice, and the detections.
 
-Workers match some thousand images at a time and write the states into files; only the
-places of the states travel, keyed by slice and part.  Each key's states are then merged
-by one worker, one after the other.  So no element is large, and what a worker needs is
-the memory of one key: of a whole slice, or where the evaluation is divided, of one
-category and area range of it.
+records -> Detect -> DetectedBatch -> Evaluate -> files -> read_slices, read_detections
+
+Workers match some thousand images at a time and write the states into files; only the places of
+the states travel, keyed by slice and part.  Each key's states are then merged by one worker, one
+after the other.  So no element is large, and a worker needs the memory of one key: of a whole
+slice, or if the evaluation is divided, of one category and area range of it.
+
+No module here imports TensorFlow: without a model, workers do not need it.
 """
 
 import pickle
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,8 +22,9 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.transforms.window import GlobalWindows
 
-from components.coco_evaluator.beam.batches import DetectedBatch, by_slice, joined
-from components.coco_evaluator.tfma.slice_keys import SliceKey
+from components.coco_evaluator.beam.batches import DetectedBatch, by_slice, joined, of_images
+from components.coco_evaluator.beam.detection_files import DetectionsToFiles
+from components.coco_evaluator.tfma.slice_metrics import SliceKey
 from detection.coco import MetricsAccumulator
 from detection.coco.accumulator import require_once
 from detection.coco.engine import Arrays
@@ -34,6 +38,8 @@ from detection.storage.atomic import write_bytes
 
 _CHUNK = 2_000  # images matched at a time
 _MANIFEST = "arrays.pickle"
+
+_ARRAYS, _DETECTIONS = "arrays", "detections"
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ class SliceResult(NamedTuple):
     """What was measured on the images of a slice.
 
     images, detections: how many.
-    metrics: the figures and arrays.
+    metrics: the metrics and arrays.
     """
 
     images: int
@@ -248,3 +254,48 @@ def _read_arrays(path: str | None, part: Part, measure: Measure) -> Arrays:
 
 def _write_manifest(merged: list[_Merged | _Counted], folder: str) -> None:
     write_bytes(Path(folder, _MANIFEST), pickle.dumps(merged))
+
+
+class Evaluate(beam.PTransform):
+    """`DetectedBatch`es to files, in folders that `arrays_folder` and `detections_folder` name.
+
+    Args:
+        measure: how.
+        folder: for these files alone, seen by all workers and the caller.
+        keep: of which images the detections are written, too; None: of none.
+    """
+
+    def __init__(self, measure: Measure, folder: str | Path, *, keep: Callable[[int], bool] | None = None) -> None:
+        super().__init__()
+        self._measure = measure
+        self._folder = folder
+        self._keep = keep
+
+    def expand(self, batches: beam.PCollection) -> Any:  # Beam warns of a tuple's type
+        """Builds the steps."""
+        done = [batches | "Arrays" >> MatchToFiles(self._measure, arrays_folder(self._folder))]
+        if self._keep is not None:
+            kept = batches | "Keep" >> beam.Map(partial(_of_images, keep=self._keep))
+            done.append(kept | "Detections" >> DetectionsToFiles(detections_folder(self._folder)))
+        return tuple(done)
+
+
+def arrays_folder(folder: str | Path) -> Path:
+    """Where `Evaluate` leaves what `read_slices` reads."""
+    return Path(folder, _ARRAYS)
+
+
+def detections_folder(folder: str | Path) -> Path:
+    """Where `Evaluate` leaves what `write_detections` reads."""
+    return Path(folder, _DETECTIONS)
+
+
+def all_images(image_id: int) -> bool:
+    """For `Evaluate`: keeps the detections of every image."""
+    return True
+
+
+def _of_images(batch: DetectedBatch, keep: Callable[[int], bool]) -> DetectedBatch:
+    if keep is all_images:
+        return batch
+    return of_images(batch, {image["id"] for image in batch.images if keep(image["id"])})

@@ -1,0 +1,173 @@
+"""Metrics of a model on a slice, under TFMA's keys, and in the files that TensorFlow Model Analysis reads."""
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeAlias
+
+from detection.coco.metrics import UNDEFINED, CocoMetrics
+from detection.storage.atomic import write_bytes, write_text
+
+Value: TypeAlias = str | int | float
+
+# TFMA's SliceKeyType: (feature, value) pairs by ascending feature; empty: all images.
+SliceKey: TypeAlias = tuple[tuple[str, Value], ...]
+
+OVERALL: SliceKey = ()
+
+CANDIDATE, BASELINE = "candidate", "baseline"  # a model's part in an evaluation
+
+# Metrics of a single category, each under the sub key `class_id` in TFMA's files.
+CATEGORY_METRICS = ("AP", "AP50")
+
+NAN = float("nan")
+
+
+def describe(key: SliceKey) -> str:
+    """A slice in words.
+
+    >>> describe((("brightness", "dark"), ("image/width", 640)))
+    'brightness = dark, image/width = 640'
+    >>> describe(())
+    'all images'
+    """
+    return ", ".join(f"{feature} = {value}" for feature, value in key) or "all images"
+
+
+class SliceMetrics(NamedTuple):
+    """Metrics of one model on one slice.
+
+    images: in the slice.
+    metrics: name -> value, -1 where undefined; see `detection.coco.metric_definitions`.
+    per_category: [{"id", "name", "AP", "AP50"}] by ascending id.
+    """
+
+    images: int
+    metrics: dict[str, float]
+    per_category: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, metrics: CocoMetrics, *, images: int) -> Self:
+        """Keeps the metrics of `metrics`, and lets its arrays go."""
+        return cls(images, dict(metrics.by_name), metrics.per_category)
+
+
+def model_names(config: Any) -> dict[str, str]:
+    """What an `EvalConfig` calls each model, by its part in the evaluation.
+
+    Args:
+        config: with one `ModelSpec`, or two of which one `is_baseline`.
+    """
+    return {BASELINE if spec.is_baseline else CANDIDATE: spec.name for spec in config.model_specs}
+
+
+def slice_metrics(models: Mapping[str, SliceMetrics], names: Mapping[str, str]) -> dict[Any, float]:
+    """All that TFMA keeps of a slice, by `tfma.metrics.MetricKey`.
+
+    That is for each model the metrics, `AP` and `AP50` of each category under the sub
+    key `class_id`, which is the data set's category id, and `example_count`; and where
+    there is a baseline, the differences to it.  An undefined metric is NaN, as in
+    TFMA's own metrics: -1 would be taken for a value, and its difference for a change.
+
+    Args:
+        models: by their part in the evaluation.
+        names: see `model_names`.
+    """
+    values: dict[Any, float] = {}
+    for part, found in models.items():
+        values |= _of_model(found, names[part])
+    if BASELINE in models:
+        values |= {
+            key.make_diff_key(): value - values[key.make_baseline_key(names[BASELINE])]
+            for key, value in values.items()
+            if key.model_name == names[CANDIDATE] and key.make_baseline_key(names[BASELINE]) in values
+        }
+    return values
+
+
+def metric_keys(metrics: Mapping[str, float], per_category: list[dict[str, Any]], model: str) -> dict[Any, float]:
+    """Metrics of all categories and of each one, by `tfma.metrics.MetricKey`; NaN where undefined."""
+    from tensorflow_model_analysis.metrics import metric_types
+
+    # TFMA looks thresholds up under keys without a word on example weights.
+    values = {
+        metric_types.MetricKey(name, model_name=model, example_weighted=None): _or_nan(value)
+        for name, value in metrics.items()
+    }
+    for category in per_category:
+        sub_key = metric_types.SubKey(class_id=category["id"])
+        for name in CATEGORY_METRICS:
+            key = metric_types.MetricKey(name, model_name=model, sub_key=sub_key, example_weighted=None)
+            values[key] = _or_nan(category[name])
+    return values
+
+
+def _of_model(found: SliceMetrics, model: str) -> dict[Any, float]:
+    from tensorflow_model_analysis.metrics import metric_types
+    from tensorflow_model_analysis.metrics.example_count import EXAMPLE_COUNT_NAME
+
+    count = metric_types.MetricKey(EXAMPLE_COUNT_NAME, model_name=model)
+    return {count: float(found.images)} | metric_keys(found.metrics, found.per_category, model)
+
+
+def _or_nan(value: float) -> float:
+    return NAN if value == UNDEFINED else value
+
+
+def write_slices(
+    folder: str | Path,
+    slices: Mapping[SliceKey, Mapping[str, SliceMetrics]],
+    *,
+    config: Any,
+    validation: Any | None,
+    models: Mapping[str, str],
+    data: str,
+) -> None:
+    """Writes what `tfma.load_eval_result(folder)` and `tfma.load_validation_result(folder)` read.
+
+    Args:
+        folder: exists.
+        slices: each slice's metrics by the models' part, `candidate` and maybe
+            `baseline`; what is written of them is `tfma_keys.slice_metrics`.
+        config: `tfma.EvalConfig` that was honoured, see `eval_config.complete`.
+        validation: TFMA's `ValidationResult`; None: no threshold was asked for, and
+            there is no such file.
+        models: where each model lies, by its part.
+        data: where the examples lie.
+
+    Raises:
+        DataError: a file cannot be written.
+    """
+    # Twenty seconds, and only needed here.
+    import tensorflow_model_analysis as tfma
+    from google.protobuf import json_format
+    from tensorflow_model_analysis.proto import config_pb2
+    from tensorflow_model_analysis.writers.metrics_plots_and_validations_writer import convert_slice_metrics_to_proto
+
+    names = model_names(config)
+    records = [
+        convert_slice_metrics_to_proto((key, slice_metrics(found, names)), add_metrics_callbacks=None)
+        for key, found in slices.items()
+    ]
+    write_bytes(Path(folder, f"{tfma.METRICS_KEY}-00000-of-00001.tfrecord"), _tfrecord(records))
+    if validation is not None:
+        write_bytes(Path(folder, f"{tfma.VALIDATIONS_KEY}.tfrecord"), _tfrecord([validation]))
+    run = config_pb2.EvalRun(
+        eval_config=config,
+        version=tfma.version.VERSION,
+        data_location=data,
+        model_locations={names[part]: place for part, place in models.items()},
+    )
+    write_text(Path(folder, "eval_config.json"), json_format.MessageToJson(run))
+
+
+def _tfrecord(messages: Iterable[Any]) -> bytes:
+    """A TFRecord file of protocol buffer messages."""
+    import tensorflow as tf
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "records")
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for message in messages:
+                writer.write(message.SerializeToString())
+        return path.read_bytes()

@@ -1,0 +1,182 @@
+"""Tables of metrics, overall and per category, and numbers as the pages write them; a dash where undefined."""
+
+import math
+
+from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Category, Interval, OperatingPoint
+from detection.coco.metrics import UNDEFINED
+from detection.reports.html.table import DASH, Cell, Number, Table, shown_name
+
+FIRST = "AP"  # the metric that is shown first
+
+UNCLEAR = "not significant"
+
+_MINUS = "\u2212"
+
+
+def is_defined(value: float | None) -> bool:
+    """Whether there is a metric: none is -1, and NaN is none."""
+    return value is not None and math.isfinite(value) and value != UNDEFINED
+
+
+def metric_text(value: float | None) -> str:
+    """Such as "0.412"."""
+    return DASH if value is None or not is_defined(value) else f"{value:.3f}"
+
+
+def change_text(change: float | None) -> str:
+    """Such as "+0.012", with a true minus sign below zero, and no sign where it rounds to nothing."""
+    if change is None or not math.isfinite(change):
+        return DASH
+    text = f"{abs(change):.3f}"
+    sign = "" if float(text) == 0 else "+" if change > 0 else _MINUS
+    return sign + text
+
+
+def share_text(share: float | None) -> str:
+    """Such as "12.5 %"."""
+    return DASH if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
+
+
+def metric_cell(value: float | None, *, bar: bool = False) -> Number:
+    """A metric in 0..1, its bar as long as it is great."""
+    if value is None or not is_defined(value):
+        return Number(DASH, None)
+    return Number(metric_text(value), value, min(max(value, 0.0), 1.0) if bar else None)
+
+
+def difference(value: float | None, before: float | None) -> float | None:
+    """How much greater a metric is than before; None where either is undefined."""
+    if value is None or before is None or not (is_defined(value) and is_defined(before)):
+        return None
+    return value - before
+
+
+def change_cell(change: float | None, *, significant: bool = False) -> Number:
+    """A difference; where it is significant its colour says whether it is welcome."""
+    if change is None:
+        return Number(DASH, None)
+    return Number(change_text(change), change, tone=("good" if change > 0 else "bad") if significant else "")
+
+
+def count_change_cell(change: int) -> Number:
+    """How many more: "+1,200"."""
+    return Number(f"{'+' if change > 0 else _MINUS if change else ''}{abs(change):,}", change)
+
+
+def interval_text(interval: Interval | None, *, signed: bool = False) -> str:
+    """Such as "0.401 to 0.423", or with signs "+0.001 to +0.020"."""
+    if interval is None or not (math.isfinite(interval.low) and math.isfinite(interval.high)):
+        return DASH
+    text = change_text if signed else metric_text
+    return f"{text(interval.low)} to {text(interval.high)}"
+
+
+def interval_cell(interval: Interval | None, *, signed: bool = False) -> Number:
+    """An interval, sorted by its lower bound."""
+    return Number(interval_text(interval, signed=signed), interval.low if interval else None)
+
+
+def is_significant(interval: Interval | None) -> bool:
+    """Whether all of a difference's interval lies on one side of zero."""
+    return interval is not None and (interval.low > 0 or interval.high < 0)
+
+
+def share_cell(part: int, of: int, *, bar: bool = False) -> Number:
+    """A part of a whole."""
+    share = part / of if of else None
+    return Number(share_text(share), share, share if bar else None)
+
+
+def judgement(change: Interval | None) -> str:
+    """What a difference's interval says: "better", "worse" or UNCLEAR; "" without one."""
+    if change is None:
+        return ""
+    if not is_significant(change):
+        return UNCLEAR
+    return "better" if change.low > 0 else "worse"
+
+
+def metric_table(analysis: Analysis) -> Table:
+    """One row per metric: value, interval and, with a baseline, the difference and its significance."""
+    percent = f"{100 * analysis.confidence:g} %"
+    header = ["metric", "value", f"{percent} interval"]
+    if analysis.baseline_metrics:
+        header += ["baseline", "difference", f"its {percent} interval", "judgement"]
+    return Table("", header, [_metric_row(analysis, name) for name in analysis.metrics])
+
+
+def _metric_row(analysis: Analysis, name: str) -> list[Cell]:
+    value = analysis.metrics[name]
+    row: list[Cell] = [name, metric_cell(value, bar=True), interval_cell(analysis.intervals.get(name))]
+    if analysis.baseline_metrics:
+        before, interval = analysis.baseline_metrics.get(name), analysis.differences.get(name)
+        change = change_cell(difference(value, before), significant=is_significant(interval))
+        row += [metric_cell(before), change, interval_cell(interval, signed=True), judgement(interval)]
+    return row
+
+
+def category_table(analysis: Analysis) -> Table:
+    """One row per category, the lowest AP first, categories without ground truth last."""
+    metrics = list(dict.fromkeys(name for category in analysis.categories for name in category.metrics))
+    compared = any(category.baseline_metrics for category in analysis.categories)
+    header = [
+        "category",
+        "id",
+        *metrics,
+        *([f"{FIRST} difference"] if compared else []),
+        "ground truth",
+        "images",
+        "detections",
+        "main error",
+        "best F1",
+        "at score",
+        "precision",
+        "recall",
+        "calibration error",
+    ]
+    return Table("", header, [_category_row(category, metrics, compared) for category in ordered_categories(analysis)])
+
+
+def ordered_categories(analysis: Analysis) -> list[Category]:
+    """The categories, the lowest AP first, undefined ones last."""
+
+    def rank(category: Category) -> tuple[float, int]:
+        value = metric_cell(category.metrics.get(FIRST)).value
+        return (2.0 if value is None else value, category.id)
+
+    return sorted(analysis.categories, key=rank)
+
+
+def main_error(category: Category) -> tuple[str, int] | None:
+    """The most frequent error type of a category and its count, the first of equals; None without an error."""
+    name = max(ERROR_TYPES, key=lambda name: category.errors.get(name, 0))
+    count = category.errors.get(name, 0)
+    return (name, count) if count else None
+
+
+def main_error_text(category: Category) -> str | None:
+    """Such as "missed ground truth (5 of 8)"; None without an error."""
+    found = main_error(category)
+    return f"{ERROR_TYPES[found[0]]} ({found[1]:,} of {sum(category.errors.values()):,})" if found else None
+
+
+def _category_row(category: Category, metrics: list[str], compared: bool) -> list[Cell]:
+    change = difference(category.metrics.get(FIRST), category.baseline_metrics.get(FIRST))
+    return [
+        shown_name(category.name),
+        Number(str(category.id), category.id),
+        *(metric_cell(category.metrics.get(name), bar=name == FIRST) for name in metrics),
+        *([change_cell(change)] if compared else []),
+        category.ground_truth,
+        category.images,
+        category.detections,
+        main_error_text(category),
+        *_operating_point(category.best),
+        metric_cell(category.calibration_error),
+    ]
+
+
+def _operating_point(best: OperatingPoint | None) -> list[Cell]:
+    if best is None:
+        return [None] * 4
+    return [metric_cell(value) for value in (best.f1, best.score, best.precision, best.recall)]

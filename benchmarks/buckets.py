@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from detection.coco.evaluation import require_truth
 from detection.coco.io.evaluation_files import NOT_TAKEN, detection_portions
-from detection.coco.validation.columns import Naming, by_id, by_image, identifiers, refuse
-from detection.datasets.entries import Entry, Ids, Rows
+from detection.coco.validation.checks import convert_all
+from detection.coco.validation.invalid_entries import Naming, by_id, by_image, find_invalid, listed, refuse_or_skip
+from detection.datasets.entries import Entry, Id, IdentifiedEntry, Ids, Rows
 from detection.datasets.json_stream import stream_list, stream_members
 from detection.storage.json_files import cannot_read
 from schemas.errors import DataError
@@ -151,14 +152,29 @@ def _divide(entries: Iterable[Entry], key: str, name: Naming, where: str, goal: 
     iterator = iter(entries)
     while kept := list(islice(iterator, _KEPT)):
         named: Naming = lambda position, entry, start=start: name(start + position, entry)  # noqa: E731
-        image_ids = identifiers(kept, key, named, where=where)
+        image_ids = _identifiers(kept, key, named, where=where)
         if goal.kind != "detections":
-            own_ids.append(identifiers(kept, "id", named, where=where))
+            own_ids.append(_identifiers(kept, "id", named, where=where))
         for path, positions in goal.parts(image_ids):
             with path.open("ab") as file:
                 pickle.dump([kept[position] for position in positions.tolist()], file)
         start += len(kept)
     return own_ids
+
+
+class _ImageReference(TypedDict):
+    image_id: Id
+
+
+_KINDS: dict[str, Any] = {"id": IdentifiedEntry, "image_id": _ImageReference}
+
+
+def _identifiers(entries: list[Any], key: str, name: Naming, *, where: str) -> Ids:
+    typed = convert_all(entries, _KINDS[key])
+    if typed is None:
+        typed, invalid = find_invalid(entries, _KINDS[key], (), name, where=where)
+        refuse_or_skip(invalid, None)
+    return np.fromiter((entry[key] for entry in typed), np.int64, len(typed))
 
 
 def _divide_results(path: str | Path, iou_type: str, goal: _Goal) -> bool:
@@ -186,12 +202,9 @@ def _divide_results(path: str | Path, iou_type: str, goal: _Goal) -> bool:
 
 def _refuse_twice(parts: list[Ids], what: str, where: str) -> None:
     values, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *parts]), return_counts=True)
-    refuse(
-        [f"{what} {value}" for value in values[counts > 1]],
-        where=where,
-        what="an id is there more than once",
-        remedy="Give each entry an id of its own.",
-    )
+    if (counts > 1).any():
+        named = listed([f"{what} {value}" for value in values[counts > 1]])
+        raise DataError(f"{where}: duplicate id: {named}. Give each entry an id of its own.")
 
 
 def _path(folder: str | Path, kind: str, number: int) -> Path:

@@ -8,8 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.coco.params import FloatArray, Params, best_of_images
-from detection.coco.validation.checks import check_annotations, check_categories, check_detections, valid_images
-from detection.coco.validation.whole_images import lvis_annotations
+from detection.coco.validation.checks import (
+    check_annotations,
+    check_categories,
+    check_detections,
+    known_of,
+    lvis_annotations,
+    valid_images,
+)
 from detection.datasets.entries import Entry, Rows
 
 IntArray = npt.NDArray[np.int64]
@@ -64,7 +70,7 @@ def read_objects(tree: Mapping[str, Any], params: Params, *, where: str) -> Obje
     """
     sound = valid_images(tree["images"], iou_type=params.iou_type, where=where, lvis=params.lvis)
     check_categories(tree["categories"], where=where, lvis=params.lvis)
-    annotations = check_annotations(tree["annotations"], **_known(sound, tree["categories"], params), where=where)
+    annotations = check_annotations(tree["annotations"], known_of(sound, _ids(tree["categories"]), params), where=where)
     if params.lvis:
         annotations = lvis_annotations(annotations)
     return _objects(tree["images"], sound, tree["categories"], annotations, params)
@@ -88,7 +94,7 @@ def read_found(detections: Sequence[Entry] | Rows, objects: Objects, params: Par
     Raises:
         DataError: see `detection.coco.validation.checks`.
     """
-    entries = check_detections(detections, **_known(objects.sound, objects.categories, params), where=where)
+    entries = check_detections(detections, known_of(objects.sound, _ids(objects.categories), params), where=where)
     if params.lvis:
         entries = best_of_images(entries, params.max_dets[-1])
     if isinstance(entries, np.ndarray):
@@ -135,18 +141,6 @@ def cells_of(objects: Objects, key: str) -> IntArray:
         if category_id in places
     ]
     return np.array(cells, np.int64)
-
-
-def _known(images: Sequence[Entry], categories: Sequence[Entry], params: Params) -> dict[str, Any]:
-    """What the checks want to know."""
-    sized = params.iou_type == "segm"
-    return {
-        "image_ids": _ids(images),
-        "category_ids": _ids(categories),
-        "iou_type": params.iou_type,
-        "sizes": np.array([(image["height"], image["width"]) for image in images], np.int64) if sized else None,
-        "keypoints": len(params.oks_sigmas),
-    }
 
 
 def _looked_for(objects: Objects, image: IntArray, category: IntArray) -> BoolArray:

@@ -13,7 +13,6 @@ from detection.analysis.instances import IntArray
 from detection.analysis.options import AnalysisOptions
 from detection.coco.engine.batch import FP, IGNORED, TP, Diagnosis
 from detection.coco.params import Params
-from detection.coco.validation.columns import is_number
 from detection.datasets.entries import LARGEST_ID, Entry, Rows
 
 
@@ -136,7 +135,9 @@ def image_findings(
 
 def _side(value: object) -> int:
     """Pixels; 0 if the ground truth does not tell them, which only masks need."""
-    return int(value) if isinstance(value, int | float) and is_number(value) and 0 < value <= LARGEST_ID else 0
+    return (
+        int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LARGEST_ID else 0
+    )
 
 
 def label_errors(evaluated: Evaluated, diagnosis: Diagnosis, count: int) -> list[LabelError]:

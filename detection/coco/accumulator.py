@@ -9,10 +9,9 @@ from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.streaming import require_arrays
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.params import Params, make_params
-from detection.coco.parts import WHOLE, Part, part_params
-from detection.coco.validation.checks import check_categories
+from detection.coco.parts import WHOLE, Part, by_category, part_params
+from detection.coco.validation.checks import Checked, check_categories, check_whole_images
 from detection.coco.validation.invalid_entries import InvalidEntry
-from detection.coco.validation.whole_images import Checked, by_category, check_whole_images
 from detection.datasets.entries import Entry, Ids, Rows
 from schemas.errors import ConfigError, DataError
 

@@ -43,7 +43,9 @@ def test_each_entry_is_with_its_image_in_its_order(
             assert np.asarray(bucket.detections).tolist() == rows
         else:
             wanted = ("image_id", "category_id", "bbox", "segmentation", "keypoints", "score")
-            assert bucket.detections == [{key: entry[key] for key in wanted} for entry in its]
+            assert [{**entry, "bbox": list(entry["bbox"])} for entry in bucket.detections] == [
+                {key: entry[key] for key in wanted} for entry in its
+            ]
 
 
 def test_boxes_of_another_type_are_read_as_they_are(tmp_path: Path) -> None:
@@ -72,12 +74,16 @@ def test_neighbouring_ids_are_spread(tmp_path: Path) -> None:
     ("change", "detections", "message"),
     [
         ({"annotations": {}}, [], r"gt.json: not a COCO annotation file: no list annotations\. Give the file"),
-        ({"images": [{"id": 1}, {"id": 2}, {"id": 1}]}, [], r"gt.json: an id is there more than once: image 1\. Give"),
-        ({"annotations": [{"id": 5, "image_id": 1}] * 2}, [], r"gt.json: an id is there more than once: annotation 5"),
-        ({"annotations": [{"id": 5}]}, [], r"gt.json: bad image_id: annotation 5\. Each needs"),
+        ({"images": [{"id": 1}, {"id": 2}, {"id": 1}]}, [], r"gt.json: duplicate id: image 1\. Give"),
+        ({"annotations": [{"id": 5, "image_id": 1}] * 2}, [], r"gt.json: duplicate id: annotation 5"),
+        ({"annotations": [{"id": 5}]}, [], r"gt.json: missing image_id: annotation 5\. Each needs"),
         ({}, {"image_id": 1}, r"dt.json: not COCO results: expected a list of detections"),
-        ({}, [{"image_id": 1}] * 3 + [{"image_id": "1"}], r"dt.json: bad image_id: detection 3 \(image '1'\)\. Each"),
-        ({}, [{"image_id": 1}, 7], r"dt.json: bad image_id: detection 1\. Each"),
+        (
+            {},
+            [{"image_id": 1}] * 3 + [{"image_id": "1"}],
+            r"dt.json: invalid image_id: detection 3 \(image '1'\)\. Each",
+        ),
+        ({}, [{"image_id": 1}, 7], r"dt.json: not an object: detection 1\. Each"),
     ],
 )
 def test_faults(

@@ -196,10 +196,10 @@ def run_stored(folder: Path, params: Params, *, divided: bool = False) -> SliceR
     [
         ("detections", {"image_id": 9}, r"dt.json: unknown image_id: detection \d+ \(image 9\)"),
         ("detections", {"category_id": 9}, r"dt.json: unknown category_id: detection"),
-        ("detections", {"score": "high"}, r"dt.json: bad score: detection"),
+        ("detections", {"score": "high"}, r"dt.json: invalid score: detection"),
         ("detections", {"bbox": [1, 2, -3, 4]}, r"dt.json: negative width or height"),
         ("annotations", {"image_id": 9}, r"gt.json: unknown image_id: annotation 1: 9"),
-        ("annotations", {"bbox": [1]}, r"gt.json: bad bbox: annotation 1"),
+        ("annotations", {"bbox": [1]}, r"gt.json: invalid bbox: annotation 1"),
     ],
 )
 def test_faulty_files(tmp_path: Path, kind: str, change: dict[str, Any], message: str) -> None:

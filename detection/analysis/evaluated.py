@@ -10,8 +10,8 @@ from detection.analysis.matching import candidate_pairs, match
 from detection.analysis.options import AnalysisOptions
 from detection.analysis.resampling import Resampled, Weights, resample
 from detection.analysis.sampling import sample_ids
-from detection.coco.engine import Arrays, BatchEvaluation, MatchingEngine
-from detection.coco.engine.batch import Diagnosis, Geometry
+from detection.coco.engine import Arrays, MatchingEngine
+from detection.coco.engine.batch import BatchEvaluation, Diagnosis, Geometry
 from detection.coco.engine.streaming import require_analysis
 from detection.coco.metrics import metrics_from_arrays
 from detection.coco.params import Params

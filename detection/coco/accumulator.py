@@ -50,9 +50,9 @@ class MetricsAccumulator:
         self._categories = list(categories)
         params = params or make_params()
         self._category_ids = check_categories(self._categories, where=where, lvis=params.lvis)
+        self._params = params if part == WHOLE else part_params(part, self._categories, params)
         if part.category_id is None:
-            require_arrays(len(self._category_ids), part_params(part, self._categories, params), where=where)
-        self._params = part_params(part, self._categories, params)
+            require_arrays(len(self._category_ids), self._params, where=where)
         self._part = part
         self._engine = MatchingEngine(self._categories, self._params, category_id=part.category_id)
         self._image_ids: Ids = np.zeros(0, np.int64)

@@ -6,6 +6,7 @@ truncated file) is read again by `json`, so that the checks can name what is inv
 """
 
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypedDict
@@ -15,7 +16,7 @@ import numpy as np
 
 from detection.coco.validation import entry_types
 from detection.coco.validation.checks import rows_of
-from detection.storage.json_files import cannot_read, is_file, read_json
+from detection.storage.json_files import cannot_read, read_json
 
 _AT_ONCE = 1 << 18  # bytes; what is decoded at once stays in the processor's cache
 _SPACE = b" \t\r\n"
@@ -67,7 +68,7 @@ def read_ground_truth(path: str | Path, iou_type: str) -> Any:
     Raises:
         DataError: the file cannot be read or is no JSON.
     """
-    if not is_file(path):
+    if not os.path.isfile(path):
         return read_json(path)
     try:
         return msgspec.json.decode(Path(path).read_bytes(), type=_TREES[iou_type])
@@ -87,7 +88,7 @@ def read_detections(path: str | Path, iou_type: str) -> Any:
     Raises:
         DataError: the file cannot be read or is no JSON.
     """
-    if not is_file(path):
+    if not os.path.isfile(path):
         return read_json(path)
     try:
         portions = list(detection_portions(path, iou_type))

@@ -133,9 +133,9 @@ def test_values_without_meaning_are_told_before_anything_is_read(tmp_path: Path)
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--max-dets", "1,x"], "argument --max-dets: '1,x': numbers separated by commas are wanted"),
-        (["--area-range", "tiny"], "argument --area-range: 'tiny': wanted is NAME=LOW,HIGH, such as tiny=0,256"),
-        (["--area-range", "=0,5"], "'=0,5': wanted is NAME=LOW,HIGH"),
+        (["--max-dets", "1,x"], "argument --max-dets: '1,x': expected numbers separated by commas"),
+        (["--area-range", "tiny"], "argument --area-range: 'tiny': expected NAME=LOW,HIGH, such as tiny=0,256"),
+        (["--area-range", "=0,5"], "'=0,5': expected NAME=LOW,HIGH"),
         (["--oks-sigmas", ""], "argument --oks-sigmas: '': numbers"),
     ],
 )

@@ -15,8 +15,8 @@ from detection.analysis.instances import (
     sample_ids,
 )
 from detection.analysis.options import AnalysisOptions
-from detection.coco.engine import Arrays, BatchEvaluation, MatchingEngine
-from detection.coco.engine.batch import Diagnosis, Geometry
+from detection.coco.engine import Arrays, MatchingEngine
+from detection.coco.engine.batch import BatchEvaluation, Diagnosis, Geometry
 from detection.coco.engine.streaming import require_analysis
 from detection.coco.metrics import metrics_from_arrays
 from detection.coco.params import Params

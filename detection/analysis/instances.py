@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.metrics import FloatArray
-from detection.coco.params import Params, best_of_images
-from detection.coco.validation.checks import check_annotations, check_categories, check_detections, valid_images
-from detection.coco.validation.whole_images import lvis_annotations
+from detection.coco.params import FloatArray, Params, best_of_images
+from detection.coco.validation.checks import (
+    check_annotations,
+    check_categories,
+    check_detections,
+    known_of,
+    lvis_annotations,
+    valid_images,
+)
 from detection.datasets.entries import Entry, Rows
 
 IntArray = npt.NDArray[np.int64]
@@ -82,7 +87,8 @@ def ground_truth_columns(tree: Mapping[str, Any], params: Params, *, where: str)
     """
     checked = valid_images(tree["images"], iou_type=params.iou_type, where=where, lvis=params.lvis)
     check_categories(tree["categories"], where=where, lvis=params.lvis)
-    annotations = check_annotations(tree["annotations"], **_known(checked, tree["categories"], params), where=where)
+    known = known_of(checked, _ids(tree["categories"]), params)
+    annotations = check_annotations(tree["annotations"], known, where=where)
     if params.lvis:
         annotations = lvis_annotations(annotations)
     return _objects(tree["images"], checked, tree["categories"], annotations, params)
@@ -108,9 +114,8 @@ def detection_columns(
     Raises:
         DataError: see `detection.coco.validation.checks`.
     """
-    entries = check_detections(
-        detections, **_known(ground_truth.checked_images, ground_truth.categories, params), where=where
-    )
+    known = known_of(ground_truth.checked_images, _ids(ground_truth.categories), params)
+    entries = check_detections(detections, known, where=where)
     if params.lvis:
         entries = best_of_images(entries, params.max_dets[-1])
     if isinstance(entries, np.ndarray):
@@ -159,18 +164,6 @@ def cells_of(ground_truth: GroundTruth, key: str) -> IntArray:
         if category_id in places
     ]
     return np.array(cells, np.int64)
-
-
-def _known(images: Sequence[Entry], categories: Sequence[Entry], params: Params) -> dict[str, Any]:
-    """What the checks want to know."""
-    sized = params.iou_type == "segm"
-    return {
-        "image_ids": _ids(images),
-        "category_ids": _ids(categories),
-        "iou_type": params.iou_type,
-        "sizes": np.array([(image["height"], image["width"]) for image in images], np.int64) if sized else None,
-        "keypoints": len(params.oks_sigmas),
-    }
 
 
 def _looked_for(ground_truth: GroundTruth, image: IntArray, category: IntArray) -> BoolArray:

@@ -9,10 +9,9 @@ from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.streaming import require_arrays
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.params import Params, make_params
-from detection.coco.parts import WHOLE, Part, part_params
-from detection.coco.validation.checks import check_categories
+from detection.coco.parts import WHOLE, Part, by_category, part_params
+from detection.coco.validation.checks import Checked, check_categories, check_whole_images
 from detection.coco.validation.invalid_entries import InvalidEntry
-from detection.coco.validation.whole_images import Checked, by_category, check_whole_images
 from detection.datasets.entries import Entry, Ids, Rows
 from schemas.errors import ConfigError, DataError
 
@@ -51,9 +50,9 @@ class MetricsAccumulator:
         self._categories = list(categories)
         params = params or make_params()
         self._category_ids = check_categories(self._categories, where=where, lvis=params.lvis)
+        self._params = params if part == WHOLE else part_params(part, self._categories, params)
         if part.category_id is None:
-            require_arrays(len(self._category_ids), part_params(part, self._categories, params), where=where)
-        self._params = part_params(part, self._categories, params)
+            require_arrays(len(self._category_ids), self._params, where=where)
         self._part = part
         self._engine = MatchingEngine(self._categories, self._params, category_id=part.category_id)
         self._image_ids: Ids = np.zeros(0, np.int64)

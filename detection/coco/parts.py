@@ -4,9 +4,10 @@ Matching in COCO knows no other category and no other area range, so every metri
 the whole follows from the parts, bit for bit.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from detection.coco.engine import Arrays
 from detection.coco.engine.streaming import blank_arrays
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.params import Params
-from detection.datasets.entries import Entry
+from detection.coco.validation.checks import Checked
+from detection.datasets.entries import Entry, Rows
 from schemas.errors import ConfigError
 
 
@@ -90,3 +92,41 @@ def metrics_of_parts(arrays: Mapping[Part, Arrays], categories: Sequence[Entry],
 
 def _span(position: int) -> tuple[int, int]:
     return position, position + 1
+
+
+def by_category(checked: Checked) -> dict[int, Checked]:
+    """Divides entries by category, each with the images that have some of it; orders are kept."""
+    annotations: dict[int, list[Entry]] = defaultdict(list)
+    for annotation in checked.annotations:
+        annotations[annotation["category_id"]].append(annotation)
+    detections = checked.detections
+    divided: Mapping[int, Any] = (
+        _rows_by_category(detections) if isinstance(detections, np.ndarray) else _results_by_category(detections)
+    )
+    images = {image["id"]: image for image in checked.images}
+    partitions = {}
+    for category_id in sorted({*annotations, *divided}):
+        mine, theirs = annotations.get(category_id, []), divided.get(category_id, detections[:0])
+        ids = {annotation["image_id"] for annotation in mine} | _image_ids(theirs)
+        partitions[category_id] = Checked([images[image_id] for image_id in sorted(ids)], mine, theirs)
+    return partitions
+
+
+def _image_ids(detections: Sequence[Entry] | Rows) -> set[int]:
+    if isinstance(detections, np.ndarray):
+        return set(detections[:, 0].astype(np.int64).tolist())
+    return {detection["image_id"] for detection in detections}
+
+
+def _rows_by_category(rows: Rows) -> dict[int, Rows]:
+    rows = rows[np.argsort(rows[:, 6], kind="stable")]
+    category_ids, starts = np.unique(rows[:, 6], return_index=True)
+    # Without rows there is one partition, an empty one.
+    return dict(zip(category_ids.astype(int).tolist(), np.split(rows, starts[1:]), strict=False))
+
+
+def _results_by_category(results: Sequence[Entry]) -> dict[int, list[Entry]]:
+    divided: dict[int, list[Entry]] = defaultdict(list)
+    for result in results:
+        divided[result["category_id"]].append(result)
+    return divided

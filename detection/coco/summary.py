@@ -158,5 +158,5 @@ def read_metrics(path: str | Path) -> MetricsFile:
     metrics = parse_file(_STRUCTURE, path, what="a metrics file")
     ids = [entry.id for entry in metrics.per_category]
     if len(set(ids)) < len(ids):
-        raise not_of_this_version(path, "a metrics file", "per_category: an id is there more than once")
+        raise not_of_this_version(path, "a metrics file", "per_category: duplicate id")
     return metrics

@@ -9,13 +9,13 @@ import numpy as np
 
 from detection.datasets import packed_entries as packing
 from detection.datasets.entries import (
-    annotation_fault,
-    category_fault,
-    head_fault,
-    id_fault,
+    annotation_issue,
+    category_issue,
+    head_issue,
+    id_issue,
     id_of,
-    image_fault,
-    keypoint_category_fault,
+    image_issue,
+    keypoint_category_issue,
     short,
     too_many_categories,
 )
@@ -82,7 +82,7 @@ class AnnotationScan:
         """
         seen = set()
         for position, category in enumerate(self.lists["categories"]):
-            reason = category_fault(category)
+            reason = category_issue(category)
             if reason is None and category["id"] in seen:
                 reason = f"id {category['id']} is there twice. Give each category an id of its own"
             if reason is not None:
@@ -154,11 +154,11 @@ class AnnotationScan:
             entry = member.value
             if member.position is None or member.key not in ("annotations", "categories"):
                 continue
-            reason = id_fault(entry)
+            reason = id_issue(entry)
             if reason is not None:
                 self._add_fault("entry", f"{member.key}[{member.position}]: {reason}", path=path)
             elif member.key == "categories":
-                reason = keypoint_category_fault(entry)
+                reason = keypoint_category_issue(entry)
                 if reason is not None:
                     raise DataError(f"{path}: categories[{member.position}]{_identity(entry)}: {reason}.")
                 by_category.get(entry["id"], {}).update(keypoint_fields(entry, "keypoints", "skeleton"))
@@ -185,7 +185,7 @@ class AnnotationScan:
             value = self.members.pop(key, None) or self.lists.pop(key, None)
             if not value:
                 continue
-            fault = head_fault(value, kind)
+            fault = head_issue(value, kind)
             if fault is None:
                 self.members[key] = value
             else:
@@ -201,7 +201,7 @@ class AnnotationScan:
 
     def _image(self, member: Member) -> None:
         entry = member.value
-        reason = image_fault(entry)
+        reason = image_issue(entry)
         if reason is not None:
             identity = id_of(entry)
             self._add_fault("entry", f"images[{member.position}]: {reason}", image_id=identity)
@@ -215,7 +215,7 @@ class AnnotationScan:
 
     def _annotation(self, member: Member) -> None:
         entry = member.value
-        reason = annotation_fault(entry)
+        reason = annotation_issue(entry)
         if reason is not None:
             self._add_fault("entry", f"annotations[{member.position}]: {reason}", annotation_id=id_of(entry))
             return

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from detection.datasets.entries import head_fault
+from detection.datasets.entries import head_issue
 from detection.storage.json_files import read_json
 from schemas.errors import DataError
 
@@ -19,7 +19,7 @@ def read_dataset_head(path: str | Path) -> dict[str, Any]:
         raise DataError(f"{path}: not the description of a data set: expected an object with `categories`.")
     head = {"info": tree.get("info") or {}, "licenses": tree.get("licenses") or []}
     for key, value in head.items():
-        fault = head_fault(value, dict if key == "info" else list)
+        fault = head_issue(value, dict if key == "info" else list)
         if fault is not None:
             raise DataError(f"{path}: {key}: {fault}, or remove it.")
     return head

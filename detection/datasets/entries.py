@@ -1,15 +1,19 @@
-"""What an entry of a COCO file must be before anything else is asked of it.
+"""Valid entries of a COCO file: their types, and how an invalid one is explained.
 
-The same rules hold for the entries of an annotation file, for those packed into a
-record, and for the categories of a label map.  Each function says why an entry is
-invalid and what to do, or returns None for a valid one.
+msgspec converts entries to these types and refuses wrong types, values out of range and
+missing keys, naming the key. The same types hold for the entries of an annotation file,
+those packed into a record, and the categories of a label map; the entries that an
+evaluation reads, of which more is asked, are built of them too
+(`detection.coco.validation.entry_types`).
 """
 
 import json
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -20,56 +24,143 @@ Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.float64]  # detections [N, 7]: image_id, x, y, width, height (pixels), score, category_id
 
 LARGEST_ID = 2**53  # float64 holds all integers up to here
-_MAX_SIDE = 2**63  # pixels; `data.max_pixels` decides later
 _SHOWN = 80  # characters of a value in a message
 _JSON: Mapping[type, str] = {dict: "object", list: "list"}
-_KINDS: Mapping[type, str] = {str: "a text", list: "a list"}
+
+Id = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ID)]
+Number = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]  # finite
+Side = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
+Flag = Annotated[float, msgspec.Meta(ge=0, le=1, multiple_of=1)] | bool
+Size = Annotated[float, msgspec.Meta(gt=0, lt=2**63, multiple_of=1)]  # pixels; `data.max_pixels` decides later
 
 
-def image_fault(entry: Any) -> str | None:
-    """Why an entry of `images` is invalid: id, file_name, width and height."""
-    return _lacks(entry, ids=("id",), fields={"file_name": str}) or unwritable(entry["file_name"]) or _bad_size(entry)
+class ImageEntry(TypedDict):
+    """An entry of `images`."""
+
+    id: Id
+    file_name: str
+    width: NotRequired[Size]
+    height: NotRequired[Size]
 
 
-def annotation_fault(entry: Any) -> str | None:
-    """Why an entry of `annotations` is invalid: ids and bbox."""
-    return _lacks(entry, ids=("id", "image_id", "category_id"), fields={"bbox": list}) or _bad_box(entry)
+class AnnotationEntry(TypedDict):
+    """An entry of `annotations`; what the numbers of a box may be is decided by policies."""
+
+    id: Id
+    image_id: Id
+    category_id: Id
+    bbox: tuple[float, float, float, float]
 
 
-def category_fault(entry: Any) -> str | None:
-    """Why an entry of `categories` is invalid: id, name, names of keypoints and skeleton."""
-    return _lacks(entry, ids=("id",), fields={"name": str}) or keypoint_category_fault(entry)
+class IdentifiedEntry(TypedDict):
+    """Any entry that has an id."""
+
+    id: Id
+
+
+class KeypointCategoryEntry(IdentifiedEntry):
+    """An entry of `categories` in a keypoints file, where names may be missing."""
+
+    keypoints: NotRequired[list[str] | None]
+    skeleton: NotRequired[list[list[int]] | None]
+
+
+class CategoryEntry(KeypointCategoryEntry):
+    """An entry of `categories`."""
+
+    name: str
+
+
+_REMEDIES = {
+    "id": "Write an integer from 0 to 2^53",
+    "image_id": "Write an integer from 0 to 2^53",
+    "category_id": "Write an integer from 0 to 2^53",
+    "file_name": "Write a text",
+    "name": "Write a text",
+    "width": "Write the size in whole pixels",
+    "height": "Write the size in whole pixels",
+    "bbox": "Write four numbers: x, y, width, height",
+    "keypoints": "Write a list of names",
+    "skeleton": "Write a list of pairs of numbers of keypoints",
+}
+_MISSING = re.compile(r"missing required field `(\w+)`")
+_PLACE = re.compile(r"at `\$\.(\w+)")
+
+
+class InvalidField(NamedTuple):
+    """The first key of an entry that does not have its type.
+
+    name: the key; None: the entry is no object.
+    missing: whether the entry lacks the key.
+    """
+
+    name: str | None
+    missing: bool
+
+
+def invalid_field(error: msgspec.ValidationError) -> InvalidField:
+    """Names the key that msgspec found invalid while it converted one entry."""
+    missing = _MISSING.search(str(error))
+    place = missing or _PLACE.search(str(error))
+    return InvalidField(place[1] if place else None, missing is not None)
+
+
+def image_issue(entry: Any) -> str | None:
+    """Explains why an entry of `images` is invalid; None for a valid one."""
+    return _issue(entry, ImageEntry) or unwritable(entry["file_name"])
+
+
+def annotation_issue(entry: Any) -> str | None:
+    """Explains why an entry of `annotations` is invalid; None for a valid one."""
+    return _issue(entry, AnnotationEntry)
+
+
+def category_issue(entry: Any) -> str | None:
+    """Explains why an entry of `categories` is invalid; None for a valid one."""
+    return _issue(entry, CategoryEntry) or unwritable(entry)
+
+
+def keypoint_category_issue(entry: Any) -> str | None:
+    """Explains why a category of a keypoints file, where names may be missing, is invalid; None for a valid one."""
+    return _issue(entry, KeypointCategoryEntry) or unwritable(entry)
+
+
+def id_issue(entry: Any) -> str | None:
+    """Explains why an entry has no valid `id`; None if it has one."""
+    return _issue(entry, IdentifiedEntry)
+
+
+def _issue(entry: Any, kind: Any) -> str | None:
+    try:
+        msgspec.convert(entry, kind)
+    except msgspec.ValidationError as error:
+        name, missing = invalid_field(error)
+        if name is None:
+            keys = [key for key in kind.__annotations__ if key in kind.__required_keys__]
+            return f"{short(entry)} is no object. Write one with {', '.join(keys)}"
+        return f"{name} is {'missing' if missing else short(entry[name])}. {_REMEDIES[name]}"
+    return None
 
 
 def too_many_categories(count: int) -> str | None:
-    """Why a data set cannot have this many categories."""
+    """Explains why a data set cannot have this many categories; None if it can."""
     if count <= MAX_CATEGORIES:
         return None
     return f"more than {MAX_CATEGORIES} categories. Join some, or remove those without annotations"
 
 
-def keypoint_category_fault(entry: Any) -> str | None:
-    """Why a category of a keypoints file, where names may be missing, is invalid."""
-    return id_fault(entry) or _bad_skeleton(entry) or unwritable(entry)
-
-
 def is_id(value: Any) -> bool:
-    """Whether `value` is an integer that can be an id."""
+    """Returns whether `value` is an integer that can be an id."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(0 <= value <= LARGEST_ID)
 
 
-def id_fault(entry: Any) -> str | None:
-    """Why an entry has no valid `id`."""
-    return _lacks(entry, ids=("id",), fields={})
-
-
-def head_fault(value: Any, kind: type) -> str | None:
-    """Why `info` (an object) or `licenses` (a list) of a file is invalid."""
+def head_issue(value: Any, kind: type) -> str | None:
+    """Explains why `info` (an object) or `licenses` (a list) of a file is invalid; None for valid ones."""
     return f"no {_JSON[kind]}. Write one" if type(value) is not kind else unwritable(value)
 
 
 def unwritable(value: Any) -> str | None:
-    """Why a value cannot be written as JSON in UTF-8, though Python read it."""
+    """Explains why a value cannot be written as JSON in UTF-8, though Python read it; None if it can."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
@@ -80,56 +171,15 @@ def unwritable(value: Any) -> str | None:
 
 
 def id_of(entry: Any) -> int | None:
-    """The `id` of an entry, valid or not, as far as it is an integer."""
+    """Returns the `id` of an entry, valid or not, if it is an integer."""
     identity = entry.get("id") if type(entry) is dict else None
     return identity if type(identity) is int else None
 
 
 def short(value: Any) -> str:
-    """A value as JSON for a message, cut after some characters."""
+    """Returns a value as JSON for a message, cut after some characters."""
     try:
         text = json.dumps(value, default=str)
     except ValueError:  # an integer of thousands of digits
         text = f"a {type(value).__name__} that is too long to be shown"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
-
-
-def _lacks(entry: Any, *, ids: Sequence[str], fields: Mapping[str, type]) -> str | None:
-    """Why `entry` is no object with these ids, such as an evaluation can tell apart, and fields."""
-    if type(entry) is not dict:
-        return f"{short(entry)} is no object. Write one with {', '.join([*ids, *fields])}"
-    for field in ids:
-        if not is_id(entry.get(field)):
-            return f"{_found(entry, field)}. Write an integer from 0 to 2^53"
-    for field, kind in fields.items():
-        if type(entry.get(field)) is not kind:
-            return f"{_found(entry, field)}. Write {_KINDS[kind]}"
-    return None
-
-
-def _found(entry: Entry, field: str) -> str:
-    return f"{field} is {short(entry[field])}" if field in entry else f"{field} is missing"
-
-
-def _bad_size(entry: Entry) -> str | None:
-    for field in ("width", "height"):
-        value = entry.get(field, 1)
-        if type(value) not in (int, float) or not 0 < value < _MAX_SIDE or math.trunc(value) != value:
-            return f"{field} is {short(value)}. Write the size in whole pixels"
-    return None
-
-
-def _bad_box(entry: Entry) -> str | None:
-    box = entry["bbox"]
-    if len(box) == 4 and all(type(value) in (int, float) for value in box):
-        return None
-    return f"bbox is {short(box)}. Write four numbers: x, y, width, height"
-
-
-def _bad_skeleton(category: Entry) -> str | None:
-    names, bones = category.get("keypoints") or [], category.get("skeleton") or []
-    if type(names) is not list or not all(type(name) is str for name in names):
-        return f"keypoints is {short(names)}. Write a list of names"
-    if type(bones) is not list or not all(type(bone) is list and set(map(type, bone)) <= {int} for bone in bones):
-        return f"skeleton is {short(bones)}. Write a list of pairs of numbers of keypoints"
-    return None

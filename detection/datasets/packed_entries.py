@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from detection.datasets.entries import annotation_fault, image_fault
+from detection.datasets.entries import annotation_issue, image_issue
 from detection.storage.json_text import is_too_deep, parse, serialize
 from schemas.errors import DataError
 from schemas.limits import MAX_DEPTH, MAX_IMAGE_ENTRIES
@@ -84,14 +84,14 @@ def _decompressed(data: bytes) -> bytes:
 
 def _validate(image: Any, annotations: Any) -> None:
     """Raises a `ValueError` for entries that no annotation file may hold."""
-    fault = image_fault(image)
+    fault = image_issue(image)
     if fault is not None:
         raise ValueError(f"image: {fault}")
     if type(annotations) is not list:
         raise ValueError("annotations is no list")
     seen: set[int] = set()
     for position, annotation in enumerate(annotations):
-        fault = annotation_fault(annotation)
+        fault = annotation_issue(annotation)
         if fault is None and annotation["image_id"] != image["id"]:
             fault = f"image_id is {annotation['image_id']}, the image's id {image['id']}"
         if fault is None and annotation["id"] in seen:

@@ -2,9 +2,10 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from schemas.config.config import Config
-from schemas.config.config_io import load_config, parse_config
+if TYPE_CHECKING:
+    from schemas.config.config import Config
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 DEFAULT_CONFIG = CONFIGS / "default.yaml"
@@ -28,12 +29,14 @@ def add_assignments_argument(parser: argparse._ActionsContainer, what: str) -> N
     )
 
 
-def config_of(args: argparse.Namespace) -> Config:
+def config_of(args: argparse.Namespace) -> "Config":
     """The configuration that the flags say, `--data` included.
 
     Raises:
         ConfigError: see `load_config`.
     """
+    from schemas.config.config_io import load_config, parse_config
+
     config = load_config(args.config, args.assignments)
     if args.data is None:
         return config

@@ -9,10 +9,14 @@ evaluate.eval_config, and data.* if --examples is a data set.
 
 import argparse
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pipelines.commands.model_flags import add_model_arguments, run_model
+from pipelines.commands.common import add_config_arguments, config_of
 from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from components.coco_evaluator.evaluation import Evaluation
 
 SUMMARY = "compute the COCO metrics of detections, or of a model"
 EXAMPLE = """pipeline_runner.py evaluate --ground-truth instances_val.json --detections found.json --report page.html
@@ -38,12 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--report", metavar="FILE.html", help="write a page: what to act on, metrics, categories, error types, curves"
     )
     files.add_argument("--images", metavar="DIR", help="folder of the ground truth's images, for the report's pictures")
-    add_model_arguments(parser)
-    add_params_arguments(parser)
+    _add_model_arguments(parser)
+    _add_params_arguments(parser)
 
 
-def add_params_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that say how detections are measured; `params_of` reads them."""
+def _add_params_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that say how detections are measured; `_params_of` reads them."""
     group = parser.add_argument_group("params of the evaluation of a file (default: COCO's)")
     group.add_argument(
         "--iou-type",
@@ -81,8 +85,8 @@ def add_params_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def params_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The flags of `add_params_arguments` as keyword arguments of `make_params` and `evaluate`.
+def _params_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The flags of `_add_params_arguments` as keyword arguments of `make_params` and `evaluate`.
 
     Raises:
         ConfigError: a value that COCOeval has no meaning for.
@@ -112,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.model is not None or args.data is not None:
         _refuse_file_flags(args)
-        return run_model(args)
+        return _run_model(args)
     if None in (args.ground_truth, args.detections):
         raise ConfigError("evaluate needs --ground-truth and --detections, or --model and --examples.")
     return _run_files(args)
@@ -125,13 +129,28 @@ def _refuse_file_flags(args: argparse.Namespace) -> None:
     parser.add_argument("--skip-invalid", action="store_true")
     parser.add_argument("--report")
     parser.add_argument("--images")
-    add_params_arguments(parser)
+    _add_params_arguments(parser)
     given = [name for name, default in vars(parser.parse_args([])).items() if getattr(args, name) != default]
     if given:
         raise ConfigError(
-            f"{', '.join(given)}: for detections from a file; take it away, or --model and --examples. "
-            "How a model is measured is said in evaluate.eval_config."
+            f"{', '.join(given)}: for detections from a file; remove it, or --model and --examples. "
+            "evaluate.eval_config specifies how a model is evaluated."
         )
+
+
+def _check_report_flags(args: argparse.Namespace) -> None:
+    if args.report is None:
+        if args.images is not None:
+            raise ConfigError("--images is for the report's pictures: give --report, too.")
+        return
+    from detection.storage.json_files import is_pipe
+
+    for flag, given in (("--no-cats", not args.use_cats), ("--lvis", args.lvis), ("--skip-invalid", args.skip_invalid)):
+        if given:
+            raise ConfigError(f"--report does not go with {flag}: it reports COCO's evaluation of whole, valid files.")
+    for path in (args.ground_truth, args.detections):
+        if is_pipe(path):
+            raise ConfigError(f"--report reads {path} a second time, which a pipe does not allow. Write it to a file.")
 
 
 def _run_files(args: argparse.Namespace) -> int:
@@ -139,11 +158,9 @@ def _run_files(args: argparse.Namespace) -> int:
 
     from detection.coco import evaluate
     from detection.coco.summary import skipped_lines, skipped_path, summary_table, write_metrics, write_skipped
-    from pipelines.standalone.evaluate_files import check_report_flags, write_file_report
 
-    names = ("report", "images", "use_cats", "lvis", "skip_invalid", "ground_truth", "detections")
-    check_report_flags(**{name: getattr(args, name) for name in names})
-    params = params_of(args)
+    _check_report_flags(args)
+    params = _params_of(args)
     metrics = evaluate(args.ground_truth, args.detections, **params, skip_invalid=args.skip_invalid)
     lines = skipped_lines(metrics.skipped)
     if args.output:
@@ -152,6 +169,8 @@ def _run_files(args: argparse.Namespace) -> int:
             lines += [f"All of them: {skipped_path(args.output)}"] if lines else []
         write_metrics(args.output, metrics)
     if args.report:
+        from pipelines.standalone.evaluate_files import write_file_report
+
         write_file_report(
             args.report,
             ground_truth=args.ground_truth,
@@ -165,12 +184,65 @@ def _run_files(args: argparse.Namespace) -> int:
     return 0
 
 
+def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `_run_model`."""
+    group = parser.add_argument_group("a model on a data set")
+    group.add_argument("--model", metavar="SAVED_MODEL", help="folder with saved_model.pb")
+    group.add_argument(
+        "--examples", dest="data", metavar="DIR", help="Examples written by the pipeline or to-examples, or a data set"
+    )
+    group.add_argument("--split", help="split to evaluate; same as --set evaluate.split=SPLIT; default: eval")
+    group.add_argument("--baseline", metavar="SAVED_MODEL", help="model to compare with")
+    group.add_argument("--verbose", action="store_true", help="show the libraries' logs")
+    add_config_arguments(group)
+
+
+def _run_model(args: argparse.Namespace) -> int:
+    """Evaluates a model: prints a table and the verdict, writes all files to a new folder.
+
+    Raises:
+        ConfigError: flags that do not fit each other; see `evaluate_model`.
+        DataError: see `evaluate_model`.
+    """
+    for flag, value in (("--model", args.model), ("--examples", args.data), ("--output", args.output)):
+        if value is None:
+            raise ConfigError(f"evaluating a model needs --model, --examples and --output; {flag} is missing.")
+    from pipelines.console import quiet_run
+    from schemas.config.config_io import parse_config
+
+    config = config_of(args)
+    if args.split is not None:
+        tree = config.model_dump(mode="json", exclude_unset=True)
+        config = parse_config(tree | {"evaluate": tree.get("evaluate", {}) | {"split": args.split}})
+    with quiet_run(None, verbose=args.verbose):
+        from pipelines.standalone.evaluate_model import evaluate_model
+
+        evaluation = evaluate_model(
+            config, model=args.model, examples=args.data, baseline=args.baseline, output=args.output
+        )
+    _print_evaluation(evaluation, args.output)
+    return 0
+
+
+def _print_evaluation(evaluation: "Evaluation", folder: str) -> None:
+    from rich.console import Console
+
+    from detection.coco.summary import summary_table
+    from schemas.artifacts import REPORT_HTML
+
+    console = Console()
+    console.print(summary_table(evaluation.metrics))
+    for reason in evaluation.verdict.reasons:
+        console.print(reason, soft_wrap=True, highlight=False, markup=False)
+    print(Path(folder, REPORT_HTML))
+
+
 def _list_of(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     def parse(text: str) -> tuple[Any, ...]:
         try:
             return tuple(kind(part) for part in text.split(","))
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r}: numbers separated by commas are wanted") from None
+            raise argparse.ArgumentTypeError(f"{text!r}: expected numbers separated by commas") from None
 
     return parse
 
@@ -182,5 +254,5 @@ def _area_range(text: str) -> tuple[str, tuple[float, float]]:
     except ValueError:
         low = high = -1.0
     if not name or low < 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: wanted is NAME=LOW,HIGH, such as tiny=0,256")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=LOW,HIGH, such as tiny=0,256")
     return name, (low, high)

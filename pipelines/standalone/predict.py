@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 
 from detection.coco.io.results import write_results
-from detection.coco.validation.columns import by_id, identifiers, refuse_unless
-from detection.datasets.entries import Rows, unwritable
+from detection.coco.validation.invalid_entries import by_id, find_invalid, refuse_or_skip
+from detection.datasets.entries import Id, Rows, unwritable
 from detection.images.folder import ImageFileError, read_file
 from detection.images.inspect import inspect_image
 from detection.inference.saved_model import SavedModelDetector
@@ -23,6 +23,13 @@ from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line, printable
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
+
+
+class _NamedImage(TypedDict):
+    """An entry of `images`, as far as it is needed to find the image."""
+
+    id: Id
+    file_name: str
 
 
 class _Named(NamedTuple):
@@ -151,18 +158,11 @@ def _read_file_names(path: str | Path) -> dict[str, list[int]]:
     images = tree.get("images") if isinstance(tree, dict) else None
     if not isinstance(images, list):
         raise DataError(f"{path}: no list `images`. Give a COCO annotation file as the ground truth.")
-    ids = identifiers(images, "id", by_id("image"), where=str(path)).tolist()
-    refuse_unless(
-        lambda image: isinstance(image.get("file_name"), str),
-        images,
-        by_id("image"),
-        where=str(path),
-        what="no file_name",
-        remedy="Images are found by it: add it.",
-    )
+    valid, invalid = find_invalid(images, _NamedImage, (), by_id("image"), where=str(path))
+    refuse_or_skip(invalid, None)
     names: dict[str, list[int]] = {}
-    for image, image_id in zip(images, ids, strict=True):
-        names.setdefault(image["file_name"], []).append(image_id)
+    for image in valid:
+        names.setdefault(image["file_name"], []).append(image["id"])
     return names
 
 

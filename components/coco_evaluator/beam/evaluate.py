@@ -30,9 +30,8 @@ from detection.coco.accumulator import require_once
 from detection.coco.engine import Arrays
 from detection.coco.metrics import CocoMetrics
 from detection.coco.params import Params
-from detection.coco.parts import WHOLE, Part, metrics_of_parts, parts_of
-from detection.coco.validation.checks import check_categories
-from detection.coco.validation.whole_images import by_category, check_whole_images
+from detection.coco.parts import WHOLE, Part, by_category, metrics_of_parts, parts_of
+from detection.coco.validation.checks import check_categories, check_whole_images
 from detection.datasets.entries import Ids
 from detection.storage.atomic import write_bytes
 

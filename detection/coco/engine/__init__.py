@@ -5,7 +5,6 @@ annotation with id 0 can be found there, and so can keypoints whose categories a
 told apart; in pycocotools neither ever is.
 """
 
-from detection.coco.engine.batch import BatchEvaluation
 from detection.coco.engine.streaming import Arrays, MatchingEngine
 
-__all__ = ["Arrays", "BatchEvaluation", "MatchingEngine"]
+__all__ = ["Arrays", "MatchingEngine"]

@@ -1,21 +1,22 @@
-"""Reading the files of an evaluation: quickly, and only what it needs of them.
+"""Reads the files of an evaluation: quickly, and only what it needs of them.
 
-msgspec decodes a large file several times faster than `json`, with the same bits.
-What it does not take (NaN, a value of another type, a file cut off) is read again by
-`json`, so that the checks can name it.
+msgspec decodes a large file several times faster than `json`, with the same bits, and
+validates the entries meanwhile. A file that it refuses (NaN, an invalid entry, a
+truncated file) is read again by `json`, so that the checks can name what is invalid.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
-from operator import attrgetter
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypedDict
 
 import msgspec
 import numpy as np
 
-from detection.datasets.entries import LARGEST_ID, Ids, Rows
-from detection.storage.json_files import cannot_read, is_file, read_json
+from detection.coco.validation import entry_types
+from detection.coco.validation.checks import rows_of
+from detection.storage.json_files import cannot_read, read_json
 
 _AT_ONCE = 1 << 18  # bytes; what is decoded at once stays in the processor's cache
 _SPACE = b" \t\r\n"
@@ -24,6 +25,8 @@ _BETWEEN = 64  # bytes, at most, between two detections
 
 
 class _Image(TypedDict, total=False):
+    """An entry of `images`; it is validated later, as more is asked of it for masks and for LVIS."""
+
     id: Any
     height: Any
     width: Any
@@ -31,62 +34,30 @@ class _Image(TypedDict, total=False):
     not_exhaustive_category_ids: Any
 
 
-class _BoxAnnotation(TypedDict, total=False):
-    id: Any
-    image_id: Any
-    category_id: Any
-    bbox: Any
-    area: Any
-    iscrowd: Any
-    is_crowd: Any
-    ignore: Any
-
-
-class _MaskAnnotation(_BoxAnnotation, total=False):
-    segmentation: Any
-
-
-class _KeypointAnnotation(_BoxAnnotation, total=False):
-    keypoints: Any
-    num_keypoints: Any
-
-
-class _BoxTruth(TypedDict, total=False):
+class _BoxTree(TypedDict, total=False):
     images: list[_Image]
-    annotations: list[_BoxAnnotation]
+    annotations: list[entry_types.BoxAnnotation]
     categories: list[Any]
 
 
-class _MaskTruth(TypedDict, total=False):
+class _MaskTree(TypedDict, total=False):
     images: list[_Image]
-    annotations: list[_MaskAnnotation]
+    annotations: list[entry_types.MaskAnnotation]
     categories: list[Any]
 
 
-class _KeypointTruth(TypedDict, total=False):
+class _KeypointTree(TypedDict, total=False):
     images: list[_Image]
-    annotations: list[_KeypointAnnotation]
+    annotations: list[entry_types.KeypointAnnotation]
     categories: list[Any]
 
 
-class _BoxDetection(msgspec.Struct, gc=False):
-    image_id: int
-    category_id: int
-    bbox: tuple[float, float, float, float]
-    score: float
-
-
-class _Detection(TypedDict, total=False):
-    image_id: Any
-    category_id: Any
-    bbox: Any
-    segmentation: Any
-    keypoints: Any
-    score: Any
-
-
-_TRUTHS: dict[str, Any] = {"bbox": _BoxTruth, "segm": _MaskTruth, "keypoints": _KeypointTruth}
-_FIELDS = [attrgetter(name) for name in ("image_id", "category_id", "score", "bbox")]
+_DETECTIONS: dict[str, Any] = {
+    "bbox": list[entry_types.BoxDetection],
+    "segm": list[entry_types.Detection],
+    "keypoints": list[entry_types.Detection],
+}
+_TREES: dict[str, Any] = {"bbox": _BoxTree, "segm": _MaskTree, "keypoints": _KeypointTree}
 # What makes `json` read the file: RecursionError for nesting, OverflowError for an id of many digits.
 NOT_TAKEN = (msgspec.MsgspecError, RecursionError, OverflowError, UnicodeDecodeError)
 
@@ -97,10 +68,10 @@ def read_ground_truth(path: str | Path, iou_type: str) -> Any:
     Raises:
         DataError: the file cannot be read or is no JSON.
     """
-    if not is_file(path):
+    if not os.path.isfile(path):
         return read_json(path)
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=_TRUTHS[iou_type])
+        return msgspec.json.decode(Path(path).read_bytes(), type=_TREES[iou_type])
     except OSError as error:
         raise cannot_read(path, error) from None
     except NOT_TAKEN:
@@ -117,7 +88,7 @@ def read_detections(path: str | Path, iou_type: str) -> Any:
     Raises:
         DataError: the file cannot be read or is no JSON.
     """
-    if not is_file(path):
+    if not os.path.isfile(path):
         return read_json(path)
     try:
         portions = list(detection_portions(path, iou_type))
@@ -138,30 +109,10 @@ def detection_portions(path: str | Path, iou_type: str) -> Iterator[Any]:
         OSError: the file cannot be read.
         One of `NOT_TAKEN`: it has to be read by `json`.
     """
-    if iou_type == "bbox":
-        boxes = msgspec.json.Decoder(list[_BoxDetection])
-        yield from (_rows(boxes.decode(text)) for text in _portions(path))
-    else:
-        entries = msgspec.json.Decoder(list[_Detection])
-        yield from (entries.decode(text) for text in _portions(path))
-
-
-def _rows(detections: Sequence[_BoxDetection]) -> Rows:
-    count = len(detections)
-    image_ids, category_ids, scores, boxes = (map(field, detections) for field in _FIELDS)
-    rows = np.empty((count, 7))
-    rows[:, 0] = _ids(image_ids, count)
-    rows[:, 1:5] = np.fromiter(itertools.chain.from_iterable(boxes), np.float64, 4 * count).reshape(count, 4)
-    rows[:, 5] = np.fromiter(scores, np.float64, count)
-    rows[:, 6] = _ids(category_ids, count)
-    return rows
-
-
-def _ids(values: Iterator[int], count: int) -> Ids:
-    ids = np.fromiter(values, np.int64, count)
-    if count and not (ids.min() >= 0 and ids.max() <= LARGEST_ID):
-        raise OverflowError
-    return ids
+    decoder = msgspec.json.Decoder(_DETECTIONS[iou_type])
+    for text in _portions(path):
+        detections = decoder.decode(text)
+        yield rows_of(detections) if iou_type == "bbox" else detections
 
 
 def _portions(path: str | Path) -> Iterator[bytes]:

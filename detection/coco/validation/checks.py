@@ -1,140 +1,177 @@
-"""Checks of what enters an evaluation; every fault names source, ids and remedy.
+"""Checks of what enters an evaluation; each issue names source, ids and remedy.
 
-Where all is well, whole columns tell so.  Only where something is wrong the entries
-are looked at one by one, to name the faulty ones or to leave them out.
+Entries of a list are converted to their types together (`detection.coco.validation.entry_types`),
+and what refers to other entries is compared as whole columns. Only if something is
+invalid, they are looked at one by one, to name the invalid ones or to leave them out.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
-from detection.coco.validation.columns import by_id, by_image
-from detection.coco.validation.fast_checks import annotations_are_valid, detections_are_valid
-from detection.coco.validation.invalid_entries import InvalidEntry, refuse_or_skip
-from detection.coco.validation.rules import (
+from detection.coco.params import Params, best_of_images
+from detection.coco.validation import entry_types
+from detection.coco.validation.invalid_entries import (
+    InvalidEntry,
     Known,
+    Rule,
     annotation_rules,
-    category_rules,
+    by_id,
+    by_image,
     detection_rules,
     find_invalid,
-    image_rules,
+    plain,
+    reference_rules,
+    refuse_or_skip,
 )
-from detection.datasets.annotations import is_crowd
-from detection.datasets.entries import Entry, Ids, Rows
+from detection.coco.validation.mask_checks import masks_are_valid
+from detection.datasets.entries import Entry, Ids, Rows, unwritable
 from schemas.errors import DataError
 
-_IMAGE_KEYS = ("id", "height", "width", "neg_category_ids", "not_exhaustive_category_ids")
-_BOX_KEYS = frozenset({"id", "image_id", "category_id", "bbox", "area", "iscrowd", "ignore"})
-_ANNOTATION_KEYS = {
-    "bbox": _BOX_KEYS,
-    "segm": _BOX_KEYS | {"segmentation"},
-    "keypoints": _BOX_KEYS | {"keypoints", "num_keypoints"},
-}
-_DETECTION_KEYS = frozenset({"image_id", "category_id", "bbox", "segmentation", "keypoints", "score"})
-_KEYPOINTS = 17  # COCO's person
+_ROW = ("image_id", "bbox", "score", "category_id")
+_NO_AREA = -1.0  # in no area range, so that the annotation is ignored in all
 
-Skipped = list[InvalidEntry] | None  # where given, bad records are added to it and left out; else they are refused
+Skipped = list[InvalidEntry] | None  # receives invalid entries, which are then left out; None: they are refused
 
 
-def check_images(images: Sequence[Entry], *, iou_type: str, where: str) -> Ids:
-    """Returns the ids of `images` entries, int64 [N].
+class Checked(NamedTuple):
+    """Valid entries of some whole images.
+
+    images, annotations: COCO entries.
+    detections: COCO results, or rows float64 [N, 7] (image_id, x, y, width, height,
+        score, category_id).
+    """
+
+    images: list[Any]
+    annotations: list[Any]
+    detections: list[Any] | Rows
+
+    @property
+    def image_ids(self) -> Ids:
+        """Of the images, int64 [N]."""
+        return _ids(self.images, "id")
+
+
+def check_whole_images(
+    images: Sequence[Any],
+    annotations: Sequence[Any],
+    detections: Sequence[Any] | Rows,
+    *,
+    category_ids: Ids,
+    params: Params,
+    where: str,
+    where_detections: str,
+    skipped: Skipped = None,
+) -> Checked:
+    """Checks all entries of some images.
+
+    Args:
+        images: COCO `images` entries.
+        annotations: COCO `annotations` entries of these images.
+        detections: COCO results of these images, or for boxes rows.
+        category_ids: ids of all categories of the data set.
+        params: parameters of the evaluation.
+        where: names the source of images and annotations in errors.
+        where_detections: names the source of the detections in errors.
+        skipped: see `Skipped`.
 
     Raises:
-        DataError: see `valid_images`.
+        DataError: see the check of each kind of entry.
     """
-    return np.array([image["id"] for image in valid_images(images, iou_type=iou_type, where=where)], np.int64)
+    images = valid_images(images, iou_type=params.iou_type, where=where, lvis=params.lvis, skipped=skipped)
+    known = known_of(images, category_ids, params)
+    annotations = check_annotations(annotations, known, where=where, skipped=skipped)
+    checked = check_detections(detections, known, where=where_detections, skipped=skipped)
+    if params.lvis:
+        annotations, checked = lvis_annotations(annotations), best_of_images(checked, params.max_dets[-1])
+    return Checked(images, annotations, checked)
 
 
 def valid_images(
-    images: Sequence[Entry], *, iou_type: str, where: str, lvis: bool = False, skipped: Skipped = None
-) -> list[Entry]:
+    images: Sequence[Any], *, iou_type: str, where: str, lvis: bool = False, skipped: Skipped = None
+) -> list[Any]:
     """Returns `images` entries with what an evaluation needs of them.
 
     Raises:
-        DataError: an id is missing, no integer or there twice; masks are to be
-            compared and an image has no size; LVIS' lists are needed and missing.
+        DataError: an id is missing, invalid or a duplicate; masks are to be compared
+            and an image has no size; LVIS' lists are needed and missing.
     """
     sized = iou_type == "segm"
-    bad = find_invalid(images, image_rules(sized=sized, lvis=lvis), by_id("image"), where=where)
-    refuse_or_skip(bad, skipped)
-    keys = _IMAGE_KEYS[: 1 if not sized else 3] + (_IMAGE_KEYS[3:] if lvis else ())
-    return [{key: image[key] for key in keys} for image in _without(images, bad)]
+    kinds = (entry_types.Image, entry_types.LvisImage, entry_types.SizedImage, entry_types.SizedLvisImage)
+    kind = kinds[2 * sized + lvis]
+    typed = convert_all(images, kind)
+    if typed is None or not _are_unique(_ids(typed, "id")):
+        typed, invalid = find_invalid(images, kind, (), by_id("image"), where=where, unique=True)
+        refuse_or_skip(invalid, skipped)
+    return typed
 
 
-def check_categories(categories: Sequence[Entry], *, where: str, lvis: bool = False) -> Ids:
+def known_of(images: Sequence[Entry], category_ids: Ids, params: Params) -> Known:
+    """Returns what annotations and detections of valid images may refer to."""
+    sizes = None
+    if params.iou_type == "segm":
+        sizes = np.array([(image["height"], image["width"]) for image in images], np.int64).reshape(-1, 2)
+    return Known(_ids(images, "id"), category_ids, params.iou_type, sizes, len(params.oks_sigmas))
+
+
+def check_categories(categories: Sequence[Any], *, where: str, lvis: bool = False) -> Ids:
     """Returns the ids of `categories` entries, int64 [K].
 
     Raises:
         DataError: an id is missing, invalid or a duplicate; a name is not UTF-8; LVIS'
             frequency is needed and missing.
     """
-    refuse_or_skip(find_invalid(categories, category_rules(lvis=lvis), by_id("category"), where=where), None)
-    return np.array([category["id"] for category in categories], np.int64)
+    kind = entry_types.LvisCategory if lvis else entry_types.Category
+    typed = convert_all(categories, kind)
+    if typed is None or not _are_unique(_ids(typed, "id")) or not _are_writable(typed):
+        name = Rule("invalid name", "Write it in UTF-8.", lambda entry: unwritable(entry.get("name")) and "")
+        typed, invalid = find_invalid(categories, kind, [name], by_id("category"), where=where, unique=True)
+        refuse_or_skip(invalid, None)
+    return _ids(typed, "id")
 
 
-def check_annotations(
-    annotations: Sequence[Entry],
-    *,
-    image_ids: Ids,
-    category_ids: Ids,
-    iou_type: str,
-    where: str,
-    sizes: Ids | None = None,
-    keypoints: int = _KEYPOINTS,
-    skipped: Skipped = None,
-) -> list[Entry]:
-    """Returns of the `annotations` entries what the engine takes, with what is missing filled in.
+def check_annotations(annotations: Sequence[Any], known: Known, *, where: str, skipped: Skipped = None) -> list[Any]:
+    """Returns the `annotations` entries as the engine takes them, with what is missing filled in.
 
     `iscrowd` may be written `is_crowd` or left out (0), `area` left out (that of the
-    box, but not for masks); for keypoints, an object without any is ignored.
+    box, but not for masks); for keypoints, an annotation without any is ignored.
 
     Args:
         annotations: the entries.
-        image_ids: int64 [N], known images.
-        category_ids: int64, known categories.
-        iou_type: `bbox`, `segm` or `keypoints`.
+        known: what they refer to.
         where: names the source in error messages.
-        sizes: int64 [N, 2], height and width of the images; None: masks are not
-            compared with them.
-        keypoints: how many an object has.
         skipped: see `Skipped`.
 
     Raises:
         DataError: an entry without ids, box or mask; an unknown image or category; a
-            box that is not finite or has a negative side; an id that is there twice;
-            the like.
+            box that is not finite or has a negative side; a duplicate id; the like.
     """
-    known = Known(image_ids, category_ids, iou_type, sizes, keypoints)
-    if not annotations_are_valid(annotations, known):
-        bad = find_invalid(annotations, annotation_rules(known), by_id("annotation"), where=where)
-        refuse_or_skip(bad, skipped)
-        annotations = _without(annotations, bad)
-    return [_filled(entry, known) for entry in annotations]
+    kind = entry_types.ANNOTATIONS[known.iou_type]
+    typed = convert_all(annotations, kind)
+    if typed is None or not _are_unique(_ids(typed, "id")) or not _annotations_fit(typed, known):
+        typed, invalid = find_invalid(
+            annotations, kind, annotation_rules(known), by_id("annotation"), where=where, unique=True
+        )
+        refuse_or_skip(invalid, skipped)
+    for annotation in typed:
+        _fill(annotation, known)
+    return typed
 
 
 def check_detections(
-    detections: Sequence[Entry] | Rows,
-    *,
-    image_ids: Ids,
-    category_ids: Ids,
-    iou_type: str,
-    where: str,
-    sizes: Ids | None = None,
-    keypoints: int = _KEYPOINTS,
-    skipped: Skipped = None,
-) -> list[Entry] | Rows:
+    detections: Sequence[Any] | Rows, known: Known, *, where: str, skipped: Skipped = None
+) -> list[Any] | Rows:
     """Returns the detections as the engine takes them.
 
     Args:
         detections: COCO results, or for boxes an array [N, 7] of rows (image_id, x,
             y, width, height, score, category_id), pixels.
-        image_ids: int64 [N], known images.
-        category_ids: int64, known categories.
-        iou_type: `bbox`, `segm` or `keypoints`.
+        known: what they refer to.
         where: names the source in error messages.
-        sizes: int64 [N, 2], height and width of the images; None: masks are not
-            compared with them.
-        keypoints: how many a detection has.
         skipped: see `Skipped`.
 
     Returns:
@@ -144,21 +181,115 @@ def check_detections(
         DataError: a key is missing; an unknown image or category; a score or box
             that is not finite; a negative side; the like.
     """
-    known = Known(image_ids, category_ids, iou_type, sizes, keypoints)
     if isinstance(detections, np.ndarray):
         return _check_rows(detections, known, where, skipped)
-    boxed = any(isinstance(entry, dict | Mapping) and "bbox" in entry for entry in detections)
-    if not detections_are_valid(detections, known, boxed=boxed):
-        bad = find_invalid(detections, detection_rules(known, boxed=boxed), by_image("detection"), where=where)
-        refuse_or_skip(bad, skipped)
-        detections = _without(detections, bad)
-    if iou_type != "bbox":
-        return [
-            entry if entry.keys() <= _DETECTION_KEYS else {key: entry[key] for key in entry.keys() & _DETECTION_KEYS}
-            for entry in detections
-        ]
-    rows = [(d["image_id"], *d["bbox"], d["score"], d["category_id"]) for d in detections]
-    return np.array(rows, np.float64).reshape(-1, 7)
+    kind = entry_types.DETECTIONS[known.iou_type]
+    typed = convert_all(detections, kind)
+    if known.iou_type == "bbox":
+        if typed is not None:
+            rows = rows_of(typed)
+            if _rows_are_valid(rows, known).all():
+                return rows
+        typed, invalid = find_invalid(detections, kind, reference_rules(known), by_image("detection"), where=where)
+        refuse_or_skip(invalid, skipped)
+        return rows_of(typed)
+    boxed = any(isinstance(entry, Mapping) and "bbox" in entry for entry in detections)
+    if typed is None or not _detections_fit(typed, known, boxed=boxed):
+        rules = detection_rules(known, boxed=boxed)
+        typed, invalid = find_invalid(detections, kind, rules, by_image("detection"), where=where)
+        refuse_or_skip(invalid, skipped)
+    if boxed:
+        for detection in typed:
+            detection["bbox"] = list(detection["bbox"])
+    return typed
+
+
+def rows_of(detections: Sequence[entry_types.BoxDetection]) -> Rows:
+    """Returns rows float64 [N, 7] (image_id, x, y, width, height, score, category_id) of detections."""
+    count = len(detections)
+    image_ids, boxes, scores, category_ids = (map(attrgetter(name), detections) for name in _ROW)
+    rows = np.empty((count, 7))
+    rows[:, 0] = np.fromiter(image_ids, np.int64, count)
+    rows[:, 1:5] = np.fromiter(itertools.chain.from_iterable(boxes), np.float64, 4 * count).reshape(count, 4)
+    rows[:, 5] = np.fromiter(scores, np.float64, count)
+    rows[:, 6] = np.fromiter(category_ids, np.int64, count)
+    return rows
+
+
+def convert_all(entries: Sequence[Any], kind: Any) -> list[Any] | None:
+    """Converts entries to their type; None if one of them is invalid."""
+    try:
+        return msgspec.convert(list(entries), list[kind])
+    except msgspec.ValidationError:
+        pass
+    try:
+        return msgspec.convert(plain(list(entries)), list[kind])  # of numpy's numbers, or other mappings than dict
+    except msgspec.ValidationError:
+        return None
+
+
+def lvis_annotations(annotations: Sequence[Entry]) -> list[Entry]:
+    """Returns annotations as LVIS takes them: `ignore` is heeded, crowds are annotations like others.
+
+    Source: lvis-api, eval.py and results.py.
+    """
+    return [
+        {**annotation, "iscrowd": 0, "area": _NO_AREA if annotation.get("ignore") else annotation["area"]}
+        for annotation in annotations
+    ]
+
+
+def _ids(entries: Sequence[Entry], key: str) -> Ids:
+    return np.fromiter(map(itemgetter(key), entries), np.int64, len(entries))
+
+
+def _are_unique(ids: Ids) -> bool:
+    return len(np.unique(ids)) == len(ids)
+
+
+def _are_writable(categories: Sequence[Entry]) -> bool:
+    return all(unwritable(category.get("name")) is None for category in categories)
+
+
+def _references_are_known(entries: Sequence[Entry], known: Known) -> bool:
+    references = (("image_id", known.image_ids), ("category_id", known.category_ids))
+    return all(bool(np.isin(_ids(entries, key), ids).all()) for key, ids in references)
+
+
+def _annotations_fit(annotations: Sequence[Entry], known: Known) -> bool:
+    """Whether `annotation_rules` hold for all."""
+    if not _references_are_known(annotations, known):
+        return False
+    if known.iou_type == "segm":
+        return all("area" in entry for entry in annotations) and masks_are_valid(
+            annotations, known.image_ids, known.sizes
+        )
+    return known.iou_type == "bbox" or _keypoints_fit([one for one in annotations if "keypoints" in one], known)
+
+
+def _detections_fit(detections: Sequence[Entry], known: Known, *, boxed: bool) -> bool:
+    """Whether `detection_rules` hold for all."""
+    if not _references_are_known(detections, known) or (boxed and not all("bbox" in entry for entry in detections)):
+        return False
+    if known.iou_type == "segm":
+        return masks_are_valid(detections, known.image_ids, known.sizes)
+    return (boxed or not any("segmentation" in entry for entry in detections)) and _keypoints_fit(detections, known)
+
+
+def _keypoints_fit(entries: Sequence[Entry], known: Known) -> bool:
+    return {len(entry.get("keypoints", ())) for entry in entries} <= {3 * known.keypoints}
+
+
+def _fill(annotation: dict[str, Any], known: Known) -> None:
+    crowd = annotation.pop("is_crowd", 0)
+    annotation["bbox"] = list(annotation["bbox"])
+    annotation["iscrowd"] = int(annotation.get("iscrowd", crowd))
+    if "area" not in annotation:
+        annotation["area"] = annotation["bbox"][2] * annotation["bbox"][3]
+    if known.iou_type == "keypoints":
+        points = annotation.setdefault("keypoints", [0] * (3 * known.keypoints))
+        if "num_keypoints" not in annotation:
+            annotation["num_keypoints"] = sum(flag > 0 for flag in points[2::3])
 
 
 def _check_rows(rows: Rows, known: Known, where: str, skipped: Skipped) -> Rows:
@@ -169,19 +300,29 @@ def _check_rows(rows: Rows, known: Known, where: str, skipped: Skipped) -> Rows:
             "COCO results."
         )
     rows = rows.astype(np.float64)
-    sound = (
+    valid = _rows_are_valid(rows, known)
+    if valid.all():
+        return rows
+    positions = np.flatnonzero(~valid).tolist()
+    entries = [_entry_of(rows[row].tolist()) for row in positions]
+    _, invalid = find_invalid(
+        entries,
+        entry_types.BoxDetection,
+        reference_rules(known),
+        by_image("detection", positions),
+        where=where,
+    )
+    refuse_or_skip([entry._replace(position=positions[entry.position]) for entry in invalid], skipped)
+    return rows[valid]
+
+
+def _rows_are_valid(rows: Rows, known: Known) -> Any:
+    return (
         np.isin(rows[:, 0], known.image_ids)
         & np.isin(rows[:, 6], known.category_ids)
         & np.isfinite(rows[:, 1:6]).all(axis=1)
         & (rows[:, 3:5] >= 0).all(axis=1)
     )
-    if sound.all():
-        return rows
-    faulty = np.flatnonzero(~sound).tolist()
-    entries = [_entry_of(rows[row].tolist()) for row in faulty]
-    bad = find_invalid(entries, detection_rules(known, boxed=True), by_image("detection", faulty), where=where)
-    refuse_or_skip([record._replace(position=faulty[record.position]) for record in bad], skipped)
-    return rows[sound]
 
 
 def _entry_of(row: Sequence[float]) -> Entry:
@@ -192,24 +333,3 @@ def _entry_of(row: Sequence[float]) -> Entry:
         "bbox": box,
         "score": score,
     }
-
-
-def _filled(annotation: Entry, known: Known) -> Entry:
-    wanted = _ANNOTATION_KEYS[known.iou_type]
-    filled = (
-        {**annotation} if annotation.keys() <= wanted else {key: annotation[key] for key in annotation.keys() & wanted}
-    )
-    if type(filled.get("iscrowd")) is not int:
-        filled["iscrowd"] = int(is_crowd(annotation))
-    if "area" not in filled:
-        filled["area"] = filled["bbox"][2] * filled["bbox"][3]
-    if known.iou_type == "keypoints":
-        points = filled.setdefault("keypoints", [0] * (3 * known.keypoints))
-        filled.setdefault("num_keypoints", sum(flag > 0 for flag in points[2::3]))
-    return filled
-
-
-def _without(entries: Sequence[Entry], bad: Sequence[InvalidEntry]) -> Sequence[Entry]:
-    """The entries that are not bad."""
-    positions = {record.position for record in bad}
-    return [entry for position, entry in enumerate(entries) if position not in positions] if bad else entries

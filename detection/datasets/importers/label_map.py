@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from detection.datasets.entries import category_fault, too_many_categories
+from detection.datasets.entries import category_issue, too_many_categories
 from detection.storage.json_files import read_bytes, read_json
 from schemas.errors import DataError
 from schemas.limits import MAX_LABEL_MAP
@@ -73,7 +73,7 @@ def read_label_map(path: str | Path) -> LabelMap:
         raise DataError(f"{source}: {too_many}.")
     texts: dict[int, set[str]] = {}
     for place, (item, category) in enumerate(zip(items, categories, strict=True), 1):
-        fault = category_fault(category)
+        fault = category_issue(category)
         if fault is None and not category["name"]:
             fault = "name is empty. Write a text"
         if fault is not None:

@@ -8,8 +8,8 @@ import pytest
 from pycocotools import mask as masks
 
 from detection.analysis.bootstrap import resample
-from detection.coco.engine import BatchEvaluation, MatchingEngine
-from detection.coco.engine.batch import FN, FP, IGNORED, MATCHED, TP
+from detection.coco.engine import MatchingEngine
+from detection.coco.engine.batch import FN, FP, IGNORED, MATCHED, TP, BatchEvaluation
 from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from schemas.errors import DataError

@@ -216,7 +216,7 @@ _DAMAGED: list[tuple[str, tuple[Any, ...], Any, str]] = [
     (METRICS_JSON, ("per_category",), {}, "per_category: "),
     (METRICS_JSON, ("per_category", 0), 3, r"per_category\.0: "),
     (METRICS_JSON, ("per_category", 1, "id"), "x", r"per_category\.1\.id: "),
-    (METRICS_JSON, ("per_category", 1, "id"), 2, "per_category: an id is there more than once"),
+    (METRICS_JSON, ("per_category", 1, "id"), 2, "per_category: duplicate id"),
     (METRICS_JSON, ("per_category", 1, "AP"), [], r"per_category\.1\.AP: "),
     (METRICS_JSON, ("per_category", 0, "name"), ..., r"per_category\.0\.name: Field required"),
     (ANALYSIS_JSON, ("errors",), [], r"errors: \[\], expected Cls, Loc"),

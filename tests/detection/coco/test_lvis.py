@@ -73,10 +73,15 @@ def test_shards_and_parts_make_the_whole() -> None:
 @pytest.mark.parametrize(
     ("where", "key", "value", "message"),
     [
-        ("images", "neg_category_ids", ..., "no neg_category_ids: image .*Give LVIS' file, or evaluate as COCO does"),
-        ("images", "not_exhaustive_category_ids", [1, "two"], "no not_exhaustive_category_ids: image"),
-        ("categories", "frequency", ..., "no frequency: category 7. LVIS' categories have .*one of r, c, f"),
-        ("categories", "frequency", ["r"], "no frequency: category 7"),
+        (
+            "images",
+            "neg_category_ids",
+            ...,
+            "missing neg_category_ids: image .*Give LVIS' file, or evaluate as COCO does",
+        ),
+        ("images", "not_exhaustive_category_ids", [1, "two"], "invalid not_exhaustive_category_ids: image"),
+        ("categories", "frequency", ..., "missing frequency: category 7. LVIS' categories have one, r, c or f"),
+        ("categories", "frequency", ["r"], "invalid frequency: category 7"),
     ],
 )
 def test_what_lvis_needs(where: str, key: str, value: Any, message: str) -> None:

@@ -132,7 +132,12 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         ),
         ("annotations[0]", {"bbox": [1, 2, 3]}, "entry", "annotations[0]: bbox is [1, 2, 3]. Write four numbers"),
         ("annotations[0]", {"bbox": [1, 2, 3, None]}, "entry", "annotations[0]: bbox is [1, 2, 3, null]. Write four"),
-        ("annotations[0]", {"bbox": "1,2,3,4"}, "entry", 'annotations[0]: bbox is "1,2,3,4". Write a list.'),
+        (
+            "annotations[0]",
+            {"bbox": "1,2,3,4"},
+            "entry",
+            'annotations[0]: bbox is "1,2,3,4". Write four numbers: x, y, width, height.',
+        ),
     ],
 )
 def test_a_faulty_entry_is_left_out_and_told(

@@ -102,7 +102,7 @@ def test_skipped_records_are_counted_shown_and_listed(tmp_path: Path, capsys: py
     assert records[3]["record"] == "detection 3 (image 903)"
     assert records[3]["source"] == str(tmp_path / "dt.json")
     printed = capsys.readouterr().out
-    assert "Skipped 12, and evaluated the rest: 8 unknown image_id, 4 bad score." in printed
+    assert "Skipped 12, and evaluated the rest: 8 unknown image_id, 4 invalid score." in printed
     assert f"  {tmp_path / 'dt.json'}: unknown image_id: detection 3 (image 903): 903\n" in printed
     assert printed.count("dt.json: ") == 10
     assert "  and 2 more\n" in printed
@@ -119,7 +119,7 @@ def test_nothing_is_written_for_a_fault(tmp_path: Path) -> None:
         call("--ground-truth", tmp_path / "gt.json", "--detections", tmp_path / "dt.json", "--output", out)
     truth, detections = generate(11)
     detections[5]["score"] = None
-    with pytest.raises(DataError, match=r"dt.json: bad score: detection 5 \(image"):
+    with pytest.raises(DataError, match=r"dt.json: invalid score: detection 5 \(image"):
         call(*write(tmp_path, truth, detections), "--output", out)
     assert not out.exists()
 
@@ -133,9 +133,9 @@ def test_values_without_meaning_are_told_before_anything_is_read(tmp_path: Path)
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--max-dets", "1,x"], "argument --max-dets: '1,x': numbers separated by commas are wanted"),
-        (["--area-range", "tiny"], "argument --area-range: 'tiny': wanted is NAME=LOW,HIGH, such as tiny=0,256"),
-        (["--area-range", "=0,5"], "'=0,5': wanted is NAME=LOW,HIGH"),
+        (["--max-dets", "1,x"], "argument --max-dets: '1,x': expected numbers separated by commas"),
+        (["--area-range", "tiny"], "argument --area-range: 'tiny': expected NAME=LOW,HIGH, such as tiny=0,256"),
+        (["--area-range", "=0,5"], "'=0,5': expected NAME=LOW,HIGH"),
         (["--oks-sigmas", ""], "argument --oks-sigmas: '': numbers"),
     ],
 )

@@ -106,7 +106,7 @@ def test_faults(tmp_path: Path, model: Path) -> None:
     with pytest.raises(DataError, match=r"other.json: lists none of the 1 images"):
         call(*given, "--images", tmp_path / "in", "--ground-truth", other)
     nameless = write_ground_truth(tmp_path / "nameless.json", [{"id": 1}])
-    with pytest.raises(DataError, match=r"nameless.json: no file_name: image 1"):
+    with pytest.raises(DataError, match=r"nameless.json: missing file_name: image 1"):
         call(*given, "--images", tmp_path / "in", "--ground-truth", nameless)
     (tmp_path / "list.json").write_text("[]")
     with pytest.raises(DataError, match=r"list.json: no list `images`"):

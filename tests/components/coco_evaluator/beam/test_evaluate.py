@@ -180,9 +180,9 @@ def test_detections_as_rows(tmp_path: Path) -> None:
     ("kind", "change", "message"),
     [
         ("detections", {"category_id": 9}, r"dt.json: unknown category_id: detection"),
-        ("detections", {"score": "high"}, r"dt.json: bad score: detection"),
+        ("detections", {"score": "high"}, r"dt.json: invalid score: detection"),
         ("detections", {"bbox": [1, 2, -3, 4]}, r"dt.json: negative width or height"),
-        ("annotations", {"bbox": [1]}, r"gt.json: bad bbox: annotation 1"),
+        ("annotations", {"bbox": [1]}, r"gt.json: invalid bbox: annotation 1"),
     ],
 )
 def test_invalid_entries(tmp_path: Path, kind: str, change: dict[str, Any], message: str) -> None:

@@ -13,7 +13,8 @@ from detection.coco import evaluate
 from detection.coco.engine import streaming
 from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
-from detection.coco.validation.columns import id_column, list_column, number_column
+from detection.coco.validation.checks import convert_all
+from detection.coco.validation.entry_types import BoxAnnotation
 from schemas.errors import DataError
 from tests.detection.coco.awkward_cases import awkward_case, reference
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
@@ -113,13 +114,13 @@ def test_too_many_categories_are_refused_before_anything_is_made() -> None:
 
 
 def test_one_long_text_takes_no_memory_for_all_values() -> None:
-    values: list[Any] = [{"id": number, "area": 0.5, "bbox": [1.0, 2.0, 3.0, 4.0]} for number in range(20_000)]
-    values[7] = {"id": "x" * 20_000, "area": "y" * 20_000, "bbox": [1.0, 2.0, "z" * 20_000, 4.0]}
+    values: list[Any] = [
+        {"id": number, "image_id": 1, "category_id": 1, "area": 0.5, "bbox": [1.0, 2.0, 3.0, 4.0]}
+        for number in range(20_000)
+    ]
     tracemalloc.start()
-    assert id_column(values, "id") is None
-    assert number_column(values, "area") is None
-    assert list_column(values, "bbox", 4) is None
-    assert list_column([{"bbox": tuple(entry["bbox"])} for entry in values], "bbox", 4) is None
+    for change in ({"id": "x" * 20_000}, {"area": "y" * 20_000}, {"bbox": [1.0, 2.0, "z" * 20_000, 4.0]}):
+        assert convert_all([*values[:7], {**values[7], **change}, *values[8:]], BoxAnnotation) is None
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 << 20

@@ -69,11 +69,11 @@ def test_every_bit_of_a_number(tmp_path: Path) -> None:
     path = tmp_path / "dt.json"
     texts = [form % number for number in numbers for form in ("%r", "%.17g", "%.30e")]
     path.write_text(
-        "[" + ",".join(f'{{"image_id":1,"category_id":2,"bbox":[{t},1,2,{t}],"score":{t}}}' for t in texts) + "]"
+        "[" + ",".join(f'{{"image_id":1,"category_id":2,"bbox":[{t},{t},1,2],"score":{t}}}' for t in texts) + "]"
     )
     rows = read_detections(path, "bbox")
     expected = np.array([json.loads(text) for text in texts], np.float64)
-    for column in (1, 4, 5):
+    for column in (1, 2, 5):
         assert rows[:, column].tobytes() == expected.tobytes()
 
 
@@ -86,7 +86,7 @@ def test_annotations_keep_what_is_needed(tmp_path: Path) -> None:
     boxes = read_ground_truth(path, "bbox")
     assert boxes["categories"] == truth["categories"]
     assert boxes["images"] == truth["images"]
-    assert [a["bbox"] for a in boxes["annotations"]] == [a["bbox"] for a in truth["annotations"]]
+    assert [list(a["bbox"]) for a in boxes["annotations"]] == [a["bbox"] for a in truth["annotations"]]
     assert "segmentation" not in boxes["annotations"][0]
 
 

@@ -14,9 +14,15 @@ from detection.coco import MetricsAccumulator, evaluate
 from detection.coco.engine import MatchingEngine
 from detection.coco.params import make_params
 from detection.coco.validation.checks import check_annotations, check_detections
-from detection.coco.validation.columns import by_id
-from detection.coco.validation.fast_checks import annotations_are_valid, detections_are_valid
-from detection.coco.validation.rules import Known, annotation_rules, detection_rules, find_invalid
+from detection.coco.validation.entry_types import ANNOTATIONS, DETECTIONS
+from detection.coco.validation.invalid_entries import (
+    Known,
+    annotation_rules,
+    by_id,
+    detection_rules,
+    find_invalid,
+    reference_rules,
+)
 from schemas.errors import DataError
 from tests.detection.coco.generated_cases import generate
 
@@ -72,66 +78,76 @@ _FIRST = r"detection 0 \(image 2\)"
 _FAULTS: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("bbox", (*_D, "image_id"), 9, r"DT: unknown image_id: detection 0 \(image 9\): 9\. .* no such image"),
     ("bbox", (*_D, "category_id"), 4, rf"DT: unknown category_id: {_FIRST}: 4\. .* no such category"),
-    ("bbox", (*_D, "category_id"), None, rf"DT: bad category_id: {_FIRST}\. .*integer"),
+    ("bbox", (*_D, "category_id"), None, rf"DT: invalid category_id: {_FIRST}\. .*integer"),
     ("bbox", (*_D, "bbox"), [1, 2, -3, 4], rf"DT: negative width or height in bbox: {_FIRST}"),
-    ("bbox", (*_D, "bbox"), [1, 2, math.nan, 4], rf"DT: bad bbox: {_FIRST}"),
-    ("bbox", (*_D, "bbox"), [1, -math.inf, 3, 4], rf"DT: bad bbox: {_FIRST}"),
-    ("bbox", (*_D, "bbox"), [1, 2, 3], r"DT: bad bbox: .*four finite numbers"),
-    ("bbox", (*_D, "bbox"), [1, 2, 3, True], r"DT: bad bbox"),
-    ("bbox", (*_D, "bbox"), ["1", "2", "3", "4"], r"DT: bad bbox"),
-    ("bbox", (*_D, "bbox"), ..., r"DT: bad bbox"),
-    ("bbox", (*_D, "score"), math.nan, r"DT: bad score"),
-    ("bbox", (*_D, "score"), math.inf, rf"DT: bad score: {_FIRST}\. .*finite number"),
-    ("bbox", (*_D, "score"), _HUGE**20, r"DT: bad score"),
-    ("bbox", (*_D, "score"), None, r"DT: bad score"),
-    ("bbox", (*_D, "score"), ..., r"DT: bad score"),
-    ("bbox", (*_D, "image_id"), ..., r"DT: bad image_id: detection 0\. "),
-    ("bbox", (*_D, "image_id"), "2", r"DT: bad image_id: detection 0 \(image '2'\)\. .*integer"),
-    ("bbox", (*_D, "image_id"), -2, r"DT: bad image_id: detection 0 \(image -2\)"),
-    ("bbox", (*_D, "image_id"), _HUGE, r"DT: bad image_id: detection 0"),
-    ("bbox", (*_D, "image_id"), 2.0, r"DT: bad image_id: detection 0"),
-    ("bbox", _D, 7, r"DT: bad image_id: detection 0\."),
-    ("bbox", _D, [], r"DT: bad image_id: detection 0\."),
+    ("bbox", (*_D, "bbox"), [1, 2, math.nan, 4], rf"DT: invalid bbox: {_FIRST}"),
+    ("bbox", (*_D, "bbox"), [1, -math.inf, 3, 4], rf"DT: invalid bbox: {_FIRST}"),
+    ("bbox", (*_D, "bbox"), [1, 2, 3], r"DT: invalid bbox: .*four finite numbers"),
+    ("bbox", (*_D, "bbox"), [1, 2, 3, True], r"DT: invalid bbox"),
+    ("bbox", (*_D, "bbox"), ["1", "2", "3", "4"], r"DT: invalid bbox"),
+    ("bbox", (*_D, "bbox"), ..., r"DT: missing bbox"),
+    ("bbox", (*_D, "score"), math.nan, r"DT: invalid score"),
+    ("bbox", (*_D, "score"), math.inf, rf"DT: invalid score: {_FIRST}\. .*finite number"),
+    ("bbox", (*_D, "score"), _HUGE**20, r"DT: invalid score"),
+    ("bbox", (*_D, "score"), None, r"DT: invalid score"),
+    ("bbox", (*_D, "score"), ..., r"DT: missing score"),
+    ("bbox", (*_D, "image_id"), ..., r"DT: missing image_id: detection 0\. "),
+    ("bbox", (*_D, "image_id"), "2", r"DT: invalid image_id: detection 0 \(image '2'\)\. .*integer"),
+    ("bbox", (*_D, "image_id"), -2, r"DT: invalid image_id: detection 0 \(image -2\)"),
+    ("bbox", (*_D, "image_id"), _HUGE, r"DT: invalid image_id: detection 0"),
+    ("bbox", (*_D, "image_id"), 2.0, r"DT: invalid image_id: detection 0"),
+    ("bbox", _D, 7, r"DT: not an object: detection 0\."),
+    ("bbox", _D, [], r"DT: not an object: detection 0\."),
     ("bbox", (*_A, "image_id"), 9, r"GT: unknown image_id: annotation 5: 9\."),
     ("bbox", (*_A, "category_id"), 9, r"GT: unknown category_id: annotation 5: 9\."),
     ("bbox", (*_A, "bbox"), [1, 2, 3, -4], r"GT: negative width or height in bbox: annotation 5"),
-    ("bbox", (*_A, "bbox"), None, r"GT: bad bbox: annotation 5"),
-    ("bbox", (*_A, "area"), math.nan, r"GT: bad area: annotation 5"),
-    ("bbox", (*_A, "area"), -1, r"GT: bad area: annotation 5"),
-    ("bbox", (*_A, "iscrowd"), "0", r"GT: bad iscrowd: annotation 5\. .*1 for a crowd"),
-    ("bbox", (*_A, "iscrowd"), 2, r"GT: bad iscrowd: annotation 5"),
-    ("bbox", (*_A, "id"), ..., r"GT: bad id: annotation at position 0"),
-    ("bbox", (*_A, "id"), 6, r"GT: an id is there more than once: annotation 6\. "),
-    ("bbox", ("gt", "images", 1, "id"), 1, r"GT: an id is there more than once: image 1\."),
-    ("bbox", ("gt", "images", 1), "two", r"GT: bad id: image at position 1"),
-    ("bbox", ("gt", "categories", 0, "id"), "dog", r"GT: bad id: category 'dog'"),
-    ("bbox", ("gt", "categories", 0, "name"), "a\udcffb", r"GT: bad name: category 3\. Write it in UTF-8"),
+    ("bbox", (*_A, "bbox"), None, r"GT: invalid bbox: annotation 5"),
+    ("bbox", (*_A, "area"), math.nan, r"GT: invalid area: annotation 5"),
+    ("bbox", (*_A, "area"), -1, r"GT: invalid area: annotation 5"),
+    ("bbox", (*_A, "iscrowd"), "0", r"GT: invalid iscrowd: annotation 5\. .*1 for a crowd"),
+    ("bbox", (*_A, "iscrowd"), 2, r"GT: invalid iscrowd: annotation 5"),
+    ("bbox", (*_A, "id"), ..., r"GT: missing id: annotation at position 0"),
+    ("bbox", (*_A, "id"), 6, r"GT: duplicate id: annotation 6\. "),
+    ("bbox", ("gt", "images", 1, "id"), 1, r"GT: duplicate id: image 1\."),
+    ("bbox", ("gt", "images", 1), "two", r"GT: not an object: image at position 1"),
+    ("bbox", ("gt", "categories", 0, "id"), "dog", r"GT: invalid id: category 'dog'"),
+    ("bbox", ("gt", "categories", 0, "name"), "a\udcffb", r"GT: invalid name: category 3\. Write it in UTF-8"),
     ("bbox", ("gt", "images"), ..., r"GT: not a COCO annotation file: no list images"),
     ("bbox", ("gt", "annotations"), {}, r"GT: not a COCO annotation file: no list annotations"),
-    ("segm", ("gt", "images", 0, "width"), ..., r"GT: no integer height and width: image 1\. .*in pixels"),
-    ("segm", ("gt", "images", 0, "width"), 0, r"GT: no integer height and width: image 1"),
-    ("segm", (*_A, "segmentation"), ..., r"GT: no segmentation: annotation 5\. .*or evaluate with iou_type bbox"),
-    ("segm", (*_A, "segmentation"), [], r"GT: no segmentation: annotation 5"),
-    ("segm", (*_A, "segmentation"), [[1, 2, 3, 4]], r"GT: bad segmentation: annotation 5: .*fewer than three points"),
-    ("segm", (*_A, "segmentation"), [[1, 2, 3, 4, math.nan, 6]], r"GT: bad segmentation: annotation 5: .*NaN"),
-    ("segm", (*_A, "area"), ..., r"GT: no area: annotation 5\. Masks have areas"),
-    ("segm", (*_D, "segmentation"), ..., rf"DT: no segmentation: {_FIRST}"),
+    ("segm", ("gt", "images", 0, "width"), ..., r"GT: missing width: image 1\. .*in pixels"),
+    ("segm", ("gt", "images", 0, "width"), 0, r"GT: invalid width: image 1"),
+    ("segm", (*_A, "segmentation"), ..., r"GT: missing segmentation: annotation 5\. .*evaluate with iou_type bbox"),
+    ("segm", (*_A, "segmentation"), [], r"GT: missing segmentation: annotation 5"),
+    (
+        "segm",
+        (*_A, "segmentation"),
+        [[1, 2, 3, 4]],
+        r"GT: invalid segmentation: annotation 5: .*fewer than three points",
+    ),
+    ("segm", (*_A, "segmentation"), [[1, 2, 3, 4, math.nan, 6]], r"GT: invalid segmentation: annotation 5: .*NaN"),
+    ("segm", (*_A, "area"), ..., r"GT: missing area: annotation 5\. Masks have areas"),
+    ("segm", (*_D, "segmentation"), ..., rf"DT: missing segmentation: {_FIRST}"),
     (
         "segm",
         (*_D, "segmentation", "size"),
         [64, 48],
-        rf"DT: bad segmentation: {_FIRST}: .*size .*\[64, 48\], the image's \[48, 64\]",
+        rf"DT: invalid segmentation: {_FIRST}: .*size .*\[64, 48\], the image's \[48, 64\]",
     ),
-    ("segm", (*_D, "segmentation", "counts"), "T3b1", r"DT: bad segmentation: .*covers \d+ pixels, the image has 3072"),
-    ("segm", (*_D, "segmentation", "counts"), "T3b1Zk2~", r"DT: bad segmentation: .*'~' does not belong"),
-    ("segm", (*_D, "segmentation", "counts"), [9], r"DT: bad segmentation: .*covers 9 pixels"),
-    ("segm", (*_D, "bbox"), ..., rf"DT: no bbox: {_FIRST}\. .*all of them one, or none"),
-    ("segm", (*_D, "bbox"), [], rf"DT: bad bbox: {_FIRST}"),
-    ("keypoints", (*_A, "keypoints"), [1, 2, 2], r"GT: bad keypoints: annotation 5\. Each needs 17 times x, y"),
-    ("keypoints", (*_A, "num_keypoints"), -1, r"GT: bad num_keypoints: annotation 5"),
-    ("keypoints", (*_D, "keypoints"), [1] * 50, rf"DT: bad keypoints: {_FIRST}\. .*give oks_sigmas"),
-    ("keypoints", (*_D, "keypoints"), [math.inf] * 51, r"DT: bad keypoints"),
-    ("keypoints", (*_D, "keypoints"), ..., r"DT: bad keypoints"),
+    (
+        "segm",
+        (*_D, "segmentation", "counts"),
+        "T3b1",
+        r"DT: invalid segmentation: .*covers \d+ pixels, .* has 3072",
+    ),
+    ("segm", (*_D, "segmentation", "counts"), "T3b1Zk2~", r"DT: invalid segmentation: .*'~' does not belong"),
+    ("segm", (*_D, "segmentation", "counts"), [9], r"DT: invalid segmentation: .*covers 9 pixels"),
+    ("segm", (*_D, "bbox"), ..., rf"DT: missing bbox: {_FIRST}\. .*all of them one, or none"),
+    ("segm", (*_D, "bbox"), [], rf"DT: invalid bbox: {_FIRST}"),
+    ("keypoints", (*_A, "keypoints"), [1, 2, 2], r"GT: invalid keypoints: annotation 5\. Each needs 17 times x, y"),
+    ("keypoints", (*_A, "num_keypoints"), -1, r"GT: invalid num_keypoints: annotation 5"),
+    ("keypoints", (*_D, "keypoints"), [1] * 50, rf"DT: invalid keypoints: {_FIRST}\. .*give oks_sigmas"),
+    ("keypoints", (*_D, "keypoints"), [math.inf] * 51, r"DT: invalid keypoints"),
+    ("keypoints", (*_D, "keypoints"), ..., r"DT: invalid keypoints"),
 ]
 
 
@@ -172,7 +188,7 @@ def test_many_faults_are_counted_and_the_first_named() -> None:
     with pytest.raises(DataError, match=r"detection 4 \(image 2\) and 4 more\. "):
         evaluate(_truth(), detections)
     detections[3:5] = [{**_detections()[0], "bbox": []}, {**_detections()[0], "image_id": 8}]
-    with pytest.raises(DataError, match=r"bad score: detection 0 .* and 2 more\. .* number\. Other faults there: 2\.$"):
+    with pytest.raises(DataError, match=r"invalid score: detection 0 .* and 2 more\. .*\. Other issues there: 2\.$"):
         evaluate(_truth(), detections)
 
 
@@ -182,10 +198,10 @@ def test_many_faults_are_counted_and_the_first_named() -> None:
         ([[2, 1, 2, 3, 4, 0.5, 3]], "segm", r"shape \[1, 7\] and type float64 for segm"),
         ([[2, 1, 2, 3, 4, 0.5]], "bbox", r"shape \[1, 6\]"),
         ([[9, 1, 2, 3, 4, 0.5, 3]], "bbox", r"unknown image_id: detection 0 \(image 9\): 9"),
-        ([[np.nan, 1, 2, 3, 4, 0.5, 3]], "bbox", r"bad image_id: detection 0 \(image nan\)"),
+        ([[np.nan, 1, 2, 3, 4, 0.5, 3]], "bbox", r"invalid image_id: detection 0 \(image nan\)"),
         ([[2, 1, 2, 3, 4, 0.5, 8]], "bbox", r"unknown category_id: detection 0 \(image 2\): 8"),
-        ([[2, 1, np.nan, 3, 4, 0.5, 3]], "bbox", r"bad bbox: detection 0"),
-        ([[2, 1, 2, 3, 4, np.inf, 3]], "bbox", r"bad score: detection 0"),
+        ([[2, 1, np.nan, 3, 4, 0.5, 3]], "bbox", r"invalid bbox: detection 0"),
+        ([[2, 1, 2, 3, 4, np.inf, 3]], "bbox", r"invalid score: detection 0"),
         ([[2, 1, 2, 3, -4, 0.5, 3]], "bbox", r"negative width or height in bbox: detection 0"),
     ],
 )
@@ -239,9 +255,9 @@ def test_faulty_records_are_skipped_and_listed(tmp_path: Path, from_files: bool)
     np.testing.assert_array_equal(metrics.precision, evaluate(good, found).precision)
     gt, dt = map(str, sources) if from_files else ("ground truth", "detections")
     assert [(bad.source, bad.position, bad.what, bad.detail) for bad in metrics.skipped] == [
-        (gt, 3, "bad bbox", ""),
-        (gt, len(truth["annotations"]) - 1, "an id is there more than once", ""),
-        (dt, 0, "bad score", ""),
+        (gt, 3, "invalid bbox", ""),
+        (gt, len(truth["annotations"]) - 1, "duplicate id", ""),
+        (dt, 0, "invalid score", ""),
         (dt, 2, "unknown image_id", "999"),
         (dt, 4, "negative width or height in bbox", ""),
     ]
@@ -261,7 +277,7 @@ def test_with_an_image_all_of_it_is_skipped() -> None:
     rest = evaluate({**truth, "images": images, "annotations": kept[0]}, kept[1], "segm")
     np.testing.assert_array_equal(metrics.precision, rest.precision)
     assert len(metrics.skipped) == 1 + len(truth["annotations"]) - len(kept[0]) + len(detections) - len(kept[1]) > 2
-    assert metrics.skipped[0].what == "no integer height and width"
+    assert metrics.skipped[0].what == "invalid width"
 
 
 def test_rows_are_skipped() -> None:
@@ -272,7 +288,7 @@ def test_rows_are_skipped() -> None:
     accumulator = MetricsAccumulator(truth["categories"])
     skipped = accumulator.add(truth["images"], truth["annotations"], faulty, skip_invalid=True)
     assert [(bad.position, bad.what) for bad in skipped] == [
-        (1, "bad score"),
+        (1, "invalid score"),
         (4, "unknown image_id"),
         (6, "negative width or height in bbox"),
     ]
@@ -281,7 +297,7 @@ def test_rows_are_skipped() -> None:
 
 
 def test_categories_are_never_skipped() -> None:
-    with pytest.raises(DataError, match="an id is there more than once: category 3"):
+    with pytest.raises(DataError, match="duplicate id: category 3"):
         evaluate({**_truth(), "categories": [{"id": 3}, {"id": 3}]}, [], skip_invalid=True)
 
 
@@ -329,10 +345,20 @@ def test_columns_and_rules_agree(tmp_path: Path, iou_type: str) -> None:
             _spoil(entries[rng.integers(2)], rng)
         known = Known(np.array([1, 2]), np.array([3]), iou_type, np.array([[48, 64]] * 2), 17)
         boxed = any("bbox" in entry for entry in entries)
-        rules = detection_rules(known, boxed=boxed) if side else annotation_rules(known)
-        bad = find_invalid(entries, rules, by_id("entry"), where="here")
-        sound = detections_are_valid(entries, known, boxed=boxed) if side else annotations_are_valid(entries, known)
-        assert sound == (not bad), (entries, bad)
+        kind = (ANNOTATIONS, DETECTIONS)[side][iou_type]
+        rules = reference_rules(known)
+        if not side:
+            rules = annotation_rules(known)
+        elif iou_type != "bbox":
+            rules = detection_rules(known, boxed=boxed)
+        _, bad = find_invalid(entries, kind, rules, by_id("entry"), where="here", unique=not side)
+        check: Any = check_detections if side else check_annotations
+        try:
+            check(entries, known, where="here")
+            valid = True
+        except DataError:
+            valid = False
+        assert valid == (not bad), (entries, bad)
         refused += bool(bad)
         assert _outcome(*_files(tmp_path, truth, detections), iou_type) == _outcome(truth, detections, iou_type)
     assert 60 < refused < 240
@@ -364,18 +390,14 @@ def test_what_the_engine_refuses_is_told() -> None:
 
 def test_checks_of_masks_need_no_sizes() -> None:
     """Then only whether there is one is checked."""
-    known: dict[str, Any] = {
-        "image_ids": np.array([1, 2]),
-        "category_ids": np.array([3]),
-        "iou_type": "segm",
-        "where": "here",
-    }
+    known = Known(np.array([1, 2]), np.array([3]), "segm")
     annotations, detections = _truth()["annotations"], _detections()
     annotations[0]["segmentation"] = detections[0]["segmentation"] = {"size": [1, 1], "counts": [1]}
-    assert len(check_annotations(annotations, **known)) == len(check_detections(detections, **known)) == 2
+    assert len(check_annotations(annotations, known, where="here")) == 2
+    assert len(check_detections(detections, known, where="here")) == 2
     del detections[0]["segmentation"]
-    with pytest.raises(DataError, match="here: no segmentation"):
-        check_detections(detections, **known)
+    with pytest.raises(DataError, match="here: missing segmentation"):
+        check_detections(detections, known, where="here")
 
 
 def _files(folder: Path, truth: Any, detections: Any) -> tuple[Path, Path]:

@@ -1,41 +1,55 @@
-"""Whether many masks can be compared, their run lengths decoded together."""
+"""Checks of the masks of an evaluation: one by one with the reason, or many together."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.validation.rules import Known, segmentation_fault
 from detection.datasets.entries import Entry, Ids
+from detection.datasets.masks import has_degenerate_polygon, mask_fault
 
 _AT_ONCE = 1 << 16  # characters of run lengths; what they are made into stays in the processor's cache
 _LONGEST = 7  # characters of a run: 35 bits
 _LEAST, _GREATEST = 48, 111  # of a character's code
 
 
-def masks_are_valid(entries: Sequence[Entry], known: Known) -> bool:
-    """Whether each entry, of a known image, has a mask that fits its image.
+def segmentation_issue(segmentation: Any, height: int, width: int) -> str | None:
+    """Explains why `segmentation` cannot be compared in an image of this size in pixels; None if it can."""
+    if isinstance(segmentation, Mapping) and isinstance(segmentation.get("counts"), bytes):
+        segmentation = {**segmentation, "counts": segmentation["counts"].decode("latin-1")}
+    issue = mask_fault(segmentation, height=height, width=width)
+    if issue is None and has_degenerate_polygon(segmentation):
+        return "a polygon has fewer than three points"
+    return issue
 
-    Where `known` has no sizes, only whether it has one.
+
+def masks_are_valid(entries: Sequence[Entry], image_ids: Ids, sizes: Ids | None) -> bool:
+    """Returns whether each entry has a mask that fits its image.
+
+    Args:
+        entries: annotations or detections of these images.
+        image_ids: int64 [N].
+        sizes: int64 [N, 2], height and width of the images; None: only whether each
+            entry has a mask is checked.
     """
     shapes = [entry.get("segmentation") for entry in entries]
     if not all(shapes):
         return False
-    if known.sizes is None:
+    if sizes is None:
         return True
-    order = np.argsort(known.image_ids)
+    order = np.argsort(image_ids)
     images = np.array([entry["image_id"] for entry in entries], np.int64)
-    sizes = known.sizes[order[np.searchsorted(known.image_ids, images, sorter=order)]]
+    sizes = sizes[order[np.searchsorted(image_ids, images, sorter=order)]]
     compressed = np.array([type(shape) is dict and type(shape.get("counts")) in (str, bytes) for shape in shapes], bool)
     for position in np.flatnonzero(~compressed).tolist():
-        if segmentation_fault(shapes[position], *sizes[position].tolist()) is not None:
+        if segmentation_issue(shapes[position], *sizes[position].tolist()) is not None:
             return False
-    return _are_sound([shapes[position] for position in np.flatnonzero(compressed)], sizes[compressed])
+    return _are_valid([shapes[position] for position in np.flatnonzero(compressed)], sizes[compressed])
 
 
-def _are_sound(rles: Sequence[Any], sizes: Ids) -> bool:
+def _are_valid(rles: Sequence[Any], sizes: Ids) -> bool:
     """Whether compressed RLEs are masks of these heights and widths, [N, 2]."""
     given = [rle.get("size") for rle in rles]
     if not rles:

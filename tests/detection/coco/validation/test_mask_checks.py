@@ -6,19 +6,17 @@ from typing import Any
 import numpy as np
 from pycocotools import mask as masks
 
-from detection.coco.validation.fast_mask_checks import masks_are_valid
-from detection.coco.validation.rules import Known
+from detection.coco.validation.mask_checks import masks_are_valid
 from detection.datasets.masks import mask_fault
 
 
-def _sound(texts: list[Any], sizes: list[tuple[int, int]]) -> bool:
+def _valid(texts: list[Any], sizes: list[tuple[int, int]]) -> bool:
     ids = np.arange(len(texts))
-    known = Known(ids, np.array([1]), "segm", np.array(sizes))
     entries: list[dict[str, Any]] = [
         {"image_id": image, "segmentation": {"size": list(size), "counts": text}}
         for image, text, size in zip(ids.tolist(), texts, sizes, strict=True)
     ]
-    return masks_are_valid(entries, known)
+    return masks_are_valid(entries, ids, np.array(sizes))
 
 
 def _encoded(rng: np.random.Generator, share: float, cell: int) -> tuple[bytes, tuple[int, int]]:
@@ -29,14 +27,14 @@ def _encoded(rng: np.random.Generator, share: float, cell: int) -> tuple[bytes, 
     return rle["counts"], (height, width)
 
 
-def test_what_pycocotools_encodes_is_sound() -> None:
+def test_what_pycocotools_encodes_is_valid() -> None:
     rng = np.random.default_rng(0)
     made = [_encoded(rng, share, cell) for share in (0.5, 0.05, 0, 1) for cell in (1, 10) for _ in range(40)]
     texts, sizes = [list(column) for column in zip(*made, strict=True)]
-    assert _sound(texts, sizes)
-    assert _sound([text.decode() for text in texts], sizes)
+    assert _valid(texts, sizes)
+    assert _valid([text.decode() for text in texts], sizes)
     wrong = [*sizes[:-1], (sizes[-1][0], sizes[-1][1] + 1)]
-    assert not _sound(texts, wrong)
+    assert not _valid(texts, wrong)
 
 
 def test_damage_is_seen_as_in_single_masks() -> None:
@@ -54,7 +52,7 @@ def test_damage_is_seen_as_in_single_masks() -> None:
                 damaged += bytes([chance.randrange(48, 112)])
         segmentation = {"size": [height, width], "counts": damaged.decode("latin-1")}
         single = mask_fault(segmentation, height=height, width=width) is None
-        assert _sound([damaged.decode("latin-1")], [(height, width)]) == single, (damaged, height, width)
+        assert _valid([damaged.decode("latin-1")], [(height, width)]) == single, (damaged, height, width)
         refused += not single
     assert 500 < refused < 1300
 
@@ -66,12 +64,12 @@ def test_long_lists_are_decoded_in_portions() -> None:
     texts, sizes = texts * 7, sizes * 7
     assert sum(map(len, texts)) > 1 << 20
     texts = [text.decode() for text in texts]
-    assert _sound(texts, sizes)
+    assert _valid(texts, sizes)
     texts[-1] = texts[-1][:-1]
-    assert not _sound(texts, sizes)
+    assert not _valid(texts, sizes)
 
 
 def test_other_alphabets_are_refused() -> None:
-    assert _sound(["T3b1Zk2"], [(48, 64)])
+    assert _valid(["T3b1Zk2"], [(48, 64)])
     for text in ("T3b1Zk\u4e00", "T3b1Zk\xff", "T3b1Zk~", "T3b1Zk ", ""):
-        assert not _sound([text], [(48, 64)]), text
+        assert not _valid([text], [(48, 64)]), text

@@ -19,7 +19,6 @@ from components.coco_evaluator.tfma.verdict import judge_by_config
 from components.coco_evaluator.thresholds import Verdict, both, judge
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import Analysis, write_analysis
-from detection.analysis.options import AnalysisOptions
 from detection.coco import CocoMetrics
 from detection.coco.params import Settings
 from detection.coco.summary import write_metrics
@@ -38,6 +37,7 @@ from schemas.artifacts import (
     METRICS_JSON,
     REPORT_HTML,
 )
+from schemas.config.config import AnalysisConfig
 from schemas.errors import ConfigError, DataError
 
 _WORK = ".work"  # inside the output, while it is written: storage that all workers see
@@ -72,7 +72,7 @@ def write_tensorboard(
     sample: SampleRecords,
     *,
     step: int,
-    options: AnalysisOptions,
+    options: AnalysisConfig,
 ) -> None:
     """Writes metrics, losses and the worst images, at the step of the checkpoint that was exported.
 
@@ -145,12 +145,13 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
         make_pipeline: of the Beam pipelines.
 
     Raises:
-        ConfigError: see `model_settings`.
+        ConfigError: see `model_settings` and `analysis_options`.
         DataError: a model or a record that cannot be used, or none; a file that cannot
             be written.
     """
     config = complete(task.eval_config, has_baseline=BASELINE in task.models)
     settings = model_settings(config)
+    options = analysis_options(task.config.analysis, settings)
     step = trained_steps(task.models[CANDIDATE])
     work = folder / _WORK
     work.mkdir(parents=True, exist_ok=True)
@@ -164,7 +165,7 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
         for sentence in empty_slicings(config.slicing_specs, measured.slices):
             log.warning("%s", sentence)
         write_metrics(folder / METRICS_JSON, measured.overall[CANDIDATE].metrics)
-        analysis = _analyse(task, settings, measured, work, goal=folder / DETECTIONS_JSON)
+        analysis = _analyse(task, settings, options, measured, work, goal=folder / DETECTIONS_JSON)
         write_analysis(folder / ANALYSIS_JSON, analysis)
         verdict = _judge(task, config, measured, analysis, folder)
         write_evaluation_report(
@@ -181,7 +182,7 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
             measured.overall[CANDIDATE].metrics,
             measured.sample,
             step=step,
-            options=task.analysis,
+            options=task.config.analysis,
         )
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -224,7 +225,9 @@ def _tell(measured: Measured) -> None:
         )
 
 
-def _analyse(task: Task, settings: Settings, measured: Measured, work: Path, *, goal: Path) -> Analysis:
+def _analyse(
+    task: Task, settings: Settings, options: AnalysisConfig, measured: Measured, work: Path, *, goal: Path
+) -> Analysis:
     """Writes the detections, and analyses those of the sample."""
     sample = measured.sample
     found = write_detections(detections_folder(work / CANDIDATE), goal, sample.image_ids)
@@ -237,23 +240,30 @@ def _analyse(task: Task, settings: Settings, measured: Measured, work: Path, *, 
         settings=settings,
         total_images=measured.overall[CANDIDATE].images,
         baseline=before,
-        options=_options(task.analysis, settings),
+        options=options,
     )
     losses = {}
-    if task.losses:
+    if task.config.losses:
         ids = [category["id"] for category in task.categories]
-        losses = losses_of(task.models[CANDIDATE], sample, category_ids=ids, batch_size=task.batch_size)
+        losses = losses_of(task.models[CANDIDATE], sample, category_ids=ids, batch_size=task.config.batch_size)
     # The sample's metrics are near those of all images, but these are what is judged.
     metrics = {part: result.metrics.figures for part, result in measured.overall.items()}
     return replace(analysis, metrics=metrics[CANDIDATE], baseline_metrics=metrics.get(BASELINE, {}), losses=losses)
 
 
-def _options(options: AnalysisOptions, settings: Settings) -> AnalysisOptions:
-    """Right and wrong are told apart at a threshold that is evaluated; all that TensorBoard draws is listed."""
-    options = replace(options, worst=max(options.worst, options.visualizations))
-    if any(abs(threshold - options.iou) < 1e-9 for threshold in settings.iou_thresholds):
-        return options
-    return replace(options, iou=min(settings.iou_thresholds))
+def analysis_options(options: AnalysisConfig, settings: Settings) -> AnalysisConfig:
+    """Fits the options of the analysis to the evaluation; all images that TensorBoard draws are listed.
+
+    Raises:
+        ConfigError: an IoU threshold other than the default that is not evaluated.
+    """
+    changes: dict[str, Any] = {"worst": max(options.worst, options.visualizations)}
+    if not any(abs(threshold - options.iou) < 1e-9 for threshold in settings.iou_thresholds):
+        if options.iou != AnalysisConfig().iou:
+            known = ", ".join(f"{threshold:g}" for threshold in settings.iou_thresholds)
+            raise ConfigError(f"evaluate.analysis.iou {options.iou}: choose one of the evaluation's: {known}.")
+        changes["iou"] = min(settings.iou_thresholds)
+    return options.model_copy(update=changes)
 
 
 def _judge(task: Task, config: Any, measured: Measured, analysis: Analysis, folder: Path) -> Verdict:
@@ -268,7 +278,7 @@ def _judge(task: Task, config: Any, measured: Measured, analysis: Analysis, fold
         models=models,
         data=task.locations["data"],
     )
-    verdict = judge(analysis.metrics, analysis.baseline_metrics or None, analysis.differences, task.thresholds)
+    verdict = judge(analysis.metrics, analysis.baseline_metrics or None, analysis.differences, task.config.thresholds)
     if judged.validation is None:
         return verdict
-    return judged.verdict if not task.thresholds else both(verdict, judged.verdict)
+    return judged.verdict if task.config.thresholds.is_empty else both(verdict, judged.verdict)

@@ -1,43 +1,13 @@
 """When a model is blessed."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from detection.analysis.analysis_file import Interval
-from detection.coco.metric_definitions import FIGURES, UNDEFINED
-from schemas.errors import ConfigError
+from detection.coco.metric_definitions import UNDEFINED
+from schemas.config.config import ThresholdsConfig
 
 Metrics = Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """What is asked of a model; nothing: every model is blessed.
-
-    absolute: metric -> least value.
-    improvement: metric -> least difference to the baseline; may be negative.
-    significant: metrics that have to be above the baseline's by more than chance: the
-        bootstrap interval of the difference lies above 0.
-    """
-
-    absolute: Metrics = field(default_factory=dict)
-    improvement: Metrics = field(default_factory=dict)
-    significant: Sequence[str] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.absolute or self.improvement or self.significant)
-
-    def __post_init__(self) -> None:
-        """Refuses names that an evaluation of boxes does not give.
-
-        Raises:
-            ConfigError: an unknown metric.
-        """
-        known = [metric.name for metric in FIGURES["bbox"]]
-        unknown = sorted({*self.absolute, *self.improvement, *self.significant} - set(known))
-        if unknown:
-            raise ConfigError(f"thresholds: unknown metric {', '.join(unknown)}. Known are {', '.join(known)}.")
 
 
 class Verdict(NamedTuple):
@@ -48,7 +18,7 @@ class Verdict(NamedTuple):
 
 
 def judge(
-    metrics: Metrics, baseline: Metrics | None, differences: Mapping[str, Interval], thresholds: Thresholds
+    metrics: Metrics, baseline: Metrics | None, differences: Mapping[str, Interval], thresholds: ThresholdsConfig
 ) -> Verdict:
     """Compares a model's metrics with the thresholds.
 

@@ -14,10 +14,10 @@ from detection.analysis.bootstrap import bootstrap
 from detection.analysis.categories import category_rows, mean_curves, operating_point, size_buckets
 from detection.analysis.error_analysis import Gallery, error_counts, label_errors
 from detection.analysis.evaluated import Evaluated, evaluate_models
-from detection.analysis.options import AnalysisOptions
 from detection.coco.engine.batch import CalibrationBins
 from detection.coco.params import RECALLS, Settings
 from detection.coco.validation.columns import Entry, Rows
+from schemas.config.config import AnalysisConfig
 
 _BINS = 10
 
@@ -29,7 +29,7 @@ def analyse(
     settings: Settings,
     total_images: int | None = None,
     baseline: Sequence[Entry] | Rows | None = None,
-    options: AnalysisOptions | None = None,
+    options: AnalysisConfig | None = None,
 ) -> Analysis:
     """Analyses an evaluation.
 
@@ -51,7 +51,7 @@ def analyse(
         ConfigError: settings or options that do not fit.
         DataError: see `detection.coco.validation.checks`.
     """
-    options = options or AnalysisOptions()
+    options = options or AnalysisConfig()
     models = [("detections", detections)]
     if baseline is not None:
         models.append(("the baseline's detections", baseline))
@@ -74,7 +74,7 @@ def _analysis(
     sample: ImageSample,
     metrics: dict[str, float],
     baseline_metrics: dict[str, float],
-    options: AnalysisOptions,
+    options: AnalysisConfig,
 ) -> Analysis:
     ground_truth, detections, settings = candidate.ground_truth, candidate.detections, candidate.settings
     diagnosis = candidate.diagnosis(options)
@@ -117,7 +117,7 @@ def _analysis(
     )
 
 
-def _confusion(candidate: Evaluated, options: AnalysisOptions) -> Confusion:
+def _confusion(candidate: Evaluated, options: AnalysisConfig) -> Confusion:
     return Confusion(
         category_ids=[category["id"] for category in candidate.ground_truth.categories],
         matrix=candidate.evaluation.confusion(iou=options.iou, score=options.score).tolist(),

@@ -18,9 +18,9 @@ from detection.analysis.categories import category_metrics
 from detection.analysis.evaluated import Evaluated
 from detection.analysis.instances import DetectionColumns, GroundTruth, IntArray
 from detection.analysis.matching import Matches, candidate_pairs, match
-from detection.analysis.options import AnalysisOptions
 from detection.coco.metric_definitions import UNDEFINED, Figure, FloatArray, figures_of
 from detection.coco.params import RECALLS, Settings
+from schemas.config.config import AnalysisConfig
 
 Weights = npt.NDArray[np.uint8]
 Sums = npt.NDArray[np.integer[Any]]
@@ -253,7 +253,7 @@ class Intervals:
     categories: dict[int, Interval] = field(default_factory=dict)
 
 
-def bootstrap(candidate: Evaluated, baseline: Evaluated | None, options: AnalysisOptions) -> Intervals:
+def bootstrap(candidate: Evaluated, baseline: Evaluated | None, options: AnalysisConfig) -> Intervals:
     """Draws images with replacement, as many as there are, and evaluates each draw.
 
     What is undefined is left out.

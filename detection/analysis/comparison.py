@@ -11,10 +11,10 @@ from detection.analysis.bootstrap import bootstrap
 from detection.analysis.categories import category_metrics
 from detection.analysis.error_analysis import Gallery, error_counts
 from detection.analysis.evaluated import Evaluated, evaluate_models
-from detection.analysis.options import AnalysisOptions
 from detection.coco.metric_definitions import UNDEFINED
 from detection.coco.params import Settings
 from detection.coco.validation.columns import Entry, Rows
+from schemas.config.config import AnalysisConfig
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def compare_detections(
     *,
     settings: Settings,
     names: tuple[str, str] = ("a", "b"),
-    options: AnalysisOptions | None = None,
+    options: AnalysisConfig | None = None,
 ) -> Comparison:
     """Compares two models' detections, image by image.
 
@@ -123,7 +123,7 @@ def compare_detections(
         ConfigError: settings or options that do not fit.
         DataError: see `detection.coco.validation.checks`.
     """
-    options = options or AnalysisOptions()
+    options = options or AnalysisConfig()
     first, second = evaluate_models(ground_truth, list(zip(names, (a, b), strict=True)), settings, options)
     intervals = bootstrap(second.sampled, first.sampled, options)
     errors = zip(error_counts(first.sampled, options), error_counts(second.sampled, options), strict=True)
@@ -176,9 +176,7 @@ def _category_changes(a: Evaluated, b: Evaluated, intervals: Mapping[int, Interv
     ]
 
 
-def _changed_images(
-    a: Evaluated, b: Evaluated, options: AnalysisOptions
-) -> tuple[list[ImageChange], list[ImageChange]]:
+def _changed_images(a: Evaluated, b: Evaluated, options: AnalysisConfig) -> tuple[list[ImageChange], list[ImageChange]]:
     """Images where b has fewer errors, and where it has more."""
     before, after = (Gallery(model, model.diagnosis(options), options) for model in (a, b))
     errors = after.fp + after.fn - before.fp - before.fn

@@ -7,7 +7,7 @@ similarity, with ground truth of another category the IoU of the boxes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,12 @@ from detection.analysis.analysis_file import ERROR_TYPES, Box, ErrorType, ImageR
 from detection.analysis.evaluated import Evaluated, evaluate_models
 from detection.analysis.instances import IntArray
 from detection.analysis.matching import BoolArray, by_image
-from detection.analysis.options import AnalysisOptions
 from detection.coco.engine.batch import FOUND, MISSED, RIGHT, UNCOUNTED, WRONG, Diagnosis
 from detection.coco.metric_definitions import FloatArray
 from detection.coco.params import Settings
 from detection.coco.validation.columns import Entry, Rows, is_number
 from detection.datasets.entries import LARGEST_ID
+from schemas.config.config import AnalysisConfig
 
 _BACKGROUND_IOU = 0.1  # t_b of the paper
 
@@ -40,13 +40,13 @@ class TypedErrors:
     matched: BoolArray
 
 
-def error_counts(evaluated: Evaluated, options: AnalysisOptions) -> list[ErrorType]:
+def error_counts(evaluated: Evaluated, options: AnalysisConfig) -> list[ErrorType]:
     """All errors, whatever the score, by type."""
     errors = evaluated.evaluation.tide_errors(right_iou=options.iou, background_iou=_BACKGROUND_IOU)
     return [ErrorType(name, errors.counts[name], errors.gains[name]) for name in ERROR_TYPES]
 
 
-def type_errors(evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisOptions) -> TypedErrors:
+def type_errors(evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisConfig) -> TypedErrors:
     """Types the wrong detections; those below the score are left out, as if they were not there."""
     ground_truth, detections = evaluated.ground_truth, evaluated.detections
     kept = detections.scores >= options.score
@@ -104,7 +104,7 @@ class Gallery:
     right, wrong, missed: int64 [I], by image, of detections and of objects.
     """
 
-    def __init__(self, evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisOptions) -> None:
+    def __init__(self, evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisConfig) -> None:
         ground_truth, detections = evaluated.ground_truth, evaluated.detections
         errors = type_errors(evaluated, diagnosis, options)
         self._ground_truth = ground_truth
@@ -194,7 +194,7 @@ class Gallery:
 
 
 def image_results(
-    ground_truth: Mapping[str, Any], detections: Sequence[Entry] | Rows, *, settings: Settings, options: AnalysisOptions
+    ground_truth: Mapping[str, Any], detections: Sequence[Entry] | Rows, *, settings: Settings, options: AnalysisConfig
 ) -> list[ImageResult]:
     """The findings on each of a few images, by ascending id.
 
@@ -208,7 +208,7 @@ def image_results(
         ConfigError: settings or options that do not fit.
         DataError: see `detection.coco.validation.checks`.
     """
-    every_one = replace(options, images=max(1, len(ground_truth["images"])))
+    every_one = options.model_copy(update={"images": max(1, len(ground_truth["images"]))})
     (model,) = evaluate_models(ground_truth, [("detections", detections)], settings, every_one)
     evaluated = model.sampled
     gallery = Gallery(evaluated, evaluated.diagnosis(options), options)

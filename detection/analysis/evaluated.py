@@ -14,7 +14,6 @@ from detection.analysis.instances import (
     ground_truth_of_images,
     sample_ids,
 )
-from detection.analysis.options import AnalysisOptions
 from detection.coco.engine import Arrays, BatchEvaluation, MatchingEngine
 from detection.coco.engine.batch import Diagnosis
 from detection.coco.engine.bounds import require_analysis
@@ -22,6 +21,7 @@ from detection.coco.engine.geometry import Geometry
 from detection.coco.metrics import metrics_from_arrays
 from detection.coco.params import Settings
 from detection.coco.validation.columns import Entry, Rows
+from schemas.config.config import AnalysisConfig
 from schemas.errors import ConfigError
 
 
@@ -65,7 +65,7 @@ class Evaluated:
         """The metrics by name."""
         return metrics_from_arrays(self.arrays, self.ground_truth.categories, self.settings).figures
 
-    def diagnosis(self, options: AnalysisOptions) -> Diagnosis:
+    def diagnosis(self, options: AnalysisConfig) -> Diagnosis:
         """What became of each detection and object."""
         return self.evaluation.diagnose(iou=options.iou, score=options.score)
 
@@ -85,7 +85,7 @@ def evaluate_models(
     ground_truth: Mapping[str, Any],
     results: Sequence[tuple[str, Sequence[Entry] | Rows]],
     settings: Settings,
-    options: AnalysisOptions,
+    options: AnalysisConfig,
 ) -> list[Model]:
     """Reads what is given, checks it, and takes the same sample of the images for all models.
 
@@ -116,7 +116,7 @@ def evaluate_models(
     return models
 
 
-def _check(settings: Settings, options: AnalysisOptions) -> None:
+def _check(settings: Settings, options: AnalysisConfig) -> None:
     if not settings.use_cats:
         raise ConfigError("use_cats: an analysis tells categories apart; evaluate without it only.")
     if not any(abs(threshold - options.iou) < 1e-9 for threshold in settings.iou_thresholds):

@@ -8,11 +8,11 @@ import numpy as np
 
 from detection.analysis.analysis_file import Analysis, read_analysis
 from detection.analysis.comparison import CategoryChange, Comparison, ErrorChange, changes, compare_detections
-from detection.analysis.options import AnalysisOptions
 from detection.coco.io.evaluation_files import read_detections
 from detection.coco.io.metrics_file import MetricsFile, read_metrics
 from detection.coco.params import Settings, make_settings
 from schemas.artifacts import ANALYSIS_JSON, DETECTIONS_JSON, METRICS_JSON
+from schemas.config.config import AnalysisConfig
 from schemas.errors import DataError
 
 
@@ -38,7 +38,7 @@ def compare_evaluations(
     *,
     ground_truth: Mapping[str, Any] | None = None,
     settings: Settings | None = None,
-    options: AnalysisOptions | None = None,
+    options: AnalysisConfig | None = None,
 ) -> Comparison:
     """Compares two evaluations of the same images.
 
@@ -54,7 +54,7 @@ def compare_evaluations(
         ConfigError: settings or options that do not fit.
         DataError: a file that is missing or no such file; evaluations of different kinds.
     """
-    options = options or AnalysisOptions()
+    options = options or AnalysisConfig()
     first, second = _read(Path(a)), _read(Path(b))
     kind, other = first.metrics.iou_type, second.metrics.iou_type
     if kind != other:
@@ -86,7 +86,7 @@ def _read_detections(folder: Path, iou_type: str) -> Any:
     return detections
 
 
-def _compare_metrics(a: _Evaluation, b: _Evaluation, options: AnalysisOptions) -> Comparison:
+def _compare_metrics(a: _Evaluation, b: _Evaluation, options: AnalysisConfig) -> Comparison:
     remarks = [
         "There are no intervals and no images: they need the ground truth, to evaluate both on the same "
         "resampled images. Give it, too."

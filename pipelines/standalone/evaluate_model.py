@@ -9,8 +9,6 @@ from components.coco_evaluator.evaluation import Evaluation, evaluate_models
 from components.coco_evaluator.request import Task, read_dataset
 from components.coco_evaluator.tfma.eval_config import read_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
-from components.coco_evaluator.thresholds import Thresholds
-from detection.analysis.options import AnalysisOptions
 from detection.inference.restore import read_model_categories
 from detection.inference.saved_model import SavedModelDetector, require_saved_model
 from pipelines.standalone.data_as_examples import data_as_examples
@@ -61,12 +59,8 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
             models=locations,
             locations={**locations, "data": examples},
             title=f"Evaluation on {evaluation.split}",
+            config=evaluation,
             eval_config=eval_config,
-            thresholds=Thresholds(**evaluation.thresholds.model_dump()),
-            analysis=AnalysisOptions(**evaluation.analysis.model_dump()),
-            losses=evaluation.losses,
-            batch_size=evaluation.batch_size,
-            images_per_state=evaluation.images_per_state,
         )
         return evaluate_models(task, folder, make_pipeline=lambda: beam.Pipeline(argv=list(config.run.beam_args)))
 

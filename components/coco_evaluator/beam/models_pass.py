@@ -127,15 +127,15 @@ def run_models(
     images = task.images
     if images is None:
         images = _count_records(task.records, work / _COUNT, make_pipeline)
-    measure = Measure(list(task.categories), settings, divided=images > task.images_per_state)
-    choice = SampleChoice(task.analysis.images, images, task.analysis.seed)
+    measure = Measure(list(task.categories), settings, divided=images > task.config.images_per_state)
+    choice = SampleChoice(task.config.analysis.images, images, task.config.analysis.seed)
     slicer = Slicer(slicing) if any(spec.ByteSize() for spec in slicing) else None
     with make_pipeline() as pipeline:
         records = pipeline | "Read" >> _ReadRecords(task.records)
         records | "Sample" >> KeepSample(choice, work / _SAMPLE)
         for part, model in task.models.items():
             known = None if part == CANDIDATE else [category["id"] for category in task.categories]
-            detect = Detect(model, batch_size=task.batch_size, slicer=slicer, category_ids=known)
+            detect = Detect(model, batch_size=task.config.batch_size, slicer=slicer, category_ids=known)
             keep = all_images if part == CANDIDATE else choice.holds
             records | f"{part}Detect" >> detect | f"{part}Evaluate" >> Evaluate(measure, work / part, keep=keep)
     overall, slices = _read(list(task.models), measure, work)

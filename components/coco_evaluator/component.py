@@ -1,4 +1,4 @@
-"""The evaluator's contract: what goes in and what comes out."""
+"""CocoEvaluator: its inputs, parameters and outputs."""
 
 from typing import Any
 
@@ -32,12 +32,11 @@ class CocoEvaluatorSpec(ComponentSpec):
 
 
 class CocoEvaluator(base_beam_component.BaseBeamComponent):
-    """Exact COCO box metrics of a model on one split, what explains them, and whether the model is blessed.
+    """Computes exact COCO box metrics of a model on one split, analyses its errors, and blesses the model or not.
 
-    `evaluation` holds the metrics (a metrics file of ours and files for
-    `tfma.load_eval_result` and `tfma.load_validation_result`), the detections as COCO
-    results, the analysis, a report for people and the reasons of the verdict;
-    `blessing` is one that TFX's own resolver and Pusher understand.
+    `evaluation` holds the metrics (`metrics.json`, and files for `tfma.load_eval_result` and
+    `tfma.load_validation_result`), the detections as COCO results, the analysis, a report and
+    the reasons of the verdict; `blessing` is one that TFX's own resolver and Pusher read.
     """
 
     SPEC_CLASS = CocoEvaluatorSpec

@@ -49,7 +49,7 @@ log = logging.getLogger("cocoflow.evaluator")
 
 
 def losses_of(model: str, sample: SampleRecords, *, category_ids: list[int], batch_size: int) -> dict[str, float]:
-    """Mean loss terms of a model on the sample; none where it is of another tool or other categories."""
+    """Computes mean loss terms on the sample; empty for a model of another tool or of other categories."""
     if not _config_file(model).is_file():
         return {}
     try:
@@ -77,12 +77,12 @@ def write_tensorboard(
     """Writes metrics, losses and the worst images, at the step of the checkpoint that was exported.
 
     Args:
-        folder: for event files.
-        analysis: its losses and worst images.
-        metrics: of all images.
-        sample: has the images.
+        folder: folder of the event files.
+        analysis: analysis with losses and worst images.
+        metrics: metrics on all images.
+        sample: records of the images.
         step: see `trained_steps`.
-        options: how many images and boxes are drawn.
+        options: numbers of images and boxes to draw.
 
     Raises:
         DataError: the folder cannot be written.
@@ -94,12 +94,12 @@ def write_tensorboard(
 
 
 def trained_steps(model: str) -> int:
-    """The step of the checkpoint that a model was exported from.
+    """Returns the step of the checkpoint that a model was exported from.
 
     Args:
-        model: SavedModel folder.  For a model that does not hold its step, as they were
-            exported before, the planned number of steps is taken, with a warning; for a
-            model of another tool 0.
+        model: SavedModel folder.  For a model without its step, as exported by earlier
+            versions, this is the planned number of steps, with a warning; for a model of
+            another tool 0.
 
     Raises:
         DataError: the model's step or configuration cannot be read.
@@ -124,10 +124,10 @@ def _config_file(model: str) -> Path:
 
 
 class Evaluation(NamedTuple):
-    """What came out.
+    """The result of an evaluation.
 
-    metrics: of the candidate, on all images.
-    verdict: whether it is blessed.
+    metrics: metrics of the candidate on all images.
+    verdict: whether the candidate is blessed.
     """
 
     metrics: CocoMetrics
@@ -137,17 +137,16 @@ class Evaluation(NamedTuple):
 def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) -> Evaluation:
     """Runs the models, and writes metrics, detections, analysis, report, verdict, TFMA's and TensorBoard's files.
 
-    The verdict's file comes last: where it is, all others are whole.
+    The file of the verdict is written last: if it exists, all others are complete.
 
     Args:
-        task: what is asked for.
-        folder: seen by all workers.
-        make_pipeline: of the Beam pipelines.
+        task: models, records and options.
+        folder: output folder, shared by all workers.
+        make_pipeline: makes a Beam pipeline.
 
     Raises:
         ConfigError: see `model_settings` and `analysis_options`.
-        DataError: a model or a record that cannot be used, or none; a file that cannot
-            be written.
+        DataError: an invalid model or record, no record, or a file that cannot be written.
     """
     config = complete(task.eval_config, has_baseline=BASELINE in task.models)
     settings = model_settings(config)
@@ -161,11 +160,11 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
         )
         if not measured.overall:
             raise DataError(f"{task.records}: no record. Evaluate on a split that has images.")
-        _tell(measured)
+        _log_metrics(measured)
         for sentence in empty_slicings(config.slicing_specs, measured.slices):
             log.warning("%s", sentence)
         write_metrics(folder / METRICS_JSON, measured.overall[CANDIDATE].metrics)
-        analysis = _analyse(task, settings, options, measured, work, goal=folder / DETECTIONS_JSON)
+        analysis = _analyse(task, settings, options, measured, work, destination=folder / DETECTIONS_JSON)
         write_analysis(folder / ANALYSIS_JSON, analysis)
         verdict = _judge(task, config, measured, analysis, folder)
         write_evaluation_report(
@@ -193,26 +192,25 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
 
 
 def model_settings(config: Any) -> Settings:
-    """The settings that a checked `EvalConfig` asks for.
+    """Returns the params of a checked `EvalConfig`.
 
     Raises:
-        ConfigError: they are of masks or keypoints, which models do not find, or do not
-            tell categories apart, without which there is no analysis.
+        ConfigError: `iou_type` is not `bbox`, or `use_cats` is false.
     """
     settings = settings_of(config)
     if settings.iou_type != "bbox":
         raise ConfigError(
-            f"EvalConfig: iou_type {settings.iou_type!r}: a model finds boxes; take it away, or give 'bbox'."
+            f"EvalConfig: iou_type {settings.iou_type!r}: a model finds boxes; remove it, or specify 'bbox'."
         )
     if not settings.use_cats:
         raise ConfigError(
-            "EvalConfig: use_cats false: the evaluator tells categories apart. Take it away; class-agnostic metrics "
-            "of the detections file that it leaves are given by `pipeline_runner.py evaluate --no-cats`."
+            "EvalConfig: use_cats false: the evaluator evaluates per category. Remove it; for class-agnostic metrics "
+            "run `pipeline_runner.py evaluate --no-cats` on the detections file that the evaluator writes."
         )
     return settings
 
 
-def _tell(measured: Measured) -> None:
+def _log_metrics(measured: Measured) -> None:
     for part, result in measured.overall.items():
         metrics = result.metrics.figures
         log.info(
@@ -226,11 +224,11 @@ def _tell(measured: Measured) -> None:
 
 
 def _analyse(
-    task: Task, settings: Settings, options: AnalysisConfig, measured: Measured, work: Path, *, goal: Path
+    task: Task, settings: Settings, options: AnalysisConfig, measured: Measured, work: Path, *, destination: Path
 ) -> Analysis:
-    """Writes the detections, and analyses those of the sample."""
+    """Writes the detections, and analyses the sample."""
     sample = measured.sample
-    found = write_detections(detections_folder(work / CANDIDATE), goal, sample.image_ids)
+    found = write_detections(detections_folder(work / CANDIDATE), destination, sample.image_ids)
     before = None
     if BASELINE in measured.overall:
         before = read_detections(detections_folder(work / BASELINE), sample.image_ids)
@@ -246,7 +244,7 @@ def _analyse(
     if task.config.losses:
         ids = [category["id"] for category in task.categories]
         losses = losses_of(task.models[CANDIDATE], sample, category_ids=ids, batch_size=task.config.batch_size)
-    # The sample's metrics are near those of all images, but these are what is judged.
+    # The verdict is on the metrics of all images, not on those of the sample.
     metrics = {part: result.metrics.figures for part, result in measured.overall.items()}
     return replace(analysis, metrics=metrics[CANDIDATE], baseline_metrics=metrics.get(BASELINE, {}), losses=losses)
 
@@ -267,7 +265,7 @@ def analysis_options(options: AnalysisConfig, settings: Settings) -> AnalysisCon
 
 
 def _judge(task: Task, config: Any, measured: Measured, analysis: Analysis, folder: Path) -> Verdict:
-    """Judges by all thresholds, and writes TFMA's files, which tell of those of the `EvalConfig`."""
+    """Judges by all thresholds, and writes TFMA's files, which hold those of the `EvalConfig`."""
     judged = judge_by_config(measured.slices, config)
     models: Mapping[str, str] = {part: task.locations[part] for part in task.models}
     write_slices(

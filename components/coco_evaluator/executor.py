@@ -38,10 +38,10 @@ def record_blessing(
 
     Args:
         blessing: empty artifact.
-        blessed: the verdict.
-        model: that was judged.
-        baseline: that it was compared with.
-        properties: the execution's.
+        blessed: whether the model is blessed.
+        model: the candidate.
+        baseline: the last blessed model; None: there was none.
+        properties: execution properties.
     """
     blessing.set_string_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY, model.uri)
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY, model.id)
@@ -58,7 +58,7 @@ def record_blessing(
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):
-    """Exact COCO metrics of a model on a split, what explains them, and its blessing."""
+    """Evaluates a model on a split and fills `evaluation` and `blessing`."""
 
     def Do(  # noqa: N802 (TFX's name)
         self,
@@ -92,15 +92,15 @@ class Executor(base_beam_executor.BaseBeamExecutor):
 
 
 def make_task(examples: types.Artifact, models: dict[str, types.Artifact], properties: dict[str, Any]) -> Task:
-    """What the component was asked to do.
+    """Builds the task from artifacts and execution properties.
 
     Args:
         examples: `Examples` of `CocoExampleGen`.
-        models: by their part.
-        properties: of the execution.
+        models: `candidate` and optionally `baseline`.
+        properties: execution properties.
 
     Raises:
-        DataError: the artifact has no such split, or is no such artifact.
+        DataError: the artifact lacks the split, or was not written by CocoExampleGen.
     """
     config = EvaluateConfig.model_validate_json(properties[CONFIG_KEY])
     split = config.split
@@ -124,6 +124,6 @@ def make_task(examples: types.Artifact, models: dict[str, types.Artifact], prope
 
 
 def find_baseline(model: types.Artifact, baselines: Sequence[types.Artifact]) -> types.Artifact | None:
-    """The model to compare with; None where there is none, or only the candidate itself."""
+    """Returns the model to compare with; None without one, or if it is the candidate itself."""
     others = [other for other in baselines if other.uri != model.uri and not (other.id and other.id == model.id)]
     return others[0] if others else None

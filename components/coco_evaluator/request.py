@@ -13,18 +13,18 @@ from schemas.errors import DataError
 
 @dataclass(frozen=True)
 class Task:
-    """Models on the records of a split.
+    """An evaluation of models on the records of a split.
 
     records: folder or pattern of the TFRecord files, see `find_shards`.
-    images: how many they hold; None: nobody has counted them.
+    images: number of images; None: unknown, they are counted first.
     categories: COCO `categories` of the data set.
-    models: SavedModel folder by part: `candidate`, and maybe `baseline`, of which what
-        it finds of other categories is left out.
-    eval_config: checked `tfma.EvalConfig`; None: COCO's own settings on all images.
+    models: SavedModel folder of `candidate` and optionally `baseline`, whose detections of
+        unknown categories are left out.
+    eval_config: checked `tfma.EvalConfig`; None: COCO's params on all images.
     config: options of the evaluation; its `split` and `eval_config` are read already.
-    title: of the report.
-    locations: where each model and, as `data`, the examples lie; as TFMA's files and
-        the report tell it.
+    title: title of the report.
+    locations: path of each model and, as `data`, of the examples, as shown in TFMA's files and
+        the report.
     """
 
     records: str
@@ -38,11 +38,11 @@ class Task:
 
 
 class Dataset(NamedTuple):
-    """A split that can be evaluated.
+    """A split of an `Examples` artifact.
 
-    records: folder of its files.
+    records: folder of its TFRecord files.
     categories: COCO `categories` of the data set.
-    images: of the split; None where the artifact does not say.
+    images: number of images; None if the artifact lacks it.
     """
 
     records: str

@@ -1,4 +1,4 @@
-"""When a model is blessed."""
+"""The blessing decision: a model's metrics against the thresholds of the configuration."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -11,7 +11,7 @@ Metrics = Mapping[str, float]
 
 
 class Verdict(NamedTuple):
-    """Whether a model is blessed, and a sentence for each threshold."""
+    """The blessing decision, and a sentence per threshold."""
 
     blessed: bool
     reasons: list[str]
@@ -23,27 +23,27 @@ def judge(
     """Compares a model's metrics with the thresholds.
 
     Args:
-        metrics: of the candidate, by name; -1, or not there, where undefined.
-        baseline: of the last blessed model on the same images; None: there is none, and
-            what compares with it asks nothing.
-        differences: metric -> candidate minus baseline; without those that are undefined.
-        thresholds: what is asked.
+        metrics: metrics of the candidate by name; -1 or missing if undefined.
+        baseline: metrics of the last blessed model on the same images; None: no baseline,
+            thresholds on the change are met.
+        differences: metric -> candidate minus baseline, without undefined ones.
+        thresholds: the thresholds.
     """
-    findings = [_judge_value(name, metrics.get(name, UNDEFINED), least) for name, least in thresholds.absolute.items()]
+    results = [_judge_value(name, metrics.get(name, UNDEFINED), least) for name, least in thresholds.absolute.items()]
     for name, least in thresholds.improvement.items():
         if baseline is None:
-            findings.append(_nothing_to_compare_with(name))
+            results.append(_nothing_to_compare_with(name))
         else:
-            findings.append(_judge_difference(name, metrics.get(name, UNDEFINED), baseline.get(name, UNDEFINED), least))
+            results.append(_judge_difference(name, metrics.get(name, UNDEFINED), baseline.get(name, UNDEFINED), least))
     for name in thresholds.significant:
-        found = _nothing_to_compare_with(name) if baseline is None else _judge_gain(name, differences.get(name))
-        findings.append(found)
-    reasons = [reason for _, reason in findings] or ["no threshold is set"]
-    return Verdict(all(met for met, _ in findings), list(dict.fromkeys(reasons)))
+        result = _nothing_to_compare_with(name) if baseline is None else _judge_gain(name, differences.get(name))
+        results.append(result)
+    reasons = [reason for _, reason in results] or ["no threshold is set"]
+    return Verdict(all(met for met, _ in results), list(dict.fromkeys(reasons)))
 
 
 def both(*verdicts: Verdict) -> Verdict:
-    """Blessed where all agree."""
+    """Combines verdicts: blessed if all are."""
     reasons: Iterable[str] = dict.fromkeys(reason for verdict in verdicts for reason in verdict.reasons)
     return Verdict(all(verdict.blessed for verdict in verdicts), list(reasons))
 
@@ -80,4 +80,4 @@ def _nothing_to_compare_with(name: str) -> tuple[bool, str]:
 
 
 def _undefined(name: str) -> str:
-    return f"{name} is undefined: the split has no object to measure it on, or the EvalConfig leaves it out"
+    return f"{name} is undefined: the split has no ground truth to measure it on, or the EvalConfig leaves it out"

@@ -22,8 +22,7 @@ class Change:
     """A metric of both models, -1 where undefined.
 
     difference: b minus a; None where one is undefined.
-    interval: of the difference on the sample; None where there is no sample, no
-        replicate, or nothing to measure.
+    interval: interval of the difference on the sample; None without a sample or replicates.
     """
 
     a: float
@@ -36,7 +35,7 @@ class Change:
 class CategoryChange:
     """One category.
 
-    ground_truth: ground truth without crowds and ignored ones; None where it is not known.
+    ground_truth: number of annotated instances, without crowds and ignored ones; None if unknown.
     metrics: name -> change; AP alone has an interval.
     """
 
@@ -58,7 +57,7 @@ class ErrorChange:
 class ImageChange:
     """An image on which the models differ.
 
-    errors: how many more wrong detections and missed objects b has; negative: fewer.
+    errors: FP and FN of b minus those of a.
     """
 
     errors: int
@@ -70,17 +69,17 @@ class ImageChange:
 class Comparison:
     """Models a and b on the same images.
 
-    a, b: their names.
-    sample: what was compared image by image; None: finished metrics were.
-    remarks: what to know of the comparison, as sentences: why there are no intervals,
-        that the ground truths differ.
-    confidence: of the intervals.
-    replicates: behind them, 0 without.
-    iou, score: at which images were compared.
-    metrics: name -> change, of all images.
+    a, b: names of the models.
+    sample: the images compared one by one; None if only metrics were compared.
+    remarks: notes on the comparison, as sentences: why intervals are missing, that the ground
+        truths differ.
+    confidence: confidence of the intervals.
+    replicates: number of bootstrap replicates.
+    iou, score: thresholds of TP and FP on images.
+    metrics: name -> change, on all images.
     categories: by ascending id.
-    errors: in the order of `ERROR_TYPES`; empty where they are not known of both.
-    better, worse: images where b has fewer, or more, errors, first those that changed most.
+    errors: in the order of `ERROR_TYPES`; empty if unknown for one model.
+    better, worse: images where b has fewer, or more, errors, the largest changes first.
     """
 
     iou_type: str
@@ -114,13 +113,13 @@ def compare_detections(
         ground_truth: COCO tree of the images of both.
         a: COCO results, or for boxes rows [N, 7]: image_id, x, y, width, height, score,
             category_id.
-        b: likewise.
-        settings: of the evaluation, with categories told apart.
-        names: of the models, such as their files.
-        options: sizes and thresholds; `worst` is the length of each list of images.
+        b: detections of the other model.
+        settings: parameters of the evaluation, with `use_cats`.
+        names: names of the models, such as their files.
+        options: options of the analysis; `worst` is the length of each list of images.
 
     Raises:
-        ConfigError: settings or options that do not fit.
+        ConfigError: `settings` without `use_cats`, or without the IoU threshold of `options`.
         DataError: see `detection.coco.validation.checks`.
     """
     options = options or AnalysisConfig()

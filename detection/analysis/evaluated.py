@@ -1,4 +1,4 @@
-"""Models' detections on the images of an analysis, evaluated."""
+"""Evaluation of models' detections on the images of an analysis."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ from schemas.errors import ConfigError
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """What is made of it is made once, when it is first asked for.
+    """Ground truth and detections with lazily computed, cached results of their evaluation.
 
     ground_truth: the ground truth.
     detections: the detections.
-    settings: of the evaluation.
+    settings: parameters of the evaluation.
     """
 
     ground_truth: GroundTruth
@@ -40,7 +40,7 @@ class Evaluated:
 
     @cached_property
     def evaluation(self) -> BatchEvaluation:
-        """The engine's."""
+        """The engine's evaluation."""
         ground_truth = self.ground_truth
         return BatchEvaluation(
             ground_truth.checked_images,
@@ -66,15 +66,15 @@ class Evaluated:
         return metrics_from_arrays(self.arrays, self.ground_truth.categories, self.settings).figures
 
     def diagnosis(self, options: AnalysisConfig) -> Diagnosis:
-        """What became of each detection and object."""
+        """The status of each detection and annotation."""
         return self.evaluation.diagnose(iou=options.iou, score=options.score)
 
 
 class Model(NamedTuple):
     """One model's detections.
 
-    metrics: of all images.
-    sampled: those in the images that are analysed.
+    metrics: metrics on all images.
+    sampled: evaluation of the images analysed.
     """
 
     metrics: dict[str, float]
@@ -87,7 +87,7 @@ def evaluate_models(
     settings: Settings,
     options: AnalysisConfig,
 ) -> list[Model]:
-    """Reads what is given, checks it, and takes the same sample of the images for all models.
+    """Checks ground truth and detections, and evaluates the same sample of images for all models.
 
     Args:
         ground_truth: COCO tree.
@@ -96,7 +96,7 @@ def evaluate_models(
         options: of the analysis.
 
     Raises:
-        ConfigError: settings or options that do not fit.
+        ConfigError: `settings` without `use_cats`, or without the IoU threshold of `options`.
         DataError: see `detection.coco.validation.checks`; more categories than an analysis has memory for.
     """
     _check(settings, options)
@@ -125,7 +125,7 @@ def _check(settings: Settings, options: AnalysisConfig) -> None:
 
 
 def _metrics(ground_truth: GroundTruth, detections: DetectionColumns, settings: Settings) -> dict[str, float]:
-    """Of all images, which may be too many to keep what an `Evaluated` keeps of them."""
+    """Returns the metrics on all images, in less memory than an `Evaluated` needs."""
     engine = MatchingEngine(ground_truth.categories, settings)
     engine.add(ground_truth.checked_images, ground_truth.annotations, detections.results, where="ground truth")
     return metrics_from_arrays(engine.arrays(), ground_truth.categories, settings).figures

@@ -1,4 +1,4 @@
-"""`compare_evaluations`: two evaluations as they lie in their folders."""
+"""Comparison of two evaluations from their folders."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ from schemas.errors import DataError
 
 
 class _Evaluation(NamedTuple):
-    """What a folder holds: `metrics` the metrics file's content, `analysis` if there is one."""
+    """The content of an evaluation's folder; `analysis` is None without its file."""
 
     folder: Path
     metrics: MetricsFile
@@ -44,15 +44,15 @@ def compare_evaluations(
 
     Args:
         a: folder with `metrics.json`, and if possible `analysis.json` and `detections.json`.
-        b: likewise.
+        b: folder of the other evaluation.
         ground_truth: COCO tree that both were evaluated on; with it the detections are
             compared image by image, without it the metrics alone.
-        settings: of the evaluations; default: COCO's own of their kind.
-        options: sizes and thresholds.
+        settings: parameters of the evaluations; default: COCO's for their IoU type.
+        options: options of the analysis.
 
     Raises:
-        ConfigError: settings or options that do not fit.
-        DataError: a file that is missing or no such file; evaluations of different kinds.
+        ConfigError: `settings` without `use_cats`, or without the IoU threshold of `options`.
+        DataError: a file that is missing or invalid; evaluations of different IoU types.
     """
     options = options or AnalysisConfig()
     first, second = _read(Path(a)), _read(Path(b))
@@ -123,7 +123,7 @@ def _category_changes(a: _Evaluation, b: _Evaluation) -> list[CategoryChange]:
 
 
 def _differing_truth(a: _Evaluation, b: _Evaluation) -> list[str]:
-    """A sentence where the evaluations cannot be of the same ground truth."""
+    """Returns a sentence if the evaluations cannot have the same ground truth."""
     first, second = a.categories(), b.categories()
     if first.keys() != second.keys():
         ids = ", ".join(map(str, sorted(first.keys() ^ second.keys())[:5]))

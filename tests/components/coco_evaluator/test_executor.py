@@ -478,5 +478,5 @@ def test_the_component_checks_its_parameters() -> None:
     config = stock_eval_config([7], slicing=[("num_objects",)], absolute={"AP": 0.5})
     made = CocoEvaluator(**channels, eval_config=config)
     assert parse_eval_config(made.exec_properties["eval_config"]) == config
-    with pytest.raises(ConfigError, match="iou_type 'segm': a model finds boxes; take it away, or give 'bbox'"):
+    with pytest.raises(ConfigError, match="iou_type 'segm': a model finds boxes; remove it, or specify 'bbox'"):
         CocoEvaluator(**channels, eval_config=stock_eval_config([7], iou_type="segm"))

@@ -8,7 +8,7 @@ from detection.coco.params import make_settings
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.evaluation.pictures import pictures_in
 from detection.storage.json_files import is_pipe
-from pipelines.standalone.compare import read_results_file, read_truth
+from pipelines.standalone.compare import load_ground_truth, read_results_file
 from schemas.errors import ConfigError
 
 
@@ -56,7 +56,7 @@ def write_file_report(
         DataError: a file or folder that cannot be read, or written.
     """
     chosen = make_settings(**settings)
-    truth, found = read_truth(ground_truth), read_results_file(detections, chosen.iou_type)
+    truth, found = load_ground_truth(ground_truth), read_results_file(detections, chosen.iou_type)
     pictures = None if images is None else pictures_in(images, truth["images"])
     write_evaluation_report(
         path,

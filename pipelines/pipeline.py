@@ -11,11 +11,9 @@ from tfx.orchestration.pipeline import Pipeline
 import schemas
 from components.coco_evaluator.component import CocoEvaluator
 from components.coco_evaluator.tfma.eval_config import read_eval_config
-from components.coco_evaluator.thresholds import Thresholds
 from components.coco_example_gen.component import CocoExampleGen
 from components.detection_trainer.component import DetectionTrainer
 from components.saved_model_pusher.component import SavedModelPusher
-from detection.analysis.options import AnalysisOptions
 from pipelines.dataset_files import division_of
 from pipelines.layout import RunLayout
 from pipelines.resolvers.base_model import model_to_start_from
@@ -87,13 +85,8 @@ def _nodes(config: Config, layout: RunLayout) -> list[BaseNode]:
         examples=examples,
         model=model,
         baseline_model=baseline.outputs["model"],
-        split=evaluation.split,
-        batch_size=evaluation.batch_size,
-        images_per_state=evaluation.images_per_state,
+        config=evaluation,
         eval_config=None if evaluation.eval_config is None else read_eval_config(evaluation.eval_config),
-        thresholds=Thresholds(**evaluation.thresholds.model_dump()),
-        analysis=AnalysisOptions(**evaluation.analysis.model_dump()),
-        losses=evaluation.losses,
     )
     pusher = SavedModelPusher(
         model=model, model_blessing=evaluator.outputs["blessing"], push_directory=str(layout.push_directory)

@@ -28,8 +28,8 @@ ALLOWED_IMPORTS = {
         "detection.datasets",
         "detection.coco": "schemas detection.storage detection.datasets",
         "detection.inference": "schemas schemas.config detection.types detection.storage detection.images "
-        "detection.datasets detection.input_pipeline detection.models detection.coco",
-        "detection.analysis": "schemas detection.storage detection.datasets detection.coco",
+        "detection.input_pipeline detection.models detection.coco",
+        "detection.analysis": "schemas schemas.config detection.storage detection.datasets detection.coco",
         "detection.reports": "schemas schemas.config detection.storage detection.images detection.datasets "
         "detection.coco detection.analysis",
         "detection.training.engine": "schemas schemas.config detection.ops detection.input_pipeline detection.models",

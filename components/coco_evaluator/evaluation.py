@@ -19,7 +19,6 @@ from components.coco_evaluator.tfma.verdict import judge_by_config
 from components.coco_evaluator.thresholds import Verdict, both, judge
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import Analysis, write_analysis
-from detection.analysis.options import AnalysisOptions
 from detection.coco import CocoMetrics
 from detection.coco.params import Params
 from detection.coco.summary import write_metrics
@@ -38,6 +37,7 @@ from schemas.artifacts import (
     METRICS_JSON,
     REPORT_HTML,
 )
+from schemas.config.config import AnalysisConfig
 from schemas.errors import ConfigError, DataError
 
 _WORK = ".work"  # inside the output, while it is written: storage that all workers see
@@ -49,7 +49,7 @@ log = logging.getLogger("cocoflow.evaluator")
 
 
 def losses_of(model: str, sample: SampleRecords, *, category_ids: list[int], batch_size: int) -> dict[str, float]:
-    """Mean loss terms of a model on the sample; none where it is of another tool or other categories."""
+    """Computes mean loss terms on the sample; empty for a model of another tool or of other categories."""
     if not _config_file(model).is_file():
         return {}
     try:
@@ -72,17 +72,17 @@ def write_tensorboard(
     sample: SampleRecords,
     *,
     step: int,
-    options: AnalysisOptions,
+    options: AnalysisConfig,
 ) -> None:
     """Writes metrics, losses and the worst images, at the step of the checkpoint that was exported.
 
     Args:
-        folder: for event files.
-        analysis: its losses and worst images.
-        metrics: of all images.
-        sample: has the images.
+        folder: folder of the event files.
+        analysis: analysis with losses and worst images.
+        metrics: metrics on all images.
+        sample: records of the images.
         step: see `trained_steps`.
-        options: how many images and boxes are drawn.
+        options: numbers of images and boxes to draw.
 
     Raises:
         DataError: the folder cannot be written.
@@ -94,12 +94,12 @@ def write_tensorboard(
 
 
 def trained_steps(model: str) -> int:
-    """The step of the checkpoint that a model was exported from.
+    """Returns the step of the checkpoint that a model was exported from.
 
     Args:
-        model: SavedModel folder.  For a model that does not hold its step, as they were
-            exported before, the planned number of steps is taken, with a warning; for a
-            model of another tool 0.
+        model: SavedModel folder.  For a model without its step, as exported by earlier
+            versions, this is the planned number of steps, with a warning; for a model of
+            another tool 0.
 
     Raises:
         DataError: the model's step or configuration cannot be read.
@@ -124,10 +124,10 @@ def _config_file(model: str) -> Path:
 
 
 class Evaluation(NamedTuple):
-    """What came out.
+    """The result of an evaluation.
 
-    metrics: of the candidate, on all images.
-    verdict: whether it is blessed.
+    metrics: metrics of the candidate on all images.
+    verdict: whether the candidate is blessed.
     """
 
     metrics: CocoMetrics
@@ -137,20 +137,20 @@ class Evaluation(NamedTuple):
 def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) -> Evaluation:
     """Runs the models, and writes metrics, detections, analysis, report, verdict, TFMA's and TensorBoard's files.
 
-    The verdict's file comes last: where it is, all others are whole.
+    The file of the verdict is written last: if it exists, all others are complete.
 
     Args:
-        task: what is asked for.
-        folder: seen by all workers.
-        make_pipeline: of the Beam pipelines.
+        task: models, records and options.
+        folder: output folder, shared by all workers.
+        make_pipeline: makes a Beam pipeline.
 
     Raises:
-        ConfigError: see `model_params`.
-        DataError: a model or a record that cannot be used, or none; a file that cannot
-            be written.
+        ConfigError: see `model_params` and `analysis_options`.
+        DataError: an invalid model or record, no record, or a file that cannot be written.
     """
     config = complete(task.eval_config, has_baseline=BASELINE in task.models)
     params = model_params(config)
+    options = analysis_options(task.config.analysis, params)
     step = trained_steps(task.models[CANDIDATE])
     work = folder / _WORK
     work.mkdir(parents=True, exist_ok=True)
@@ -158,11 +158,11 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
         measured = run_models(task, params=params, slicing=config.slicing_specs, work=work, make_pipeline=make_pipeline)
         if not measured.overall:
             raise DataError(f"{task.records}: no record. Evaluate on a split that has images.")
-        _tell(measured)
+        _log_metrics(measured)
         for sentence in empty_slicings(config.slicing_specs, measured.slices):
             log.warning("%s", sentence)
         write_metrics(folder / METRICS_JSON, measured.overall[CANDIDATE].metrics)
-        analysis = _analyse(task, params, measured, work, goal=folder / DETECTIONS_JSON)
+        analysis = _analyse(task, params, options, measured, work, destination=folder / DETECTIONS_JSON)
         write_analysis(folder / ANALYSIS_JSON, analysis)
         verdict = _judge(task, config, measured, analysis, folder)
         write_evaluation_report(
@@ -179,7 +179,7 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
             measured.overall[CANDIDATE].metrics,
             measured.sample,
             step=step,
-            options=task.analysis,
+            options=task.config.analysis,
         )
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -190,26 +190,25 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
 
 
 def model_params(config: Any) -> Params:
-    """The params that a checked `EvalConfig` asks for.
+    """Returns the params of a checked `EvalConfig`.
 
     Raises:
-        ConfigError: they are of masks or keypoints, which models do not find, or do not
-            tell categories apart, without which there is no analysis.
+        ConfigError: `iou_type` is not `bbox`, or `use_cats` is false.
     """
     params = params_of(config)
     if params.iou_type != "bbox":
         raise ConfigError(
-            f"EvalConfig: iou_type {params.iou_type!r}: a model finds boxes; take it away, or give 'bbox'."
+            f"EvalConfig: iou_type {params.iou_type!r}: a model finds boxes; remove it, or specify 'bbox'."
         )
     if not params.use_cats:
         raise ConfigError(
-            "EvalConfig: use_cats false: the evaluator tells categories apart. Take it away; class-agnostic metrics "
-            "of the detections file that it leaves are given by `pipeline_runner.py evaluate --no-cats`."
+            "EvalConfig: use_cats false: the evaluator evaluates per category. Remove it; for class-agnostic metrics "
+            "run `pipeline_runner.py evaluate --no-cats` on the detections file that the evaluator writes."
         )
     return params
 
 
-def _tell(measured: Measured) -> None:
+def _log_metrics(measured: Measured) -> None:
     for part, result in measured.overall.items():
         metrics = result.metrics.by_name
         log.info(
@@ -222,10 +221,12 @@ def _tell(measured: Measured) -> None:
         )
 
 
-def _analyse(task: Task, params: Params, measured: Measured, work: Path, *, goal: Path) -> Analysis:
-    """Writes the detections, and analyses those of the sample."""
+def _analyse(
+    task: Task, params: Params, options: AnalysisConfig, measured: Measured, work: Path, *, destination: Path
+) -> Analysis:
+    """Writes the detections, and analyses the sample."""
     sample = measured.sample
-    found = write_detections(detections_folder(work / CANDIDATE), goal, sample.image_ids)
+    found = write_detections(detections_folder(work / CANDIDATE), destination, sample.image_ids)
     before = None
     if BASELINE in measured.overall:
         before = read_detections(detections_folder(work / BASELINE), sample.image_ids)
@@ -235,27 +236,34 @@ def _analyse(task: Task, params: Params, measured: Measured, work: Path, *, goal
         params=params,
         total_images=measured.overall[CANDIDATE].images,
         baseline=before,
-        options=_options(task.analysis, params),
+        options=options,
     )
     losses = {}
-    if task.losses:
+    if task.config.losses:
         ids = [category["id"] for category in task.categories]
-        losses = losses_of(task.models[CANDIDATE], sample, category_ids=ids, batch_size=task.batch_size)
-    # The sample's metrics are near those of all images, but these are what is judged.
+        losses = losses_of(task.models[CANDIDATE], sample, category_ids=ids, batch_size=task.config.batch_size)
+    # The verdict is on the metrics of all images, not on those of the sample.
     metrics = {part: result.metrics.by_name for part, result in measured.overall.items()}
     return replace(analysis, metrics=metrics[CANDIDATE], baseline_metrics=metrics.get(BASELINE, {}), losses=losses)
 
 
-def _options(options: AnalysisOptions, params: Params) -> AnalysisOptions:
-    """Right and wrong are told apart at a threshold that is evaluated; all that TensorBoard draws is listed."""
-    options = replace(options, worst=max(options.worst, options.visualizations))
-    if any(abs(threshold - options.iou) < 1e-9 for threshold in params.iou_thresholds):
-        return options
-    return replace(options, iou=min(params.iou_thresholds))
+def analysis_options(options: AnalysisConfig, params: Params) -> AnalysisConfig:
+    """Fits the options of the analysis to the evaluation; all images that TensorBoard draws are listed.
+
+    Raises:
+        ConfigError: an IoU threshold other than the default that is not evaluated.
+    """
+    changes: dict[str, Any] = {"worst": max(options.worst, options.visualizations)}
+    if not any(abs(threshold - options.iou) < 1e-9 for threshold in params.iou_thresholds):
+        if options.iou != AnalysisConfig().iou:
+            known = ", ".join(f"{threshold:g}" for threshold in params.iou_thresholds)
+            raise ConfigError(f"evaluate.analysis.iou {options.iou}: choose one of the evaluation's: {known}.")
+        changes["iou"] = min(params.iou_thresholds)
+    return options.model_copy(update=changes)
 
 
 def _judge(task: Task, config: Any, measured: Measured, analysis: Analysis, folder: Path) -> Verdict:
-    """Judges by all thresholds, and writes TFMA's files, which tell of those of the `EvalConfig`."""
+    """Judges by all thresholds, and writes TFMA's files, which hold those of the `EvalConfig`."""
     judged = judge_by_config(measured.slices, config)
     models: Mapping[str, str] = {part: task.locations[part] for part in task.models}
     write_slices(
@@ -266,7 +274,7 @@ def _judge(task: Task, config: Any, measured: Measured, analysis: Analysis, fold
         models=models,
         data=task.locations["data"],
     )
-    verdict = judge(analysis.metrics, analysis.baseline_metrics or None, analysis.differences, task.thresholds)
+    verdict = judge(analysis.metrics, analysis.baseline_metrics or None, analysis.differences, task.config.thresholds)
     if judged.validation is None:
         return verdict
-    return judged.verdict if not task.thresholds else both(verdict, judged.verdict)
+    return judged.verdict if task.config.thresholds.is_empty else both(verdict, judged.verdict)

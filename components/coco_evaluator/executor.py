@@ -1,6 +1,5 @@
 """The evaluator's work: run the models over a split, write what they reach, bless the candidate or not."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,20 +15,14 @@ from components.coco_evaluator.evaluation import evaluate_models
 from components.coco_evaluator.request import Task, read_dataset
 from components.coco_evaluator.tfma.eval_config import parse_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
-from components.coco_evaluator.thresholds import Thresholds
-from detection.analysis.options import AnalysisOptions
 from detection.storage.atomic import write_text
+from schemas.config.config import EvaluateConfig
 from schemas.errors import DataError
 
 _COMPONENT_ID = "component_id"
 _CURRENT_COMPONENT_ID = "current_component_id"  # execution property that TFX may set
 
-SPLIT_KEY = "split"
-BATCH_SIZE_KEY = "batch_size"
-IMAGES_PER_STATE_KEY = "images_per_state"
-THRESHOLDS_KEY = "thresholds"  # JSON: fields of Thresholds
-LOSSES_KEY = "losses"  # 0 or 1
-ANALYSIS_KEY = "analysis"  # JSON: fields of AnalysisOptions
+CONFIG_KEY = "config"  # JSON of an EvaluateConfig
 EVAL_CONFIG_KEY = "eval_config"  # JSON of a tfma.EvalConfig, or absent
 
 
@@ -45,10 +38,10 @@ def record_blessing(
 
     Args:
         blessing: empty artifact.
-        blessed: the verdict.
-        model: that was judged.
-        baseline: that it was compared with.
-        properties: the execution's.
+        blessed: whether the model is blessed.
+        model: the candidate.
+        baseline: the last blessed model; None: there was none.
+        properties: execution properties.
     """
     blessing.set_string_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY, model.uri)
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY, model.id)
@@ -65,7 +58,7 @@ def record_blessing(
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):
-    """Exact COCO metrics of a model on a split, what explains them, and its blessing."""
+    """Evaluates a model on a split and fills `evaluation` and `blessing`."""
 
     def Do(  # noqa: N802 (TFX's name)
         self,
@@ -99,24 +92,25 @@ class Executor(base_beam_executor.BaseBeamExecutor):
 
 
 def make_task(examples: types.Artifact, models: dict[str, types.Artifact], properties: dict[str, Any]) -> Task:
-    """What the component was asked to do.
+    """Builds the task from artifacts and execution properties.
 
     Args:
         examples: `Examples` of `CocoExampleGen`.
-        models: by their part.
-        properties: of the execution.
+        models: `candidate` and optionally `baseline`.
+        properties: execution properties.
 
     Raises:
-        DataError: the artifact has no such split, or is no such artifact.
+        DataError: the artifact lacks the split, or was not written by CocoExampleGen.
     """
-    split = properties[SPLIT_KEY]
+    config = EvaluateConfig.model_validate_json(properties[CONFIG_KEY])
+    split = config.split
     splits = artifact_utils.decode_split_names(examples.split_names)
     if split not in splits:
         raise DataError(
             f"{examples.uri}: no split {split!r}, only {', '.join(splits)}. Correct evaluate.split or the data set."
         )
     dataset = read_dataset(examples.uri, split)
-    config = properties.get(EVAL_CONFIG_KEY)
+    eval_config = properties.get(EVAL_CONFIG_KEY)
     return Task(
         records=dataset.records,
         images=dataset.images,
@@ -124,16 +118,12 @@ def make_task(examples: types.Artifact, models: dict[str, types.Artifact], prope
         models={part: path_utils.serving_model_path(model.uri) for part, model in models.items()},
         locations={part: model.uri for part, model in models.items()} | {"data": examples.uri},
         title=f"Evaluation on {split}",
-        eval_config=parse_eval_config(config) if config else None,
-        thresholds=Thresholds(**json.loads(properties[THRESHOLDS_KEY])),
-        analysis=AnalysisOptions(**json.loads(properties[ANALYSIS_KEY])),
-        losses=bool(properties[LOSSES_KEY]),
-        batch_size=properties[BATCH_SIZE_KEY],
-        images_per_state=properties[IMAGES_PER_STATE_KEY],
+        config=config,
+        eval_config=parse_eval_config(eval_config) if eval_config else None,
     )
 
 
 def find_baseline(model: types.Artifact, baselines: Sequence[types.Artifact]) -> types.Artifact | None:
-    """The model to compare with; None where there is none, or only the candidate itself."""
+    """Returns the model to compare with; None without one, or if it is the candidate itself."""
     others = [other for other in baselines if other.uri != model.uri and not (other.id and other.id == model.id)]
     return others[0] if others else None

@@ -1,35 +1,30 @@
 """A request for an evaluation of models, and what an `Examples` artifact tells about a split."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from components.coco_evaluator.thresholds import Thresholds
-from detection.analysis.options import AnalysisOptions
 from detection.storage.json_files import read_json
 from schemas.artifacts import DATASET_JSON, split_dir
+from schemas.config.config import EvaluateConfig
 from schemas.errors import DataError
 
 
 @dataclass(frozen=True)
 class Task:
-    """Models on the records of a split.
+    """An evaluation of models on the records of a split.
 
     records: folder or pattern of the TFRecord files, see `find_shards`.
-    images: how many they hold; None: nobody has counted them.
+    images: number of images; None: unknown, they are counted first.
     categories: COCO `categories` of the data set.
-    models: SavedModel folder by part: `candidate`, and maybe `baseline`, of which what
-        it finds of other categories is left out.
-    eval_config: checked `tfma.EvalConfig`; None: COCO's own parameters on all images.
-    thresholds: of the blessing, beside those of `eval_config`.
-    analysis: of what is told beyond the metrics.
-    losses: whether the candidate's mean losses on the analysed images are told, too.
-    batch_size: images a call of a model.
-    images_per_state: from more on the evaluation is divided by category and area range.
-    title: of the report.
-    locations: where each model and, as `data`, the examples lie; as TFMA's files and
-        the report tell it.
+    models: SavedModel folder of `candidate` and optionally `baseline`, whose detections of
+        unknown categories are left out.
+    eval_config: checked `tfma.EvalConfig`; None: COCO's params on all images.
+    config: options of the evaluation; its `split` and `eval_config` are read already.
+    title: title of the report.
+    locations: path of each model and, as `data`, of the examples, as shown in TFMA's files and
+        the report.
     """
 
     records: str
@@ -38,20 +33,16 @@ class Task:
     models: Mapping[str, str]
     locations: Mapping[str, str]
     title: str
+    config: EvaluateConfig
     eval_config: Any | None = None
-    thresholds: Thresholds = field(default_factory=Thresholds)
-    analysis: AnalysisOptions = field(default_factory=AnalysisOptions)
-    losses: bool = True
-    batch_size: int = 8
-    images_per_state: int = 200_000
 
 
 class Dataset(NamedTuple):
-    """A split that can be evaluated.
+    """A split of an `Examples` artifact.
 
-    records: folder of its files.
+    records: folder of its TFRecord files.
     categories: COCO `categories` of the data set.
-    images: of the split; None where the artifact does not say.
+    images: number of images; None if the artifact lacks it.
     """
 
     records: str

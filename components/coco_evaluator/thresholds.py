@@ -1,79 +1,49 @@
-"""When a model is blessed."""
+"""The blessing decision: a model's metrics against the thresholds of the configuration."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from detection.analysis.analysis_file import Interval
-from detection.coco.metrics import METRIC_DEFINITIONS, UNDEFINED
-from schemas.errors import ConfigError
+from detection.coco.metrics import UNDEFINED
+from schemas.config.config import ThresholdsConfig
 
 Metrics = Mapping[str, float]
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """What is asked of a model; nothing: every model is blessed.
-
-    absolute: metric -> least value.
-    improvement: metric -> least difference to the baseline; may be negative.
-    significant: metrics that have to be above the baseline's by more than chance: the
-        bootstrap interval of the difference lies above 0.
-    """
-
-    absolute: Metrics = field(default_factory=dict)
-    improvement: Metrics = field(default_factory=dict)
-    significant: Sequence[str] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.absolute or self.improvement or self.significant)
-
-    def __post_init__(self) -> None:
-        """Refuses names that an evaluation of boxes does not give.
-
-        Raises:
-            ConfigError: an unknown metric.
-        """
-        known = [metric.name for metric in METRIC_DEFINITIONS["bbox"]]
-        unknown = sorted({*self.absolute, *self.improvement, *self.significant} - set(known))
-        if unknown:
-            raise ConfigError(f"thresholds: unknown metric {', '.join(unknown)}. Known are {', '.join(known)}.")
-
-
 class Verdict(NamedTuple):
-    """Whether a model is blessed, and a sentence for each threshold."""
+    """The blessing decision, and a sentence per threshold."""
 
     blessed: bool
     reasons: list[str]
 
 
 def judge(
-    metrics: Metrics, baseline: Metrics | None, differences: Mapping[str, Interval], thresholds: Thresholds
+    metrics: Metrics, baseline: Metrics | None, differences: Mapping[str, Interval], thresholds: ThresholdsConfig
 ) -> Verdict:
     """Compares a model's metrics with the thresholds.
 
     Args:
-        metrics: of the candidate, by name; -1, or not there, where undefined.
-        baseline: of the last blessed model on the same images; None: there is none, and
-            what compares with it asks nothing.
-        differences: metric -> candidate minus baseline; without those that are undefined.
-        thresholds: what is asked.
+        metrics: metrics of the candidate by name; -1 or missing if undefined.
+        baseline: metrics of the last blessed model on the same images; None: no baseline,
+            thresholds on the change are met.
+        differences: metric -> candidate minus baseline, without undefined ones.
+        thresholds: the thresholds.
     """
-    findings = [_judge_value(name, metrics.get(name, UNDEFINED), least) for name, least in thresholds.absolute.items()]
+    results = [_judge_value(name, metrics.get(name, UNDEFINED), least) for name, least in thresholds.absolute.items()]
     for name, least in thresholds.improvement.items():
         if baseline is None:
-            findings.append(_nothing_to_compare_with(name))
+            results.append(_nothing_to_compare_with(name))
         else:
-            findings.append(_judge_difference(name, metrics.get(name, UNDEFINED), baseline.get(name, UNDEFINED), least))
+            results.append(_judge_difference(name, metrics.get(name, UNDEFINED), baseline.get(name, UNDEFINED), least))
     for name in thresholds.significant:
-        found = _nothing_to_compare_with(name) if baseline is None else _judge_gain(name, differences.get(name))
-        findings.append(found)
-    reasons = [reason for _, reason in findings] or ["no threshold is set"]
-    return Verdict(all(met for met, _ in findings), list(dict.fromkeys(reasons)))
+        result = _nothing_to_compare_with(name) if baseline is None else _judge_gain(name, differences.get(name))
+        results.append(result)
+    reasons = [reason for _, reason in results] or ["no threshold is set"]
+    return Verdict(all(met for met, _ in results), list(dict.fromkeys(reasons)))
 
 
 def both(*verdicts: Verdict) -> Verdict:
-    """Blessed where all agree."""
+    """Combines verdicts: blessed if all are."""
     reasons: Iterable[str] = dict.fromkeys(reason for verdict in verdicts for reason in verdict.reasons)
     return Verdict(all(verdict.blessed for verdict in verdicts), list(reasons))
 
@@ -110,4 +80,4 @@ def _nothing_to_compare_with(name: str) -> tuple[bool, str]:
 
 
 def _undefined(name: str) -> str:
-    return f"{name} is undefined: the split has no object to measure it on, or the EvalConfig leaves it out"
+    return f"{name} is undefined: the split has no ground truth to measure it on, or the EvalConfig leaves it out"

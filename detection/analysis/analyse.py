@@ -1,4 +1,4 @@
-"""`analyse`: ground truth and detections to everything that is told beyond the metrics."""
+"""Analysis of an evaluation: from ground truth and detections to an `Analysis`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,10 +14,10 @@ from detection.analysis.bootstrap import bootstrap
 from detection.analysis.categories import category_rows, mean_curves, operating_point, size_buckets
 from detection.analysis.error_analysis import Gallery, error_counts, label_errors
 from detection.analysis.evaluated import Evaluated, evaluate_models
-from detection.analysis.options import AnalysisOptions
 from detection.coco.engine.batch import CalibrationBins
 from detection.coco.params import RECALLS, Params
 from detection.datasets.entries import Entry, Rows
+from schemas.config.config import AnalysisConfig
 
 _BINS = 10
 
@@ -29,29 +29,29 @@ def analyse(
     params: Params,
     total_images: int | None = None,
     baseline: Sequence[Entry] | Rows | None = None,
-    options: AnalysisOptions | None = None,
+    options: AnalysisConfig | None = None,
 ) -> Analysis:
     """Analyses an evaluation.
 
-    The same images, objects and detections give the same analysis, whatever the order
-    of the images.  Keypoints have no confusion and no label errors: both compare
-    categories by boxes, which detected keypoints do not have.
+    Equal images, ground truth and detections give an equal analysis, whatever the order of
+    the images.  Keypoints have no confusion matrix and no label-error candidates: both
+    compare categories by boxes, which detected keypoints do not have.
 
     Args:
         ground_truth: COCO tree: images, annotations, categories.
         detections: COCO results, or for boxes rows [N, 7]: image_id, x, y, width,
             height, score, category_id.
-        params: of the evaluation, with categories told apart.
-        total_images: how many images were evaluated, where `ground_truth` holds only a
-            sample of them (see `sample_rank`); the metrics are then the sample's.
+        params: parameters of the evaluation, with `use_cats`.
+        total_images: number of images evaluated, if `ground_truth` holds only a sample
+            of them (see `sample_rank`); the metrics are then the sample's.
         baseline: another model's detections on the same images.
-        options: sizes and thresholds.
+        options: options of the analysis; default `AnalysisConfig()`.
 
     Raises:
-        ConfigError: params or options that do not fit.
+        ConfigError: `params` without `use_cats`, or without the IoU threshold of `options`.
         DataError: see `detection.coco.validation.checks`.
     """
-    options = options or AnalysisOptions()
+    options = options or AnalysisConfig()
     models = [("detections", detections)]
     if baseline is not None:
         models.append(("the baseline's detections", baseline))
@@ -74,7 +74,7 @@ def _analysis(
     sample: ImageSample,
     metrics: dict[str, float],
     baseline_metrics: dict[str, float],
-    options: AnalysisOptions,
+    options: AnalysisConfig,
 ) -> Analysis:
     ground_truth, detections, params = candidate.ground_truth, candidate.detections, candidate.params
     diagnosis = candidate.diagnosis(options)
@@ -117,7 +117,7 @@ def _analysis(
     )
 
 
-def _confusion(candidate: Evaluated, options: AnalysisOptions) -> Confusion:
+def _confusion(candidate: Evaluated, options: AnalysisConfig) -> Confusion:
     return Confusion(
         category_ids=[category["id"] for category in candidate.ground_truth.categories],
         matrix=candidate.evaluation.confusion(iou=options.iou, score=options.score).tolist(),
@@ -127,15 +127,15 @@ def _confusion(candidate: Evaluated, options: AnalysisOptions) -> Confusion:
 
 
 def _calibrate(candidate: Evaluated, iou: float) -> CalibrationBins | None:
-    """None where there are no scores, or they are no probabilities."""
+    """Returns None without detections, and if scores are not probabilities."""
     scores = candidate.detections.scores
     if not scores.size or scores.min() < 0.0 or scores.max() > 1.0:
         return None
     return candidate.evaluation.calibration(iou=iou, bins=_BINS)
 
 
-def _calibration(told: CalibrationBins | None) -> Calibration | None:
-    if told is None:
+def _calibration(measured: CalibrationBins | None) -> Calibration | None:
+    if measured is None:
         return None
-    bins = [Bin(low, high, count, score, right) for low, high, score, right, count in told.bins]
-    return Calibration(told.expected_error, told.max_error, bins)
+    bins = [Bin(low, high, count, score, precision) for low, high, score, precision, count in measured.bins]
+    return Calibration(measured.expected_error, measured.max_error, bins)

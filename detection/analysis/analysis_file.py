@@ -26,11 +26,11 @@ ERROR_TYPES = {
 
 @dataclass(frozen=True)
 class ImageSample:
-    """What the analysis ran on.
+    """The images analysed.
 
-    images: how many.
-    of: how many were evaluated; more than `images` where a sample was taken.
-    seed: of the choice.
+    images: their number.
+    of: number of images evaluated; more than `images` if a sample was analysed.
+    seed: seed of the sample.
     """
 
     images: int
@@ -40,7 +40,7 @@ class ImageSample:
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """The score threshold at which F1 is greatest, at the analysis' IoU, and what is reached there."""
+    """The score threshold with the highest F1 at the analysis' IoU, and the metrics there."""
 
     score: float
     precision: float
@@ -54,15 +54,15 @@ class Category:
 
     metrics: name (AP, AP50, AP75, APs, APm, APl, AR100 or what the params have) -> value, -1 undefined.
     baseline_metrics: the baseline's; empty without one.
-    ground_truth: ground truth without crowds and ignored ones.
-    images: that have such objects.
-    detections: of this category, all scores.
-    best: None where nothing was found, or there is nothing to find.
-    precision: at the analysis' IoU and recall 0, 0.01, ... 1; empty where there is no object.
-    calibration_error: expected calibration error; None without detections, and where
-        scores are no probabilities.
-    errors: name of the error type -> count, at the analysis' IoU and score: of the false
-        positives of this category, and (`Miss`) of its missed ground truth.
+    ground_truth: number of annotated instances, without crowds and ignored ones.
+    images: number of images with such instances.
+    detections: number of detections of this category, whatever their scores.
+    best: operating point; None without ground truth or a true positive.
+    precision: at the analysis' IoU and recall 0, 0.01, ... 1; empty without ground truth.
+    calibration_error: expected calibration error; None without detections, and if scores
+        are not probabilities.
+    errors: error type -> count at the analysis' IoU and score: false positives of this
+        category, and (`Miss`) its missed ground truth.
     """
 
     id: int
@@ -80,14 +80,14 @@ class Category:
 
 @dataclass(frozen=True)
 class Confusion:
-    """Ground truth against detections whatever their class, at one IoU and one score threshold.
+    """Confusion matrix: ground truth against detections of any category, at one IoU and one score threshold.
 
-    Each of the best `max_dets` detections of an image takes, by falling score, the free
-    object it overlaps most; crowds are left out.
+    Each of the best `max_dets` detections per image is matched, by descending score, with the
+    unmatched annotation that it overlaps most; crowds are left out.
 
-    matrix: [K + 1][K + 1] counts; rows are the object's category, columns the
-        detection's, the last row detections without an object, the last column
-        objects without a detection.
+    matrix: [K + 1][K + 1] counts; rows are the category of the ground truth, columns that of
+        the detection, the last row unmatched detections, the last column unmatched ground
+        truth.
     """
 
     category_ids: list[int]
@@ -98,12 +98,12 @@ class Confusion:
 
 @dataclass(frozen=True)
 class ErrorType:
-    """One of `ERROR_TYPES`: its share of the errors.
+    """Errors of one of `ERROR_TYPES`.
 
-    For keypoints the overlap with objects of the same category is their similarity.
+    For keypoints the overlap with ground truth of the same category is the keypoint similarity.
 
-    count: detections, of any score, (for `Miss`: objects) of this type.
-    ap_gain: AP50 that would be won if this type alone were mended (TIDE's dAP).
+    count: number of detections of any score (for `Miss`: of annotations) of this type.
+    ap_gain: AP50 gained if this type alone were fixed (TIDE's dAP).
     """
 
     name: str
@@ -113,7 +113,7 @@ class ErrorType:
 
 @dataclass(frozen=True)
 class Bin:
-    """Detections with scores in [low, high), 1 in the last: how many, their mean score, the share that is right."""
+    """Detections with scores in [low, high), 1 included in the last bin: count, mean score and precision."""
 
     low: float
     high: float
@@ -124,10 +124,10 @@ class Bin:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Scores against the share of right detections at the analysis' IoU.
+    """Scores against precision at the analysis' IoU.
 
     expected_error: mean gap between the two, weighted by the bins' counts (ECE).
-    max_error: of any bin (MCE).
+    max_error: max gap of a bin (MCE).
     """
 
     expected_error: float
@@ -137,9 +137,9 @@ class Calibration:
 
 @dataclass(frozen=True)
 class SizeBucket:
-    """Ground truth by the root of their area: [low, high) pixels, high 0: open.
+    """Ground truth by the square root of its area: [low, high) pixels; high 0: no upper bound.
 
-    metrics: AP, AP50, AR100 (or what the params have for it) for objects of this size; -1 without any.
+    metrics: AP, AP50, AR100 (or what the params have for it) for instances of this size; -1 without any.
     """
 
     low: float
@@ -154,7 +154,7 @@ class Interval:
 
     See `intervals.interval`.
 
-    probability: share of the bootstrap replicates, moved as the interval is, above 0.
+    probability: share of the bootstrap replicates above 0, shifted as the interval is.
     """
 
     value: float
@@ -165,12 +165,12 @@ class Interval:
 
 @dataclass(frozen=True)
 class Box:
-    """An object or a detection in a picture.
+    """An annotation or a detection in a picture.
 
-    score: None for an object.
+    score: None for an annotation.
     status: ground truth: `matched`, `Miss`, `crowd` (and others that need not be found);
-        detection: `TP`, one of `ERROR_TYPES`, or `ignored` (it matches an object that
-        need not be found, or is not among the best `max_dets`).
+        detection: `TP`, one of `ERROR_TYPES`, or `ignored` (it matches ignored
+        ground truth, or is not among the best `max_dets`).
     """
 
     category_id: int
@@ -181,13 +181,13 @@ class Box:
 
 @dataclass(frozen=True)
 class ImageResult:
-    """An image worth a look: its objects, and its detections of at least the analysis' score threshold.
+    """One image: its ground truth, and its detections of at least the analysis' score threshold.
 
-    width, height: pixels, 0 where the ground truth does not tell.
-    right, wrong: numbers of detections.
-    fn: number of objects that no detection of that score found.
-    ground_truth: in the order of the ground truth.
-    detections: by falling score.
+    width, height: pixels; 0 if the ground truth lacks them.
+    tp, fp: numbers of detections.
+    fn: number of annotations without a matching detection of that score.
+    ground_truth: its annotations in their order.
+    detections: by descending score.
     """
 
     image_id: int
@@ -203,7 +203,7 @@ class ImageResult:
 
 @dataclass(frozen=True)
 class LabelError:
-    """A likely mistake in the ground truth.
+    """A label-error candidate: a likely mistake in the ground truth.
 
     kind: `missing` (a confident detection without an object) or `class` (a confident
         detection of another class on an object).
@@ -221,23 +221,23 @@ class LabelError:
 
 @dataclass(frozen=True)
 class Analysis:
-    """Everything beyond the metrics; see the parts.
+    """Everything that `analysis.json` holds.
 
     metrics, baseline_metrics: of the whole evaluation and of the baseline's (empty without one).
-    intervals: metric -> its value on the sample and its interval at `confidence`;
-        undefined metrics are left out, and all without replicates.
-    differences: metric -> candidate minus baseline, likewise; empty without one.
-    iou: at which right and wrong are told apart.
-    score: detections below it are left out of confusion, pictures and label errors.
-    recall: the grid of the curves.
+    intervals: metric -> its value on the sample and its interval at `confidence`,
+        without undefined metrics; empty without replicates.
+    differences: metric -> candidate minus baseline; empty without a baseline.
+    iou: IoU threshold of TP and FP.
+    score: detections below it are left out of confusion, pictures and label-error candidates.
+    recall: recall values of the curves.
     curves: name of the IoU thresholds ("0.50", "0.75", "0.50:0.95") -> mean precision
         over categories at `recall`.
-    confusion: None for keypoints, of which categories have no common measure.
-    calibration: None without detections, and where scores are no probabilities.
-    label_errors: most confident first; none for keypoints.
-    worst: images with most errors, first the worst.
-    examples: name of the error type -> images that show it, first the most confident.
-    losses: mean loss terms on the split, where they were computed.
+    confusion: None for keypoints, whose similarity is not defined across categories.
+    calibration: None without detections, and if scores are not probabilities.
+    label_errors: most confident first; empty for keypoints.
+    worst: images with most errors, the worst first.
+    examples: error type -> images that show it, the most confident first.
+    losses: mean loss terms on the split; empty if not computed.
     operating_point: the one score threshold for all categories with the highest F1;
         None without a true positive.
     """
@@ -282,7 +282,7 @@ def read_analysis(path: str | Path) -> Analysis:
     """Reads what `write_analysis` wrote.
 
     Raises:
-        DataError: the file cannot be read, or is no analysis; it names the key.
+        DataError: the file cannot be read, or is not an analysis; the message names the key.
     """
     analysis = parse_file(_FORMAT, path, what="an analysis")
     names = [error.name for error in analysis.errors]

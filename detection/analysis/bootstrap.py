@@ -18,9 +18,9 @@ from detection.analysis.categories import category_metrics
 from detection.analysis.evaluated import Evaluated
 from detection.analysis.instances import DetectionColumns, GroundTruth, IntArray
 from detection.analysis.matching import Matches, candidate_pairs, match
-from detection.analysis.options import AnalysisOptions
 from detection.coco.metrics import UNDEFINED, FloatArray, MetricDefinition, metric_definitions_of
 from detection.coco.params import RECALLS, Params
+from schemas.config.config import AnalysisConfig
 
 Weights = npt.NDArray[np.uint8]
 Sums = npt.NDArray[np.integer[Any]]
@@ -72,7 +72,7 @@ def resample(evaluated: Evaluated, weights: Weights) -> Resampled:
 
 
 class _Sums:
-    """The detections of each category by falling score, and the sums over them."""
+    """The detections of each category by descending score, and the sums over them."""
 
     def __init__(
         self, ground_truth: GroundTruth, detections: DetectionColumns, matches: Matches, params: Params
@@ -96,33 +96,33 @@ class _Sums:
         self._candidate[matches.detection] = np.arange(len(matches.detection))
 
     def blocks(self, category: int, replicates: int) -> Iterator[slice]:
-        """Replicates that are summed up at once."""
+        """Yields slices of the replicates, each summed up at once."""
         size = max(1, _BLOCK // max(1, self._ends[category + 1] - self._ends[category]))
         return (slice(start, start + size) for start in range(0, replicates, size))
 
     def of_category(self, category: int, weights: Weights) -> tuple[FloatArray, FloatArray]:
-        """AP [B, T, A] and recall [B, T, A, M] of one category; NaN without objects."""
+        """AP [B, T, A] and recall [B, T, A, M] of one category; NaN without ground truth."""
         detections = self._order[self._ends[category] : self._ends[category + 1]]
         candidates = self._candidate[detections]
         near = candidates >= 0
         far, close = detections[~near], detections[near]
         far_above = np.cumsum(~near)[near]  # how many of the far ones are above each of the close ones
-        right, ignored = self._matches.tp[candidates[near]], self._matches.ignored[candidates[near]]
+        tp, ignored = self._matches.tp[candidates[near]], self._matches.ignored[candidates[near]]
         far_weights, close_weights = weights[:, self._detections.image[far]], weights[:, self._detections.image[close]]
-        _, thresholds, areas = right.shape
+        _, thresholds, areas = tp.shape
         precision = np.full((len(weights), thresholds, areas), np.nan)
         recall = np.full((len(weights), thresholds, areas, len(self._settings.max_dets)), np.nan)
         for area in range(areas):
-            wanted = (self._ground_truth.category == category) & ~self._matches.uncounted[:, area]
+            wanted = (self._ground_truth.category == category) & ~self._matches.ignored_ground_truth[:, area]
             if not wanted.any():
                 continue
             total = weights[:, self._ground_truth.image[wanted]].sum(axis=1)
-            wrong = _running(far_weights * ~self._matches.harmless[far, area])
+            fp = _running(far_weights * ~self._matches.ignored_alone[far, area])
             for threshold in range(thresholds):
-                hits = np.flatnonzero(right[:, threshold, area])
+                hits = np.flatnonzero(tp[:, threshold, area])
                 counted = np.flatnonzero(~ignored[:, threshold, area])
                 among = _running(close_weights[:, counted])
-                above = wrong[:, far_above[hits]] + among[:, np.searchsorted(counted, hits, side="right")]
+                above = fp[:, far_above[hits]] + among[:, np.searchsorted(counted, hits, side="right")]
                 precision[:, threshold, area] = self._average_precision(close_weights[:, hits], above, total)
                 ranks = self._matches.ranks[close[hits]]
                 recall[:, threshold, area] = self._recall(close_weights[:, hits], ranks, total)
@@ -132,13 +132,13 @@ class _Sums:
         """COCO's AP, the mean of the precision at 101 recalls, [B].
 
         Args:
-            weights: [B, H] of the right detections by falling score.
-            above: [B, H], weight of all detections that count, down to each of these.
-            total: [B], weight of the objects.
+            weights: [B, H] of the TP by descending score.
+            above: [B, H], weight of TP and FP down to each of these.
+            total: [B], weight of the ground truth.
         """
-        hits = np.cumsum(weights, axis=1, dtype=np.int32)
-        reached = np.searchsorted(self._recalls, hits / np.maximum(total, 1)[:, None], side="right")
-        precision = hits / np.maximum(above, 1)
+        tp_weight = np.cumsum(weights, axis=1, dtype=np.int32)
+        reached = np.searchsorted(self._recalls, tp_weight / np.maximum(total, 1)[:, None], side="right")
+        precision = tp_weight / np.maximum(above, 1)
         best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
         mean = (best * np.diff(reached, axis=1, prepend=0)).sum(axis=1) / RECALLS
         return np.where(total > 0, mean, np.nan)
@@ -166,11 +166,11 @@ def _metric(
     """The mean over thresholds and categories [B], NaN where no category is defined.
 
     Args:
-        metric: which one.
+        metric: its definition.
         precision: AP, float64 [B, T, K, A], NaN where undefined.
-        recall: float64 [B, T, K, A, M], likewise.
-        params: of the evaluation.
-        frequencies: of the categories, [K].
+        recall: float64 [B, T, K, A, M], NaN if undefined.
+        params: parameters of the evaluation.
+        frequencies: LVIS frequency of each category, [K].
     """
     if metric.area not in params.area_ranges:
         return np.full(len(precision), np.nan)
@@ -187,7 +187,7 @@ def _metric(
 
 
 def interval(value: float, replicates: FloatArray, confidence: float, *, least: float) -> Interval | None:
-    """The interval that the replicates span, moved so that their median lies on the value.
+    """Interval of the replicates, shifted so that their median is the value.
 
     Resampling raises AP: of images drawn twice the best precision at each recall is
     taken among fewer. With many categories this bias is more than the spread, so the
@@ -195,12 +195,12 @@ def interval(value: float, replicates: FloatArray, confidence: float, *, least: 
 
     Args:
         value: a metric, or the difference of two.
-        replicates: float64 [B], the same of each replicate, NaN where undefined.
-        confidence: the share of the defined replicates that lie inside.
-        least: of what the metric can be; the greatest is 1.
+        replicates: float64 [B], the value in each replicate, NaN if undefined.
+        confidence: share of the defined replicates inside the interval.
+        least: min of the metric; its max is 1.
 
     Returns:
-        None where no replicate is defined.
+        None if no replicate is defined.
     """
     defined = replicates[~np.isnan(replicates)]
     if not defined.size:
@@ -241,7 +241,7 @@ def difference_intervals(
 
 @dataclass(frozen=True)
 class Intervals:
-    """Without replicates, images or a baseline the parts are empty.
+    """Intervals; empty without replicates, images or (differences, categories) a baseline.
 
     metrics: by name.
     differences: candidate minus baseline, by the metric's name.
@@ -253,10 +253,10 @@ class Intervals:
     categories: dict[int, Interval] = field(default_factory=dict)
 
 
-def bootstrap(candidate: Evaluated, baseline: Evaluated | None, options: AnalysisOptions) -> Intervals:
+def bootstrap(candidate: Evaluated, baseline: Evaluated | None, options: AnalysisConfig) -> Intervals:
     """Draws images with replacement, as many as there are, and evaluates each draw.
 
-    What is undefined is left out.
+    Undefined metrics are left out.
     """
     if not options.replicates or not candidate.ground_truth.images:
         return Intervals()

@@ -20,7 +20,7 @@ _ROOTS = (0.0, 16.0, 32.0, 64.0, 96.0, 128.0, 256.0, 512.0)  # pixels
 
 
 def category_definitions(params: Params) -> list[MetricDefinition]:
-    """The metrics of a category: every AP, and the AR of all sizes and IoU thresholds with most detections."""
+    """Metrics of a category: every AP, and the AR of all sizes and IoU thresholds with the largest `max_dets`."""
 
     def wanted(metric: MetricDefinition) -> bool:
         counts_most = metric.max_dets in (-1, len(params.max_dets) - 1)
@@ -64,13 +64,13 @@ def category_rows(
     Args:
         ground_truth: the ground truth.
         detections: the detections.
-        arrays: of their evaluation.
-        before: of the baseline's, or None.
-        diagnosis: which detections are right at `iou`.
-        calibration: category id -> expected calibration error, where there are detections.
-        errors: of each category, see `errors_by_category`.
+        arrays: precision and recall of their evaluation.
+        before: precision and recall of the baseline; None: no baseline.
+        diagnosis: TP and FP at `iou`.
+        calibration: category id -> expected calibration error; without categories that have no detections.
+        errors: error counts per category, see `errors_by_category`.
         iou: one of the IoU thresholds.
-        params: of the evaluation.
+        params: parameters of the evaluation.
     """
     metrics = category_metrics(arrays, params)
     baseline = category_metrics(before, params) if before else [{} for _ in metrics]
@@ -101,7 +101,7 @@ def category_rows(
 
 
 def mean_curves(arrays: Arrays, params: Params) -> dict[str, list[float]]:
-    """Mean precision over the categories that have objects, at each recall; -1 where none has."""
+    """Mean precision over the categories with ground truth, at each recall; -1 without any."""
     precision = _counted_precision(arrays, params)
     thresholds = params.iou_thresholds
     curves = {
@@ -116,14 +116,14 @@ def mean_curves(arrays: Arrays, params: Params) -> dict[str, list[float]]:
 def operating_points(
     ground_truth: GroundTruth, detections: DetectionColumns, diagnosis: Diagnosis
 ) -> list[OperatingPoint | None]:
-    """For each category the score threshold of greatest F1, the highest of several; None where nothing is right."""
+    """Score threshold with the highest F1 per category, the highest of equals; None without a true positive."""
     counted = np.flatnonzero(diagnosis.detections != IGNORED)
     order = counted[np.lexsort((-detections.scores[counted], detections.category[counted]))]
     ends = np.searchsorted(detections.category[order], np.arange(len(ground_truth.categories) + 1))
     instances = np.bincount(ground_truth.category[~ground_truth.ignored], minlength=len(ground_truth.categories))
-    right = diagnosis.detections == TP
+    tp = diagnosis.detections == TP
     return [
-        _best(detections.scores[order[start:end]], right[order[start:end]], int(count))
+        _best(detections.scores[order[start:end]], tp[order[start:end]], int(count))
         for start, end, count in zip(ends[:-1], ends[1:], instances, strict=True)
     ]
 
@@ -134,16 +134,16 @@ def operating_point(
     """The score threshold with the highest F1 over all categories; None without a true positive."""
     counted = np.flatnonzero(diagnosis.detections != IGNORED)
     order = counted[np.argsort(-detections.scores[counted], kind="stable")]
-    right = diagnosis.detections[order] == TP
-    return _best(detections.scores[order], right, int(np.count_nonzero(~ground_truth.ignored)))
+    tp = diagnosis.detections[order] == TP
+    return _best(detections.scores[order], tp, int(np.count_nonzero(~ground_truth.ignored)))
 
 
-def _best(scores: FloatArray, right: npt.NDArray[np.bool_], ground_truth: int) -> OperatingPoint | None:
-    """Args: scores [N], descending; right [N]; objects, how many there are to find."""
-    if not ground_truth or not right.any():
+def _best(scores: FloatArray, tp: npt.NDArray[np.bool_], ground_truth: int) -> OperatingPoint | None:
+    """Args: scores [N], descending; tp [N]; ground_truth, number of annotated instances."""
+    if not ground_truth or not tp.any():
         return None
     last_of_score = np.append(scores[1:] != scores[:-1], True)
-    hits = np.cumsum(right)[last_of_score]
+    hits = np.cumsum(tp)[last_of_score]
     taken = np.flatnonzero(last_of_score) + 1
     f1 = 2 * hits / (taken + ground_truth)
     best = int(np.argmax(f1))
@@ -156,7 +156,7 @@ def _best(scores: FloatArray, right: npt.NDArray[np.bool_], ground_truth: int) -
 
 
 def _counted_precision(arrays: Arrays, params: Params) -> FloatArray:
-    """Precision [T, R, K] over all areas, with most detections."""
+    """Precision [T, R, K] over all areas, with the largest `max_dets`."""
     return arrays.precision[:, :, :, list(params.area_ranges).index("all"), -1]
 
 
@@ -178,7 +178,7 @@ def _mean_over_categories(precision: FloatArray) -> list[float]:
 
 
 def size_buckets(ground_truth: GroundTruth, detections: DetectionColumns, params: Params) -> list[SizeBucket]:
-    """The metrics of each bucket of the roots of the objects' areas."""
+    """Computes the metrics of each range of the square root of the area."""
     bounds = list(pairwise([root**2 for root in _ROOTS] + [np.inf]))
     # The ends of COCO's ranges belong to them; the upper one of a bucket does not.
     ranges = {f"{low:g}": (low, float(np.nextafter(high, 0.0))) for low, high in bounds}

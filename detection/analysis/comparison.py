@@ -11,10 +11,10 @@ from detection.analysis.bootstrap import bootstrap
 from detection.analysis.categories import category_metrics
 from detection.analysis.error_analysis import Gallery, error_counts
 from detection.analysis.evaluated import Evaluated, evaluate_models
-from detection.analysis.options import AnalysisOptions
 from detection.coco.metrics import UNDEFINED
 from detection.coco.params import Params
 from detection.datasets.entries import Entry, Rows
+from schemas.config.config import AnalysisConfig
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,7 @@ class Change:
     """A metric of both models, -1 where undefined.
 
     difference: b minus a; None where one is undefined.
-    interval: of the difference on the sample; None where there is no sample, no
-        replicate, or nothing to measure.
+    interval: interval of the difference on the sample; None without a sample or replicates.
     """
 
     a: float
@@ -36,7 +35,7 @@ class Change:
 class CategoryChange:
     """One category.
 
-    ground_truth: ground truth without crowds and ignored ones; None where it is not known.
+    ground_truth: number of annotated instances, without crowds and ignored ones; None if unknown.
     metrics: name -> change; AP alone has an interval.
     """
 
@@ -58,7 +57,7 @@ class ErrorChange:
 class ImageChange:
     """An image on which the models differ.
 
-    errors: how many more wrong detections and missed objects b has; negative: fewer.
+    errors: FP and FN of b minus those of a.
     """
 
     errors: int
@@ -70,17 +69,17 @@ class ImageChange:
 class Comparison:
     """Models a and b on the same images.
 
-    a, b: their names.
-    sample: what was compared image by image; None: finished metrics were.
-    remarks: what to know of the comparison, as sentences: why there are no intervals,
-        that the ground truths differ.
-    confidence: of the intervals.
-    replicates: behind them, 0 without.
-    iou, score: at which images were compared.
-    metrics: name -> change, of all images.
+    a, b: names of the models.
+    sample: the images compared one by one; None if only metrics were compared.
+    remarks: notes on the comparison, as sentences: why intervals are missing, that the ground
+        truths differ.
+    confidence: confidence of the intervals.
+    replicates: number of bootstrap replicates.
+    iou, score: thresholds of TP and FP on images.
+    metrics: name -> change, on all images.
     categories: by ascending id.
-    errors: in the order of `ERROR_TYPES`; empty where they are not known of both.
-    better, worse: images where b has fewer, or more, errors, first those that changed most.
+    errors: in the order of `ERROR_TYPES`; empty if unknown for one model.
+    better, worse: images where b has fewer, or more, errors, the largest changes first.
     """
 
     iou_type: str
@@ -106,7 +105,7 @@ def compare_detections(
     *,
     params: Params,
     names: tuple[str, str] = ("a", "b"),
-    options: AnalysisOptions | None = None,
+    options: AnalysisConfig | None = None,
 ) -> Comparison:
     """Compares two models' detections, image by image.
 
@@ -114,16 +113,16 @@ def compare_detections(
         ground_truth: COCO tree of the images of both.
         a: COCO results, or for boxes rows [N, 7]: image_id, x, y, width, height, score,
             category_id.
-        b: likewise.
-        params: of the evaluation, with categories told apart.
-        names: of the models, such as their files.
-        options: sizes and thresholds; `worst` is the length of each list of images.
+        b: detections of the other model.
+        params: parameters of the evaluation, with `use_cats`.
+        names: names of the models, such as their files.
+        options: options of the analysis; `worst` is the length of each list of images.
 
     Raises:
-        ConfigError: params or options that do not fit.
+        ConfigError: `params` without `use_cats`, or without the IoU threshold of `options`.
         DataError: see `detection.coco.validation.checks`.
     """
-    options = options or AnalysisOptions()
+    options = options or AnalysisConfig()
     first, second = evaluate_models(ground_truth, list(zip(names, (a, b), strict=True)), params, options)
     intervals = bootstrap(second.sampled, first.sampled, options)
     errors = zip(error_counts(first.sampled, options), error_counts(second.sampled, options), strict=True)
@@ -176,9 +175,7 @@ def _category_changes(a: Evaluated, b: Evaluated, intervals: Mapping[int, Interv
     ]
 
 
-def _changed_images(
-    a: Evaluated, b: Evaluated, options: AnalysisOptions
-) -> tuple[list[ImageChange], list[ImageChange]]:
+def _changed_images(a: Evaluated, b: Evaluated, options: AnalysisConfig) -> tuple[list[ImageChange], list[ImageChange]]:
     """Images where b has fewer errors, and where it has more."""
     before, after = (Gallery(model, model.diagnosis(options), options) for model in (a, b))
     errors = after.fp + after.fn - before.fp - before.fn

@@ -7,7 +7,7 @@ similarity, with ground truth of another category the IoU of the boxes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,11 @@ from detection.analysis.analysis_file import ERROR_TYPES, Box, ErrorType, ImageR
 from detection.analysis.evaluated import Evaluated, evaluate_models
 from detection.analysis.instances import IntArray
 from detection.analysis.matching import BoolArray, by_image
-from detection.analysis.options import AnalysisOptions
 from detection.coco.engine.batch import FN, FP, IGNORED, MATCHED, TP, Diagnosis
 from detection.coco.metrics import FloatArray
 from detection.coco.params import Params
-from detection.coco.validation.columns import is_number
 from detection.datasets.entries import LARGEST_ID, Entry, Rows
+from schemas.config.config import AnalysisConfig
 
 _BACKGROUND_IOU = 0.1  # t_b of the paper
 
@@ -40,38 +39,38 @@ class TypedErrors:
     matched: BoolArray
 
 
-def error_counts(evaluated: Evaluated, options: AnalysisOptions) -> list[ErrorType]:
-    """All errors, whatever the score, by type."""
+def error_counts(evaluated: Evaluated, options: AnalysisConfig) -> list[ErrorType]:
+    """Counts all errors by type, whatever the score."""
     errors = evaluated.evaluation.tide_errors(match_iou=options.iou, background_iou=_BACKGROUND_IOU)
     return [ErrorType(name, errors.counts[name], errors.gains[name]) for name in ERROR_TYPES]
 
 
-def type_errors(evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisOptions) -> TypedErrors:
-    """Types the wrong detections; those below the score are left out, as if they were not there."""
+def type_errors(evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisConfig) -> TypedErrors:
+    """Finds the error types of false positives; detections below the score are left out."""
     ground_truth, detections = evaluated.ground_truth, evaluated.detections
     kept = detections.scores >= options.score
-    wrong = np.flatnonzero(kept & (diagnosis.detections == FP))
+    fp = np.flatnonzero(kept & (diagnosis.detections == FP))
     same, other = np.zeros(len(detections.image)), np.zeros(len(detections.image))
     same_object, other_object = np.zeros(len(detections.image), np.int64), np.zeros(len(detections.image), np.int64)
-    for theirs, truth in by_image(ground_truth, detections, wrong):
-        alike = detections.category[theirs, None] == ground_truth.category[truth]
-        overlap, across = evaluated.geometry.overlaps_across(theirs, truth)
-        _note_greatest(np.where(alike, overlap, 0.0), theirs, truth, same, same_object)
-        _note_greatest(np.where(alike | ground_truth.crowd[truth], 0.0, across), theirs, truth, other, other_object)
-    types = _types(same[wrong], other[wrong], options.iou)
-    by_type = {name: wrong[those] for name, those in types.items()}
+    for theirs, gt in by_image(ground_truth, detections, fp):
+        alike = detections.category[theirs, None] == ground_truth.category[gt]
+        overlap, across = evaluated.geometry.overlaps_across(theirs, gt)
+        _note_greatest(np.where(alike, overlap, 0.0), theirs, gt, same, same_object)
+        _note_greatest(np.where(alike | ground_truth.crowd[gt], 0.0, across), theirs, gt, other, other_object)
+    types = _types(same[fp], other[fp], options.iou)
+    by_type = {name: fp[those] for name, those in types.items()}
     by_kept = diagnosis.annotations == MATCHED
     by_kept[by_kept] = kept[diagnosis.matches[by_kept]]
-    missed = (diagnosis.annotations == FN) | ((diagnosis.annotations == MATCHED) & ~by_kept)
-    missed[same_object[by_type["Loc"]]] = False
-    missed[other_object[by_type["Cls"]]] = False
-    return TypedErrors(by_type, np.flatnonzero(missed), by_kept)
+    fn = (diagnosis.annotations == FN) | ((diagnosis.annotations == MATCHED) & ~by_kept)
+    fn[same_object[by_type["Loc"]]] = False
+    fn[other_object[by_type["Cls"]]] = False
+    return TypedErrors(by_type, np.flatnonzero(fn), by_kept)
 
 
 def _note_greatest(
     overlap: FloatArray, detections: IntArray, ground_truth: IntArray, values: FloatArray, places: IntArray
 ) -> None:
-    """Notes for each detection the greatest of its overlaps [D, G] and the object it is with."""
+    """Notes the max overlap [D, G] of each detection, and with which ground truth."""
     greatest = overlap.argmax(axis=1)
     values[detections] = overlap[np.arange(len(detections)), greatest]
     places[detections] = ground_truth[greatest]
@@ -83,11 +82,11 @@ def _types(same: FloatArray, other: FloatArray, iou: float) -> dict[str, BoolArr
     Args:
         same: float64 [N].
         other: float64 [N].
-        iou: from which on a detection is right.
+        iou: IoU threshold of TP and FP.
     """
     box = (same >= _BACKGROUND_IOU) & (same <= iou)
     category = ~box & (other >= iou)
-    twice = ~box & ~category & (same > iou)  # and wrong: another detection has the object
+    twice = ~box & ~category & (same > iou)  # an FP: another detection matches the ground truth
     background = ~box & ~category & ~twice & (other <= _BACKGROUND_IOU)
     return {
         "Cls": category,
@@ -99,12 +98,12 @@ def _types(same: FloatArray, other: FloatArray, iou: float) -> dict[str, BoolArr
 
 
 class Gallery:
-    """Images with the status of every box on them; detections below the score are left out.
+    """Status of every box on the images; detections below the score are left out.
 
-    right, wrong, missed: int64 [I], by image, of detections and of objects.
+    tp, fp, fn: int64 [I], counts per image.
     """
 
-    def __init__(self, evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisOptions) -> None:
+    def __init__(self, evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisConfig) -> None:
         ground_truth, detections = evaluated.ground_truth, evaluated.detections
         errors = type_errors(evaluated, diagnosis, options)
         self._ground_truth = ground_truth
@@ -125,13 +124,13 @@ class Gallery:
         self._object_statuses = np.select([~counted, errors.matched], ["crowd", "matched"], "Miss")
 
     def worst(self, count: int) -> list[ImageResult]:
-        """The images with most wrong detections and missed objects, first the worst."""
+        """The images with most FP and FN, the worst first."""
         errors = self.fp + self.fn
         order = np.argsort(-errors, kind="stable")
         return [self.image_result(image) for image in order[:count].tolist() if errors[image]]
 
     def examples(self, count: int) -> dict[str, list[ImageResult]]:
-        """For each type of error the images where detections are most confident of it; of missed objects, most."""
+        """Images per error type, the most confident detections first; for `Miss`, the most annotations."""
         return {
             name: [self.image_result(image) for image in self._with_missed(count)]
             if name == "Miss"
@@ -140,7 +139,7 @@ class Gallery:
         }
 
     def errors_by_category(self) -> list[dict[str, int]]:
-        """For each category the false positives among its detections by type, and its missed ground truth."""
+        """Counts per category its false positives by type, and its missed ground truth."""
         size = len(self._ground_truth.categories)
         counts = {
             name: np.bincount(self._detections.category[positions], minlength=size)
@@ -150,7 +149,7 @@ class Gallery:
         return [{name: int(counts[name][position]) for name in ERROR_TYPES} for position in range(size)]
 
     def image_result(self, image: int) -> ImageResult:
-        """An image by its position, with all its objects, and its detections by falling score."""
+        """Returns the image at a position: all its ground truth, and its detections by descending score."""
         entry = self._ground_truth.images[image]
         detections = np.flatnonzero((self._detections.image == image) & self._kept)
         detections = detections[np.argsort(-self._detections.scores[detections], kind="stable")]
@@ -194,21 +193,21 @@ class Gallery:
 
 
 def image_results(
-    ground_truth: Mapping[str, Any], detections: Sequence[Entry] | Rows, *, params: Params, options: AnalysisOptions
+    ground_truth: Mapping[str, Any], detections: Sequence[Entry] | Rows, *, params: Params, options: AnalysisConfig
 ) -> list[ImageResult]:
-    """The findings on each of a few images, by ascending id.
+    """Returns the result on each of a few images, by ascending id.
 
     Args:
         ground_truth: COCO tree of these images.
         detections: COCO results or rows, see `detection.analysis.analyse.analyse`.
-        params: of the evaluation.
-        options: its IoU and score count.
+        params: parameters of the evaluation.
+        options: options of the analysis; only `iou` and `score` matter.
 
     Raises:
-        ConfigError: params or options that do not fit.
+        ConfigError: `params` without `use_cats`, or without the IoU threshold of `options`.
         DataError: see `detection.coco.validation.checks`.
     """
-    every_one = replace(options, images=max(1, len(ground_truth["images"])))
+    every_one = options.model_copy(update={"images": max(1, len(ground_truth["images"]))})
     (model,) = evaluate_models(ground_truth, [("detections", detections)], params, every_one)
     evaluated = model.sampled
     gallery = Gallery(evaluated, evaluated.diagnosis(options), options)
@@ -216,25 +215,27 @@ def image_results(
 
 
 def _side(value: object) -> int:
-    """Pixels; 0 if the ground truth does not tell them, which only masks need."""
-    return int(value) if isinstance(value, int | float) and is_number(value) and 0 < value <= LARGEST_ID else 0
+    """Returns pixels; 0 if the ground truth lacks them, which only masks need."""
+    return (
+        int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LARGEST_ID else 0
+    )
 
 
 def label_errors(evaluated: Evaluated, diagnosis: Diagnosis, count: int) -> list[LabelError]:
-    """The most confident of the detections that suggest a fault of the ground truth."""
+    """Lists the most confident label-error candidates."""
     ground_truth, detections, boxes = evaluated.ground_truth, evaluated.detections, evaluated.geometry.boxes
     listed = []
-    for suspicion in diagnosis.label_error_candidates[:count]:
-        image = ground_truth.images[detections.image[suspicion.detection]]
-        annotation = None if suspicion.annotation is None else ground_truth.annotations[suspicion.annotation]
+    for candidate in diagnosis.label_error_candidates[:count]:
+        image = ground_truth.images[detections.image[candidate.detection]]
+        annotation = None if candidate.annotation is None else ground_truth.annotations[candidate.annotation]
         listed.append(
             LabelError(
                 kind="missing" if annotation is None else "class",
                 image_id=image["id"],
                 file_name=str(image.get("file_name", "")),
-                bbox=boxes[suspicion.detection].tolist(),
-                score=float(detections.scores[suspicion.detection]),
-                category_id=ground_truth.categories[detections.category[suspicion.detection]]["id"],
+                bbox=boxes[candidate.detection].tolist(),
+                score=float(detections.scores[candidate.detection]),
+                category_id=ground_truth.categories[detections.category[candidate.detection]]["id"],
                 annotated_category_id=None if annotation is None else annotation["category_id"],
             )
         )

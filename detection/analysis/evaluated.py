@@ -1,4 +1,4 @@
-"""Models' detections on the images of an analysis, evaluated."""
+"""Evaluation of models' detections on the images of an analysis."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,23 +14,23 @@ from detection.analysis.instances import (
     ground_truth_of_images,
     sample_ids,
 )
-from detection.analysis.options import AnalysisOptions
 from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.batch import BatchEvaluation, Diagnosis, Geometry
 from detection.coco.engine.streaming import require_analysis
 from detection.coco.metrics import metrics_from_arrays
 from detection.coco.params import Params
 from detection.datasets.entries import Entry, Rows
+from schemas.config.config import AnalysisConfig
 from schemas.errors import ConfigError
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """What is made of it is made once, when it is first asked for.
+    """Ground truth and detections with lazily computed, cached results of their evaluation.
 
     ground_truth: the ground truth.
     detections: the detections.
-    params: of the evaluation.
+    params: parameters of the evaluation.
     """
 
     ground_truth: GroundTruth
@@ -39,7 +39,7 @@ class Evaluated:
 
     @cached_property
     def evaluation(self) -> BatchEvaluation:
-        """The engine's."""
+        """The engine's evaluation."""
         ground_truth = self.ground_truth
         return BatchEvaluation(
             ground_truth.checked_images,
@@ -64,16 +64,16 @@ class Evaluated:
         """The metrics by name."""
         return metrics_from_arrays(self.arrays, self.ground_truth.categories, self.params).by_name
 
-    def diagnosis(self, options: AnalysisOptions) -> Diagnosis:
-        """What became of each detection and object."""
+    def diagnosis(self, options: AnalysisConfig) -> Diagnosis:
+        """The status of each detection and annotation."""
         return self.evaluation.diagnose(iou=options.iou, score=options.score)
 
 
 class Model(NamedTuple):
     """One model's detections.
 
-    metrics: of all images.
-    sampled: those in the images that are analysed.
+    metrics: metrics on all images.
+    sampled: evaluation of the images analysed.
     """
 
     metrics: dict[str, float]
@@ -84,9 +84,9 @@ def evaluate_models(
     ground_truth: Mapping[str, Any],
     results: Sequence[tuple[str, Sequence[Entry] | Rows]],
     params: Params,
-    options: AnalysisOptions,
+    options: AnalysisConfig,
 ) -> list[Model]:
-    """Reads what is given, checks it, and takes the same sample of the images for all models.
+    """Checks ground truth and detections, and evaluates the same sample of images for all models.
 
     Args:
         ground_truth: COCO tree.
@@ -95,7 +95,7 @@ def evaluate_models(
         options: of the analysis.
 
     Raises:
-        ConfigError: params or options that do not fit.
+        ConfigError: `params` without `use_cats`, or without the IoU threshold of `options`.
         DataError: see `detection.coco.validation.checks`; more categories than an analysis has memory for.
     """
     _check(params, options)
@@ -115,7 +115,7 @@ def evaluate_models(
     return models
 
 
-def _check(params: Params, options: AnalysisOptions) -> None:
+def _check(params: Params, options: AnalysisConfig) -> None:
     if not params.use_cats:
         raise ConfigError("use_cats: an analysis tells categories apart; evaluate without it only.")
     if not any(abs(threshold - options.iou) < 1e-9 for threshold in params.iou_thresholds):
@@ -124,7 +124,7 @@ def _check(params: Params, options: AnalysisOptions) -> None:
 
 
 def _metrics(ground_truth: GroundTruth, detections: DetectionColumns, params: Params) -> dict[str, float]:
-    """Of all images, which may be too many to keep what an `Evaluated` keeps of them."""
+    """Returns the metrics on all images, in less memory than an `Evaluated` needs."""
     engine = MatchingEngine(ground_truth.categories, params)
     engine.add(ground_truth.checked_images, ground_truth.annotations, detections.results, where="ground truth")
     return metrics_from_arrays(engine.arrays(), ground_truth.categories, params).by_name

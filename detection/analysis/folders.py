@@ -1,4 +1,4 @@
-"""`compare_evaluations`: two evaluations as they lie in their folders."""
+"""Comparison of two evaluations from their folders."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,16 +8,16 @@ import numpy as np
 
 from detection.analysis.analysis_file import Analysis, read_analysis
 from detection.analysis.comparison import CategoryChange, Comparison, ErrorChange, changes, compare_detections
-from detection.analysis.options import AnalysisOptions
 from detection.coco.io.evaluation_files import read_detections
 from detection.coco.params import Params, make_params
 from detection.coco.summary import MetricsFile, read_metrics
 from schemas.artifacts import ANALYSIS_JSON, DETECTIONS_JSON, METRICS_JSON
+from schemas.config.config import AnalysisConfig
 from schemas.errors import DataError
 
 
 class _Evaluation(NamedTuple):
-    """What a folder holds: `metrics` the metrics file's content, `analysis` if there is one."""
+    """The content of an evaluation's folder; `analysis` is None without its file."""
 
     folder: Path
     metrics: MetricsFile
@@ -38,23 +38,23 @@ def compare_evaluations(
     *,
     ground_truth: Mapping[str, Any] | None = None,
     params: Params | None = None,
-    options: AnalysisOptions | None = None,
+    options: AnalysisConfig | None = None,
 ) -> Comparison:
     """Compares two evaluations of the same images.
 
     Args:
         a: folder with `metrics.json`, and if possible `analysis.json` and `detections.json`.
-        b: likewise.
+        b: folder of the other evaluation.
         ground_truth: COCO tree that both were evaluated on; with it the detections are
             compared image by image, without it the metrics alone.
-        params: of the evaluations; default: COCO's own of their kind.
-        options: sizes and thresholds.
+        params: parameters of the evaluations; default: COCO's for their IoU type.
+        options: options of the analysis.
 
     Raises:
-        ConfigError: params or options that do not fit.
-        DataError: a file that is missing or no such file; evaluations of different kinds.
+        ConfigError: `params` without `use_cats`, or without the IoU threshold of `options`.
+        DataError: a file that is missing or invalid; evaluations of different IoU types.
     """
-    options = options or AnalysisOptions()
+    options = options or AnalysisConfig()
     first, second = _read(Path(a)), _read(Path(b))
     kind, other = first.metrics.iou_type, second.metrics.iou_type
     if kind != other:
@@ -86,7 +86,7 @@ def _read_detections(folder: Path, iou_type: str) -> Any:
     return detections
 
 
-def _compare_metrics(a: _Evaluation, b: _Evaluation, options: AnalysisOptions) -> Comparison:
+def _compare_metrics(a: _Evaluation, b: _Evaluation, options: AnalysisConfig) -> Comparison:
     remarks = [
         "There are no intervals and no images: they need the ground truth, to evaluate both on the same "
         "resampled images. Give it, too."
@@ -123,7 +123,7 @@ def _category_changes(a: _Evaluation, b: _Evaluation) -> list[CategoryChange]:
 
 
 def _differing_truth(a: _Evaluation, b: _Evaluation) -> list[str]:
-    """A sentence where the evaluations cannot be of the same ground truth."""
+    """Returns a sentence if the evaluations cannot have the same ground truth."""
     first, second = a.categories(), b.categories()
     if first.keys() != second.keys():
         ids = ", ".join(map(str, sorted(first.keys() ^ second.keys())[:5]))

@@ -24,10 +24,10 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 def sample_rank(image_id: int, seed: int) -> int:
-    """The place of an image in the queue for a sample, 0 <= rank < 2^64: a hash of its id and the seed.
+    """Rank of an image in the choice of a sample, 0 <= rank < 2^64: a hash of its id and the seed.
 
-    The images of least rank are the sample, whatever the order they come in, so that
-    several workers can each keep the least of theirs.
+    The images of lowest rank are the sample, whatever their order, so that each of several
+    workers can keep the lowest of its own.
     """
     digest = hashlib.sha256(f"{seed}:{image_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big")
@@ -48,8 +48,8 @@ class GroundTruth:
     boxes: float64 [G, 4], x, y, width, height in pixels.
     areas: float64 [G], square pixels.
     crowd: bool [G].
-    ignored: bool [G], which need not be found: crowds, for keypoints objects without
-        any, for LVIS those it ignores.
+    ignored: bool [G]: crowds; for keypoints, annotations without any; for LVIS, those marked
+        `ignore`.
     """
 
     images: list[Entry]
@@ -80,7 +80,7 @@ class DetectionColumns:
 
 
 def ground_truth_columns(tree: Mapping[str, Any], params: Params, *, where: str) -> GroundTruth:
-    """Checks a COCO tree and fills in what it may leave out.
+    """Checks a COCO tree and fills in optional keys.
 
     Raises:
         DataError: see `detection.coco.validation.checks`.
@@ -95,7 +95,7 @@ def ground_truth_columns(tree: Mapping[str, Any], params: Params, *, where: str)
 
 
 def ground_truth_of_images(ground_truth: GroundTruth, image_ids: Collection[int], params: Params) -> GroundTruth:
-    """The part of the ground truth that lies in some of its images."""
+    """Returns the ground truth of some of the images."""
     wanted = set(image_ids)
     return _objects(
         [image for image in ground_truth.images if image["id"] in wanted],
@@ -140,7 +140,7 @@ def detection_columns(
 
 
 def detections_in(detections: DetectionColumns, whole: GroundTruth, part: GroundTruth) -> DetectionColumns:
-    """The detections that lie in the images of a part of the ground truth."""
+    """Returns the detections on the images of a part of the ground truth."""
     positions = np.searchsorted(_ids(part.images), _ids(whole.images))
     kept = np.isin(_ids(whole.images), _ids(part.images))
     inside = np.flatnonzero(kept[detections.image])
@@ -164,6 +164,18 @@ def cells_of(ground_truth: GroundTruth, key: str) -> IntArray:
         if category_id in places
     ]
     return np.array(cells, np.int64)
+
+
+def _known(images: Sequence[Entry], categories: Sequence[Entry], params: Params) -> dict[str, Any]:
+    """Keyword arguments of the checks."""
+    sized = params.iou_type == "segm"
+    return {
+        "image_ids": _ids(images),
+        "category_ids": _ids(categories),
+        "iou_type": params.iou_type,
+        "sizes": np.array([(image["height"], image["width"]) for image in images], np.int64) if sized else None,
+        "keypoints": len(params.oks_sigmas),
+    }
 
 
 def _looked_for(ground_truth: GroundTruth, image: IntArray, category: IntArray) -> BoolArray:

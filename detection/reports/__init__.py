@@ -1,1 +1,1 @@
-"""Pages and pictures for people."""
+"""Reports: HTML pages, pictures and TensorBoard summaries."""

@@ -1,4 +1,4 @@
-"""The ground truth and detections of an image as boxes to draw, each with its status."""
+"""Boxes to draw for the ground truth and detections of an image, styled by status."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ _GREY = (176, 176, 176)
 class Status(NamedTuple):
     """Status of a ground-truth box or a detection, in words, and how its box is drawn.
 
-    Colours and lines differ both, so that either alone tells boxes apart.
+    Both colours and dashes differ, so that either alone is enough.
     """
 
     words: str

@@ -1,4 +1,4 @@
-"""An evaluation as TensorBoard shows it: scalars, and pictures of ground truth beside detections.
+"""TensorBoard summaries of an evaluation: scalars, and pictures of ground truth beside detections.
 
 Scalars and pictures have the names that the TF Object Detection API gave them
 (`metrics/coco_tools.py`, `model_lib_v2.py`), so that old and new runs share a chart.
@@ -36,17 +36,17 @@ def write_scalars_and_images(
     losses: Mapping[str, float] | None = None,
     pictures: Sequence[Picture] = (),
 ) -> None:
-    """Appends one evaluation to a TensorBoard folder; what is undefined is left out.
+    """Appends one evaluation to a TensorBoard folder, without undefined metrics.
 
     Args:
-        logdir: folder of event files; is made.
-        step: of training that the model had reached.
+        logdir: folder of event files; created if missing.
+        step: training step of the model.
         metrics: name -> value, such as AP; -1 where undefined.
-        iou_type: of the metrics.
-        max_dets: detections counted an image, ascending.
-        per_category: name of the category -> its AP.
-        losses: term -> mean, and their sum as `TOTAL_LOSS`.
-        pictures: as `side_by_side` makes them.
+        iou_type: `bbox`, `segm` or `keypoints`.
+        max_dets: max detections per image, ascending.
+        per_category: category name -> AP.
+        losses: loss term -> mean, and their sum as `TOTAL_LOSS`.
+        pictures: pictures from `side_by_side`.
 
     Raises:
         DataError: the folder cannot be written.
@@ -78,9 +78,9 @@ def write_evaluation(
     """Appends one evaluation of a checkpoint or of an exported model to a TensorBoard folder.
 
     Args:
-        logdir: folder of event files; is made.
-        step: training steps done.
-        metrics: of all images.
+        logdir: folder of event files; created if missing.
+        step: training step of the model.
+        metrics: metrics on all images.
         losses: see `write_scalars_and_images`.
         pictures: see `draw_image_results`.
 
@@ -110,7 +110,7 @@ def draw_image_results(
 
     Args:
         result: the images.
-        image_of: from an image id to the image; None: it cannot be decoded, and is left out.
+        image_of: returns the image of an id; None: it cannot be decoded, and is left out.
         names: category id -> name.
         max_boxes: see `side_by_side`.
     """
@@ -125,13 +125,13 @@ def draw_image_results(
 def side_by_side(
     image: Picture, found: ImageResult, names: Mapping[int, str], *, max_boxes: int | None = None
 ) -> Picture:
-    """Ground truth on the left, detections on the right, boxes drawn by what became of them.
+    """Draws ground truth on the left and detections on the right, styled by status.
 
     Args:
         image: uint8 [H, W, 3], RGB, of any scale.
-        found: on it.
+        found: its ground truth and detections.
         names: category id -> name.
-        max_boxes: detections drawn, those of the highest scores; None: all.
+        max_boxes: max detections drawn, those of the highest scores; None: all.
 
     Returns:
         uint8 [h, w, 3], each panel at most 640 pixels on its longer side.
@@ -147,7 +147,7 @@ def side_by_side(
 
 
 def _panel(image: Picture, boxes: Sequence[StyledBox], to_image: float, scale: float) -> Picture:
-    # Drawn last lies on top and has its tag placed first: what is wrong stands first in `boxes`.
+    # The last box drawn lies on top and has its tag placed first: errors come first in `boxes`.
     ordered = list(reversed(boxes))
     return draw_detections(
         image,

@@ -26,10 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb: tables on stdout, and the page where one is asked for.
+    """Runs the command: prints tables, and writes the page if requested.
 
     Raises:
-        ConfigError: flags that do not fit each other.
+        ConfigError: contradictory flags.
         DataError: a file that cannot be read, compared or written.
     """
     from rich.console import Console
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         compare,
         comparison_lines,
         comparison_tables,
-        read_truth,
+        load_ground_truth,
         write_page,
     )
 
@@ -51,10 +51,10 @@ def run(args: argparse.Namespace) -> int:
         iou_type=args.iou_type,
         output=args.output,
     )
-    truth = None if args.ground_truth is None else read_truth(args.ground_truth)
-    comparison = compare(args.a, args.b, truth=truth, iou_type=args.iou_type)
+    ground_truth = None if args.ground_truth is None else load_ground_truth(args.ground_truth)
+    comparison = compare(args.a, args.b, ground_truth=ground_truth, iou_type=args.iou_type)
     if args.output:
-        write_page(args.output, comparison, truth=truth, images=args.images)
+        write_page(args.output, comparison, ground_truth=ground_truth, images=args.images)
     console = Console()
     for table in comparison_tables(comparison):
         console.print(table)

@@ -1,4 +1,4 @@
-"""Comparisons of two models from their files."""
+"""Compares two models from results files or folders of evaluations."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +26,7 @@ _MOST_CATEGORIES = 10  # on the terminal
 def check_flags(
     *, a: str, b: str, ground_truth: str | None, images: str | None, iou_type: str | None, output: str | None
 ) -> None:
-    """Refuses flags that do not fit each other.
+    """Refuses contradictory flags.
 
     Raises:
         ConfigError: a file and a folder; files without ground truth; folders with an
@@ -36,7 +36,7 @@ def check_flags(
     if folders[0] != folders[1]:
         folder, file = (a, b) if folders[0] else (b, a)
         raise ConfigError(
-            f"{folder} is a folder, {file} is none. Compare two results files, or two folders of evaluations."
+            f"{folder} is a folder, {file} is not. Compare two results files, or two folders of evaluations."
         )
     if not folders[0] and ground_truth is None:
         raise ConfigError("results files are compared on their ground truth: give its file with --ground-truth.")
@@ -46,55 +46,55 @@ def check_flags(
         raise ConfigError("--images is for the page's pictures: give --output and --ground-truth, too.")
 
 
-def read_truth(path: str) -> Any:
+def load_ground_truth(path: str) -> Any:
     """The content of an annotation file, with all that images have.
 
     Raises:
-        DataError: it cannot be read, or is none.
+        DataError: the file cannot be read, or is invalid.
     """
     tree = read_json(path)
     require_truth(tree, where=path)
     return tree
 
 
-def compare(a: str, b: str, *, truth: Any, iou_type: str | None) -> Comparison:
+def compare(a: str, b: str, *, ground_truth: Any, iou_type: str | None) -> Comparison:
     """Compares two results files, or two folders of evaluations.
 
     Args:
         a: file or folder.
-        b: likewise.
-        truth: COCO tree of both; None: of folders the metrics alone are compared.
-        iou_type: of results files, `bbox` where None.
+        b: file or folder of the other model.
+        ground_truth: COCO tree of both; None: only metrics are compared, from folders.
+        iou_type: IoU type of results files; default `bbox`.
 
     Raises:
         DataError: a file that cannot be read or compared.
     """
     if Path(a).is_dir():
-        return compare_evaluations(a, b, ground_truth=truth)
+        return compare_evaluations(a, b, ground_truth=ground_truth)
     kind = iou_type or "bbox"
     first, second = (read_results_file(path, kind) for path in (a, b))
-    return compare_detections(truth, first, second, params=make_params(kind), names=(a, b))
+    return compare_detections(ground_truth, first, second, params=make_params(kind), names=(a, b))
 
 
-def write_page(path: str, comparison: Comparison, *, truth: Any, images: str | None) -> None:
+def write_page(path: str, comparison: Comparison, *, ground_truth: Any, images: str | None) -> None:
     """Writes the comparison as a page.
 
     Args:
-        path: of the HTML file.
-        comparison: what is told.
-        truth: COCO tree; names the images.
+        path: path of the HTML file.
+        comparison: the comparison to show.
+        ground_truth: COCO tree with the images' file names.
         images: folder of the images; None: no pictures.
 
     Raises:
-        DataError: no such folder, or a file that cannot be written.
+        DataError: a missing folder, or a file that cannot be written.
     """
     title = f"{Path(comparison.b).name} against {Path(comparison.a).name}"
-    pictures = None if images is None else pictures_in(images, truth["images"])
+    pictures = None if images is None else pictures_in(images, ground_truth["images"])
     write_comparison_page(path, comparison, title=title, pictures=pictures)
 
 
 def comparison_tables(comparison: Comparison) -> Iterator[rich.table.Table]:
-    """The metrics, and the categories whose first metric changed most, for a terminal."""
+    """Yields tables for a terminal: the metrics, and the categories whose AP changed most."""
     yield rich_table(change_table(comparison), title=f"COCO metrics, {comparison.iou_type}")
     changed = _most_changed(comparison.categories)
     if len(comparison.categories) > 1 and changed:
@@ -103,7 +103,7 @@ def comparison_tables(comparison: Comparison) -> Iterator[rich.table.Table]:
 
 
 def comparison_lines(comparison: Comparison) -> list[str]:
-    """What is said below the tables."""
+    """Returns the lines below the tables."""
     note = sample_note(comparison.sample) if comparison.sample else ""
     return [change_headline(comparison), *filter(None, [note]), *comparison.remarks]
 
@@ -118,7 +118,7 @@ def read_results_file(path: str, iou_type: str) -> Any:
     """The detections in a COCO results file, as `evaluate` takes them.
 
     Raises:
-        DataError: it cannot be read, or is none.
+        DataError: the file cannot be read, or is invalid.
     """
     tree = read_detections(path, iou_type)
     require_results(tree, where=path)

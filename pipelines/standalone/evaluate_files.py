@@ -7,7 +7,7 @@ from detection.analysis.analyse import analyse
 from detection.coco.params import make_params
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.evaluation.pictures import pictures_in
-from pipelines.standalone.compare import read_results_file, read_truth
+from pipelines.standalone.compare import load_ground_truth, read_results_file
 
 
 def write_file_report(
@@ -27,7 +27,7 @@ def write_file_report(
         DataError: a file or folder that cannot be read, or written.
     """
     chosen = make_params(**params)
-    truth, found = read_truth(ground_truth), read_results_file(detections, chosen.iou_type)
+    truth, found = load_ground_truth(ground_truth), read_results_file(detections, chosen.iou_type)
     pictures = None if images is None else pictures_in(images, truth["images"])
     write_evaluation_report(
         path,

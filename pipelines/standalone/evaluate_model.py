@@ -1,4 +1,4 @@
-"""Evaluating a model without a pipeline: the same work, and the same files, as the pipeline's CocoEvaluator."""
+"""Evaluates a model without a pipeline: the same work and files as the pipeline's CocoEvaluator."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,8 +9,6 @@ from components.coco_evaluator.evaluation import Evaluation, evaluate_models
 from components.coco_evaluator.request import Task, read_dataset
 from components.coco_evaluator.tfma.eval_config import read_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
-from components.coco_evaluator.thresholds import Thresholds
-from detection.analysis.options import AnalysisOptions
 from detection.inference.restore import read_model_categories
 from detection.inference.saved_model import SavedModelDetector, require_saved_model
 from pipelines.standalone.data_as_examples import data_as_examples
@@ -26,12 +24,12 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
     """Evaluates a SavedModel on a split, into a folder that appears whole.
 
     Args:
-        config: `evaluate` and `run.beam_args` count; for a COCO data set `data`, too.
+        config: `evaluate` and `run.beam_args` are used; for a COCO data set also `data`.
         model: SavedModel folder.
-        examples: folder of an `Examples` artifact, or of another data set, which
-            `data.root` then names, too.
-        baseline: SavedModel folder to compare with; None: none.
-        output: folder, new or empty.  What killed runs left beside it is removed.
+        examples: folder of an `Examples` artifact, or of another data set, which `data.root`
+            then names, too.
+        baseline: SavedModel folder to compare with; None: no baseline.
+        output: folder, new or empty.  Leftovers of killed runs beside it are removed.
 
     Raises:
         ConfigError: the configuration and the data set do not fit; an `EvalConfig` that
@@ -46,7 +44,7 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
         require_saved_model(place)
 
     def check(categories: Sequence[Mapping[str, Any]]) -> None:
-        # Data of another tool is converted first, which takes minutes: what it would then fail on is told before.
+        # Data of another tool is converted first, which takes minutes: check before what would fail after.
         for place in locations.values():
             SavedModelDetector(folder=place, batch_size=evaluation.batch_size)
         _require_categories(model, categories, examples)
@@ -61,12 +59,8 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
             models=locations,
             locations={**locations, "data": examples},
             title=f"Evaluation on {evaluation.split}",
+            config=evaluation,
             eval_config=eval_config,
-            thresholds=Thresholds(**evaluation.thresholds.model_dump()),
-            analysis=AnalysisOptions(**evaluation.analysis.model_dump()),
-            losses=evaluation.losses,
-            batch_size=evaluation.batch_size,
-            images_per_state=evaluation.images_per_state,
         )
         return evaluate_models(task, folder, make_pipeline=lambda: beam.Pipeline(argv=list(config.run.beam_args)))
 
@@ -75,7 +69,7 @@ def _require_categories(model: str, categories: Sequence[Mapping[str, Any]], dat
     """Requires that the data set has every category that the model detects; it may have more.
 
     Raises:
-        DataError: it lacks some, or they have other names there.
+        DataError: some are missing, or have other names there.
     """
     named = {category["id"]: category["name"] for category in categories}
     own = read_model_categories(model) or ()

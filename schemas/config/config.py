@@ -140,6 +140,11 @@ class ThresholdsConfig(Section):
         (), description="metrics above the last blessed model's by more than chance: by the whole bootstrap interval"
     )
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether every model meets them."""
+        return not (self.absolute or self.improvement or self.significant)
+
 
 class AnalysisConfig(Section):
     """What an evaluation tells beyond the figures: errors, confusion, calibration, intervals, pictures."""
@@ -147,6 +152,12 @@ class AnalysisConfig(Section):
     images: PositiveInt = Field(5000, description="most images analysed; of more a sample, by hash of the id")
     replicates: NonNegativeInt = Field(200, description="of the bootstrap; 0: no intervals")
     confidence: float = Field(0.95, gt=0.0, lt=1.0, description="of the intervals")
+    iou: float = Field(
+        0.5,
+        gt=0.0,
+        le=1.0,
+        description="IoU threshold of TP and FP; one that is evaluated, the smallest if 0.5 is not",
+    )
     score: float = Field(
         0.3,
         ge=0.0,
@@ -154,6 +165,9 @@ class AnalysisConfig(Section):
         description="weaker detections are left out of confusion and pictures; the OD API's min_score_threshold",
     )
     seed: NonNegativeInt = Field(0, description="of the sample and of the bootstrap")
+    worst: NonNegativeInt = Field(12, description="images with most errors that are listed")
+    examples: NonNegativeInt = Field(6, description="images listed per error type")
+    label_errors: NonNegativeInt = Field(50, description="label-error candidates listed, the most confident")
     visualizations: NonNegativeInt = Field(
         10,
         description="images in TensorBoard, ground truth beside detections; `train.validation` and `follow` draw "

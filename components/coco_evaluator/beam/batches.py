@@ -1,4 +1,4 @@
-"""What flows through an evaluation: whole images with everything that was found on them."""
+"""Elements of the evaluation's Beam pipeline: whole images with their ground truth and detections."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ def joined(batches: Sequence[DetectedBatch]) -> DetectedBatch:
 
 
 def by_slice(batch: DetectedBatch) -> Iterator[tuple[SliceKey, DetectedBatch]]:
-    """Every slice that images of the batch belong to, with these images."""
+    """Yields every slice of the batch with its images."""
     members: dict[SliceKey, set[int]] = {}
     for image, keys in zip(batch.images, batch.slices, strict=True):
         for key in keys:
@@ -51,7 +51,7 @@ def by_slice(batch: DetectedBatch) -> Iterator[tuple[SliceKey, DetectedBatch]]:
 
 
 def of_images(batch: DetectedBatch, ids: set[int]) -> DetectedBatch:
-    """The part of a batch that belongs to some of its images; its slices are left out."""
+    """Returns the part of a batch for some of its images, without slices."""
 
     def of_these(entries: Sequence[Entry]) -> list[Entry]:
         return [entry for entry in entries if entry["image_id"] in ids]

@@ -38,16 +38,16 @@ class DetectionsToFiles(beam.PTransform):
         )
 
 
-def write_detections(folder: str | Path, goal: str | Path, image_ids: Collection[int]) -> list[dict[str, Any]]:
-    """Writes what `DetectionsToFiles` left as one COCO results file, by ascending image id.
+def write_detections(folder: str | Path, destination: str | Path, image_ids: Collection[int]) -> list[dict[str, Any]]:
+    """Writes the files of `DetectionsToFiles` as one COCO results file, by ascending image id.
 
     Args:
-        folder: of the files.
-        goal: the results file.
-        image_ids: of a few images.
+        folder: folder of the files.
+        destination: the results file.
+        image_ids: ids of a few images.
 
     Returns:
-        The COCO results of these few.
+        The COCO results of these images.
 
     Raises:
         DataError: the file cannot be written.
@@ -60,13 +60,13 @@ def write_detections(folder: str | Path, goal: str | Path, image_ids: Collection
                 kept.extend(_parsed(block))
             yield block.text
 
-    with new_file(goal) as file:
+    with new_file(destination) as file:
         write_list(file, texts())
     return kept
 
 
 def read_detections(folder: str | Path, image_ids: Collection[int]) -> list[dict[str, Any]]:
-    """The COCO results of a few images that `DetectionsToFiles` left, by ascending image id."""
+    """Returns the COCO results of a few images from the files of `DetectionsToFiles`, by ascending image id."""
     return [result for block in _read_blocks(folder) if block.image_id in image_ids for result in _parsed(block)]
 
 
@@ -80,7 +80,7 @@ def _parsed(block: Block) -> list[dict[str, Any]]:
 
 
 class _Sort(beam.DoFn):
-    """`DetectedBatch`es to files of blocks; what a failed attempt wrote is told to nobody."""
+    """`DetectedBatch`es to files of blocks; files of failed attempts are not listed."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

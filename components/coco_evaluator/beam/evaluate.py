@@ -43,12 +43,12 @@ _ARRAYS, _DETECTIONS = "arrays", "detections"
 
 @dataclass(frozen=True)
 class Measure:
-    """How detections are measured.
+    """Parameters of the evaluation, for workers.
 
     categories: COCO `categories` of the data set.
-    params: of the evaluation.
-    divided: whether each category and area range has a state of its own; nothing where
-        categories are not told apart.
+    params: params of the evaluation.
+    divided: whether each category and area range has a state of its own; no effect without
+        `use_cats`.
     where: names the source of images and annotations in errors.
     where_detections: names the source of the detections in errors.
     """
@@ -61,7 +61,7 @@ class Measure:
 
     @property
     def parts(self) -> list[Part]:
-        """What there is a state for."""
+        """The parts of the evaluation, each with its own state."""
         divided = self.divided and self.params.use_cats and self.categories
         return parts_of(self.categories, self.params) if divided else [WHOLE]
 
@@ -73,10 +73,10 @@ class Measure:
 
 
 class SliceResult(NamedTuple):
-    """What was measured on the images of a slice.
+    """Metrics on the images of a slice.
 
-    images, detections: how many.
-    metrics: the metrics and arrays.
+    images, detections: their numbers.
+    metrics: metrics and arrays.
     """
 
     images: int
@@ -88,8 +88,8 @@ class MatchToFiles(beam.PTransform):
     """`DetectedBatch`es to files that `read_slices` reads.
 
     Args:
-        measure: how.
-        folder: for these files alone, seen by all workers and the caller.
+        measure: parameters of the evaluation.
+        folder: folder for these files alone, shared by all workers and the caller.
     """
 
     def __init__(self, measure: Measure, folder: str | Path) -> None:
@@ -112,7 +112,7 @@ class MatchToFiles(beam.PTransform):
 def read_slices(measure: Measure, folder: str | Path) -> Iterator[tuple[SliceKey, SliceResult]]:
     """Yields the slices that `MatchToFiles` wrote with the same measure, one in memory at a time.
 
-    The one of all images comes first; no image, no slice.
+    The slice of all images comes first; without images there is no slice.
     """
     merged: list[_Merged | _Counted] = pickle.loads(Path(folder, _MANIFEST).read_bytes())
     counted = {entry.slice_key: entry for entry in merged if isinstance(entry, _Counted)}
@@ -160,7 +160,7 @@ class _Counted(NamedTuple):
 
 
 class _Match(beam.DoFn):
-    """`DetectedBatch`es to (key, `_State`); what a failed attempt wrote is told to nobody."""
+    """`DetectedBatch`es to (key, `_State`); files of failed attempts are not listed."""
 
     def __init__(self, measure: Measure, folder: str) -> None:
         self._measure = measure
@@ -202,7 +202,7 @@ class _Match(beam.DoFn):
 
 
 def _states(batch: DetectedBatch, measure: Measure) -> Iterator[tuple[Part | None, bytes]]:
-    """The states of some images, those of parts that have nothing left out; and the images' ids."""
+    """Yields the states of some images, without empty parts, then the images' ids."""
     checked = check_whole_images(
         batch.images,
         batch.annotations,
@@ -223,7 +223,7 @@ def _states(batch: DetectedBatch, measure: Measure) -> Iterator[tuple[Part | Non
 
 
 def _merge(key: str, states: Iterable[_State], measure: Measure, folder: str) -> _Merged | _Counted:
-    """All states of a key: the images counted, or their arrays written."""
+    """Merges the states of a key: counts the images, or writes their arrays."""
     found = list(states)
     slice_key, part = found[0].slice_key, found[0].part
     contents = (_read(state.place) for state in found)
@@ -244,7 +244,7 @@ def _read(place: _Place) -> bytes:
 
 
 def _read_arrays(path: str | None, part: Part, measure: Measure) -> Arrays:
-    """The arrays of a part; without a file, of one that has neither object nor detection."""
+    """Reads the arrays of a part; without a file, those of a part without ground truth and detections."""
     if path is None:
         return MetricsAccumulator(measure.categories_of(part), measure.params, part=part).arrays()
     with np.load(path) as arrays:
@@ -259,9 +259,9 @@ class Evaluate(beam.PTransform):
     """`DetectedBatch`es to files, in folders that `arrays_folder` and `detections_folder` name.
 
     Args:
-        measure: how.
-        folder: for these files alone, seen by all workers and the caller.
-        keep: of which images the detections are written, too; None: of none.
+        measure: parameters of the evaluation.
+        folder: folder for these files alone, shared by all workers and the caller.
+        keep: tells the images whose detections are written, too; None: no detections.
     """
 
     def __init__(self, measure: Measure, folder: str | Path, *, keep: Callable[[int], bool] | None = None) -> None:
@@ -280,12 +280,12 @@ class Evaluate(beam.PTransform):
 
 
 def arrays_folder(folder: str | Path) -> Path:
-    """Where `Evaluate` leaves what `read_slices` reads."""
+    """Folder of `Evaluate` that `read_slices` reads."""
     return Path(folder, _ARRAYS)
 
 
 def detections_folder(folder: str | Path) -> Path:
-    """Where `Evaluate` leaves what `write_detections` reads."""
+    """Folder of `Evaluate` that `write_detections` reads."""
     return Path(folder, _DETECTIONS)
 
 

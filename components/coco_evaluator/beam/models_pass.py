@@ -38,10 +38,10 @@ class Detect(beam.PTransform):
 
     Args:
         model: SavedModel folder.
-        batch_size: images a call of the model.
-        slicer: tells the slices of a record; None: there is only that of all images.
-        category_ids: leave out what the model finds of other categories, as a model of
-            an earlier state of the data set may; None: all is kept.
+        batch_size: images per call of the model.
+        slicer: finds the slices of a record; None: all images are one slice.
+        category_ids: detections of other categories are dropped, as of a model trained on an
+            earlier state of the data set; None: all are kept.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class _Detect(beam.DoFn):
 
 @dataclass(frozen=True)
 class Measured:
-    """What a pass has found.
+    """Results of a pass.
 
-    overall: on all images, by the models' part; empty where there is no image.
-    slices: metrics of each slice, that of all images included, by the models' part.
-    sample: the images that are analysed.
+    overall: metrics on all images of `candidate` and `baseline`; empty without images.
+    slices: metrics per slice, that of all images included, of `candidate` and `baseline`.
+    sample: records of the images to analyse.
     """
 
     overall: dict[str, SliceResult]
@@ -114,28 +114,28 @@ def run_models(
     """Runs all models over the records.
 
     Args:
-        task: names models and records.
-        params: of the evaluation.
+        task: models, records and options.
+        params: params of the evaluation.
         slicing: `tfma.SlicingSpec`s.
-        work: existing folder, seen by all workers; keeps each model's detections, in a
-            folder with the name of its part.
-        make_pipeline: of the Beam pipelines.
+        work: existing folder, shared by all workers; keeps the detections of `candidate` and
+            `baseline` in folders of these names.
+        make_pipeline: makes a Beam pipeline.
 
     Raises:
-        DataError: a model or a record that cannot be used.
+        DataError: an invalid model or record.
     """
     images = task.images
     if images is None:
         images = _count_records(task.records, work / _COUNT, make_pipeline)
-    measure = Measure(list(task.categories), params, divided=images > task.images_per_state)
-    choice = SampleChoice(task.analysis.images, images, task.analysis.seed)
+    measure = Measure(list(task.categories), params, divided=images > task.config.images_per_state)
+    choice = SampleChoice(task.config.analysis.images, images, task.config.analysis.seed)
     slicer = Slicer(slicing) if any(spec.ByteSize() for spec in slicing) else None
     with make_pipeline() as pipeline:
         records = pipeline | "Read" >> _ReadRecords(task.records)
         records | "Sample" >> KeepSample(choice, work / _SAMPLE)
         for part, model in task.models.items():
             known = None if part == CANDIDATE else [category["id"] for category in task.categories]
-            detect = Detect(model, batch_size=task.batch_size, slicer=slicer, category_ids=known)
+            detect = Detect(model, batch_size=task.config.batch_size, slicer=slicer, category_ids=known)
             keep = all_images if part == CANDIDATE else choice.holds
             records | f"{part}Detect" >> detect | f"{part}Evaluate" >> Evaluate(measure, work / part, keep=keep)
     overall, slices = _read(list(task.models), measure, work)
@@ -168,7 +168,7 @@ def _count_records(where: str, path: Path, make_pipeline: MakePipeline) -> int:
 def _read(
     parts: Sequence[str], measure: Measure, work: Path
 ) -> tuple[dict[str, SliceResult], dict[SliceKey, dict[str, SliceMetrics]]]:
-    """Of slices only the metrics are kept: with many of them, the arrays are large."""
+    """Reads the results; keeps the arrays of all images only, as those of many slices are large."""
     overall: dict[str, SliceResult] = {}
     slices: dict[SliceKey, dict[str, SliceMetrics]] = {}
     for part in parts:

@@ -1,4 +1,4 @@
-"""Beam: the records of the images that are analysed and shown, kept in files."""
+"""Beam: writes the records of the sample of images, which are analysed and shown, to files."""
 
 import math
 import uuid
@@ -18,11 +18,11 @@ _RANKS = 2**64
 
 @dataclass(frozen=True)
 class SampleChoice:
-    """Which images a worker keeps: at least the sample, told without knowing the other images.
+    """Images that a worker keeps: at least the sample, chosen without knowledge of the other images.
 
-    count: images of the sample.
-    of: images there are.
-    seed: of the choice.
+    count: number of images of the sample.
+    of: number of all images.
+    seed: seed of the sample.
     """
 
     count: int
@@ -43,8 +43,8 @@ class KeepSample(beam.PTransform):
     """Serialized records to files that `SampleRecords` reads.
 
     Args:
-        choice: of the images.
-        folder: for these files alone, seen by all workers and the caller.
+        choice: images to keep.
+        folder: folder for these files alone, shared by all workers and the caller.
     """
 
     def __init__(self, choice: SampleChoice, folder: str | Path) -> None:
@@ -61,8 +61,8 @@ class SampleRecords:
     """The images that `KeepSample` kept.
 
     Args:
-        choice: of the images.
-        folder: of the files.
+        choice: images that were kept.
+        folder: folder of the files.
     """
 
     def __init__(self, choice: SampleChoice, folder: str | Path) -> None:
@@ -105,7 +105,7 @@ class _Keep(beam.DoFn):
     def process(self, serialized: bytes) -> Iterator[None]:
         image_id = parse_record(serialized).image.image_id
         if self._choice.holds(image_id):
-            # Whole or not at all, however often and wherever a bundle is tried.
+            # Atomic: a bundle may be tried several times, on several machines.
             beside = self._folder / f".{uuid.uuid4().hex}"
             beside.write_bytes(serialized)
             beside.rename(self._folder / str(image_id))

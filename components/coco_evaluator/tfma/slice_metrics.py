@@ -24,7 +24,7 @@ NAN = float("nan")
 
 
 def describe(key: SliceKey) -> str:
-    """A slice in words.
+    """Describes a slice.
 
     >>> describe((("brightness", "dark"), ("image/width", 640)))
     'brightness = dark, image/width = 640'
@@ -61,16 +61,16 @@ def model_names(config: Any) -> dict[str, str]:
     return {BASELINE if spec.is_baseline else CANDIDATE: spec.name for spec in config.model_specs}
 
 
-def slice_metrics(models: Mapping[str, SliceMetrics], names: Mapping[str, str]) -> dict[Any, float]:
-    """All that TFMA keeps of a slice, by `tfma.metrics.MetricKey`.
+def tfma_values(models: Mapping[str, SliceMetrics], names: Mapping[str, str]) -> dict[Any, float]:
+    """Returns the metrics of a slice by `tfma.metrics.MetricKey`.
 
-    That is for each model the metrics, `AP` and `AP50` of each category under the sub
-    key `class_id`, which is the data set's category id, and `example_count`; and where
-    there is a baseline, the differences to it.  An undefined metric is NaN, as in
-    TFMA's own metrics: -1 would be taken for a value, and its difference for a change.
+    These are for each model its metrics, `AP` and `AP50` of each category under the sub key
+    `class_id`, which is the data set's category id, and `example_count`; with a baseline also
+    the differences to it.  An undefined metric is NaN, as in TFMA's own metrics: -1 would be
+    taken for a value, and its difference for a change.
 
     Args:
-        models: by their part in the evaluation.
+        models: metrics of `candidate` and optionally `baseline`.
         names: see `model_names`.
     """
     values: dict[Any, float] = {}
@@ -123,17 +123,15 @@ def write_slices(
     models: Mapping[str, str],
     data: str,
 ) -> None:
-    """Writes what `tfma.load_eval_result(folder)` and `tfma.load_validation_result(folder)` read.
+    """Writes the files of `tfma.load_eval_result(folder)` and `tfma.load_validation_result(folder)`.
 
     Args:
-        folder: exists.
-        slices: each slice's metrics by the models' part, `candidate` and maybe
-            `baseline`; what is written of them is `tfma_keys.slice_metrics`.
-        config: `tfma.EvalConfig` that was honoured, see `eval_config.complete`.
-        validation: TFMA's `ValidationResult`; None: no threshold was asked for, and
-            there is no such file.
-        models: where each model lies, by its part.
-        data: where the examples lie.
+        folder: existing folder.
+        slices: metrics of `candidate` and optionally `baseline` per slice, see `tfma_values`.
+        config: completed `tfma.EvalConfig`, see `eval_config.complete`.
+        validation: TFMA's `ValidationResult`; None: no thresholds, no such file.
+        models: path of each model.
+        data: path of the examples.
 
     Raises:
         DataError: a file cannot be written.
@@ -146,7 +144,7 @@ def write_slices(
 
     names = model_names(config)
     records = [
-        convert_slice_metrics_to_proto((key, slice_metrics(found, names)), add_metrics_callbacks=None)
+        convert_slice_metrics_to_proto((key, tfma_values(found, names)), add_metrics_callbacks=None)
         for key, found in slices.items()
     ]
     write_bytes(Path(folder, f"{tfma.METRICS_KEY}-00000-of-00001.tfrecord"), _tfrecord(records))

@@ -11,7 +11,7 @@ from components.coco_evaluator.tfma.slice_metrics import (
     SliceMetrics,
     describe,
     model_names,
-    slice_metrics,
+    tfma_values,
 )
 from components.coco_evaluator.tfma.slicing import describe_spec
 from components.coco_evaluator.thresholds import Verdict
@@ -36,14 +36,14 @@ def compared(metric: str, value: float, before: float | None, threshold: Any, *,
     """A sentence on one metric and one threshold.
 
     Args:
-        metric: its name.
-        value: of the candidate; NaN where undefined.
-        before: of the baseline; None for a threshold on the value itself.
-        threshold: what `asked` takes.
-        met: as TFMA has judged.
+        metric: name of the metric.
+        value: value of the candidate; NaN if undefined.
+        before: value of the baseline; None for a threshold on the value itself.
+        threshold: see `asked`.
+        met: TFMA's decision.
     """
     if math.isnan(value) or (before is not None and math.isnan(before)):
-        return f"{metric} is undefined: there is no object to measure it on"
+        return f"{metric} is undefined: there is no ground truth to measure it on"
     wanted = ("" if met else "not ") + asked(threshold)
     if before is None:
         return f"{metric} is {value:.6g}, {wanted}"
@@ -64,9 +64,9 @@ def _asked_change(threshold: Any) -> str:
 
 
 class Judged(NamedTuple):
-    """TFMA's judgement.
+    """The decision by an `EvalConfig`.
 
-    validation: `ValidationResult`; None where no threshold was asked for.
+    validation: TFMA's `ValidationResult`; None without thresholds.
     verdict: the same in words.
     """
 
@@ -77,12 +77,12 @@ class Judged(NamedTuple):
 def judge_by_config(slices: Slices, config: Any) -> Judged:
     """Holds an evaluation against the thresholds of an `EvalConfig`.
 
-    A threshold without slices holds for every slice, as TFMA has it; change thresholds
-    ask nothing where there is no baseline.  An undefined metric meets no threshold.
+    A threshold without slices holds for every slice, as in TFMA; change thresholds are met
+    without a baseline.  An undefined metric meets no threshold.
 
     Args:
-        slices: each slice's metrics by the models' part.
-        config: from `eval_config.complete`.
+        slices: metrics of `candidate` and optionally `baseline` per slice.
+        config: completed by `eval_config.complete`.
     """
     from tensorflow_model_analysis.evaluators.metrics_validator import validate_metrics
     from tensorflow_model_analysis.metrics import metric_specs
@@ -92,7 +92,7 @@ def judge_by_config(slices: Slices, config: Any) -> Judged:
     if not thresholds:
         return Judged(None, Verdict(True, ["no threshold is set"]))
     names = model_names(config)
-    metrics = {key: slice_metrics(found, names) for key, found in slices.items()}
+    metrics = {key: tfma_values(found, names) for key, found in slices.items()}
     combine = CombineValidations(config)
     state = combine.create_accumulator()
     for item in metrics.items():

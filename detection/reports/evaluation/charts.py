@@ -25,7 +25,7 @@ NO_OBJECT, NOT_FOUND = "background (FP)", "missed (FN)"
 
 
 class Curve(NamedTuple):
-    """A curve: its name and the `points` of an SVG polyline."""
+    """A curve: name and `points` of an SVG polyline."""
 
     name: str
     points: str
@@ -69,7 +69,7 @@ def reliability_bars(calibration: Calibration) -> list[Bar]:
 
 
 def count_bars(calibration: Calibration) -> list[Bar]:
-    """The number of detections of each bin, the greatest as high as the chart."""
+    """The number of detections of each bin; the max has the height of the chart."""
     most = max((part.count for part in calibration.bins), default=0)
     return [_bar(part.low, part.high, part.count / most) for part in calibration.bins if part.count]
 
@@ -92,7 +92,7 @@ def _choice(category: Category) -> str:
 
 
 class HeatCell(NamedTuple):
-    """A cell: its count `times`, the share of its row, and whether it is on the diagonal."""
+    """A cell: count, share of its row, and whether it is on the diagonal."""
 
     times: int
     share: float
@@ -104,7 +104,7 @@ class HeatMap(NamedTuple):
 
     columns: names; the last is NOT_FOUND.
     rows: (name, a cell a column); the last is NO_OBJECT.
-    left_out: number of categories that are not among them.
+    left_out: number of categories not shown.
     """
 
     columns: Sequence[str]

@@ -40,7 +40,7 @@ def change_table(comparison: Comparison) -> Table:
 
 
 def error_change_table(comparison: Comparison) -> Table:
-    """One row a type of error."""
+    """One row per error type."""
     rows: list[list[Cell]] = [
         [
             ERROR_TYPES.get(change.a.name, change.a.name),
@@ -56,7 +56,7 @@ def error_change_table(comparison: Comparison) -> Table:
 
 
 def category_change_table(comparison: Comparison) -> Table:
-    """One row a category, the greatest loss of AP first, those without a difference last."""
+    """One row per category, the largest loss of AP first, those without a difference last."""
     metrics = list(dict.fromkeys(name for category in comparison.categories for name in category.metrics))
     others = [name for name in metrics if name != FIRST]
     with_intervals = has_intervals(comparison)
@@ -67,7 +67,7 @@ def category_change_table(comparison: Comparison) -> Table:
 
 
 def image_change_table(changes: Sequence[ImageChange]) -> Table:
-    """One row an image."""
+    """One row per image."""
     rows: list[list[Cell]] = [
         [
             shown_name(change.b.file_name),
@@ -83,7 +83,7 @@ def image_change_table(changes: Sequence[ImageChange]) -> Table:
 
 
 def has_intervals(comparison: Comparison) -> bool:
-    """Whether differences have intervals."""
+    """Returns whether differences have intervals."""
     return any(change.interval for change in comparison.metrics.values())
 
 
@@ -124,11 +124,11 @@ def write_comparison_page(
     """Writes the page: one HTML file that needs nothing else, at most 5 MB, whole or not at all.
 
     Args:
-        path: of the file.
-        comparison: what is told.
+        path: path of the HTML file.
+        comparison: the comparison to show.
         title: heading.
         facts: name -> text, beside the models' names.
-        pictures: of the images; None: there are none to be had.
+        pictures: source of the images; None: no image files.
 
     Raises:
         DataError: the file cannot be written.
@@ -175,7 +175,7 @@ def _remarks(comparison: Comparison) -> list[str]:
 
 
 def _sections(comparison: Comparison) -> dict[str, str]:
-    """Id -> heading of those that have something to tell, in their order."""
+    """Id -> heading of the sections with content, in their order."""
     told = {
         "metrics": ("Metrics", True),
         "errors": ("Error types (TIDE)", bool(comparison.errors)),

@@ -66,7 +66,7 @@ def calibration_table(calibration: Calibration) -> Table:
 
 
 def calibration_text(calibration: Calibration) -> str:
-    """Whether scores promise too much or too little, and by how much."""
+    """Calibration errors, and whether scores are too high or too low, as text."""
     gap = score_gap(calibration)
     leaning = "higher" if gap > 0 else "lower"
     return (
@@ -99,7 +99,7 @@ def label_error_table(analysis: Analysis, names: Mapping[int, str]) -> Table:
 
 
 def label_error_text(error: LabelError, names: Mapping[int, str]) -> str:
-    """In a line, what a person should look at."""
+    """A label-error candidate in one line."""
     detected = f"{category_name(error.category_id, names)} {error.score:.2f}"
     labelled = NO_LABEL if error.annotated_category_id is None else f"annotated as {_labelled(error, names)}"
     return f"{labelled}, detected {detected}"

@@ -14,7 +14,7 @@ _MINUS = "\u2212"
 
 
 def is_defined(value: float | None) -> bool:
-    """Whether there is a metric: none is -1, and NaN is none."""
+    """Returns whether a metric is defined: not None, -1 or NaN."""
     return value is not None and math.isfinite(value) and value != UNDEFINED
 
 
@@ -38,28 +38,28 @@ def share_text(share: float | None) -> str:
 
 
 def metric_cell(value: float | None, *, bar: bool = False) -> Number:
-    """A metric in 0..1, its bar as long as it is great."""
+    """A metric in 0..1, with a bar of its length."""
     if value is None or not is_defined(value):
         return Number(DASH, None)
     return Number(metric_text(value), value, min(max(value, 0.0), 1.0) if bar else None)
 
 
 def difference(value: float | None, before: float | None) -> float | None:
-    """How much greater a metric is than before; None where either is undefined."""
+    """Change of a metric; None if either is undefined."""
     if value is None or before is None or not (is_defined(value) and is_defined(before)):
         return None
     return value - before
 
 
 def change_cell(change: float | None, *, significant: bool = False) -> Number:
-    """A difference; where it is significant its colour says whether it is welcome."""
+    """A change; if significant, its colour tells a gain from a loss."""
     if change is None:
         return Number(DASH, None)
     return Number(change_text(change), change, tone=("good" if change > 0 else "bad") if significant else "")
 
 
 def count_change_cell(change: int) -> Number:
-    """How many more: "+1,200"."""
+    """A change of a count, such as "+1,200"."""
     return Number(f"{'+' if change > 0 else _MINUS if change else ''}{abs(change):,}", change)
 
 
@@ -77,7 +77,7 @@ def interval_cell(interval: Interval | None, *, signed: bool = False) -> Number:
 
 
 def is_significant(interval: Interval | None) -> bool:
-    """Whether all of a difference's interval lies on one side of zero."""
+    """Returns whether the whole interval of a change lies on one side of zero."""
     return interval is not None and (interval.low > 0 or interval.high < 0)
 
 
@@ -88,7 +88,7 @@ def share_cell(part: int, of: int, *, bar: bool = False) -> Number:
 
 
 def judgement(change: Interval | None) -> str:
-    """What a difference's interval says: "better", "worse" or UNCLEAR; "" without one."""
+    """Returns "better", "worse" or UNCLEAR by the interval of a change; "" without one."""
     if change is None:
         return ""
     if not is_significant(change):

@@ -1,4 +1,4 @@
-"""The evaluation report: everything put into the template, and written."""
+"""The evaluation report: content for the template, and the file."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,15 +35,15 @@ _LABELS = "labels"  # name of a gallery beside WORST; the others' are error type
 
 
 class Judged(Protocol):
-    """Whether a model is blessed, and a sentence for each threshold."""
+    """The blessing decision, and a sentence per threshold."""
 
     @property
     def blessed(self) -> bool:
-        """Whether it is."""
+        """Whether the model is blessed."""
 
     @property
     def reasons(self) -> Sequence[str]:
-        """Why, or why not."""
+        """The reasons."""
 
 
 class _Banner(NamedTuple):
@@ -68,12 +68,12 @@ def write_evaluation_report(
     It is no larger than 5 MB: pictures that are too many are left out, and the page says how many.
 
     Args:
-        path: of the file.
-        analysis: what is told.
+        path: path of the HTML file.
+        analysis: the analysis to show.
         title: heading, such as "raccoons, efficientdet-d0".
         facts: name -> text, such as the model's folder, the date, the command.
         verdict: whether the model is blessed; None: no thresholds were applied.
-        pictures: of the images; None: no image files.
+        pictures: source of the images; None: no image files.
 
     Raises:
         DataError: the file cannot be written.
@@ -102,7 +102,7 @@ def write_evaluation_report(
 
 
 def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
-    """Everything that does not depend on the pictures shown."""
+    """Content that does not depend on the pictures shown."""
     calibration, confusion = analysis.calibration, analysis.confusion
     curves = charts.mean_curves(analysis)
     return {
@@ -137,7 +137,7 @@ def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
 
 def _sections(analysis: Analysis, *, curves: bool, examples: bool) -> dict[str, str]:
     """Id -> heading of the sections with content, in their order."""
-    told = {
+    content = {
         "metrics": ("Metrics", bool(analysis.metrics)),
         "categories": ("Categories", bool(analysis.categories)),
         "curves": ("Precision and recall", curves),
@@ -151,7 +151,7 @@ def _sections(analysis: Analysis, *, curves: bool, examples: bool) -> dict[str, 
         "losses": ("Losses", bool(analysis.losses)),
         "method": ("How it was measured", True),
     }
-    return {name: heading for name, (heading, there) in told.items() if there}
+    return {name: heading for name, (heading, there) in content.items() if there}
 
 
 def _banner(verdict: Judged | None) -> _Banner:

@@ -1,4 +1,4 @@
-"""Ground truth and detections side by side: shapes that the page draws over an image."""
+"""Figures of the page: ground truth and detections as shapes over an image."""
 
 import math
 import unicodedata
@@ -21,10 +21,10 @@ _FONT = 11  # CSS pixels
 _LINE = 1.35  # heights of the font
 _LETTER, _WIDE_LETTER, _TAG_EDGE = 0.58, 1.0, 0.6  # heights of the font
 _LONGEST_TAG = 28  # characters
-_CROWD = 12  # boxes; of more, those that are right have no tags
+_CROWD = 12  # boxes; with more, only errors have tags
 _NAMED = 3  # boxes of a status that an alternative text names
 
-LOOK = "look"  # status of a box that is to be judged
+LOOK = "look"  # status of a label-error candidate's box
 
 _MARGIN = 0.75  # of a label error's box, around it
 _LEAST_MARGIN = 24  # pixels
@@ -58,7 +58,7 @@ class Shape(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """An image with shapes: its heading, and what it shows for those who do not see it."""
+    """An image with shapes, its heading and alternative text."""
 
     heading: str
     alt: str
@@ -68,11 +68,11 @@ class Panel(NamedTuple):
 class Figure(NamedTuple):
     """Panels of one image below each other or side by side.
 
-    key: names the picture; equal for the same part of the same image.
-    region: what is seen; None: all of the image.
-    view: what is seen, as the picture's place.
-    font: height of the tags' letters, pixels of the image.
-    caption: file name, and what is to be seen.
+    key: key of the picture; equal for the same region of the same image.
+    region: region of the image shown; None: all of it.
+    view: region shown, in pixels of the image.
+    font: font size of the tags, pixels of the image.
+    caption: counts of TP, FP and FN, or the label-error candidate.
     """
 
     key: str
@@ -90,7 +90,7 @@ class Figure(NamedTuple):
 
     @property
     def markup(self) -> int:
-        """About how many bytes it takes in the page, its picture left out."""
+        """Approximate bytes in the page, without the picture."""
         shapes = [shape for panel in self.panels for shape in panel.shapes]
         texts = [text for shape in shapes for text in (shape.text, shape.tag_text)]
         texts += [self.file_name, self.caption, *(panel.alt for panel in self.panels)]
@@ -134,7 +134,7 @@ def _counts(found: ImageResult) -> str:
 
 
 def label_crop(error: LabelError, number: int, names: Mapping[int, str]) -> Figure:
-    """What surrounds a likely mistake in the ground truth; `number` tells it from the others."""
+    """The surroundings of a label-error candidate; `number` is its position in the list."""
     region = _surroundings(error.bbox)
     text = label_error_text(error, names)
     x, y, width, height = error.bbox
@@ -180,7 +180,7 @@ def _text_width(text: str) -> float:
 
 
 def _alt(heading: str, boxes: Sequence[StyledBox]) -> str:
-    """In words: how many of each status, and some that are wrong by name."""
+    """Alternative text: counts by status, with some errors named."""
     counts = Counter(box.status for box in boxes)
     parts = []
     for status, count in sorted(counts.items(), key=lambda item: list(STATUSES).index(item[0])):

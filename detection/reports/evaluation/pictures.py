@@ -43,12 +43,12 @@ Galleries = Mapping[str, Sequence[Figure]]
 
 
 class Wanted(NamedTuple):
-    """A picture that the page would show.
+    """A picture for the page.
 
     key: equal for equal pictures.
     image_id: of the image.
     region: part of it, pixels; None: all of it.
-    markup: bytes that the page needs for it beside the picture itself.
+    markup: bytes of the page's markup for it, without the picture itself.
     """
 
     key: str
@@ -58,19 +58,19 @@ class Wanted(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """An encoded picture, and the part of its image that it shows: all, or what lies inside it of what was wanted."""
+    """An encoded picture, and the region of its image that it shows."""
 
     webp: bytes
     region: Region
 
 
 class Encoded(NamedTuple):
-    """Pictures that are shown, and why others are not.
+    """Pictures to show, and numbers of the others.
 
     pictures: by key.
-    shown: positions in what was wanted.
-    unreadable: number that the source did not have.
-    left_out: number that the page had no bytes left for.
+    shown: positions in `wanted`.
+    unreadable: number of pictures that the source lacks.
+    left_out: number of pictures beyond the budget.
     """
 
     pictures: Mapping[str, Picture]
@@ -83,9 +83,9 @@ def encode_pictures(wanted: Sequence[Wanted], source: PictureSource, *, budget: 
     """Encodes pictures until the budget is spent.
 
     Args:
-        wanted: the most interesting first.
-        source: of the images.
-        budget: bytes of the page for all of them.
+        wanted: pictures, the most interesting first.
+        source: source of the images.
+        budget: max bytes of the page for all of them.
     """
     pictures: dict[str, Picture | None] = {}
     shown: set[int] = set()
@@ -106,7 +106,7 @@ def encode_pictures(wanted: Sequence[Wanted], source: PictureSource, *, budget: 
 
 
 def measured(found: ImageResult, source: PictureSource | None) -> ImageResult:
-    """The result with the image's own size where the ground truth does not tell it."""
+    """Returns the result with the image's own size if the ground truth lacks it."""
     if not source or (found.width > 0 and found.height > 0):
         return found
     image = source(found.image_id)
@@ -141,19 +141,19 @@ def pictures_in(folder: str | Path, images: Iterable[Mapping[str, Any]]) -> Pict
     """The image files below a folder.
 
     Args:
-        folder: that the file names are relative to.
-        images: COCO's, with `id` and `file_name`.
+        folder: folder that the file names are relative to.
+        images: COCO `images`, with `id` and `file_name`.
 
     Returns:
-        A source that has no picture where the file is missing, leads out of the folder,
-        cannot be decoded, or has more than MAX_PIXELS.
+        A source that returns None if a file is missing, lies outside the folder, cannot be
+        decoded, or has more than MAX_PIXELS.
 
     Raises:
         DataError: there is no such folder.
     """
     root = str(folder)
     if not os.path.isdir(root):
-        raise DataError(f"{folder}: no folder of images. Name the one that holds the ground truth's files.")
+        raise DataError(f"{folder}: no such folder of images. Specify the folder of the ground truth's images.")
     names = {image["id"]: str(image.get("file_name", "")) for image in images}
 
     def picture(image_id: int) -> Image.Image | None:
@@ -177,18 +177,18 @@ def _decoded(data: bytes) -> Image.Image | None:
 
 
 class Stored(NamedTuple):
-    """A picture as the page holds it, and its place, pixels of the image."""
+    """A picture of the page, and its region in pixels of the image."""
 
     webp: bytes
     region: Region
 
 
 class Shown(NamedTuple):
-    """What the page has of the galleries.
+    """Figures and pictures shown.
 
-    galleries: name -> figures that are shown.
+    galleries: name -> figures.
     pictures: by the figures' keys.
-    note: a sentence about those that are not; "" where all are.
+    note: a sentence on the pictures that are not shown; "" if all are.
     """
 
     galleries: Galleries
@@ -207,21 +207,21 @@ def write_illustrated_page(
 ) -> None:
     """Writes a page, whole or not at all.
 
-    Pictures, the most interesting first, are left out where the file would be greater
-    than MOST_BYTES: the first of each gallery come before the second ones, and so on.
+    The file has at most MOST_BYTES: the least interesting pictures are left out.  The first of
+    each gallery come before the second ones, and so on.
 
     Args:
-        path: of the HTML file.
-        template: of this package; it gets `shown`, `statuses` and the content.
+        path: path of the HTML file.
+        template: file name in this package; it gets `shown`, `statuses` and the content.
         scripts: see `render_page`.
         galleries: name -> figures, the most interesting first.
-        source: of the images; None: there are none to be had.
-        content: what the template shows, from the figures that it can show.
+        source: source of the images; None: no image files.
+        content: returns the content of the template for the figures shown.
 
     Raises:
         DataError: the file cannot be written.
     """
-    # Without pictures first: what the rest takes is what they cannot have.
+    # Without pictures first: pictures get the bytes that the rest leaves.
     shown = Shown({name: [] for name in galleries}, {}, _NONE)
     page = _render(template, scripts, shown, content)
     if source:
@@ -255,7 +255,7 @@ def _encode(figures: Sequence[Figure], source: PictureSource, budget: int) -> En
 
 
 def _stored(figures: Iterable[Figure], encoded: Encoded) -> dict[str, Stored]:
-    """Whole images fill what their figures see; parts lie where they were cut out."""
+    """Pictures by key: whole images fill their figures' view, crops keep their region."""
     pictures = encoded.pictures
     return {
         figure.key: Stored(pictures[figure.key].webp, pictures[figure.key].region if figure.region else figure.view)

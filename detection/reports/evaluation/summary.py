@@ -34,7 +34,7 @@ _TILES = ("AP", "AP50", "AP75")
 
 
 def headline(analysis: Analysis) -> str:
-    """The first metric in a sentence, and its change."""
+    """The main metric and its change, as a sentence."""
     value = analysis.metrics.get(FIRST)
     if not is_defined(value):
         return _UNDEFINED
@@ -51,7 +51,7 @@ def headline(analysis: Analysis) -> str:
 
 
 def change_headline(comparison: Comparison) -> str:
-    """The first metric of both in a sentence."""
+    """The main metric of both models, as a sentence."""
     change = comparison.metrics.get(FIRST)
     if change is None or change.difference is None:
         return _UNDEFINED
@@ -60,7 +60,7 @@ def change_headline(comparison: Comparison) -> str:
 
 
 def _change(change: float, before: float | None, interval: Interval | None, confidence: float) -> str:
-    """Such as "+0.020 against {other}'s 0.380"; with an interval, whether it is more than chance."""
+    """Such as "+0.020 against {other}'s 0.380"; with an interval, also whether it is significant."""
     text = f"{change_text(change)} against {{other}}'s {metric_text(before)}"
     if interval is None:
         return text
@@ -104,7 +104,7 @@ def method(analysis: Analysis) -> list[str]:
 
 
 class Tile(NamedTuple):
-    """A number in large type: what it is, its value, and a note below; `tone` colours the note."""
+    """A metric in large type: name, value, and a note below in the colour of `tone`."""
 
     name: str
     value: str
@@ -143,7 +143,7 @@ def category_summary(analysis: Analysis, shown: Galleries) -> Table:
 
     Args:
         analysis: of the evaluation.
-        shown: figures that the page has, to which links lead.
+        shown: figures of the page, for links.
     """
     measured = [one for one in ordered_categories(analysis) if is_defined(one.metrics.get(FIRST))]
     measured.sort(key=lambda category: category.ground_truth < FEW_INSTANCES)

@@ -1,4 +1,4 @@
-"""Templates to the text of a page."""
+"""Renders templates to the text of a page."""
 
 import base64
 import hashlib
@@ -22,7 +22,7 @@ def render_page(
     filters: Mapping[str, Callable[..., Any]] | None = None,
     **content: Any,
 ) -> str:
-    """A page from a template that extends `pages/base.html.j2`.
+    """Renders a template that extends `pages/base.html.j2`.
 
     Args:
         package: dotted name of the package that holds the template, as `own/...`.
@@ -30,11 +30,11 @@ def render_page(
         scripts: names of JavaScript files beside this module, or `package`'s own; the
             page's security policy lets these run and nothing else, whatever the data hold.
         filters: name -> function, for the template.
-        content: what the template shows.
+        content: variables of the template.
 
     Returns:
-        Text that UTF-8 can encode: halves of surrogate pairs, which names in JSON can
-        hold and no encoding has, are question marks.
+        Text that UTF-8 can encode: lone surrogates, which names in JSON can hold, are question
+        marks.
     """
     loaders = {"pages": PackageLoader(_HERE, "."), "own": PackageLoader(package, ".")}
     environment = Environment(
@@ -49,7 +49,7 @@ def render_page(
 
 
 def data_uri(content: bytes, media_type: str) -> str:
-    """A file's content as an address that needs no network."""
+    """Returns a file's content as a data URI."""
     return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
 
 

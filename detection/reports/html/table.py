@@ -24,10 +24,10 @@ def shown_name(name: str) -> str:
 class Number(NamedTuple):
     """A number as a cell shows it.
 
-    text: as it is written.
-    value: by which it is sorted; None: undefined, behind all others.
-    bar: length of the bar behind it, 0..1; None: no bar.
-    tone: colour that says whether it is welcome.
+    text: text of the cell.
+    value: sort key; None: undefined, sorted last.
+    bar: length of the bar behind the text, 0..1; None: no bar.
+    tone: colour: a gain or a loss.
     """
 
     text: str
@@ -37,7 +37,7 @@ class Number(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A text that leads to another place of the page; `href` is "#" and the place's id."""
+    """A link within the page; `href` is "#" and the id of the target."""
 
     text: str
     href: str
@@ -50,9 +50,9 @@ Cell = str | int | Number | Link | None
 class Table(NamedTuple):
     """A table as the page shows it.
 
-    caption: what it holds; "" where the section's heading says it.
-    header: one text a column.
-    rows: as many cells each; the first names the row.
+    caption: caption; "" if the section's heading is enough.
+    header: one text per column.
+    rows: one cell per column; the first names the row.
     """
 
     caption: str
@@ -67,7 +67,7 @@ class Table(NamedTuple):
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell's text; a dash where there is nothing."""
+    """Returns a cell's text; a dash for None."""
     if cell is None:
         return DASH
     if isinstance(cell, Number | Link):

@@ -6,7 +6,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from detection.analysis.options import AnalysisOptions
 from detection.coco.metrics import CocoMetrics
 from detection.coco.summary import metrics_to_json
 from detection.images.drawing import Picture
@@ -21,6 +20,7 @@ from detection.training.validation.best import BestCheckpoint
 from detection.training.validation.history import Entry, read_history, write_history
 from detection.training.validation.split import ValidationSplit
 from schemas.artifacts import BEST, HISTORY_JSON
+from schemas.config.config import AnalysisConfig
 from schemas.config.optimization import WeightsKind
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
@@ -61,10 +61,10 @@ class CheckpointEvaluator:
         batch_size: int,
         weights: WeightsKind = "ema",
         losses: MeanLosses | None = None,
-        options: AnalysisOptions | None = None,
+        options: AnalysisConfig | None = None,
     ) -> None:
         self._losses = losses
-        self._options = options or AnalysisOptions()
+        self._options = options or AnalysisConfig()
         self._split = split
         self._weights = weights
         self._detector = detector

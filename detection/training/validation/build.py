@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detection.analysis.options import AnalysisOptions
 from detection.inference.export import ExportedFrom, export_saved_model
 from detection.inference.mean_losses import MeanLosses
 from detection.models.detector import Detector
@@ -104,7 +103,7 @@ def assessor_from_config(
         losses=MeanLosses(detector, categories, batch_size=batch_size, max_instances=config.model.max_instances)
         if config.evaluate.losses
         else None,
-        options=AnalysisOptions(**config.evaluate.analysis.model_dump()),
+        options=config.evaluate.analysis,
     )
     return Assessor(evaluator, folder=folder, logs=logs, metric=settings.metric)
 

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from detection.analysis.error_analysis import image_results
-from detection.analysis.options import AnalysisOptions
 from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.metrics import UNDEFINED, CocoMetrics
 from detection.coco.params import make_params
@@ -15,6 +14,7 @@ from detection.inference.saved_model import SignatureDetector
 from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
 from detection.input_pipeline.record_reader import RecordReader
 from detection.reports.tensorboard import draw_image_results
+from schemas.config.config import AnalysisConfig
 from schemas.errors import DataError
 
 _EMPTY = np.zeros((0, 7))
@@ -76,7 +76,7 @@ class ValidationSplit:
         """The serialized records."""
         return map(self._reader.read, self._indices)
 
-    def pictures(self, detector: SignatureDetector, options: AnalysisOptions) -> list[Picture]:
+    def pictures(self, detector: SignatureDetector, options: AnalysisConfig) -> list[Picture]:
         """Ground truth beside detections, on some of the images, the same ones in the same order at every call.
 
         Args:

@@ -16,9 +16,7 @@ import tensorflow as tf
 from rich.console import Console
 
 from components.coco_evaluator.beam import evaluate as beam_evaluate
-from components.coco_evaluator.thresholds import Thresholds
 from detection.analysis.instances import sample_ids
-from detection.analysis.options import AnalysisOptions
 from detection.datasets.packed_entries import pack_entries
 from detection.inference.saved_model import SavedModelDetector
 from detection.storage.atomic import write_json
@@ -34,6 +32,7 @@ from schemas.artifacts import (
     METRICS_JSON,
     REPORT_HTML,
 )
+from schemas.config.config import EvaluateConfig
 from schemas.errors import CocoflowError, ConfigError, find_user_error
 from tests.detection.coco.generated_cases import pycocotools_eval
 from tests.detection.fake_detector import CATEGORY_IDS, save_fake_detector, write_images
@@ -141,15 +140,10 @@ def evaluate(
     if baseline:
         inputs["baseline_model"] = [baseline]
     outputs = {"evaluation": [artifact("ModelEvaluation", out / "evaluation", 7)], "blessing": [blessing]}
-    defaults = {
-        "split": "eval",
-        "batch_size": 4,
-        "images_per_state": 200_000,
-        "thresholds": "{}",
-        "losses": 1,
-        "analysis": json.dumps({"replicates": 20}),
-    }
-    Executor().Do(inputs, outputs, defaults | properties)
+    defaults = {"batch_size": 4, "thresholds": {"absolute": {}}, "analysis": {"replicates": 20}}
+    eval_config = {"eval_config": properties.pop("eval_config")} if "eval_config" in properties else {}
+    config = EvaluateConfig(**(defaults | properties)).model_dump_json()
+    Executor().Do(inputs, outputs, {"config": config, **eval_config})
     return out / "evaluation", blessing
 
 
@@ -229,7 +223,7 @@ def test_batches_and_shards_do_not_matter(
 ) -> None:
     first, _ = evaluate(tmp_path / "1", examples, models[0])
     other_examples = write_examples(tmp_path / "examples", truth, shards=5)
-    few = json.dumps({"replicates": 0, "visualizations": 2})
+    few = {"replicates": 0, "visualizations": 2}
     second, _ = evaluate(tmp_path / "2", other_examples, models[0], batch_size=3, analysis=few)
     for name in (METRICS_JSON, DETECTIONS_JSON):
         assert (first / name).read_bytes() == (second / name).read_bytes()
@@ -248,7 +242,7 @@ def test_compared_with_the_last_blessed_model(tmp_path: Path, examples: Path, mo
     """The first model is the better one: objects lie where it finds them."""
     from tfx.dsl.input_resolution.strategies import latest_blessed_model_strategy
 
-    thresholds: dict[str, Any] = {"thresholds": json.dumps({"improvement": {"AP": 0.01}})}
+    thresholds: dict[str, Any] = {"thresholds": {"absolute": {}, "improvement": {"AP": 0.01}}}
     baseline = artifact("Model", models[1], 2)
     better, blessed = evaluate(tmp_path / "better", examples, models[0], baseline, model_id=3, **thresholds)
     assert read(better, BLESSING_JSON)["blessed"] is True
@@ -282,7 +276,7 @@ def test_a_baseline_may_know_categories_that_are_gone(tmp_path: Path, examples: 
 @pytest.mark.parametrize("by", ["uri", "id"])
 def test_never_compared_with_itself(tmp_path: Path, examples: Path, models: list[Path], by: str) -> None:
     itself = artifact("Model", models[0], 9) if by == "uri" else artifact("Model", models[1], 1)
-    thresholds: dict[str, Any] = {"thresholds": json.dumps({"improvement": {"AP": 0.5}})}
+    thresholds: dict[str, Any] = {"thresholds": {"absolute": {}, "improvement": {"AP": 0.5}}}
     folder, blessing = evaluate(tmp_path, examples, models[0], itself, **thresholds)
     assert read(folder, BLESSING_JSON) == {
         "blessed": True,
@@ -293,7 +287,7 @@ def test_never_compared_with_itself(tmp_path: Path, examples: Path, models: list
 
 
 def test_only_more_than_chance_is_a_gain(tmp_path: Path, examples: Path, models: list[Path]) -> None:
-    thresholds: dict[str, Any] = {"thresholds": json.dumps({"significant": ["AP"]})}
+    thresholds: dict[str, Any] = {"thresholds": {"absolute": {}, "significant": ["AP"]}}
     folder, _ = evaluate(tmp_path / "better", examples, models[0], artifact("Model", models[1], 2), **thresholds)
     verdict, analysis = read(folder, BLESSING_JSON), read(folder, ANALYSIS_JSON)
     gain = analysis["differences"]["AP"]
@@ -330,13 +324,13 @@ def test_neither_division_nor_counting_matters(tmp_path: Path, models: list[Path
 
 def test_of_many_images_a_sample_is_analysed(tmp_path: Path, examples: Path, models: list[Path]) -> None:
     """The same that one process would take, and only of what lies beyond the metrics."""
-    options: dict[str, Any] = {"analysis": json.dumps({"images": 5, "replicates": 20, "score": 0.0, "seed": 3})}
+    options: dict[str, Any] = {"analysis": {"images": 5, "replicates": 20, "score": 0.0, "seed": 3}}
     baseline = artifact("Model", models[1], 2)
     folder, _ = evaluate(tmp_path, examples, models[0], baseline, **options)
     analysis, verdict = read(folder, ANALYSIS_JSON), read(folder, BLESSING_JSON)
     assert analysis["sample"] == {"images": 5, "of": IMAGES, "seed": 3}
     assert analysis["metrics"] == read(folder, METRICS_JSON)["metrics"]
-    assert analysis["before"] == verdict["baseline"]
+    assert analysis["baseline_metrics"] == verdict["baseline"]
     assert analysis["intervals"]["AP"]["value"] != analysis["metrics"]["AP"]
     chosen = sample_ids([500 - 7 * number for number in range(IMAGES)], 5, 3)
     shown = {image["image_id"] for image in analysis["worst"]}
@@ -368,7 +362,7 @@ def test_an_eval_config_slices_and_judges(tmp_path: Path, examples: Path, models
             examples,
             models[0],
             eval_config=config % least,
-            thresholds=json.dumps(thresholds),
+            thresholds=thresholds,
         )
         verdict = read(folder, BLESSING_JSON)
         assert verdict["blessed"] is blessed
@@ -386,7 +380,7 @@ def test_settings_of_an_eval_config(tmp_path: Path, examples: Path, models: list
     config = """metrics_specs { metrics {
         class_name: "CocoMetrics" module: "components.coco_evaluator.tfma_metrics" config: '%s' } }"""
     options: dict[str, Any] = {"iou_thresholds": [0.6, 0.75], "max_dets": [1, 2, 3]}
-    thresholds = json.dumps({"absolute": {"AR100": 0.0}})
+    thresholds = {"absolute": {"AR100": 0.0}}
     folder, _ = evaluate(
         tmp_path / "a", examples, models[0], eval_config=config % json.dumps(options), thresholds=thresholds
     )
@@ -427,7 +421,7 @@ evaluate(Path({str(tmp_path)!r}), Path({str(examples)!r}), Path({str(models[0])!
 
 
 def test_an_absolute_threshold_refuses(tmp_path: Path, examples: Path, models: list[Path]) -> None:
-    folder, blessing = evaluate(tmp_path, examples, models[1], thresholds='{"absolute": {"AP": 0.9}}')
+    folder, blessing = evaluate(tmp_path, examples, models[1], thresholds={"absolute": {"AP": 0.9}})
     assert read(folder, BLESSING_JSON)["blessed"] is False
     assert blessing.get_int_custom_property("blessed") == 0
 
@@ -477,17 +471,12 @@ def test_the_component_checks_its_parameters() -> None:
         "examples": types.Channel(type=standard_artifacts.Examples),
         "model": types.Channel(type=standard_artifacts.Model),
     }
-    for name in ("batch_size", "images_per_state"):
-        with pytest.raises(ConfigError, match=f"{name} 0: give a number"):
-            CocoEvaluator(**channels | {name: 0})
-    with pytest.raises(ConfigError, match="significant needs intervals"):
-        CocoEvaluator(**channels, thresholds=Thresholds(significant=["AP"]), analysis=AnalysisOptions(replicates=0))
-    made = CocoEvaluator(**channels, thresholds=Thresholds(absolute={"AP": 0.5}))
-    assert Thresholds(**json.loads(made.exec_properties["thresholds"])).absolute == {"AP": 0.5}
+    made = CocoEvaluator(**channels, config=EvaluateConfig(batch_size=3))
+    assert EvaluateConfig.model_validate_json(made.exec_properties["config"]).batch_size == 3
     assert set(made.outputs) == {"evaluation", "blessing"}
     assert made.exec_properties["eval_config"] is None
     config = stock_eval_config([7], slicing=[("num_objects",)], absolute={"AP": 0.5})
     made = CocoEvaluator(**channels, eval_config=config)
     assert parse_eval_config(made.exec_properties["eval_config"]) == config
-    with pytest.raises(ConfigError, match="iou_type 'segm': a model finds boxes; take it away, or give 'bbox'"):
+    with pytest.raises(ConfigError, match="iou_type 'segm': a model finds boxes; remove it, or specify 'bbox'"):
         CocoEvaluator(**channels, eval_config=stock_eval_config([7], iou_type="segm"))

@@ -10,15 +10,15 @@ import pytest
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import ImageSample
 from detection.analysis.instances import sample_ids, sample_rank
-from detection.analysis.options import AnalysisOptions
 from detection.coco.evaluation import evaluate
 from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
+from schemas.config.config import AnalysisConfig
 from schemas.errors import ConfigError, DataError
 from tests.detection.analysis.cases import lvis_case
 from tests.detection.coco.generated_cases import generate
 
-QUICK = AnalysisOptions(replicates=20)
+QUICK = AnalysisConfig(replicates=20)
 
 
 def shuffled(entries: list[dict[str, Any]], seed: int, key: str) -> list[dict[str, Any]]:
@@ -83,7 +83,7 @@ def test_a_baseline(iou_type: str) -> None:
 
 def test_of_many_images_a_sample_is_analysed() -> None:
     truth, detections = generate(7)
-    options = replace(QUICK, images=4, seed=3)
+    options = QUICK.model_copy(update={"images": 4, "seed": 3})
     found = analyse(truth, detections, params=make_params(), baseline=detections[::2], options=options)
     kept = sample_ids([image["id"] for image in truth["images"]], 4, 3)
     part = {
@@ -170,16 +170,3 @@ def test_what_cannot_be_analysed() -> None:
         analyse(truth, detections, params=make_params(iou_thresholds=(0.6, 0.75)))
     with pytest.raises(DataError, match=r"the baseline's detections: .*unknown image"):
         analyse(truth, detections, params=make_params(), baseline=[{**detections[0], "image_id": 1}])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"images": 0}, "images 0: an analysis needs at least 1"),
-        ({"confidence": 1.0}, "confidence 1.0: give a share between 0 and 1"),
-        ({"replicates": -1, "worst": -2}, "replicates, worst: give a number from 0 on"),
-    ],
-)
-def test_bad_options(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        AnalysisOptions(**options)

@@ -7,10 +7,10 @@ import pytest
 
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import read_analysis, write_analysis
-from detection.analysis.options import AnalysisOptions
 from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from schemas.artifacts import ANALYSIS_JSON
+from schemas.config.config import AnalysisConfig
 from schemas.errors import DataError
 from tests.detection.coco.generated_cases import generate
 
@@ -23,7 +23,7 @@ def test_round_trip(tmp_path: Path, iou_type: str) -> None:
         detections,
         params=make_params(iou_type),
         baseline=detections[::2],
-        options=AnalysisOptions(replicates=10),
+        options=AnalysisConfig(replicates=10),
     )
     path = tmp_path / "new folder" / ANALYSIS_JSON
     write_analysis(path, found)
@@ -51,7 +51,7 @@ def test_what_is_no_analysis(tmp_path: Path, content: str, message: str) -> None
 
 def test_a_missing_key_is_named(tmp_path: Path) -> None:
     path = tmp_path / ANALYSIS_JSON
-    write_analysis(path, analyse(*generate(0), params=make_params(), options=AnalysisOptions(replicates=0)))
+    write_analysis(path, analyse(*generate(0), params=make_params(), options=AnalysisConfig(replicates=0)))
     content = json.loads(path.read_text())
     del content["sizes"][3]["ground_truth"]
     path.write_text(json.dumps(content))

@@ -16,10 +16,10 @@ from detection.analysis.bootstrap import (
     metric_intervals,
     resample,
 )
-from detection.analysis.options import AnalysisOptions
 from detection.coco.evaluation import evaluate
 from detection.coco.metrics import METRIC_DEFINITIONS, UNDEFINED, FloatArray, metric_definitions_of
 from detection.coco.params import make_params
+from schemas.config.config import AnalysisConfig
 from tests.detection.analysis.cases import evaluated, found_of, lvis_case, ranked, repeated, truth_of
 from tests.detection.coco.generated_cases import found_near, generate, pycocotools_eval
 
@@ -189,7 +189,7 @@ def test_undefined_metrics_are_left_out() -> None:
 @pytest.mark.parametrize("images", [100, 400])
 def test_width_is_that_of_the_mean_of_as_many_images(images: int) -> None:
     model = evaluated(*recall_case(images, 0.6))
-    found = bootstrap(model, None, AnalysisOptions(replicates=2000)).metrics["AR100"]
+    found = bootstrap(model, None, AnalysisConfig(replicates=2000)).metrics["AR100"]
     deviation = np.sqrt(0.6 * 0.4 / images)
     assert found.value == pytest.approx(0.6)
     # Leaving repeated images out, as the engine's own intervals do, would give 0.76 of the width.
@@ -199,7 +199,7 @@ def test_width_is_that_of_the_mean_of_as_many_images(images: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_intervals_hold_the_value_and_undefined_metrics_have_none(seed: int) -> None:
     model = evaluated(*generate(seed))
-    found = bootstrap(model, None, AnalysisOptions(replicates=50))
+    found = bootstrap(model, None, AnalysisConfig(replicates=50))
     assert {name for name, value in model.metrics.items() if value >= 0} == set(found.metrics)
     for name, bounds in found.metrics.items():
         assert 0.0 <= bounds.low <= bounds.value <= bounds.high <= 1.0
@@ -212,7 +212,7 @@ def test_undefined_metrics_have_no_difference() -> None:
     truth, detections = generate(0)
     truth["annotations"] = [entry for entry in truth["annotations"] if entry["area"] > 32**2]
     model = evaluated(truth, detections)
-    found = bootstrap(model, model, AnalysisOptions(replicates=20))
+    found = bootstrap(model, model, AnalysisConfig(replicates=20))
     assert model.metrics["APs"] == -1
     assert "AP" in found.differences
     assert not {"APs", "ARs"} & {*found.differences, *found.metrics}
@@ -222,7 +222,7 @@ def test_undefined_metrics_have_no_difference() -> None:
 def test_a_model_does_not_differ_from_itself(seed: int) -> None:
     model = evaluated(*generate(seed))
     again = evaluated(*generate(seed))
-    found = bootstrap(model, again, AnalysisOptions(replicates=30))
+    found = bootstrap(model, again, AnalysisConfig(replicates=30))
     assert found.differences
     assert set(found.differences.values()) == {Interval(0.0, 0.0, 0.0, 0.0)}
     assert set(found.categories.values()) == {Interval(0.0, 0.0, 0.0, 0.0)}
@@ -232,7 +232,7 @@ def test_a_clearly_better_model_is_told_and_chance_is_not() -> None:
     truth, good = recall_case(200, 0.8, seed=1)
     _, bad = recall_case(200, 0.5, seed=2)
     _, lucky = recall_case(200, 0.505, seed=3)
-    options = AnalysisOptions(replicates=400)
+    options = AnalysisConfig(replicates=400)
     gain = bootstrap(evaluated(truth, good), evaluated(truth, bad), options)
     assert gain.differences["AR100"].low > 0.15
     assert gain.differences["AR100"].probability == 1.0
@@ -247,7 +247,7 @@ def test_a_clearly_better_model_is_told_and_chance_is_not() -> None:
 def test_models_are_compared_on_the_same_draws() -> None:
     truth, detections = recall_case(100, 0.5)
     worse = evaluated(truth, detections[1:])
-    found = bootstrap(evaluated(truth, detections), worse, AnalysisOptions(replicates=300)).differences["AR100"]
+    found = bootstrap(evaluated(truth, detections), worse, AnalysisConfig(replicates=300)).differences["AR100"]
     # They differ on one image: by the share of draws of it, not by the spread of the metrics.
     assert found.value == pytest.approx(0.01)
     assert found.low >= 0
@@ -257,6 +257,6 @@ def test_models_are_compared_on_the_same_draws() -> None:
 def test_without_replicates_or_images_there_are_none() -> None:
     truth, detections = generate(0)
     model = evaluated(truth, detections)
-    assert bootstrap(model, None, AnalysisOptions(replicates=0)).metrics == {}
+    assert bootstrap(model, None, AnalysisConfig(replicates=0)).metrics == {}
     empty = evaluated({"images": [], "annotations": [], "categories": truth["categories"]}, [])
-    assert bootstrap(empty, None, AnalysisOptions()).metrics == {}
+    assert bootstrap(empty, None, AnalysisConfig()).metrics == {}

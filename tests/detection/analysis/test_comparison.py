@@ -12,17 +12,17 @@ from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import write_analysis
 from detection.analysis.comparison import Change, Comparison, compare_detections
 from detection.analysis.folders import compare_evaluations
-from detection.analysis.options import AnalysisOptions
 from detection.coco.evaluation import evaluate
 from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from detection.coco.summary import write_metrics
 from schemas.artifacts import ANALYSIS_JSON, DETECTIONS_JSON, METRICS_JSON
+from schemas.config.config import AnalysisConfig
 from schemas.errors import DataError
 from tests.detection.analysis.cases import found_of, truth_of
 from tests.detection.coco.generated_cases import generate
 
-QUICK = AnalysisOptions(replicates=20)
+QUICK = AnalysisConfig(replicates=20)
 BOX = [20.0, 20.0, 60.0, 60.0]
 OTHER = [110.0, 110.0, 60.0, 60.0]
 
@@ -35,7 +35,7 @@ def compared(seed: int, iou_type: str = "bbox", **options: Any) -> Comparison:
         detections,
         params=make_params(iou_type),
         names=("half", "all"),
-        options=replace(QUICK, **options),
+        options=QUICK.model_copy(update=options),
     )
 
 
@@ -94,7 +94,7 @@ def test_images_that_changed_most_by_hand() -> None:
         (2, 4, 2, 0),
     ]
     assert [box.status for box in found.worse[0].a.detections] == ["TP", "TP"]
-    few = compare_detections(truth, good, other, params=make_params(), options=replace(QUICK, worst=1))
+    few = compare_detections(truth, good, other, params=make_params(), options=QUICK.model_copy(update={"worst": 1}))
     assert [one.b.image_id for one in few.worse] == [3]
 
 

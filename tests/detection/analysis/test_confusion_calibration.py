@@ -8,13 +8,13 @@ from pycocotools import mask as masks
 
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import Analysis
-from detection.analysis.options import AnalysisOptions
 from detection.coco.params import make_params
+from schemas.config.config import AnalysisConfig
 from tests.detection.analysis.cases import counted_detections, found_of, truth_of
 from tests.detection.coco.generated_cases import SIDE, generate, pycocotools_eval
 
 IDS = (2, 7, 31, 90)
-QUICK = AnalysisOptions(replicates=0, score=0.3)
+QUICK = AnalysisConfig(replicates=0, score=0.3)
 BOX = [10.0, 10.0, 40.0, 40.0]
 
 

@@ -8,14 +8,14 @@ import pytest
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Box
 from detection.analysis.error_analysis import error_counts, type_errors
-from detection.analysis.options import AnalysisOptions
 from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
+from schemas.config.config import AnalysisConfig
 from tests.detection.analysis.cases import evaluated, found_of, lvis_case, truth_of
 from tests.detection.analysis.plain_tide import TYPES, tide
 from tests.detection.coco.generated_cases import generate
 
-ALL = AnalysisOptions(score=0.0)
+ALL = AnalysisConfig(score=0.0)
 BOX = [100.0, 100.0, 40.0, 40.0]
 FAR = [10.0, 10.0, 20.0, 20.0]
 
@@ -30,7 +30,7 @@ def shifted(x: float) -> list[float]:
 
 def typed(truth: dict[str, Any], detections: list[dict[str, Any]], score: float = 0.0) -> dict[str, list[int]]:
     model = evaluated(truth, detections)
-    options = AnalysisOptions(score=score)
+    options = AnalysisConfig(score=score)
     errors = type_errors(model, model.diagnosis(options), options)
     found = {name: positions.tolist() for name, positions in errors.types.items() if positions.size}
     return {**found, "Miss": errors.fn.tolist()} if errors.fn.size else found
@@ -94,7 +94,7 @@ def test_errors_of_each_category_equal_plain_loops(seed: int) -> None:
     detections = [{**entry, "score": float(rng.random())} for entry in detections]
     for score in (0.0, 0.5):
         kept = [entry for entry in detections if entry["score"] >= score]
-        options = AnalysisOptions(replicates=0, score=score)
+        options = AnalysisConfig(replicates=0, score=score)
         rows = analyse(truth, detections, params=make_params(), options=options).categories
         found = {(row.id, name): count for row in rows for name, count in row.errors.items() if count}
         assert found == tide(truth, kept).by_category
@@ -115,7 +115,7 @@ def test_types_of_detections_add_up_to_the_engines_counts(seed: int, iou_type: s
 
 def test_another_iou_threshold() -> None:
     truth, detections = generate(2)
-    options = AnalysisOptions(score=0.0, iou=0.75)
+    options = AnalysisConfig(score=0.0, iou=0.75)
     model = evaluated(truth, detections)
     errors = type_errors(model, model.diagnosis(options), options)
     numbers = {name: len(positions) for name, positions in errors.types.items()} | {"Miss": len(errors.fn)}
@@ -124,7 +124,7 @@ def test_another_iou_threshold() -> None:
 
 
 def analysed(truth: dict[str, Any], detections: list[dict[str, Any]], **options: Any) -> Analysis:
-    return analyse(truth, detections, params=make_params(), options=AnalysisOptions(replicates=0, **options))
+    return analyse(truth, detections, params=make_params(), options=AnalysisConfig(replicates=0, **options))
 
 
 def test_every_box_of_an_image_has_a_status() -> None:
@@ -237,7 +237,7 @@ def test_boxes_of_masks_are_drawn_around_them() -> None:
     truth, detections = generate(3)
     for entry in detections:
         del entry["bbox"]
-    found = analyse(truth, detections, params=make_params("segm"), options=AnalysisOptions(replicates=0, score=0.0))
+    found = analyse(truth, detections, params=make_params("segm"), options=AnalysisConfig(replicates=0, score=0.0))
     widths = [box.bbox[2] for image in found.worst for box in image.detections]
     assert widths
     assert min(widths) > 0

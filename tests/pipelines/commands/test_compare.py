@@ -132,7 +132,7 @@ def test_nothing_is_written_for_a_fault(tmp_path: Path, case: tuple[dict[str, An
         ((a, tmp_path / "none.json", "--ground-truth", gt), r"none.json: cannot read the file"),
         ((a, gt, "--ground-truth", gt), r"gt.json: not COCO results"),
         ((a, b, "--ground-truth", b), r"b.json: not a COCO annotation file"),
-        ((a, b, "--ground-truth", gt, "--images", tmp_path / "none"), "no folder of images"),
+        ((a, b, "--ground-truth", gt, "--images", tmp_path / "none"), "no such folder of images"),
     ]:
         with pytest.raises(DataError, match=message):
             call(*arguments, "--output", page)

@@ -206,7 +206,7 @@ def test_thresholds_of_categories() -> None:
     assert found.verdict == (
         False,
         [
-            "AP50 of category 90 (cat) is undefined: there is no object to measure it on",
+            "AP50 of category 90 (cat) is undefined: there is no ground truth to measure it on",
             "AP50 of category 8: there is no such metric. Are these the data set's category ids?",
             "AP50 of category 7 (dog) is 0.375, at least 0.2",
         ],
@@ -216,7 +216,7 @@ def test_thresholds_of_categories() -> None:
 def test_an_undefined_metric_is_never_met() -> None:
     value = 'metrics_specs { thresholds { key: "APs" value { value_threshold { lower_bound { value: -2 } } } } }'
     slices = {OVERALL: SLICES[OVERALL]}
-    undefined = ["APs is undefined: there is no object to measure it on"]
+    undefined = ["APs is undefined: there is no ground truth to measure it on"]
     assert judged(value, slices=slices).verdict == (False, undefined)
     change = value.replace(
         "value_threshold { lower_bound { value: -2 } }",

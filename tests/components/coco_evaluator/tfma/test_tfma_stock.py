@@ -16,13 +16,13 @@ from components.coco_evaluator.request import Task
 from components.coco_evaluator.tfma.eval_config import eval_config_to_json, parse_eval_config
 from components.coco_evaluator.tfma.slice_metrics import OVERALL
 from components.coco_evaluator.tfma.slicing import Slicer
-from detection.analysis.options import AnalysisOptions
 from detection.coco import evaluate
 from detection.coco.io.results import results_from_rows
 from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.datasets.packed_entries import pack_entries
 from detection.inference.saved_model import rows_from_outputs
 from detection.types import EncodedImage
+from schemas.config.config import AnalysisConfig, EvaluateConfig, ThresholdsConfig
 from schemas.errors import CocoflowError, ConfigError, DataError, find_user_error
 from tests.components.coco_evaluator.generated_records import (
     CATEGORIES,
@@ -212,8 +212,8 @@ def test_our_evaluator_writes_the_same(tmp_path: Path, examples: Path, models: l
         models=parts,
         locations={**parts, "data": str(examples)},
         title="",
+        config=EvaluateConfig(thresholds=ThresholdsConfig(absolute={}), analysis=AnalysisConfig(replicates=0)),
         eval_config=parse_eval_config(eval_config_to_json(config)),
-        analysis=AnalysisOptions(replicates=0),
     )
     ours = tmp_path / "ours"
     verdict = evaluate_models(task, ours, make_pipeline=beam.Pipeline).verdict

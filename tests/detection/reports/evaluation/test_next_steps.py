@@ -17,9 +17,9 @@ from detection.analysis.analysis_file import (
     Interval,
     SizeBucket,
 )
-from detection.analysis.options import AnalysisOptions
 from detection.coco.params import make_params
 from detection.reports.evaluation.next_steps import FEW_IMAGES, FEW_INSTANCES, POOR_CALIBRATION, Step, next_steps
+from schemas.config.config import AnalysisConfig
 from tests.detection.coco.generated_cases import generate
 from tests.detection.reports.evaluation.builders import (
     NAMES,
@@ -193,7 +193,7 @@ def test_nothing_matches() -> None:
 def analysed(seed: int) -> Analysis:
     truth, detections = generate(seed)
     return analyse(
-        truth, detections, params=make_params(), baseline=detections[::2], options=AnalysisOptions(replicates=20)
+        truth, detections, params=make_params(), baseline=detections[::2], options=AnalysisConfig(replicates=20)
     )
 
 
@@ -206,7 +206,7 @@ def test_steps_of_an_evaluation_hold_its_numbers(seed: int) -> None:
         *("metrics", "categories", "errors", "label-errors", "calibration", "sizes", "method")
     }
     moved = [{**entry, "bbox": [5000.0, 5000.0, 3.0, 3.0]} for entry in detections]
-    options = AnalysisOptions(replicates=0)
+    options = AnalysisConfig(replicates=0)
     (nothing, *_) = next_steps(analyse(truth, moved, params=make_params(), options=options))
     counted = sum(not entry["iscrowd"] for entry in truth["annotations"])
     assert nothing.evidence == f"None of {len(moved)} detections matches any of {counted} instances."

@@ -167,5 +167,5 @@ def test_a_huge_image_is_not_decoded(folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no folder of images"):
+    with pytest.raises(DataError, match="no such folder of images"):
         pictures_in(tmp_path / "none", [])

@@ -8,11 +8,11 @@ import pytest
 
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Box
-from detection.analysis.options import AnalysisOptions
 from detection.coco.params import make_params
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.evaluation.summary import LISTED, category_summary, tiles
 from detection.reports.html.table import Link
+from schemas.config.config import AnalysisConfig
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
 from tests.detection.reports.evaluation.builders import analysis, category, image_result, smooth_pictures
 from tests.html_page import HtmlPage
@@ -42,7 +42,7 @@ def test_what_to_act_on_comes_before_all_details(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_every_number_is_that_of_pycocotools_and_of_plain_counts(tmp_path: Path, seed: int) -> None:
     truth, detections = generate(seed)
-    given = analyse(truth, detections, params=make_params(), options=AnalysisOptions(replicates=0))
+    given = analyse(truth, detections, params=make_params(), options=AnalysisConfig(replicates=0))
     page = written(tmp_path, given)
     evaluation = pycocotools_eval(truth, detections)
     stats, precision = evaluation.stats, evaluation.eval["precision"][:, :, :, 0, -1]
@@ -103,7 +103,7 @@ def test_the_main_error_leads_to_a_picture_that_shows_it(tmp_path: Path) -> None
     assert [row[5] for row in rows] == [f"{ERROR_TYPES[name]} (3 of 4)" for name in boxes]
     links = [str(at["href"]) for tag, at in page.tags if tag == "a" and "image" in str(at["href"])]
     assert links == [f"#{name}-image-{40 + at}" for at, name in enumerate(boxes)]
-    ids = [at.get("id") for tag, at in page.tags if tag == "metric"]
+    ids = [at.get("id") for tag, at in page.tags if tag == "figure"]
     assert {link.removeprefix("#") for link in links} <= set(ids)
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.analysis.options import AnalysisOptions
 from detection.coco import evaluate
 from detection.datasets.entries import Rows
 from detection.inference.export import export_saved_model
@@ -22,7 +21,7 @@ from detection.training.engine.state import AVERAGES_PART, MODEL_PART
 from detection.training.validation.assessor import CheckpointEvaluator
 from detection.training.validation.split import ValidationSplit
 from detection.types import EncodedImage
-from schemas.config.config import Config
+from schemas.config.config import AnalysisConfig, Config
 from schemas.errors import DataError
 from tests.detection.training.evaluation_records import CATEGORIES, write_coco_shards
 from tests.detection.training.tiny_run import tiny_config
@@ -95,7 +94,7 @@ def test_pictures_are_of_the_same_images_each_time(data: Any) -> None:
     def drawn(*, most: int | None = None, **options: Any) -> tuple[list[int], list[np.ndarray]]:
         finder: Any = _Finder(tree)
         split = ValidationSplit(shards, categories=CATEGORIES, batch_size=4, max_images=most)
-        pictures = split.pictures(finder, AnalysisOptions(**options))
+        pictures = split.pictures(finder, AnalysisConfig(**options))
         return finder.seen, pictures
 
     seen, pictures = drawn(visualizations=5, score=0.0)

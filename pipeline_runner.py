@@ -21,11 +21,11 @@ _EPILOG = (
 )
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The command line of all verbs."""
+def build_parser(names: Sequence[str] = VERBS) -> argparse.ArgumentParser:
+    """Builds the command line of some verbs."""
     parser = argparse.ArgumentParser(prog="pipeline_runner.py", description=_DESCRIPTION, epilog=_EPILOG)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for name in VERBS:
+    for name in names:
         module = importlib.import_module(f"pipelines.commands.{name.replace('-', '_')}")
         verb = verbs.add_parser(
             name,
@@ -56,7 +56,10 @@ def program() -> NoReturn:
 
 def _run(arguments: Sequence[str] | None, stop: StopSignals) -> int:
     try:
-        args = build_parser().parse_args(arguments)
+        arguments = sys.argv[1:] if arguments is None else arguments
+        # Only the verb called is imported; all are for --help and for a verb that does not exist.
+        names = [name for name in arguments[:1] if name in VERBS]
+        args = build_parser(names or VERBS).parse_args(arguments)
         return int(args.run(args))
     except BaseException as error:
         # Beam and TFX raise a worker's error again inside errors of their own.

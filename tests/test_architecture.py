@@ -67,7 +67,7 @@ ALLOWED_IMPORTS = {
         "detection.datasets detection.coco detection.inference detection.analysis detection.reports "
         "detection.training.distributed detection.training.checkpoints detection.training.validation "
         "detection.training components.coco_example_gen components.coco_evaluator pipelines pipelines.runs",
-        "pipelines.commands": "schemas schemas.config detection.coco detection.training.validation "
+        "pipelines.commands": "schemas schemas.config detection.storage detection.coco detection.training.validation "
         "components.coco_evaluator pipelines.runners pipelines pipelines.runs pipelines.standalone",
         "pipeline_runner": "schemas pipelines.runs",
     }.items()

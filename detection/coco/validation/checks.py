@@ -248,7 +248,12 @@ def _are_unique(ids: Ids) -> bool:
 
 
 def _are_writable(categories: Sequence[Entry]) -> bool:
-    return all(unwritable(category.get("name")) is None for category in categories)
+    """Whether all names are certain to be valid; those that are no text are looked at one by one."""
+    names = [category.get("name", "") for category in categories]
+    try:
+        return "".join(names).encode() is not None
+    except (TypeError, UnicodeEncodeError):
+        return False
 
 
 def _references_are_known(entries: Sequence[Entry], known: Known) -> bool:

@@ -136,7 +136,7 @@ def test_values_without_meaning_are_told_before_anything_is_read(tmp_path: Path)
         (["--max-dets", "1,x"], "argument --max-dets: '1,x': expected numbers separated by commas"),
         (["--area-range", "tiny"], "argument --area-range: 'tiny': expected NAME=LOW,HIGH, such as tiny=0,256"),
         (["--area-range", "=0,5"], "'=0,5': expected NAME=LOW,HIGH"),
-        (["--oks-sigmas", ""], "argument --oks-sigmas: '': numbers"),
+        (["--oks-sigmas", ""], "argument --oks-sigmas: '': expected numbers"),
     ],
 )
 def test_wrong_usage(capsys: pytest.CaptureFixture[str], flags: list[str], message: str) -> None:

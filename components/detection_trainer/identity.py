@@ -11,7 +11,7 @@ from tfx import types
 from detection.training.initialization.fingerprint import weights_fingerprint
 from schemas.config.config import Config
 from schemas.config.config_io import parse_config
-from schemas.config.without_effect import WITHOUT_EFFECT
+from schemas.config.training import WITHOUT_EFFECT
 
 SETTINGS_KEY = "settings"
 SPLIT_KEY = "split"

@@ -19,8 +19,7 @@ from pydantic import (
 )
 
 from schemas.config.faults import MAX_PIXELS, FaultPolicies
-from schemas.config.metrics import MetricName
-from schemas.config.section import Section
+from schemas.config.section import MetricName, Section
 from schemas.config.training import TrainConfig
 
 Probability = Field(ge=0.0, le=1.0)

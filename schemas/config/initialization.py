@@ -4,8 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.config.expressions import RegularExpression
-from schemas.config.section import Section
+from schemas.config.section import RegularExpression, Section
 
 FineTuneType = Literal["classification", "detection", "full"]
 SourceWeights = Literal["auto", "raw", "averaged"]

@@ -4,8 +4,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from schemas.config.expressions import RegularExpression
-from schemas.config.section import Section
+from schemas.config.section import RegularExpression, Section
 
 WeightsKind = Literal["ema", "raw"]
 

@@ -1,9 +1,10 @@
 """The base of every part of the configuration."""
 
+import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 
 class Section(BaseModel):
@@ -30,3 +31,20 @@ class Section(BaseModel):
 def section_of(annotation: Any) -> type[Section] | None:
     """The section that a key's type is, or None where the key takes a value."""
     return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
+
+
+def _compiles(expression: str) -> str:
+    try:
+        re.compile(expression)
+    except re.error as error:
+        raise ValueError(f"{expression!r} is no regular expression: {error}") from None
+    return expression
+
+
+RegularExpression = Annotated[str, AfterValidator(_compiles)]
+
+# Where in a variable's path an expression has to match.
+PatternMatch = Literal["start", "anywhere"]
+
+
+MetricName = Literal["AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl"]

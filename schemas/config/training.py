@@ -5,13 +5,11 @@ from typing import Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from schemas.config.augmentation import AugmentConfig
-from schemas.config.expressions import PatternMatch, RegularExpression
 from schemas.config.initialization import InitConfig
-from schemas.config.observation import NonFiniteConfig, ProfileConfig, SummariesConfig
+from schemas.config.monitoring import NonFiniteConfig, ProfileConfig, SummariesConfig, ValidationConfig
 from schemas.config.optimization import ClipConfig, EmaConfig, OptimizerConfig
 from schemas.config.schedule import ScheduleConfig
-from schemas.config.section import Section
-from schemas.config.validation import ValidationConfig
+from schemas.config.section import PatternMatch, RegularExpression, Section
 
 
 class TrainConfig(Section):
@@ -165,3 +163,10 @@ class TrainConfig(Section):
         if isinstance(self.loss_scale, float):
             self.refuse(dynamic_keys, f"beside a fixed loss_scale = {self.loss_scale}")
         return self
+
+
+# Keys of `train` that say what a training tells and keeps, not what it learns: a change of
+# these goes on with a training that was killed, and takes over the result of one that was not.
+WITHOUT_EFFECT = frozenset(
+    {"checkpoint_every", "keep_checkpoints", "keep_checkpoint_every_n_hours", "log_every", "profile", "summaries"}
+)

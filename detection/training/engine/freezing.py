@@ -7,7 +7,7 @@ import keras
 
 from detection.models.layers.batch_norm import BatchNormalization
 from detection.training.engine.variable_paths import log_matches, matching_paths
-from schemas.config.expressions import PatternMatch
+from schemas.config.section import PatternMatch
 from schemas.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import keras
 
-from schemas.config.expressions import PatternMatch
+from schemas.config.section import PatternMatch
 from schemas.errors import ConfigError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")

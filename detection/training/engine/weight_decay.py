@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from detection.training.engine.variable_paths import kernels_without
-from schemas.config.expressions import PatternMatch
+from schemas.config.section import PatternMatch
 
 EXCLUDE_KEY = "train.optimizer.weight_decay_exclude"
 

@@ -10,8 +10,8 @@ from detection.training.initialization.class_outputs import Category
 from detection.training.initialization.report import InitReport
 from detection.training.initialization.warm_start import warm_start
 from detection.training.initialization.weight_source import WeightSource
-from schemas.config.expressions import PatternMatch
 from schemas.config.initialization import FineTuneType, SourceWeights
+from schemas.config.section import PatternMatch
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 

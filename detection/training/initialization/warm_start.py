@@ -16,8 +16,8 @@ from detection.training.initialization.class_outputs import (
 )
 from detection.training.initialization.plan import Plan, plan_warm_start
 from detection.training.initialization.weight_source import WeightSource
-from schemas.config.expressions import PatternMatch
 from schemas.config.initialization import FineTuneType
+from schemas.config.section import PatternMatch
 from schemas.errors import DataError
 
 

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from schemas.config.training import TrainConfig
-from schemas.config.validation import ValidationConfig
-from schemas.config.without_effect import WITHOUT_EFFECT
+from schemas.config.monitoring import ValidationConfig
+from schemas.config.training import WITHOUT_EFFECT, TrainConfig
 
 
 @pytest.mark.parametrize(

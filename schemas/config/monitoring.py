@@ -1,4 +1,4 @@
-"""Evaluation while training: the best checkpoint, early stopping, which model is exported."""
+"""Monitoring of a training run: validation, TensorBoard summaries, profiler, non-finite steps."""
 
 from typing import Literal, Self
 
@@ -11,39 +11,40 @@ class ValidationConfig(Section):
     """Evaluation while training, of the weights that `train.ema` exports, on the split that `evaluate.split` names."""
 
     every: PositiveInt | None = Field(
-        None, description="steps between evaluations; each saves a checkpoint, and the last step is always evaluated"
+        None,
+        description="steps between evaluations; each evaluates a new checkpoint, the last step is always evaluated",
     )
     every_epochs: PositiveFloat | None = Field(None, description="instead of every: epochs between evaluations")
-    metric: MetricName = Field("AP", description="that tells the best checkpoint; higher is better")
-    max_images: PositiveInt | None = Field(None, description="evaluate on a fixed sample of so many; none: on all")
+    metric: MetricName = Field("AP", description="metric that selects the best checkpoint; higher is better")
+    max_images: PositiveInt | None = Field(None, description="max number of images, always the same sample; none: all")
     patience: PositiveInt | None = Field(
-        None, description="training stops after so many evaluations without an improvement; none: it does not"
+        None, description="early stopping after this many evaluations without improvement; none: off"
     )
-    min_delta: NonNegativeFloat = Field(0.0, description="an improvement is one by more than this, for patience")
+    min_delta: NonNegativeFloat = Field(0.0, description="min improvement that counts, for patience")
     export: Literal["auto", "best", "final"] = Field(
-        "auto", description="the model to export: of the best checkpoint or of the last; auto: the best where evaluated"
+        "auto", description="checkpoint to export: best or last; auto: best if validation is on"
     )
 
     @property
     def enabled(self) -> bool:
-        """Whether training evaluates."""
+        """True if training evaluates."""
         return self.every is not None or self.every_epochs is not None
 
     @property
     def exports_best(self) -> bool:
-        """Whether the best checkpoint becomes the model."""
+        """True if the best checkpoint is exported."""
         return self.enabled and self.export != "final"
 
     @model_validator(mode="after")
     def _every_key_acts(self) -> Self:
         if self.every is not None and self.every_epochs is not None:
-            raise ValueError("every and every_epochs both say how often; take one of them away")
+            raise ValueError("every and every_epochs both say how often; remove one of them")
         if not self.enabled:
             for key in ("metric", "max_images", "patience", "min_delta"):
                 if getattr(self, key) != type(self).model_fields[key].default:
                     raise ValueError(f"{key} needs evaluations while training; set every, or every_epochs")
             if self.export == "best":
-                raise ValueError("export = best, but nothing tells the best; set every, or every_epochs")
+                raise ValueError("export = best, but nothing selects the best; set every, or every_epochs")
         if self.min_delta and self.patience is None:
             raise ValueError("min_delta is for early stopping, which is off; set patience")
         return self
@@ -54,12 +55,12 @@ class SummariesConfig(Section):
 
     images_every: NonNegativeInt = Field(
         1000,
-        description="steps between pictures of training images, as the network sees them, with boxes; 0: none",
+        description="steps between pictures of training images with boxes, as the network sees them; 0: none",
     )
-    images: PositiveInt = Field(8, description="images in such a picture, at most those of a batch")
+    images: PositiveInt = Field(8, description="images per picture, at most a batch")
     gradient_norms: bool = Field(
         False,
-        description="also the norm of each variable's gradient, a mean as the other scalars; before clipping and the "
+        description="also the norm of each variable's gradient, a mean like other scalars; before clipping and the "
         "bias multiplier. Part of the OD API's summarize_gradients",
     )
     gradient_histograms_every: NonNegativeInt = Field(
@@ -79,9 +80,9 @@ class ProfileConfig(Section):
     """TensorFlow's profiler over some steps, for TensorBoard."""
 
     start_step: PositiveInt | None = Field(
-        None, description="steps done when it starts, so that it leaves compiling out; none: off"
+        None, description="steps done when the profiler starts, so that compiling is not profiled; none: off"
     )
-    steps: PositiveInt = Field(10, description="steps that it looks at")
+    steps: PositiveInt = Field(10, description="number of steps to profile")
 
     @model_validator(mode="after")
     def _every_key_acts(self) -> Self:
@@ -89,14 +90,20 @@ class ProfileConfig(Section):
             self.refuse(("steps",), "while start_step is none")
         return self
 
+    @property
+    def edges(self) -> tuple[int, ...]:
+        """Steps done when the profiler starts and stops; () without a profile."""
+        return () if self.start_step is None else (self.start_step, self.start_step + self.steps)
+
 
 class NonFiniteConfig(Section):
     """Steps whose loss or gradient is NaN or infinite; none of them changes a weight."""
 
     policy: Literal["stop", "skip"] = Field(
-        "stop", description="stop: the first one ends the run; skip: it is left out. Its batch is saved for inspection"
+        "stop",
+        description="stop: the first such step ends the run; skip: its update is skipped. Its batch is saved",
     )
-    max_in_a_row: PositiveInt = Field(10, description="for skip: one more than so many in a row end the run")
+    max_in_a_row: PositiveInt = Field(10, description="for skip: max non-finite steps in a row, one more ends the run")
 
     @model_validator(mode="after")
     def _every_key_acts(self) -> Self:

@@ -40,9 +40,9 @@ import tensorflow as tf
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Batch
 from detection.models.detector import Detector
-from detection.training.build import batches_from_config, is_deterministic, state_from_config, train_loop_from_config
-from detection.training.distributed.determinism import op_determinism
-from detection.training.distributed.strategy import make_strategy
+from detection.training.build_run import batches_from_config
+from detection.training.build_step import is_deterministic, state_from_config, train_loop_from_config
+from detection.training.distributed.strategy import make_strategy, op_determinism
 from detection.types import Labels
 from schemas import features
 from schemas.config.config import Config

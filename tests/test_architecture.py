@@ -42,9 +42,10 @@ ALLOWED_IMPORTS = {
         "detection.training.engine detection.training.checkpoints",
         "detection.training.validation": "schemas schemas.config detection.storage detection.images "
         "detection.input_pipeline detection.models detection.coco detection.inference detection.analysis "
-        "detection.reports detection.training.checkpoints detection.training.monitoring",
+        "detection.reports detection.training.checkpoints",
         "detection.training": "schemas schemas.config detection.storage detection.input_pipeline detection.models "
-        "detection.training.engine detection.training.distributed detection.training.initialization "
+        "detection.inference detection.analysis detection.training.engine detection.training.distributed "
+        "detection.training.initialization "
         "detection.training.checkpoints detection.training.monitoring detection.training.validation",
         "components": "",
         "components.coco_example_gen": "schemas schemas.config detection.storage detection.images detection.datasets "

@@ -1,1 +1,1 @@
-"""Examples in, trained SavedModel out."""
+"""The component that trains a detector: Examples in, SavedModel out."""

@@ -1,4 +1,4 @@
-"""The trainer's contract: what goes in and what comes out."""
+"""The trainer's contract: inputs, outputs and parameters."""
 
 from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
@@ -8,8 +8,8 @@ from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionP
 
 from components.detection_trainer.executor import RUN_ROOT_KEY, Executor
 from components.detection_trainer.identity import (
-    FIRST_WEIGHTS_KEY,
-    SETTINGS_KEY,
+    CONFIG_KEY,
+    INITIAL_WEIGHTS_KEY,
     SPLIT_KEY,
     VALIDATION_SPLIT_KEY,
     training_properties,
@@ -19,13 +19,13 @@ from schemas.config.config import Config
 
 
 class DetectionTrainerSpec(ComponentSpec):
-    """Examples, and perhaps a Model to start from, in; Model and ModelRun out."""
+    """Inputs: Examples, and optionally a Model to start from; outputs: Model and ModelRun."""
 
     PARAMETERS = {  # noqa: RUF012 (TFX's form)
-        SETTINGS_KEY: ExecutionParameter(type=str),
+        CONFIG_KEY: ExecutionParameter(type=str),
         RUN_ROOT_KEY: ExecutionParameter(type=str),
         SPLIT_KEY: ExecutionParameter(type=str),
-        FIRST_WEIGHTS_KEY: ExecutionParameter(type=str),
+        INITIAL_WEIGHTS_KEY: ExecutionParameter(type=str),
         VALIDATION_SPLIT_KEY: ExecutionParameter(type=str),
     }
     INPUTS = {  # noqa: RUF012
@@ -41,10 +41,10 @@ class DetectionTrainerSpec(ComponentSpec):
 class DetectionTrainer(base_component.BaseComponent):
     """Trains a detector on `Examples` made by `CocoExampleGen`.
 
-    `model` holds the SavedModel of the weights that `train.ema` says (where TFX looks for
-    one) and the run's configuration; `model_run` the checkpoints and TensorBoard logs.  While
-    it trains, both lie below `<run_root>/training/`, so that a run that was killed
-    goes on from its newest checkpoint.
+    `model` holds the SavedModel of the weights that `train.ema` selects (where TFX looks for
+    one) and the run's configuration; `model_run` the checkpoints and TensorBoard logs.  During
+    training, both lie below `<run_root>/training/`, so that a killed run resumes from its
+    newest checkpoint.
     """
 
     SPEC_CLASS = DetectionTrainerSpec
@@ -59,19 +59,19 @@ class DetectionTrainer(base_component.BaseComponent):
         split: str = TRAIN_SPLIT,
         base_model: types.BaseChannel | None = None,
     ) -> None:
-        """Wires the component.
+        """Creates the component.
 
         Args:
-            examples: channel of one `Examples`, or of one a span, of the same categories.
-            config: its `model` and `train` sections decide whether an earlier result
-                is reused; the others, and of `train` the keys `WITHOUT_EFFECT`, may
-                change without training anew.
-            run_root: folder of the run; holds its config.yaml.
-            split: that is trained on.
-            base_model: channel of the `Model` to start from, as `train.init` says, or of none.
+            examples: channel of one `Examples`, or of one per span, with the same categories.
+            config: its sections `model` and `train` decide whether an earlier result is
+                reused; the other sections, and the keys `WITHOUT_EFFECT` of `train`, may
+                change without training again.
+            run_root: folder of the run, with its config.yaml.
+            split: name of the split to train on.
+            base_model: channel of the `Model` to start from, see `train.init`; may be empty.
 
         Raises:
-            DataError: there are no weights at `train.init.checkpoint`.
+            DataError: `train.init.checkpoint` has no weights.
         """
         super().__init__(
             DetectionTrainerSpec(

@@ -1,4 +1,4 @@
-"""The trainer's work: find the records, train below the run's folder, publish."""
+"""The trainer's executor: finds the records, trains below the run's folder, publishes the results."""
 
 import shutil
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
-from components.detection_trainer.finished_training import describe_training, restore_training
 from components.detection_trainer.identity import (
     BASE_MODEL_PROPERTY,
     SPLIT_KEY,
@@ -23,7 +22,7 @@ from components.detection_trainer.identity import (
     training_identity,
     working_name,
 )
-from components.detection_trainer.working_folder import working_folder
+from components.detection_trainer.working_folder import describe_training, restore_training, working_folder
 from detection.datasets.annotations import differing_categories
 from detection.input_pipeline.record_fingerprint import fingerprint_records
 from detection.storage.atomic import new_directory
@@ -58,16 +57,16 @@ class Executor(base_executor.BaseExecutor):
         """Runs the component.
 
         Raises:
-            DataError: examples lack the split, or a description; examples of several
-                spans have different categories.
+            DataError: examples lack the split or their description, or those of several spans
+                have different categories.
             CocoflowError: see `detection.training.train.train`.
         """
         examples = sorted(input_dict[keys.EXAMPLES_KEY], key=_span, reverse=True)
         run_root = Path(exec_properties[RUN_ROOT_KEY])
-        # An interactive run hands over every model that its channel has seen.
+        # An interactive run passes every model of the channel.
         base_model = max(input_dict.get(keys.BASE_MODEL_KEY, []), key=lambda one: int(one.id), default=None)
         shards = _shards(examples, exec_properties[SPLIT_KEY])
-        # Evaluated on the newest span alone, as after training.
+        # Evaluated on the newest span only, as after training.
         validation_shards = _shards(examples[:1], exec_properties[VALIDATION_SPLIT_KEY])
         categories = _categories(examples)
         name = working_name(
@@ -106,7 +105,7 @@ def _shards_of(examples: types.Artifact, split: str) -> list[str]:
 
 
 def _categories(examples: Sequence[types.Artifact]) -> list[dict[str, Any]]:
-    """The categories, which all examples have to have."""
+    """Reads the categories, which have to be the same in all examples."""
     first, *others = [(artifact, _categories_of(artifact)) for artifact in examples]
     for artifact, categories in others:
         listed = differing_categories(first[1], categories)

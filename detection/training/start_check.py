@@ -1,4 +1,4 @@
-"""What can be said of a training run before there is any data."""
+"""Checks of a training run that need no data."""
 
 import contextlib
 import logging
@@ -9,16 +9,16 @@ from typing import Any
 import tensorflow as tf
 
 from detection.models.backbones.imagenet import find_weights_file
+from detection.models.detector import Detector
 from detection.models.registry import detector_config
-from detection.training.build import initialize_from_config, replica_batch_size, state_from_config
-from detection.training.build_update import l2_from_config
+from detection.training.build_run import input_options_from_config, replica_batch_size
+from detection.training.build_step import initialize_from_config, l2_from_config, state_from_config
 from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.checkpoints.manager import Checkpoints
 from detection.training.initialization.locate import locate_weights
-from detection.training.input_options import input_options_from_config
 from schemas.config.config import Config
 
-_UNKNOWN = ({"id": 0, "name": ""},)  # stands for categories that only the records tell
+_UNKNOWN_CATEGORIES = ({"id": 0, "name": ""},)  # stands for categories that only the records tell
 
 
 def check_start(
@@ -28,39 +28,46 @@ def check_start(
     strategy: tf.distribute.Strategy | None = None,
     checkpoints: Path | None = None,
     initializes: bool = True,
-) -> None:
-    """Builds what a training run starts from, as `train` does, on the CPU and without data, and drops it.
+    device: str | None = "CPU",
+) -> Detector:
+    """Builds the state that a training run starts from, as `train` does, without data.
 
-    The cheapest questions come first.
+    The cheapest checks come first.
 
     Args:
-        config: `model` and `train` count.
-        categories: the data set's; None: not known yet, what depends on them is not checked.
-        strategy: to train under; None: not known yet.
-        checkpoints: folder of the checkpoints that the run may go on from; None: not known yet.
-        initializes: whether the run needs its initial weights, if it has no checkpoint.
+        config: its sections `model` and `train`.
+        categories: the data set's COCO categories; None: not known yet, checks that need them are left out.
+        strategy: strategy to train under; None: not known yet.
+        checkpoints: folder of the checkpoints that the run may resume from; None: not known yet.
+        initializes: the run needs its initial weights, if it has no checkpoint.
+        device: TensorFlow device to build on; None: the default one.
+
+    Returns:
+        The detector, which `train` can use for validation and export if the categories are known.
 
     Raises:
         ConfigError, DataError: as `train` would later.
     """
     if strategy is not None:
         replica_batch_size(config.train, strategy)
-    goes_on = checkpoints is not None and bool(checkpoint_steps(checkpoints))
-    initializes = initializes and not goes_on
+    resumes = checkpoints is not None and bool(checkpoint_steps(checkpoints))
+    initializes = initializes and not resumes
     if initializes:
-        _require_files(config)
-    with without_log(), tf.device("CPU"):
-        _build(config, categories, checkpoints=checkpoints if goes_on else None, initializes=initializes)
+        _require_weight_files(config)
+    with without_log(), tf.device(device):
+        return _build(config, categories, checkpoints=checkpoints if resumes else None, initializes=initializes)
 
 
-def _require_files(config: Config) -> None:
-    """Sees that the files of the initial weights are there."""
-    model, init = config.model, config.train.init
-    if init.checkpoint is not None:
-        locate_weights(init.checkpoint)
-    if model.backbone_weights is not None:
-        preset = detector_config(model.name, image_size=model.image_size, overrides=model.overrides)
-        find_weights_file(getattr(preset, "backbone", model.name), model.backbone_weights)
+def _require_weight_files(config: Config) -> None:
+    """Checks that the files of the pretrained weights exist."""
+    model_config, init_config = config.model, config.train.init
+    if init_config.checkpoint is not None:
+        locate_weights(init_config.checkpoint)
+    if model_config.backbone_weights is not None:
+        preset = detector_config(
+            model_config.name, image_size=model_config.image_size, overrides=model_config.overrides
+        )
+        find_weights_file(getattr(preset, "backbone", model_config.name), model_config.backbone_weights)
 
 
 def _build(
@@ -69,9 +76,9 @@ def _build(
     *,
     checkpoints: Path | None,
     initializes: bool,
-) -> None:
+) -> Detector:
     strategy = tf.distribute.get_strategy()
-    in_order = sorted(_UNKNOWN if categories is None else categories, key=lambda category: category["id"])
+    in_order = sorted(_UNKNOWN_CATEGORIES if categories is None else categories, key=lambda category: category["id"])
     state = state_from_config(config, num_classes=len(in_order), strategy=strategy)
     l2_from_config(config.train, state)
     if categories is not None:
@@ -79,22 +86,23 @@ def _build(
     if checkpoints is not None and categories is not None:
         Checkpoints(state, checkpoints, keep=1, writes=False).restore_latest()
     if initializes:
-        known = config if categories is not None else _whatever_the_categories(config)
-        initialize_from_config(known, state, in_order, strategy=strategy, start_step=0, base_model=None)
+        checked = config if categories is not None else _for_any_categories(config)
+        initialize_from_config(checked, state, in_order, strategy=strategy, start_step=0, base_model=None)
+    return state.model
 
 
-def _whatever_the_categories(config: Config) -> Config:
-    """The configuration without the demand that the categories are those of the source."""
-    init = config.train.init
-    if init.fine_tune_type != "full":
+def _for_any_categories(config: Config) -> Config:
+    """Returns the configuration without the requirement that the categories are the source's."""
+    init_config = config.train.init
+    if init_config.fine_tune_type != "full":
         return config
-    changed = init.model_copy(update={"fine_tune_type": "detection"})
+    changed = init_config.model_copy(update={"fine_tune_type": "detection"})
     return config.model_copy(update={"train": config.train.model_copy(update={"init": changed})})
 
 
 @contextlib.contextmanager
 def without_log() -> Iterator[None]:
-    """Keeps the trainer's messages back: what training says of its start, it says when it starts."""
+    """Suppresses the trainer's messages: training logs its start when it starts."""
     logger = logging.getLogger("cocoflow.trainer")
     before = logger.disabled
     logger.disabled = True

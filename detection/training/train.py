@@ -1,6 +1,7 @@
 """The whole training story: configuration and records in, checkpoints and a SavedModel out."""
 
 import contextlib
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,28 +9,37 @@ from typing import Any
 import tensorflow as tf
 
 from detection.input_pipeline.record_reader import RecordReader
+from detection.models.detector import Detector
 from detection.storage.atomic import write_json, write_text
-from detection.training.build import (
+from detection.training.build_run import (
     batches_from_config,
+    callbacks_from_config,
+    export_checkpoint,
+    inference_detector,
+    validation_from_config,
+)
+from detection.training.build_step import (
     initialize_from_config,
     is_deterministic,
     state_from_config,
     train_loop_from_config,
 )
-from detection.training.build_watch import next_stop, watch_from_config
 from detection.training.checkpoints.manager import Checkpoints
-from detection.training.distributed.determinism import op_determinism
-from detection.training.distributed.same_start import require_same_start
-from detection.training.distributed.strategy import is_chief, make_strategy
-from detection.training.distributed.workers import chief_first, chief_value, lost_workers_explained, wait_for_workers
+from detection.training.distributed.strategy import is_chief, make_strategy, op_determinism
+from detection.training.distributed.workers import (
+    chief_first,
+    chief_value,
+    lost_workers_explained,
+    require_same_start,
+    wait_for_workers,
+)
 from detection.training.engine.loop import TrainLoop
-from detection.training.initialization.report import InitReport
-from detection.training.monitoring.watch import Watch
-from detection.training.validation.build import export_checkpoint, validation_from_config
+from detection.training.initialization.initialize import InitReport
+from detection.training.monitoring.callbacks import Callbacks
 from detection.training.validation.validation import Validation
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LABELS_JSON, LOGS, SAVED_MODEL
 from schemas.config.config import Config
-from schemas.config.config_io import sections_to_yaml, to_yaml
+from schemas.config.config_io import to_yaml
 from schemas.config.training import TrainConfig
 
 
@@ -42,36 +52,43 @@ def train(
     validation_shards: Sequence[str] = (),
     base_model: Path | None = None,
     strategy: tf.distribute.Strategy | None = None,
+    detector: Detector | None = None,
 ) -> None:
-    """Trains a detector, going on from the newest checkpoint in `output` if there is one.
+    """Trains a detector; resumes from the newest checkpoint in `output` if there is one.
 
     Args:
-        config: `model` and `train` say what to do; all of it is saved beside the model.
+        config: its sections `model` and `train` count; all of it is saved beside the model.
         shards: TFRecord files of the training records.
-        categories: the data set's categories (`id`, `name`).
-        output: receives checkpoints/, logs/, saved_model/, config.yaml, categories.json,
-            with `train.validation` validation/, and where the first weights came from elsewhere, init_report.json.
+        categories: the data set's COCO categories (`id`, `name`).
+        output: folder for checkpoints/, logs/, saved_model/, config.yaml and categories.json, with
+            `train.validation` also validation/, and for a run with pretrained weights init_report.json.
         validation_shards: TFRecord files of the split that `train.validation` evaluates on.
-        base_model: SavedModel to start from, which goes before `train.init.checkpoint`.
-        strategy: that `make_strategy` made, where TensorFlow had work to do before; None: is made here.
+        base_model: SavedModel to start from, instead of `train.init.checkpoint`.
+        strategy: result of `make_strategy`, if TensorFlow had work to do before; None: it is made here.
+        detector: result of `inference_detector` that validation and export use, if there is one
+            already; None: it is built here.
 
     Raises:
-        DataError: the records, a checkpoint, weights to start from or the output folder cannot be used.
-        ConfigError: unknown detector, a strategy that is not there, and the like.
+        DataError: the records, a checkpoint, pretrained weights or the output folder cannot be used.
+        ConfigError: unknown detector, unavailable strategy and the like.
         CocoflowError: a loss or gradient became NaN or infinite.
     """
     reader = RecordReader(shards)
     categories = sorted(categories, key=lambda category: category["id"])
+    config_yaml = to_yaml(config)
     if strategy is None:
         strategy = make_strategy(config.train.strategy, tpu=config.train.tpu)
     with contextlib.ExitStack() as stack:
         stack.enter_context(op_determinism(needed=is_deterministic(config.train, strategy)))
         state = state_from_config(config, num_classes=len(categories), strategy=strategy)
+        # Validation and export share one detector, which is built when the first of them needs it.
+        shared_detector = functools.cache(lambda: detector or inference_detector(config, len(categories)))
         chief = is_chief(strategy)
         validation = validation_from_config(
             config,
             shards=validation_shards,
             categories=categories,
+            detector=shared_detector,
             training_records=len(reader),
             output=output,
             chief=chief,
@@ -79,7 +96,7 @@ def train(
         )
         stack.enter_context(lost_workers_explained(strategy))
         stack.enter_context(_summary_writer(output / LOGS, writes=chief).as_default())
-        # All machines read the output folder, the chief alone writes there.
+        # All machines read the output folder; only the chief writes there.
         checkpoints = Checkpoints(
             state,
             output / CHECKPOINTS,
@@ -92,22 +109,33 @@ def train(
         init_report = initialize_from_config(
             config, state, categories, strategy=strategy, start_step=start_step, base_model=base_model
         )
-        words = [sections_to_yaml(config, ["model", "train"]), str(categories)]
-        require_same_start(strategy, state, start_step=start_step, records=len(reader), words=words)
+        texts = [to_yaml(config, sections=("model", "train")), str(categories)]
+        require_same_start(strategy, state, start_step=start_step, records=len(reader), texts=texts)
         if chief:
             # Only now: a configuration that the checkpoints refuse must not replace theirs.
-            _write_facts(output, config, categories, init_report)
+            _write_descriptions(output, config_yaml, categories, init_report)
+        callbacks = callbacks_from_config(
+            config, state.model, reader, categories, output=output, stack=stack, writes=chief
+        )
         last_step = _run_steps(
             config.train,
             batches_from_config(config, state.model, reader, categories, strategy=strategy, start_step=start_step),
             train_loop_from_config(config.train, state, strategy=strategy),
             step=start_step,
-            watch=watch_from_config(config, state.model, reader, categories, output=output, stack=stack, writes=chief),
+            callbacks=callbacks,
             checkpoints=checkpoints,
             validation=validation,
         )
         if chief:
-            export_checkpoint(config, step=last_step, categories=categories, output=output, goal=output / SAVED_MODEL)
+            export_checkpoint(
+                config,
+                config_yaml=config_yaml,
+                step=last_step,
+                categories=categories,
+                detector=shared_detector(),
+                output=output,
+                destination=output / SAVED_MODEL,
+            )
         wait_for_workers(strategy)
 
 
@@ -115,36 +143,50 @@ def _summary_writer(logs: Path, *, writes: bool) -> tf.summary.SummaryWriter:
     return tf.summary.create_file_writer(str(logs)) if writes else tf.summary.create_noop_writer()
 
 
-def _write_facts(
-    output: Path, config: Config, categories: Sequence[Mapping[str, Any]], init_report: InitReport | None
+def _write_descriptions(
+    output: Path, config_yaml: str, categories: Sequence[Mapping[str, Any]], init_report: InitReport | None
 ) -> None:
-    """What somebody who finds the folder needs to know."""
-    write_text(output / CONFIG_YAML, to_yaml(config))
+    """Writes the files that describe the run to a reader of its output folder."""
+    write_text(output / CONFIG_YAML, config_yaml)
     write_json(output / LABELS_JSON, categories)
     if init_report is not None:
         write_json(output / INIT_REPORT_JSON, init_report.as_json())
 
 
 def _run_steps(
-    settings: TrainConfig,
+    train_config: TrainConfig,
     batches: tf.data.Iterator,
     train_loop: TrainLoop,
     *,
     step: int,
-    watch: Watch,
+    callbacks: Callbacks,
     checkpoints: Checkpoints,
     validation: Validation,
 ) -> int:
-    """Trains from `step` on; returns the step that it came to."""
-    watch.begin(step)
+    """Trains from `step` on; returns the last step."""
+    callbacks.begin(step)
     ends = validation.resume(step)
-    while step < settings.steps and not ends:
-        stop = min(next_stop(step, settings), validation.next_step(step))
-        for done, report in train_loop.windows(batches, start=step, stop=stop, every=settings.log_every):
-            watch.see(report, done)
+    while step < train_config.steps and not ends:
+        stop = min(next_stop(step, train_config), validation.next_step(step))
+        for done, report in train_loop.windows(batches, start=step, stop=stop, every=train_config.log_every):
+            callbacks.after_window(report, done)
         step = stop
-        if step == settings.steps or step % settings.checkpoint_every == 0 or validation.is_due(step):
+        if step == train_config.steps or step % train_config.checkpoint_every == 0 or validation.is_due(step):
             checkpoints.save(step)
         ends = validation.after(step)
-    watch.end(step)
+    callbacks.end(step)
     return step
+
+
+def next_stop(step: int, train_config: TrainConfig) -> int:
+    """Returns the end of the next call of the compiled loop after `step` steps; the same on all workers.
+
+    A call never passes an event that happens between two calls: a picture, a histogram, a
+    checkpoint, an edge of the profile, the end.  Log points do not end a call: see
+    `TrainLoop.windows`.
+    """
+    summaries = train_config.summaries
+    every = (train_config.checkpoint_every, summaries.images_every, summaries.gradient_histograms_every)
+    stops = [(step // number + 1) * number for number in every if number]
+    edges = [edge for edge in train_config.profile.edges if edge > step]
+    return min(step + train_config.steps_per_loop, train_config.steps, *stops, *edges)

@@ -9,7 +9,7 @@ train.validation.max_images, evaluate.batch_size, evaluate.split, data.*.
 
 The output folder has TensorBoard's files, history.json (the metrics of every
 checkpoint), and in best/ the best checkpoint and its metrics.json. Called again, it goes
-on from there. It takes a GPU where it sees one: CUDA_VISIBLE_DEVICES= leaves the run's
+on from there. It uses a GPU if it sees one: CUDA_VISIBLE_DEVICES= leaves the run's GPU
 alone.
 """
 
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         ConfigError: see `follow_run`.
-        DataError: likewise.
+        DataError: see `follow_run`.
     """
     from rich.console import Console
 
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         from pipelines.standalone.follow import checkpoints_of, follow_run
 
         checkpoints = checkpoints_of(args.checkpoints)
-        found = follow_run(
+        result = follow_run(
             checkpoints,
             data=args.data,
             output=args.output or str(Path(checkpoints).parent / FOLLOW),
@@ -65,10 +65,10 @@ def run(args: argparse.Namespace) -> int:
             every_one=args.every,
             assignments=args.assignments,
         )
-    if not found.ended:
-        print(f"No new checkpoint for {args.timeout:g} minutes; the run has not ended, or is gone.")
-    print(f"{found.evaluated} checkpoint{'s' * (found.evaluated != 1)} evaluated. The best: {found.best}")
-    Console().print(metrics_table(found.figures))
+    if not result.ended:
+        print(f"No new checkpoint for {args.timeout:g} minutes; the run has not ended, or was lost.")
+    print(f"{result.evaluated} checkpoint{'s' * (result.evaluated != 1)} evaluated. The best: {result.best}")
+    Console().print(metrics_table(result.metrics))
     return 0
 
 
@@ -78,5 +78,5 @@ def _minutes(text: str) -> float:
     except ValueError:
         minutes = -1.0
     if not 0.0 <= minutes < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}: wanted is a number of minutes, such as 30")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of minutes, such as 30")
     return minutes

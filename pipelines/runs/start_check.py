@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detection.coco.engine.streaming import require_analysis, require_arrays
-from detection.datasets.layouts import SplitFiles
 from detection.coco.params import make_params
+from detection.datasets.layouts import SplitFiles
 from detection.training.distributed.cluster import cluster_from_environment
 from pipelines.dataset_files import categories_of
 from pipelines.layout import RunLayout
@@ -17,6 +17,8 @@ from schemas.config.training import TrainConfig
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+    from detection.models.detector import Detector
 
 
 def check_run(config: Config, splits: Mapping[str, SplitFiles], layout: RunLayout) -> None:
@@ -80,8 +82,8 @@ def _strategy_of(settings: TrainConfig) -> "tf.distribute.Strategy | None":
 
 def check_train(
     config: Config, splits: Mapping[str, SplitFiles], output: Path, strategy: "tf.distribute.Strategy"
-) -> None:
-    """Checks a training without a pipeline.
+) -> "Detector | None":
+    """Checks a training without a pipeline; returns the detector that it built, if the categories are known.
 
     Args:
         config: `data`, `model` and `train` count.
@@ -97,9 +99,11 @@ def check_train(
     categories = categories_of(splits, config.data)
     if config.train.validation.enabled:
         _require_evaluable(config, categories)
-    check_start(
+    detector = check_start(
         config,
         categories=categories,
         strategy=strategy,
         checkpoints=output / CHECKPOINTS,
+        device=None,
     )
+    return None if categories is None else detector

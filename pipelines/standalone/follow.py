@@ -1,5 +1,6 @@
 """Following a training run from another process: each new checkpoint evaluated, the best one kept."""
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,9 +11,9 @@ from detection.datasets.annotations import differing_categories
 from detection.storage.json_files import read_json
 from detection.storage.lock import exclusive_use
 from detection.storage.tfrecord import find_shards
+from detection.training.build_run import checkpoint_evaluator_from_config, inference_detector
 from detection.training.checkpoints.files import checkpoint_steps
-from detection.training.validation.assessor import Assessor
-from detection.training.validation.build import assessor_from_config
+from detection.training.validation.checkpoint_evaluator import CheckpointEvaluator
 from detection.training.validation.follow import Patience, follow_checkpoints
 from detection.training.validation.history import has_stalled, read_history
 from pipelines.standalone.data_as_examples import data_as_examples
@@ -23,18 +24,18 @@ from schemas.errors import DataError
 
 
 class Followed(NamedTuple):
-    """What following came to.
+    """Result of following a run.
 
     ended: whether the run's last checkpoint was evaluated; else the time was over.
-    evaluated: number of checkpoints evaluated, earlier calls' included.
+    evaluated: number of evaluated checkpoints, including those of earlier calls.
     best: path of the best checkpoint.
-    figures: of the best checkpoint, by name.
+    metrics: metrics of the best checkpoint, by name.
     """
 
     ended: bool
     evaluated: int
     best: str
-    figures: dict[str, float]
+    metrics: dict[str, float]
 
 
 def follow_run(
@@ -49,41 +50,48 @@ def follow_run(
     """Follows a run until its last checkpoint is evaluated, or nothing new comes for too long.
 
     Args:
-        checkpoints: folder of the run's checkpoints; need not be there yet.
+        checkpoints: folder of the run's checkpoints; may not exist yet.
         data: folder of an `Examples` artifact, or of another data set.
         output: folder for the history, the best checkpoint and TensorBoard's files.
-        patience: without a new checkpoint.
+        patience: limit of the time without a new checkpoint.
         every_one: see `follow_checkpoints`.
-        assignments: keys that are set over the run's configuration.
+        assignments: `--set` assignments on top of the run's configuration.
 
     Raises:
-        ConfigError: an assignment that cannot be.
-        DataError: no checkpoint came; the data cannot be used, or has other categories than the run.
+        ConfigError: an invalid assignment.
+        DataError: no checkpoint was written; the data cannot be used, or has other categories than the run.
         CocoflowError: another process uses `output`.
     """
-    folder, goal = Path(checkpoints), Path(output)
+    folder, destination = Path(checkpoints), Path(output)
     _wait_for_begin(folder, patience)
     config = _configuration(folder, data, assignments)
-    held = exclusive_use(goal, instead="name another folder with --output")
+    held = exclusive_use(destination, instead="name another folder with --output")
     labels = folder.parent / LABELS_JSON
     with held, data_as_examples(config, data, check=lambda known: _categories(labels, known, data)) as root:
         dataset = read_dataset(root, config.evaluate.split)
         categories = _categories(labels, dataset.categories, data)
         shards = find_shards(dataset.records)
-        assessor = assessor_from_config(config, shards=shards, categories=categories, folder=goal, logs=goal)
+        evaluator = checkpoint_evaluator_from_config(
+            config,
+            shards=shards,
+            categories=categories,
+            detector=functools.cache(lambda: inference_detector(config, len(categories))),
+            folder=destination,
+            logs=destination,
+        )
         ended = follow_checkpoints(
             folder,
-            assessor,
-            folder=goal,
+            evaluator,
+            folder=destination,
             is_last=lambda step: _is_last(step, folder.parent),
             patience=patience,
             every_one=every_one,
         )
-    return _result(assessor, ended=ended, checkpoints=folder)
+    return _result(evaluator, ended=ended, checkpoints=folder)
 
 
 def checkpoints_of(given: str) -> str:
-    """The folder of checkpoints that is meant: itself, or that of the run's output folder."""
+    """Returns the folder of checkpoints: `given` itself, or that in a run's output folder."""
     inside = Path(given, CHECKPOINTS)
     return str(inside) if inside.is_dir() else given
 
@@ -99,9 +107,9 @@ def _wait_for_begin(folder: Path, patience: Patience) -> None:
 
 
 def _configuration(folder: Path, data: str, assignments: Sequence[str]) -> Config:
-    """The run's, with this data set in place of its own."""
+    """Reads the run's configuration, with this data set instead of its own."""
     path = folder.parent / CONFIG_YAML
-    # Where the run's data lay says nothing about this folder.
+    # Keys of the run's data do not apply to this folder.
     own = [f"data.root={json.dumps(data)}", "data.splits={}", "data.window=1", "data.span=null", "data.version=null"]
     if not load_config(path).train.validation.enabled:
         own.append("train.validation.every=1")  # its other keys count here
@@ -109,11 +117,11 @@ def _configuration(folder: Path, data: str, assignments: Sequence[str]) -> Confi
 
 
 def _categories(labels: Path, categories: Sequence[Mapping[str, Any]], data: str) -> list[Mapping[str, Any]]:
-    """The run's categories, in the order of the detector's classes.
+    """Returns the run's categories, in the order of the detector's classes.
 
     Args:
-        labels: the run's file of categories, which need not be there.
-        categories: those of the data set.
+        labels: the run's file of categories, which may not exist.
+        categories: categories of the data set.
         data: the data set's folder.
 
     Raises:
@@ -133,18 +141,18 @@ def _categories(labels: Path, categories: Sequence[Mapping[str, Any]], data: str
 
 def _is_last(step: int, run: Path) -> bool:
     # Read again each time: a run may be started again with more steps.
-    settings = load_config(run / CONFIG_YAML).train
-    if step >= settings.steps:
+    train_config = load_config(run / CONFIG_YAML).train
+    if step >= train_config.steps:
         return True
-    validation = settings.validation
+    validation = train_config.validation
     if validation.patience is None:
         return False
     values = [entry.metrics[validation.metric] for entry in read_history(run / VALIDATION / HISTORY_JSON)]
     return has_stalled(values, patience=validation.patience, min_delta=validation.min_delta)
 
 
-def _result(assessor: Assessor, *, ended: bool, checkpoints: Path) -> Followed:
-    entries = assessor.entries()
-    if not entries:
+def _result(evaluator: CheckpointEvaluator, *, ended: bool, checkpoints: Path) -> Followed:
+    history = evaluator.history()
+    if not history:
         raise DataError(f"{checkpoints}: no checkpoint could be evaluated; the messages above say why.")
-    return Followed(ended, len(entries), assessor.best.path, assessor.best.figures)
+    return Followed(ended, len(history), evaluator.best.path, evaluator.best.metrics)

@@ -29,7 +29,7 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
 
     Args:
         config: `data`, `model` and `train` count; with `train.validation` also `evaluate`'s split and batch size.
-        output: folder; see the verb `train`.
+        output: folder; see the command `train`.
         verbose: libraries' logs to the terminal instead of `output`/run.log.
 
     Returns:
@@ -57,9 +57,10 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
 
         # First of all: once TensorFlow has done anything, machines can meet no more.
         strategy = make_strategy(config.train.strategy, tpu=config.train.tpu)
+        detector = None
         with lost_workers_explained(strategy), chief_first(strategy):
             if leads:
-                check_train(config, splits, folder, strategy)
+                detector = check_train(config, splits, folder, strategy)
             examples = _examples(splits, folder / "examples", config.data, makes=leads)
         train(
             config,
@@ -68,6 +69,7 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
             categories=json.loads((examples / DATASET_JSON).read_text(encoding="utf-8"))["categories"],
             output=folder,
             strategy=strategy,
+            detector=detector,
         )
     return folder / SAVED_MODEL
 

@@ -1,6 +1,6 @@
-"""What training does to images before the network sees them.
+"""The section `train.augment`: augmentation of training images.
 
-Everything but the flip and the scale jitter is off unless asked for.  The order is
+Everything but flip and scale jitter is off by default.  The order is
 fixed: mosaic, mixup, grid mask, AutoAugment or RandAugment, colour jitter, SSD crop,
 flip, scale jitter.
 """
@@ -33,7 +33,7 @@ PartRange = Annotated[tuple[Part, Part], AfterValidator(_ascending)]
 
 
 class SwitchedSection(Section):
-    """An augmentation that a first key switches on; without it the others may not be set."""
+    """An augmentation that its first key switches on; otherwise the others may not be set."""
 
     @model_validator(mode="after")
     def _every_key_acts(self) -> Self:
@@ -46,64 +46,64 @@ class SwitchedSection(Section):
 class MosaicConfig(SwitchedSection):
     """Four images in one, around a random point (google/automl)."""
 
-    probability: Part = Field(0.0, description="how often; 0: off")
-    image_size: PositiveInt = Field(680, description="side of the four together, pixels")
-    min_share: float = Field(0.25, gt=0.0, le=0.5, description="least part of a side that an image gets")
+    probability: Part = Field(0.0, description="probability per image; 0: off")
+    image_size: PositiveInt = Field(680, description="side of the mosaic, pixels")
+    min_share: float = Field(0.25, gt=0.0, le=0.5, description="min share of a side per image")
 
 
 class MixupConfig(SwitchedSection):
-    """Two images laid over each other; the objects of both count (Zhang et al., 2019)."""
+    """Two images blended; the instances of both count (Zhang et al., 2019)."""
 
-    probability: Part = Field(0.0, description="how often; 0: off")
-    alpha: PositiveFloat = Field(1.5, description="their shares follow the beta distribution (alpha, alpha)")
+    probability: Part = Field(0.0, description="probability per image; 0: off")
+    alpha: PositiveFloat = Field(1.5, description="the blend's shares follow the beta distribution (alpha, alpha)")
 
 
 class GridMaskConfig(SwitchedSection):
     """A grid of black squares (google/automl)."""
 
-    probability: Part = Field(0.0, description="how often; 0: off, google/automl: 0.5")
-    ratio: float = Field(0.6, gt=0.0, lt=1.0, description="part of the grid's period that is kept, along each axis")
-    rotation: NonNegativeFloat = Field(10.0, description="largest turn of the grid either way, degrees")
+    probability: Part = Field(0.0, description="probability per image; 0: off, google/automl: 0.5")
+    ratio: float = Field(0.6, gt=0.0, lt=1.0, description="share of the grid's period that is kept, along each axis")
+    rotation: NonNegativeFloat = Field(10.0, description="max rotation of the grid either way, degrees")
 
 
 class RandAugmentConfig(SwitchedSection):
     """Random operations of AutoAugment's (google/automl's `randaug`)."""
 
-    layers: NonNegativeInt = Field(0, description="operations an image; 0: off, google/automl: 1")
-    magnitude: NonNegativeFloat = Field(15.0, description="their strength; AutoAugment's scale ends at 10")
+    layers: NonNegativeInt = Field(0, description="operations per image; 0: off, google/automl: 1")
+    magnitude: NonNegativeFloat = Field(15.0, description="strength of the operations; AutoAugment's max is 10")
 
 
 class ColorConfig(SwitchedSection):
     """Colour jitter; amounts are drawn from ranges (TF Object Detection API)."""
 
-    probability: Part = Field(0.0, description="how often; 0: off, 1: every image, by random amounts")
-    brightness: Part = Field(0.2, description="largest change, as a part of 255; 0: none")
+    probability: Part = Field(0.0, description="probability per image; 0: off, 1: every image, by random amounts")
+    brightness: Part = Field(0.2, description="max change, as a share of 255; 0: none")
     contrast: Range = Field((0.8, 1.25), description="factor on the distance to the mean; [1, 1]: none")
     saturation: Range = Field((0.8, 1.25), description="factor; [1, 1]: none")
-    hue: float = Field(0.02, ge=0.0, le=0.5, description="largest turn, as a part of the colour circle; 0: none")
-    gray_probability: Part = Field(0.1, description="how often the colours are taken away")
+    hue: float = Field(0.02, ge=0.0, le=0.5, description="max rotation, as a share of the colour circle; 0: none")
+    gray_probability: Part = Field(0.1, description="probability of a gray image")
 
 
 class SsdCropConfig(SwitchedSection):
     """The random crop of SSD (TF Object Detection API's `ssd_random_crop`)."""
 
-    probability: Part = Field(0.0, description="how often; 0: off, TF Object Detection API: 0.85")
+    probability: Part = Field(0.0, description="probability per image; 0: off, TF Object Detection API: 0.85")
     min_overlaps: Annotated[tuple[Part, ...], Field(min_length=1)] = Field(
         (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0),
-        description="one is drawn: the window covers at least that part of at least one object",
+        description="one is drawn: the min share of at least one object that the window covers",
     )
-    aspect_ratio_range: Range = Field((0.5, 2.0), description="of the window, width / height")
-    area_range: PartRange = Field((0.1, 1.0), description="of the window's area, as parts of the image's")
+    aspect_ratio_range: Range = Field((0.5, 2.0), description="window's width / height")
+    area_range: PartRange = Field((0.1, 1.0), description="window's area as a share of the image's")
     keep: Literal["overlap", "centre"] = Field(
         "overlap",
-        description="objects that stay: those of which the part that was drawn lies inside, or those whose centre does",
+        description="instances to keep: those with the drawn share, or with their centre, inside the window",
     )
 
     @model_validator(mode="after")
     def _windows_exist(self) -> Self:
         for key in ("aspect_ratio_range", "area_range"):
             if getattr(self, key)[0] <= 0:
-                raise ValueError(f"{key} begins at 0; windows have a size, so begin above")
+                raise ValueError(f"{key} begins at 0; a window has a size, so begin above")
         return self
 
 
@@ -111,8 +111,8 @@ class AugmentConfig(Section):
     """Training-time augmentation."""
 
     horizontal_flip: bool = Field(True, description="mirror half of the images")
-    scale_min: PositiveFloat = Field(0.1, description="scale jitter, relative to fitting the input")
-    scale_max: PositiveFloat = Field(2.0, description="largest scale; above 1 a random window is cut out")
+    scale_min: PositiveFloat = Field(0.1, description="min of scale jitter, relative to fitting the input")
+    scale_max: PositiveFloat = Field(2.0, description="max of scale jitter; above 1 a random window is cropped")
     mosaic: MosaicConfig = MosaicConfig()
     mixup: MixupConfig = MixupConfig()
     grid_mask: GridMaskConfig = GridMaskConfig()
@@ -132,10 +132,10 @@ class AugmentConfig(Section):
     @model_validator(mode="after")
     def _no_two_of_a_kind(self) -> Self:
         if self.autoaugment is not None and self.randaugment.layers:
-            raise ValueError("autoaugment and randaugment are two ways to choose the same operations; take one")
+            raise ValueError("autoaugment and randaugment are two ways to choose the same operations; set one")
         if self.ssd_crop.probability and self.scale_max > 1.0:
             raise ValueError(
-                f"ssd_crop and scale_max = {self.scale_max:g} would both cut windows out of the image; "
-                "set scale_max = 1 (and scale_min = 1, or less to shrink), or take ssd_crop away"
+                f"ssd_crop and scale_max = {self.scale_max:g} would both crop the image; "
+                "set scale_max = 1 (and scale_min = 1, or less to shrink), or remove ssd_crop"
             )
         return self

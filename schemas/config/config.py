@@ -1,7 +1,7 @@
-"""The configuration: one tree of frozen, typed sections; the defaults live here.
+"""The configuration: one tree of frozen, typed sections with all defaults.
 
-Files and `--set` assignments are read by `schemas.config.config_io`.  Code below the
-program never sees a section it does not need: classes take keyword arguments.
+`schemas.config.config_io` reads files and `--set` assignments.  Classes of the library
+never see a section: they take keyword arguments.
 """
 
 import re
@@ -19,28 +19,29 @@ from pydantic import (
 )
 
 from schemas.config.faults import MAX_PIXELS, FaultPolicies
-from schemas.config.metrics import MetricName
-from schemas.config.section import Section
+from schemas.config.section import MetricName, Section
 from schemas.config.training import TrainConfig
 
 Probability = Field(ge=0.0, le=1.0)
 
 
 def _days_since_1970(value: Any) -> Any:
-    """A date, as YYYY-MM-DD, as the number of its span."""
+    """Converts a date, as YYYY-MM-DD, to the number of its span."""
     if not isinstance(value, str) or not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
         return value
     try:
         return date.fromisoformat(value).toordinal() - date(1970, 1, 1).toordinal()
     except ValueError as error:
-        raise ValueError(f"{value} is no day of the calendar, {error}; write a span's number or YYYY-MM-DD") from None
+        raise ValueError(
+            f"{value} is not a day of the calendar, {error}; write a span's number or YYYY-MM-DD"
+        ) from None
 
 
 SpanNumber = Annotated[int, BeforeValidator(_days_since_1970), Field(ge=0, lt=2**31)]  # TFX has 32 bits for it
 
 
 class RunConfig(Section):
-    """Where a run writes, and what it is called."""
+    """Folder and name of a run."""
 
     root: str = Field("runs/default", description="folder below which a run writes everything")
     name: str = Field("cocoflow", description="name of the pipeline")
@@ -61,7 +62,7 @@ class SplitSource(Section):
         if self.records is None and None in (self.annotations, self.images):
             raise ValueError("annotations and images are needed, or records")
         if self.records is not None and (self.annotations, self.images) != (None, None):
-            raise ValueError("records hold images and annotations; take annotations and images away")
+            raise ValueError("records hold images and annotations; remove annotations and images")
         return self
 
     @property
@@ -234,6 +235,6 @@ class Config(Section):
         if self.model.backbone_weights is not None and init.checkpoint is not None and not init.leaves_some:
             raise ValueError(
                 "train.init.checkpoint sets the whole backbone, so model.backbone_weights would be loaded in vain; "
-                "take one away, or leave a part of the backbone to it with train.init.skip"
+                "remove one, or leave a part of the backbone to it with train.init.skip"
             )
         return self

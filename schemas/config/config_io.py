@@ -1,7 +1,7 @@
 """Reading and writing the configuration: YAML files and dotted `--set` assignments."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ def load_config(path: str | Path | None = None, assignments: Sequence[str] = ())
 
     Raises:
         ConfigError: an unreadable file, an unknown key (the nearest one is named)
-            or a value of the wrong kind.
+            or a value of the wrong type.
     """
     tree = _read_yaml(Path(path)) if path is not None else {}
     for assignment in assignments:
@@ -34,7 +34,7 @@ def load_config(path: str | Path | None = None, assignments: Sequence[str] = ())
 
 
 def parse_config(tree: dict[str, Any], where: str = "configuration") -> Config:
-    """Validates a nested dictionary; errors start with `where`."""
+    """Validates a nested dictionary; error messages start with `where`."""
     check_values(tree, where)
     try:
         return Config.model_validate(tree)
@@ -42,18 +42,23 @@ def parse_config(tree: dict[str, Any], where: str = "configuration") -> Config:
         raise ConfigError("\n".join(_explain(item, where) for item in error.errors())) from None
 
 
-def to_yaml(config: Config) -> str:
-    """The full, resolved configuration as YAML; `load_config` reads it back equal."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+def to_yaml(
+    config: Config, sections: Collection[str] | None = None, *, exclude: Mapping[str, Collection[str]] | None = None
+) -> str:
+    """Writes the resolved configuration as YAML; `load_config` reads the whole of it back equal.
 
-
-def sections_to_yaml(config: Config, sections: Sequence[str]) -> str:
-    """Some sections of the configuration as YAML."""
-    return yaml.safe_dump(config.model_dump(mode="json", include=set(sections)), sort_keys=True)
+    Args:
+        config: the configuration.
+        sections: names of the sections to write, with sorted keys; None: all, in their order.
+        exclude: keys to leave out, by section.
+    """
+    without = {section: set(keys) for section, keys in (exclude or {}).items()}
+    tree = config.model_dump(mode="json", include=None if sections is None else set(sections), exclude=without)
+    return yaml.safe_dump(tree, sort_keys=sections is not None)
 
 
 def from_yaml(text: str) -> Config:
-    """Inverse of `to_yaml`."""
+    """Reads the whole configuration back from `to_yaml`'s text."""
     return parse_config(parse_yaml(text, "configuration") or {})
 
 
@@ -108,7 +113,7 @@ def _explain(item: Any, where: str) -> str:
 
 
 def _nearest_key(key: str) -> str:
-    """The known key most like `key`; those of the same section come first."""
+    """Returns the known key most like `key`; keys of the same section come first."""
     known = list(_known_keys(Config))
     siblings = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]]
     return (difflib.get_close_matches(key, siblings, 1, 0.5) or difflib.get_close_matches(key, known, 1, 0.0))[0]

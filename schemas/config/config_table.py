@@ -1,4 +1,4 @@
-"""The page that lists every key of the configuration.
+"""Makes the page that lists every configuration key.
 
 python -m schemas.config.config_table > docs/configuration.md
 """
@@ -14,8 +14,8 @@ from schemas.config.section import Section, section_of
 
 _HEAD = """# Configuration
 
-Every key, as it stands in a YAML file given with `--config` and in `--set key=value`; values are
-YAML. A key that is unknown, or that cannot act beside the others, is refused with the reason.
+Every key for a YAML file given with `--config`, and for `--set key=value`; values are YAML.
+A key that is unknown, or has no effect beside the others, is refused with the reason.
 The whole configuration of a run, defaults included, is saved beside its model as `config.yaml`.
 
 Made from the configuration's classes by `make docs`.
@@ -45,11 +45,11 @@ def page() -> str:
 
 
 def rows(section: type[Section], prefix: str) -> Iterator[Row]:
-    """The keys of a section and of those inside it, in their order.
+    """Lists the keys of a section and of the sections inside it, in their order.
 
     Args:
-        section: a part of the configuration.
-        prefix: of its keys, such as "train.".
+        section: a configuration section.
+        prefix: prefix of its keys, such as "train.".
     """
     schema = section.model_json_schema()
     for name, field in section.model_fields.items():
@@ -64,7 +64,7 @@ def rows(section: type[Section], prefix: str) -> Iterator[Row]:
 
 
 def _entry_section(field: FieldInfo) -> type[Section] | None:
-    """The section that each entry of a mapping is, as in data.splits."""
+    """Returns the section that the values of a mapping have, as in data.splits."""
     return section_of((get_args(field.annotation) or (None,))[-1])
 
 
@@ -72,9 +72,9 @@ def _summary(section: type[Section]) -> str:
     return (section.__doc__ or "").partition("\n")[0]
 
 
-def _table(found: Iterator[Row]) -> str:
+def _table(keys: Iterator[Row]) -> str:
     lines = ["| key | values | default | meaning |", "|---|---|---|---|"]
-    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in found]
+    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in keys]
     return "\n".join(lines) + "\n"
 
 

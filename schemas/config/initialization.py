@@ -1,11 +1,10 @@
-"""Where a run's first weights come from."""
+"""The section `train.init`: initial weights from an earlier training."""
 
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from schemas.config.expressions import RegularExpression
-from schemas.config.section import Section
+from schemas.config.section import RegularExpression, Section
 
 FineTuneType = Literal["classification", "detection", "full"]
 SourceWeights = Literal["auto", "raw", "averaged"]
@@ -14,7 +13,7 @@ SourceWeights = Literal["auto", "raw", "averaged"]
 class InitConfig(Section):
     """Warm start: weights of an earlier training, never its optimizer or step.
 
-    It happens once: a run that has checkpoints of its own goes on from those.
+    It happens once: a run with checkpoints of its own resumes from these.
     """
 
     checkpoint: str | None = Field(
@@ -25,15 +24,16 @@ class InitConfig(Section):
     from_previous_model: bool = Field(
         False,
         description="in a pipeline, warm start from the last blessed model instead; before there is one, "
-        "from `checkpoint` or `model.backbone_weights`, or afresh",
+        "from `checkpoint` or `model.backbone_weights`, or from random weights",
     )
     fine_tune_type: FineTuneType = Field(
         "detection",
-        description="classification: the backbone only; detection: everything, of the class outputs those of "
-        "categories that both have, by name; full: everything, the categories being the same",
+        description="classification: the backbone only; detection: all variables, class outputs only for "
+        "categories that both have, by name; full: all variables, the categories have to be the same",
     )
     weights: SourceWeights = Field(
-        "auto", description="of `checkpoint`: raw, averaged, or auto: averages of what has one"
+        "auto",
+        description="weights of `checkpoint`: raw, averaged (EMA weights), or auto: EMA weights of variables with one",
     )
     rename: tuple[tuple[RegularExpression, str], ...] = Field(
         (),
@@ -41,30 +41,30 @@ class InitConfig(Section):
     )
     skip: tuple[RegularExpression, ...] = Field(
         (),
-        description="regular expressions, see train.pattern_match: our variables whose path matches stay as they are",
+        description="regular expressions, see train.pattern_match: variables whose path matches are not loaded",
     )
     skip_mismatch: bool = Field(
         False,
-        description="variables that the source lacks, or has in another shape, stay as they are; else an error",
+        description="do not load variables that the source lacks, or has in another shape; false: they are an error",
     )
 
     @model_validator(mode="after")
     def _every_key_acts(self) -> Self:
         if self.checkpoint is None:
-            self.refuse(("weights", "rename"), "without checkpoint, of which it tells what to read; set checkpoint")
+            self.refuse(("weights", "rename"), "without checkpoint; set checkpoint")
         if not self.has_source:
             self.refuse(
                 ("fine_tune_type", "skip", "skip_mismatch"),
-                "without a warm start, of which it tells what to take; set checkpoint or from_previous_model",
+                "without a warm start; set checkpoint or from_previous_model",
             )
         return self
 
     @property
     def has_source(self) -> bool:
-        """Whether a warm start is asked for."""
+        """True if there is a warm start."""
         return self.checkpoint is not None or self.from_previous_model
 
     @property
     def leaves_some(self) -> bool:
-        """Whether a warm start may leave a variable as it was."""
+        """True if a warm start may leave variables unset."""
         return bool(self.skip) or self.skip_mismatch

@@ -1,17 +1,16 @@
-"""The update rule: optimizer, weight decay, averages, what happens to gradients."""
+"""The sections of the update rule: optimizer, weight decay, EMA weights, clipping."""
 
 from typing import Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from schemas.config.expressions import RegularExpression
-from schemas.config.section import Section
+from schemas.config.section import RegularExpression, Section
 
 WeightsKind = Literal["ema", "raw"]
 
-# The variables whose gradients `clip.bias_multiplier` multiplies.
+# Variables whose gradients `clip.bias_multiplier` multiplies.
 BiasVariables = Literal["bias_and_beta", "bias"]
-# The keys that act, by name; under the names they have in Keras, except legacy_momentum and lars_*.
+# Keys that each optimizer has, under their names in Keras, except legacy_momentum and lars_*.
 _KEYS_OF = {
     "sgd": ("momentum", "nesterov", "legacy_momentum"),
     "rmsprop": ("momentum", "rho", "epsilon", "centered", "initial_accumulator_value"),
@@ -29,13 +28,13 @@ _KEYS_OF = {
         "lars_exclude",
     ),
 }
-# What a key that is not set means, by optimizer.
+# Defaults by optimizer, for keys that are not set.
 _DEFAULTS = {
     "epsilon": {"rmsprop": 1.0, "adam": 1e-7, "adamw": 1e-7, "adadelta": 1e-8, "adagrad": 0.0, "lars": 0.0},
     "rho": {"rmsprop": 0.9, "adadelta": 0.95},
     "initial_accumulator_value": {"rmsprop": 0.0, "adagrad": 0.1},
 }
-# The engine handles these apart from the optimizer's own arguments.
+# Keys that are not arguments of the optimizer.
 _NOT_HYPERPARAMETERS = {"legacy_momentum", "lars_exclude"}
 
 
@@ -47,41 +46,40 @@ class OptimizerConfig(Section):
         description="sgd: with momentum; lars: sgd whose learning rate adapts to each kernel, for large batches; TPU "
         "Mask R-CNN had all but adamw",
     )
-    momentum: float = Field(0.9, ge=0.0, lt=1.0, description="of sgd, rmsprop and lars")
-    nesterov: bool = Field(False, description="of sgd and lars")
+    momentum: float = Field(0.9, ge=0.0, lt=1.0, description="for sgd, rmsprop and lars")
+    nesterov: bool = Field(False, description="for sgd and lars")
     legacy_momentum: bool = Field(
         False,
-        description="of sgd and lars: the momentum gathers gradients and the present rate scales it, as TF1's "
-        "optimizers had it, Mask R-CNN's on TPUs among its users; Keras gathers steps, each with the rate of its time",
+        description="for sgd and lars: momentum accumulates gradients, scaled by the present rate, as in TF1's "
+        "optimizers and Mask R-CNN on TPUs; Keras accumulates steps, each with the rate of its time",
     )
-    beta_1: float = Field(0.9, ge=0.0, lt=1.0, description="of adam and adamw: share of the mean that stays")
-    beta_2: float = Field(0.999, ge=0.0, lt=1.0, description="of adam and adamw: share of the mean square that stays")
+    beta_1: float = Field(0.9, ge=0.0, lt=1.0, description="for adam and adamw: decay of the mean")
+    beta_2: float = Field(0.999, ge=0.0, lt=1.0, description="for adam and adamw: decay of the mean square")
     rho: float | None = Field(
         None,
         ge=0.0,
         lt=1.0,
-        description="of rmsprop and adadelta: share of the mean square that stays, the OD API's decay; none: rmsprop "
-        "0.9, adadelta 0.95",
+        description="for rmsprop and adadelta: decay of the mean square; none: rmsprop 0.9, adadelta 0.95",
     )
     epsilon: NonNegativeFloat | None = Field(
         None,
-        description="of all but sgd, against division by zero; none: rmsprop 1 as the OD API, adam and adamw 1e-7, "
+        description="for all but sgd, against division by zero; none: rmsprop 1 as the OD API, adam and adamw 1e-7, "
         "adadelta 1e-8, adagrad and lars 0, as TF1; the OD API had 1e-8 for adam, TPU Mask R-CNN 1e-10 for rmsprop, "
         "the later TPU detection code 0.001",
     )
-    centered: bool = Field(False, description="of rmsprop: by the variance instead of the mean square")
+    centered: bool = Field(False, description="for rmsprop: divide by the variance instead of the mean square")
     initial_accumulator_value: NonNegativeFloat | None = Field(
         None,
-        description="start of rmsprop's mean square and of adagrad's sum of squares; none: rmsprop 0 as Keras, adagrad "
-        "0.1; TF1 started rmsprop at 1, so did the OD API on TF1 and TPU Mask R-CNN, and its first steps are smaller",
+        description="initial value of rmsprop's mean square and adagrad's sum of squares; none: rmsprop 0 as "
+        "Keras, adagrad 0.1; TF1's rmsprop (OD API on TF1, TPU Mask R-CNN) starts at 1: its first steps are smaller",
     )
     lars_coefficient: PositiveFloat = Field(
         0.001,
-        description="of lars: the learning rate of a kernel w with the gradient g is scaled by its trust ratio, this "
+        description="for lars: the learning rate of a kernel w with the gradient g is scaled by its trust ratio, this "
         "* norm(w) / (norm(g) + lars_weight_decay * norm(w) + epsilon)",
     )
     lars_weight_decay: NonNegativeFloat = Field(
-        1e-4, description="of lars: in the trust ratio only; what decays the weights is weight_decay"
+        1e-4, description="for lars: in the trust ratio only; weights decay by weight_decay"
     )
     lars_exclude: tuple[RegularExpression, ...] = Field(
         (),
@@ -101,7 +99,7 @@ class OptimizerConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _older_files_are_read(cls, tree: Any) -> Any:
-        """Drops `rho: 0.9` under optimizers without it: its default in files from before Adadelta was there."""
+        """Drops `rho: 0.9` for optimizers without it: its default in files from before Adadelta was added."""
         if (
             isinstance(tree, dict)
             and tree.get("rho") == 0.9
@@ -131,21 +129,21 @@ class OptimizerConfig(Section):
 
     @property
     def hyperparameters(self) -> dict[str, float | bool]:
-        """The arguments of the optimizer besides weight decay; see `make_optimizer`."""
+        """Arguments of the optimizer besides weight decay; see `make_optimizer`."""
         chosen = {key: getattr(self, key) for key in _KEYS_OF[self.name] if key not in _NOT_HYPERPARAMETERS}
         return {key: _DEFAULTS[key][self.name] if value is None else value for key, value in chosen.items()}
 
 
 class EmaConfig(Section):
-    """Moving average of the weights."""
+    """EMA weights: exponential moving averages of the weights."""
 
-    enabled: bool = Field(True, description="keep averages beside the raw weights")
-    decay: float = Field(0.9998, ge=0.0, lt=1.0, description="share of the average that stays at each step")
+    enabled: bool = Field(True, description="keep EMA weights beside the raw weights")
+    decay: float = Field(0.9998, ge=0.0, lt=1.0, description="share of the EMA weight that each step keeps")
     dynamic: bool = Field(True, description="min(decay, (1 + step) / (10 + step))")
-    include_batch_norm: bool = Field(True, description="average batch-norm statistics as well")
+    include_batch_norm: bool = Field(True, description="average batch-norm statistics, too")
     use_moving_averages: bool = Field(
         True,
-        description="validate, follow and export the EMA weights; false: the raw weights, the default of the OD API's "
+        description="validate, follow and export EMA weights; false: raw weights, the default of the OD API's "
         "eval_config.use_moving_averages",
     )
 
@@ -157,12 +155,12 @@ class EmaConfig(Section):
 
     @property
     def exported_weights(self) -> WeightsKind:
-        """The weights that are validated, followed and exported."""
+        """Weights that are validated, followed and exported."""
         return "ema" if self.enabled and self.use_moving_averages else "raw"
 
 
 class ClipConfig(Section):
-    """What happens to the global batch's gradients, in the order of these keys."""
+    """Clipping and multiplication of the global batch's gradients, in the order of these keys."""
 
     bias_multiplier: PositiveFloat = Field(
         1.0,
@@ -171,19 +169,19 @@ class ClipConfig(Section):
     )
     bias_variables: BiasVariables = Field(
         "bias_and_beta",
-        description="what bias_multiplier multiplies: bias_and_beta: biases and batch-norm offsets (beta), as TPU Mask "
+        description="bias_and_beta: biases and batch-norm offsets (beta), as TPU Mask "
         "R-CNN; bias: biases of convolutions and dense layers alone, as the OD API's `.*/biases`",
     )
-    value: PositiveFloat | None = Field(None, description="bound of each element; none: off")
-    per_variable_norm: PositiveFloat | None = Field(10.0, description="bound of each gradient's norm; none: off")
-    global_norm: PositiveFloat | None = Field(10.0, description="bound of the norm of all together; none: off")
+    value: PositiveFloat | None = Field(None, description="max absolute value of each element; none: off")
+    per_variable_norm: PositiveFloat | None = Field(10.0, description="max norm of each gradient; none: off")
+    global_norm: PositiveFloat | None = Field(10.0, description="max norm of all gradients together; none: off")
     norm_ratio: PositiveFloat | None = Field(
         None,
-        description="instead of global_norm, a bound of this times the square root of the number of weights that "
-        "train; none: off; Mask R-CNN on TPUs took 0.02",
+        description="instead of global_norm: a max norm of this times the square root of the number of weights that "
+        "train; none: off; Mask R-CNN on TPUs: 0.02",
     )
     multiply_after_clipping: bool = Field(
-        False, description="bias_multiplier acts last and may break the bounds, as in Mask R-CNN on TPUs"
+        False, description="apply bias_multiplier last, beyond the bounds, as in Mask R-CNN on TPUs"
     )
 
     @model_validator(mode="after")

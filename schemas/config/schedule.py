@@ -1,4 +1,4 @@
-"""The learning rate over the steps."""
+"""The section `train.schedule`: the learning rate as a function of the step."""
 
 from typing import Literal, Self
 
@@ -6,7 +6,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from schemas.config.section import Section
 
-# The keys that act under some names only.
+# Keys that only some schedules have.
 _KEYS_OF = {
     "constant": set(),
     "step": {"total_steps", "boundaries", "rates", "factors"},
@@ -17,54 +17,52 @@ _KEYS_OF = {
 
 
 class ScheduleConfig(Section):
-    """Learning rate: a warm-up, then what `name` says, measured from its end; all rates scale with the batch."""
+    """Learning rate: a warm-up, then the schedule `name` from its end; all rates scale with the batch."""
 
     name: Literal["cosine", "constant", "step", "polynomial", "exponential"] = Field(
-        "cosine", description="what the learning rate does after warm-up"
+        "cosine", description="schedule after warm-up"
     )
     learning_rate: PositiveFloat = Field(0.08, description="peak, for a batch of reference_batch_size")
     reference_batch_size: PositiveInt | None = Field(
-        64, description="rates scale with batch_size / this; none: they do not scale"
+        64, description="rates scale with batch_size / this; none: no scaling"
     )
     total_steps: PositiveInt | None = Field(
         None,
-        description="of cosine, polynomial and step: the schedule's own length, for a run of a part of it; none: "
+        description="for cosine, polynomial and step: length of the schedule, if the run does a part of it; none: "
         "train.steps; past it cosine and polynomial stay at end_learning_rate, 0 in the OD API",
     )
-    warmup_steps: NonNegativeInt | None = Field(
-        None, description="none: a tenth of total_steps, or else of train.steps"
-    )
-    warmup_learning_rate: NonNegativeFloat = Field(0.008, description="at step 0")
+    warmup_steps: NonNegativeInt | None = Field(None, description="none: a tenth of total_steps, or of train.steps")
+    warmup_learning_rate: NonNegativeFloat = Field(0.008, description="learning rate at step 0")
     warmup: Literal["linear", "constant"] = Field(
         "linear",
         description="linear: rises to the peak; constant: stays at warmup_learning_rate until it ends, "
         "the OD API's burn-in",
     )
     scale_warmup: bool = Field(
-        True, description="warmup_learning_rate scales like the peak; in google/automl's TF2 trainer it did not"
+        True, description="scale warmup_learning_rate like the peak; google/automl's TF2 trainer did not"
     )
     hold_steps: NonNegativeInt = Field(
-        0, description="at the peak, after warm-up; of cosine, polynomial and exponential"
+        0, description="steps at the peak, after warm-up; for cosine, polynomial and exponential"
     )
     end_learning_rate: NonNegativeFloat = Field(
-        0.0, description="of cosine and polynomial the last, of exponential the least"
+        0.0, description="last learning rate of cosine and polynomial, min of exponential"
     )
-    power: PositiveFloat = Field(0.9, description="of polynomial: of the share of steps left")
+    power: PositiveFloat = Field(0.9, description="for polynomial: power of the share of steps left")
     phase: Literal["after_warmup", "from_start"] = Field(
         "after_warmup",
-        description="of cosine and polynomial: where the decay is counted from; from_start: as google/automl did, "
+        description="for cosine and polynomial: start of the decay; from_start: as google/automl, "
         "whose cosine ends early and rises again",
     )
     boundaries: tuple[PositiveInt, ...] = Field(
-        (), description="of step: first steps of the rates after the peak, counted from step 0"
+        (), description="for step: first steps of the rates after the peak, counted from step 0"
     )
-    rates: tuple[NonNegativeFloat, ...] = Field((), description="of step: a rate for each boundary")
+    rates: tuple[NonNegativeFloat, ...] = Field((), description="for step: one rate per boundary")
     factors: tuple[NonNegativeFloat, ...] = Field(
-        (), description="of step: instead of rates, shares of the peak, as [0.1, 0.01]"
+        (), description="for step: instead of rates, shares of the peak, such as [0.1, 0.01]"
     )
-    decay_steps: PositiveInt | None = Field(None, description="of exponential: after so many steps comes one decay")
-    decay_factor: float = Field(0.95, gt=0.0, le=1.0, description="of exponential: what one decay leaves")
-    staircase: bool = Field(True, description="of exponential: whole decays count, not their fractions")
+    decay_steps: PositiveInt | None = Field(None, description="for exponential: steps per decay")
+    decay_factor: float = Field(0.95, gt=0.0, le=1.0, description="for exponential: factor of one decay")
+    staircase: bool = Field(True, description="for exponential: decay in whole steps of decay_steps")
 
     @model_validator(mode="after")
     def _keys_act(self) -> Self:
@@ -93,14 +91,14 @@ class ScheduleConfig(Section):
         return self
 
     def require_fit(self, *, steps: int, warmup_steps: int) -> None:
-        """Refuses parts that do not come to act in a schedule of `total_steps`, or else of `steps`, steps.
+        """Refuses parts without effect in a schedule of `total_steps`, or else of `steps`, steps.
 
         Args:
-            steps: of the run.
-            warmup_steps: specified or derived.
+            steps: steps of the run.
+            warmup_steps: steps of warm-up, specified or derived.
 
         Raises:
-            ValueError: with the key that is too late or too long.
+            ValueError: a key is too late or too long.
         """
         total = self.total_steps or steps
         length = f"steps = {steps}" if self.total_steps is None else f"schedule.total_steps = {total}"

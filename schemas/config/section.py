@@ -1,25 +1,26 @@
-"""The base of every part of the configuration."""
+"""The base class of every configuration section, and the value types that sections share."""
 
+import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """A part of the configuration: immutable, and a key it does not know is an error."""
+    """A configuration section: immutable; an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
 
     def refuse(self, keys: Iterable[str], because: str) -> None:
-        """Refuses keys that cannot act, where they are set to other than their defaults.
+        """Refuses keys that have no effect but are set to other values than their defaults.
 
         Args:
-            keys: of this section.
-            because: goes on from "... does nothing".
+            keys: keys of this section.
+            because: reason, which continues "... does nothing".
 
         Raises:
-            ValueError: for validators to let through.
+            ValueError: for pydantic validators to report.
         """
         for key in keys:
             value = getattr(self, key)
@@ -28,5 +29,22 @@ class Section(BaseModel):
 
 
 def section_of(annotation: Any) -> type[Section] | None:
-    """The section that a key's type is, or None where the key takes a value."""
+    """Returns the section if a key's type is one, or None if the key takes a value."""
     return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
+
+
+def _compiles(expression: str) -> str:
+    try:
+        re.compile(expression)
+    except re.error as error:
+        raise ValueError(f"{expression!r} is not a regular expression: {error}") from None
+    return expression
+
+
+RegularExpression = Annotated[str, AfterValidator(_compiles)]
+
+# Whether an expression has to match a variable's path from its start or anywhere.
+PatternMatch = Literal["start", "anywhere"]
+
+# COCO's metrics of boxes.
+MetricName = Literal["AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl"]

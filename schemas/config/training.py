@@ -1,29 +1,27 @@
-"""The training run."""
+"""The section `train`: one training run."""
 
 from typing import Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from schemas.config.augmentation import AugmentConfig
-from schemas.config.expressions import PatternMatch, RegularExpression
 from schemas.config.initialization import InitConfig
-from schemas.config.observation import NonFiniteConfig, ProfileConfig, SummariesConfig
+from schemas.config.monitoring import NonFiniteConfig, ProfileConfig, SummariesConfig, ValidationConfig
 from schemas.config.optimization import ClipConfig, EmaConfig, OptimizerConfig
 from schemas.config.schedule import ScheduleConfig
-from schemas.config.section import Section
-from schemas.config.validation import ValidationConfig
+from schemas.config.section import PatternMatch, RegularExpression, Section
 
 
 class TrainConfig(Section):
     """The training run."""
 
-    steps: PositiveInt = Field(1000, description="of the whole run, each of one global batch")
-    batch_size: PositiveInt = Field(8, description="global: over all replicas")
-    seed: NonNegativeInt = Field(0, description="of first weights, order, augmentation and drop-connect")
-    checkpoint_every: PositiveInt = Field(500, description="steps")
-    keep_checkpoints: PositiveInt = Field(3, description="newest ones kept")
+    steps: PositiveInt = Field(1000, description="steps of the whole run, each of one global batch")
+    batch_size: PositiveInt = Field(8, description="global batch size, over all replicas")
+    seed: NonNegativeInt = Field(0, description="seed of random weights, order, augmentation and drop-connect")
+    checkpoint_every: PositiveInt = Field(500, description="steps between checkpoints")
+    keep_checkpoints: PositiveInt = Field(3, description="number of newest checkpoints to keep")
     keep_checkpoint_every_n_hours: PositiveFloat | None = Field(
-        None, description="of the older ones, one is kept for every so many hours; none: they go"
+        None, description="of the older ones, keep one per this many hours; none: keep none"
     )
     log_every: PositiveInt = Field(
         20, description="steps between progress updates and TensorBoard scalars, which are means over these steps"
@@ -31,57 +29,58 @@ class TrainConfig(Section):
     steps_per_loop: PositiveInt = Field(
         1,
         description="steps inside one call of the compiled function; it may span several log points, each of which "
-        "is logged, and ends early where a checkpoint, evaluation, picture, histogram or profile is due; 20 and more "
+        "is logged, and ends early if a checkpoint, evaluation, picture, histogram or profile is due; 20 and more "
         "for GPUs, 100 and more for TPUs",
     )
     precision: Literal["float32", "mixed_bfloat16", "bfloat16", "mixed_float16"] = Field(
-        "float32", description="of the network's arithmetic; its variables and its losses stay float32"
+        "float32", description="precision of the network's arithmetic; variables and losses stay float32"
     )
     loss_scale: Literal["dynamic"] | PositiveFloat | None = Field(
         None,
-        description="of mixed_float16: a number, or dynamic: steps whose gradients overflow are skipped, counted and "
-        "halve it; none: dynamic",
+        description="for mixed_float16: a number, or dynamic: steps whose gradients overflow are skipped, counted and "
+        "halve the scale; none: dynamic",
     )
-    loss_scale_initial: PositiveFloat = Field(2.0**15, description="dynamic loss scale at first")
+    loss_scale_initial: PositiveFloat = Field(2.0**15, description="initial dynamic loss scale")
     loss_scale_growth_steps: PositiveInt = Field(
-        2000, description="a dynamic loss scale doubles after so many steps without an overflow"
+        2000, description="a dynamic loss scale doubles after this many steps without overflow"
     )
     strategy: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = Field(
         "auto",
         description="one_device; mirrored: all GPUs of this machine; multi_worker: the machines in TF_CONFIG or "
-        "CLUSTER_SPEC; tpu; auto: what is there, in the order TPU, several machines, several GPUs, one device",
+        "CLUSTER_SPEC; tpu; auto: the first available of TPU, several machines, several GPUs, one device",
     )
     tpu: str | None = Field(
         None, min_length=1, description="local, a TPU's name or a grpc:// address; none: TPU_NAME, else local"
     )
     sync_batch_norm: bool = Field(
-        True, description="with several replicas, batch norm takes its statistics from the global batch, not from each"
+        True,
+        description="with several replicas, batch-norm statistics come from the global batch, not from each share",
     )
-    run_eagerly: bool = Field(False, description="for debugging: nothing is compiled, Python runs line by line")
+    run_eagerly: bool = Field(False, description="for debugging: compile nothing, Python runs line by line")
     jit_compile: bool | Literal["auto"] = Field("auto", description="XLA; auto: except on CPUs")
     deterministic: bool | Literal["auto"] = Field(
         "auto", description="equal seeds give equal bits; auto: on one CPU replica without XLA"
     )
     trainable: tuple[RegularExpression, ...] = Field(
         (),
-        description="regular expressions, see pattern_match: only variables whose path matches one train; none: all; "
+        description="regular expressions, see pattern_match: only variables whose path matches one train; empty: all; "
         "the OD API's update_trainable_variables",
     )
     freeze: tuple[RegularExpression, ...] = Field(
         (),
-        description="regular expressions, see pattern_match: variables whose path matches one stay fixed; that "
-        "includes batch-norm statistics, so that a frozen backbone stays what it is",
+        description="regular expressions, see pattern_match: variables whose path matches one are frozen, "
+        "batch-norm statistics included, so that a frozen backbone does not change",
     )
     pattern_match: PatternMatch = Field(
         "start",
-        description="of trainable, freeze, optimizer.weight_decay_exclude, optimizer.lars_exclude and init.skip; "
+        description="for trainable, freeze, optimizer.weight_decay_exclude, optimizer.lars_exclude and init.skip; "
         "start: an expression has to match from the start of a variable's path, as in google/automl; anywhere: in any "
-        "part of it, as in the OD API; the log tells how many variables each expression matches",
+        "part of it, as in the OD API; the log reports how many variables each expression matches",
     )
     freeze_batch_norm: Literal["none", "statistics", "all"] = Field(
         "none",
-        description="of every batch norm besides those frozen: statistics: scale and offset train, the statistics "
-        "stay, as in Mask R-CNN on TPUs; all: nothing of it trains",
+        description="for every batch norm, frozen or not: statistics: scale and offset train, the statistics are "
+        "frozen, as in Mask R-CNN on TPUs; all: scale and offset are frozen, too",
     )
     init: InitConfig = InitConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -89,7 +88,7 @@ class TrainConfig(Section):
     ema: EmaConfig = EmaConfig()
     clip: ClipConfig = ClipConfig()
     crowds: Literal["drop", "ignore"] = Field(
-        "drop", description="regions full of objects: drop: not there; ignore: neither objects nor background"
+        "drop", description="crowd regions: drop: as if absent; ignore: neither objects nor background"
     )
     augment: AugmentConfig = AugmentConfig()
     validation: ValidationConfig = ValidationConfig()
@@ -99,7 +98,7 @@ class TrainConfig(Section):
 
     @property
     def schedule_steps(self) -> int:
-        """Steps that the whole schedule takes, of which the run may do a part, or more."""
+        """Steps of the whole schedule, of which the run may do a part, or more."""
         return self.schedule.total_steps or self.steps
 
     @property
@@ -165,3 +164,10 @@ class TrainConfig(Section):
         if isinstance(self.loss_scale, float):
             self.refuse(dynamic_keys, f"beside a fixed loss_scale = {self.loss_scale}")
         return self
+
+
+# Keys of `train` without effect on the trained weights: after a change of these, a killed training
+# resumes, and the result of a finished one is reused.
+WITHOUT_EFFECT = frozenset(
+    {"checkpoint_every", "keep_checkpoints", "keep_checkpoint_every_n_hours", "log_every", "profile", "summaries"}
+)

@@ -1,4 +1,4 @@
-"""Reads YAML as configuration needs it: bounded, and every value one that the program can use.
+"""Reading YAML for the configuration: of limited size, with values that the program can use.
 
 Dates stay text, so that `run.name: 2026-11-21` is a name; numbers are finite and have
 at most 64 bits; texts are UTF-8 without NUL, as paths must be.
@@ -46,7 +46,7 @@ def parse_yaml(text: str, where: str) -> Any:
     Raises:
         ConfigError: it is longer, nested deeper or has more values than the limits of
             `schemas.limits` allow, or an alias contains itself.
-        yaml.YAMLError: it is no YAML.
+        yaml.YAMLError: the text is not YAML.
     """
     if len(text) > MAX_CONFIG:
         raise ConfigError(f"{where}: more than {MAX_CONFIG} characters. Give a configuration file.")
@@ -57,7 +57,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def check_values(tree: Any, where: str) -> None:
-    """Sees that every value of a configuration tree can be used and written again.
+    """Checks that every value of a configuration tree can be used and written again.
 
     Raises:
         ConfigError: an integer of more than 64 bits, NaN or infinity, a text that is not
@@ -69,11 +69,11 @@ def check_values(tree: Any, where: str) -> None:
         if isinstance(value, int) and not -_INT64 <= value < _INT64:
             reason = f"an integer of {value.bit_length()} bits. Write one of at most 64"
         elif isinstance(value, float) and not math.isfinite(value):
-            reason = f"{value} is no finite number. Write one"
+            reason = f"{value} is not finite. Write a finite number"
         elif isinstance(value, str) and "\0" in value:
             reason = f"{quoted(value)} has a NUL character. Remove it"
         elif isinstance(value, str) and not value.isascii() and not _is_utf8(value):
-            reason = f"{quoted(value)} is not UTF-8. Rename what it names"
+            reason = f"{quoted(value)} is not UTF-8. Rename the file"
         if reason is not None:
             raise ConfigError(f"{where}: {key}: {reason}." if key else f"{where}: {reason}.")
 
@@ -103,7 +103,7 @@ class _Size:
             self._put(event.anchor, 1, 0)
         elif isinstance(event, yaml.AliasEvent):
             if event.anchor in self._names:
-                raise self._error(event, f"*{event.anchor} contains itself. Write out what is meant")
+                raise self._error(event, f"*{event.anchor} contains itself. Write it out")
             self._put(None, *self._anchors.get(event.anchor, (1, 0)))
         if len(self._names) + self._open[-1][1] > MAX_CONFIG_DEPTH:
             raise self._error(event, f"nested more than {MAX_CONFIG_DEPTH} deep. Write it flat")

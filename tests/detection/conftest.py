@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import tensorflow as tf
 
-from detection.training.distributed.determinism import op_determinism
+from detection.training.distributed.strategy import op_determinism
 
 # Only possible before TensorFlow starts its devices, so here and not in a fixture.
 tf.config.set_logical_device_configuration(

@@ -54,7 +54,7 @@ def test_training_removes_old_checkpoints_and_goes_on(folder: Path, tmp_path: Pa
     settings = (*SETTINGS, "train.steps=5")
     assert _call("train", "--data", folder / "data", "--output", out, settings=settings) == 0
     assert checkpoint_steps(out / "checkpoints") == [4, 5]
-    assert "going on from step 4" in (out / "run.log").read_text()
+    assert "resuming from step 4" in (out / "run.log").read_text()
     assert not list(tmp_path.glob("*.*")), "nothing is written elsewhere"
 
 

@@ -159,7 +159,7 @@ def test_whatever_is_removed_is_made_again(
     assert Path(summary["pushed_path"], "saved_model.pb").is_file()
     assert list(damaged_run.glob(pattern))
     if "DetectionTrainer" in REMOVED[pattern]:
-        assert "going on from this finished training" in shown
+        assert "resuming from this finished training" in shown
 
 
 def test_another_threshold_judges_the_same_model_anew(

@@ -1,10 +1,17 @@
-"""TensorFlow's checkpoint files in a folder: their names, which there are, what killed saves left."""
+"""TensorFlow's checkpoint files in a folder: names, the list of them, damaged ones, leftovers of killed saves."""
 
 import contextlib
 import os
 import re
 import shutil
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from detection.storage.literal_paths import literal_path
+from schemas.errors import DataError
 
 PREFIX = "ckpt"  # a checkpoint is ckpt-<step>.index and ckpt-<step>.data-<shard>-of-<shards>
 STATE_FILE = "checkpoint"  # TensorFlow's list of the newest ones
@@ -13,40 +20,40 @@ _LEFTOVER = re.compile(rf"{PREFIX}-\d+_temp|{STATE_FILE}\.tmp\w+")
 
 
 def checkpoint_path(folder: Path, step: int) -> str:
-    """The name that TensorFlow knows the checkpoint after `step` steps by; it is no file."""
+    """Returns TensorFlow's name of the checkpoint after `step` steps; no file has this name."""
     return str(folder / f"{PREFIX}-{step}")
 
 
 def step_of(path: str | Path) -> int:
-    """Inverse of `checkpoint_path`."""
+    """Returns the step of a `checkpoint_path`."""
     return int(Path(path).name.removeprefix(f"{PREFIX}-"))
 
 
 def checkpoint_steps(folder: Path) -> list[int]:
-    """Steps of the checkpoints in a folder, ascending: those with an index, which is written last."""
+    """Lists the steps of the checkpoints in a folder, ascending: those with an index, which is written last."""
     return sorted(step for step, kind in _files(folder) if kind == "index")
 
 
 def files_of(folder: Path, step: int) -> list[Path]:
-    """The files of one checkpoint, the index last."""
+    """Lists the files of one checkpoint, the index last."""
     names = [f"{PREFIX}-{step}.{kind}" for number, kind in _files(folder) if number == step]
     return [folder / name for name in sorted(names)]
 
 
-def link_checkpoint(folder: Path, step: int, goal: Path) -> None:
-    """Puts a checkpoint into another folder too, as hard links where the file system has them.
+def link_checkpoint(folder: Path, step: int, destination: Path) -> None:
+    """Links a checkpoint into another folder, or copies it if the file system has no hard links.
 
-    TensorFlow never writes into a checkpoint's files again, it replaces them.
+    TensorFlow never changes a checkpoint's files, it replaces them.
 
     Raises:
-        FileNotFoundError: it is not there, or was removed meanwhile.
+        FileNotFoundError: it does not exist, or was removed meanwhile.
     """
-    goal.mkdir(parents=True, exist_ok=True)
+    destination.mkdir(parents=True, exist_ok=True)
     files = files_of(folder, step)
     if not files or files[-1].suffix != ".index":
         raise FileNotFoundError(checkpoint_path(folder, step))
     for path in files:
-        copy = goal / path.name
+        copy = destination / path.name
         copy.unlink(missing_ok=True)
         try:
             os.link(path, copy)
@@ -57,13 +64,13 @@ def link_checkpoint(folder: Path, step: int, goal: Path) -> None:
 
 
 def remove_checkpoint(folder: Path, step: int) -> None:
-    """Removes the files of one checkpoint, the index first: without it there is none."""
+    """Removes the files of one checkpoint, the index first: without an index there is no checkpoint."""
     for path in reversed(files_of(folder, step)):
         path.unlink(missing_ok=True)
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Removes what killed saves and removals left: temporary files, and data without an index."""
+    """Removes leftovers of killed saves and removals: temporary files, and data without an index."""
     for path in _entries(folder):
         if _LEFTOVER.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True)
@@ -78,6 +85,97 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path) -> list[tuple[int, str]]:
-    """(step, "index" or "data-...") of every checkpoint file."""
+    """Lists (step, "index" or "data-...") of every checkpoint file."""
     matches = (_FILE.fullmatch(path.name) for path in _entries(folder))
     return [(int(match[1]), match[2]) for match in matches if match]
+
+
+def listed_steps(folder: Path) -> list[int]:
+    """Lists the steps of the checkpoints in TensorFlow's state file; none if it cannot be read."""
+    state = _read_state(folder)
+    return [] if state is None else [step_of(path) for path in state.all_model_checkpoint_paths]
+
+
+def write_state(folder: Path, damaged: Collection[int]) -> None:
+    """Makes TensorFlow's state file list the checkpoints in the folder, whatever a kill has left in it.
+
+    A checkpoint that it does not list is newer than those listed, because its save was
+    killed before the list was written; or it was kept for its hours and is no longer managed.
+
+    Args:
+        folder: folder of the checkpoints.
+        damaged: steps of checkpoints that are going to be removed.
+    """
+    state = _read_state(folder)
+    listed = listed_steps(folder)
+    times = dict(zip(listed, state.all_model_checkpoint_timestamps, strict=False)) if state else {}
+    valid = [step for step in checkpoint_steps(folder) if step not in damaged]
+    managed = [step for step in valid if step in listed or step > max(listed, default=-1)]
+    if not managed:
+        (folder / STATE_FILE).unlink(missing_ok=True)
+        return
+    stamps = [times.get(step) or _written_at(folder, step) for step in managed]
+    tf.compat.v1.train.update_checkpoint_state(
+        str(folder.absolute()),  # what is relative to a relative folder TensorFlow rewrites
+        f"{PREFIX}-{managed[-1]}",
+        all_model_checkpoint_paths=[f"{PREFIX}-{step}" for step in managed],
+        all_model_checkpoint_timestamps=stamps,
+        last_preserved_timestamp=state.last_preserved_timestamp if state else min(stamps) - 1.0,
+    )
+
+
+def _written_at(folder: Path, step: int) -> float:
+    return files_of(folder, step)[-1].stat().st_mtime
+
+
+def _read_state(folder: Path) -> Any:
+    try:
+        state = tf.train.get_checkpoint_state(str(folder))
+        _ = [step_of(path) for path in state.all_model_checkpoint_paths] if state else []
+    except ValueError:  # also what is not text; other garbage is None already
+        return None
+    return state
+
+
+class NewestCheckpoint(NamedTuple):
+    """The checkpoint to resume from.
+
+    step: step of the newest valid checkpoint; None: there is no checkpoint at all.
+    damaged: step -> read error of the newer checkpoints, which are damaged.
+    """
+
+    step: int | None
+    damaged: dict[int, str]
+
+
+def find_damage(path: str | Path) -> str | None:
+    """Reads all of a checkpoint, with TensorFlow's checksums; returns the read error, or None."""
+    try:
+        reader = tf.train.load_checkpoint(literal_path(path))
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:  # what its statuses become
+        return str(getattr(error, "message", None) or error).strip().splitlines()[0]
+    return None
+
+
+def find_newest_valid(folder: Path) -> NewestCheckpoint:
+    """Finds the checkpoint to resume from.
+
+    Raises:
+        DataError: there are checkpoints, but all are damaged.
+    """
+    steps = sorted({*checkpoint_steps(folder), *listed_steps(folder)}, reverse=True)
+    damaged: dict[int, str] = {}
+    for step in steps:
+        error = find_damage(checkpoint_path(folder, step))
+        if error is None:
+            return NewestCheckpoint(step, damaged)
+        damaged[step] = error
+    if damaged:
+        listed = "; ".join(f"{PREFIX}-{step}: {error}" for step, error in damaged.items())
+        raise DataError(
+            f"{folder}: none of its checkpoints can be read ({listed}). Copy one back from elsewhere, "
+            "or remove the folder to train from the start."
+        )
+    return NewestCheckpoint(None, damaged)

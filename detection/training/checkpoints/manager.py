@@ -1,24 +1,28 @@
-"""Saving and restoring a training run."""
+"""Saving and restoring a training run, and loading a checkpoint's weights into a detector."""
 
 import logging
 from pathlib import Path
 
 import tensorflow as tf
 
+from detection.models.detector import Detector
 from detection.storage.atomic import fsync_path
 from detection.storage.literal_paths import has_pattern_characters, literal_path
-from detection.training.checkpoints.checkpoint_faults import find_fault, find_newest_whole
-from detection.training.checkpoints.checkpoint_state import write_state
 from detection.training.checkpoints.files import (
     STATE_FILE,
     checkpoint_path,
     checkpoint_steps,
     files_of,
+    find_damage,
+    find_newest_valid,
     remove_checkpoint,
     remove_leftovers,
     step_of,
+    write_state,
 )
 from detection.training.engine.state import TrainState
+from detection.training.initialization.weight_source import WeightSource
+from schemas.config.optimization import WeightsKind
 from schemas.errors import CocoflowError, DataError, disk_refusal
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
@@ -27,15 +31,15 @@ _LOGGER = logging.getLogger("cocoflow.trainer")
 class Checkpoints:
     """The checkpoints of one run, `ckpt-<step>` in a folder.
 
-    A kill at any moment leaves the newest one whole: TensorFlow writes beside and
-    renames, the index last; it is flushed to the disk before older ones are removed.
+    A kill at any moment leaves the newest one valid: TensorFlow writes temporary files and
+    renames them, the index last; they are flushed to the disk before older ones are removed.
 
     Args:
-        state: what is saved and restored.
-        folder: made where it is missing.
-        writes: whether this process saves and tidies up; one of several does, the others read alone.
-        keep: how many of the newest stay.
-        keep_every_hours: of those that make room, one stays for every so many hours; None: none.
+        state: the state to save and restore.
+        folder: folder of the checkpoints; is created.
+        writes: this process saves and cleans up; the other processes of a run only read.
+        keep: number of newest checkpoints to keep.
+        keep_every_hours: of the older ones, keep one per this many hours; None: none.
     """
 
     def __init__(
@@ -55,14 +59,14 @@ class Checkpoints:
         self._writes = writes
 
     def save(self, step: int) -> None:
-        """Saves the state after `step` steps; `restore_latest` comes before the first.
+        """Saves the state after `step` steps; call `restore_latest` before.
 
         Raises:
-            CocoflowError: the disk does not take it.  What lies there of it is removed.
+            CocoflowError: it cannot be written.  A partial checkpoint is removed.
         """
         if not self._writes:
             return
-        # TensorFlow's own callback, which removes old ones, comes after those given.
+        # TensorFlow's own callback, which removes old checkpoints, runs after these.
         options = tf.train.CheckpointOptions(experimental_write_callbacks=[_flush])
         try:
             self._manager.save(checkpoint_number=step, options=options)
@@ -70,15 +74,15 @@ class Checkpoints:
             refusal = disk_refusal(error)
             if refusal is None:
                 raise
-            self._tidy_up_failed(step)
+            self._clean_up_failed(step)
             raise CocoflowError(
                 f"{checkpoint_path(self._folder, step)}: the checkpoint cannot be written: {refusal}. "
                 f"{self._kept()} Make room, or see that the disk may be written, and start the training again."
             ) from error
 
-    def _tidy_up_failed(self, step: int) -> None:
-        """Leaves whole checkpoints alone, and a list of them or none."""
-        if find_fault(checkpoint_path(self._folder, step)) is not None:
+    def _clean_up_failed(self, step: int) -> None:
+        """Leaves valid checkpoints only, and a list of them or none."""
+        if find_damage(checkpoint_path(self._folder, step)) is not None:
             remove_checkpoint(self._folder, step)
         try:
             write_state(self._folder, [])
@@ -88,30 +92,32 @@ class Checkpoints:
 
     def _kept(self) -> str:
         steps = checkpoint_steps(self._folder)
-        return f"Training will go on from step {steps[-1]}." if steps else "There is none before it."
+        return f"Training will resume from step {steps[-1]}." if steps else "There is none before it."
 
     def restore_latest(self) -> int:
-        """Restores the newest whole checkpoint if there is one; returns the steps done.
+        """Restores the newest valid checkpoint if there is one; returns the steps done.
 
-        Where this process writes, what cannot be read is removed, and what killed saves left.
+        A process that writes also removes damaged checkpoints and leftovers of killed saves.
 
         Raises:
-            DataError: it is of another detector or optimizer; there are checkpoints, but none is whole.
+            DataError: it belongs to another detector or optimizer; or all checkpoints are damaged.
         """
         folder = self._folder
-        found = find_newest_whole(folder)
-        for bad, fault in found.faults.items():
-            _LOGGER.warning("%s cannot be read (%s): going back to the one before", checkpoint_path(folder, bad), fault)
+        newest = find_newest_valid(folder)
+        for damaged, error in newest.damaged.items():
+            _LOGGER.warning(
+                "%s cannot be read (%s): going back to the one before", checkpoint_path(folder, damaged), error
+            )
         step = 0
-        if found.step is not None:
-            step = self._restore(checkpoint_path(folder, found.step))
+        if newest.step is not None:
+            step = self._restore(checkpoint_path(folder, newest.step))
         if self._writes:
-            write_state(folder, list(found.faults))
-            for bad in found.faults:
-                remove_checkpoint(folder, bad)
+            write_state(folder, newest.damaged)
+            for damaged in newest.damaged:
+                remove_checkpoint(folder, damaged)
             remove_leftovers(folder)
             if has_pattern_characters(folder):
-                folder.mkdir(parents=True, exist_ok=True)  # a link to it has to lead somewhere
+                folder.mkdir(parents=True, exist_ok=True)  # a link to it needs a target
             self._manager = tf.train.CheckpointManager(
                 self._checkpoint,
                 literal_path(folder),
@@ -129,13 +135,37 @@ class Checkpoints:
                 "Train into another folder, or with the model and optimizer that it was made with."
             ) from error
         step = int(self._state.step.numpy())  # int() alone refuses a mirrored variable
-        _LOGGER.info("going on from step %d (%s)", step, path)
+        _LOGGER.info("resuming from step %d (%s)", step, path)
         return step
 
 
 def _flush(path: str) -> None:
-    """Waits until a checkpoint's files, and their names, are on the disk."""
+    """Waits until a checkpoint's files and their names are on the disk."""
     folder = Path(path).parent
     for file in files_of(folder, step_of(path)):
         fsync_path(file)
     fsync_path(folder)
+
+
+def load_weights(detector: Detector, path: str | Path, *, weights: WeightsKind) -> None:
+    """Loads the weights of a run's checkpoint into a detector.
+
+    Args:
+        detector: detector of the run's configuration.
+        path: checkpoint of the run, see `checkpoint_path`.
+        weights: `ema`: the EMA weights, and the raw weights of variables without one;
+            `raw`: all raw weights.
+
+    Raises:
+        DataError: the checkpoint cannot be read, or belongs to another detector.
+    """
+    source = WeightSource(path, weights="raw" if weights == "raw" else "auto")
+    for variable in detector.variables:
+        shape = source.shapes.get(variable.path)
+        if shape != tuple(variable.shape):
+            raise DataError(
+                f"{path}: belongs to another detector than its configuration: {variable.path} has shape "
+                f"{list(variable.shape)}, in the checkpoint {'it is missing' if shape is None else list(shape)}. "
+                "Keep checkpoints and configuration of a run together."
+            )
+        variable.assign(source.read(variable.path))

@@ -1,4 +1,4 @@
-"""Which machines train together, as TF_CONFIG or Vertex AI's CLUSTER_SPEC tells."""
+"""The cluster of machines that train together, from TF_CONFIG or Vertex AI's CLUSTER_SPEC."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,11 @@ _EXAMPLE = '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type
 
 
 class Cluster(NamedTuple):
-    """The processes that train together, and which of them this one is.
+    """The processes that train together.
 
-    addresses: `host:port` of each, by TensorFlow's task type: `chief` (one at most) and `worker`.
-    task_type: this process's.
-    task_index: its place among those of its type.
+    addresses: `host:port` of each, by TensorFlow's task type: `chief` (at most one) and `worker`.
+    task_type: task type of this process.
+    task_index: index of this process among those of its type.
     """
 
     addresses: Mapping[str, Sequence[str]]
@@ -38,12 +38,12 @@ class Cluster(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of processes, >= 1."""
+        """The number of processes, >= 1."""
         return sum(map(len, self.addresses.values()))
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process is the one that writes: the chief, else the first worker."""
+        """True for the process that writes: the chief, else the first worker."""
         return self.task_type == "chief" or (self.task_index == 0 and "chief" not in self.addresses)
 
     @property
@@ -54,22 +54,22 @@ class Cluster(NamedTuple):
 
 
 def cluster_from_environment(environment: Mapping[str, str]) -> Cluster | None:
-    """The cluster that the first of `CLUSTER_VARIABLES` with a cluster tells of.
+    """Reads the cluster from the first of `CLUSTER_VARIABLES` that has one.
 
     Both hold JSON with `cluster`, lists of addresses by role, and `task`, this
-    process's role (`type`) and place in its list (`index`); what else stands there
-    (Vertex AI's `environment`, `job`, `trial`, `open_ports`) does not matter here.
-    Parameter servers and evaluators take no part in synchronous training and are left
-    out; a process that is one is refused.
+    process' role (`type`) and index in its list (`index`).  Other keys (Vertex AI's
+    `environment`, `job`, `trial`, `open_ports`) are ignored.  Parameter servers and
+    evaluators take no part in synchronous training: they are left out, and a process
+    with such a role is refused.
 
     Args:
-        environment: variables, such as `os.environ`.
+        environment: environment variables, such as `os.environ`.
 
     Returns:
-        None where no variable tells of one.
+        The cluster; None: no variable has one.
 
     Raises:
-        ConfigError: names the variable and what is wrong with it.
+        ConfigError: a variable is invalid; the message names it.
     """
     for variable in CLUSTER_VARIABLES:
         tree = _parse(variable, environment.get(variable, ""))
@@ -95,7 +95,7 @@ def _cluster(variable: str, tree: Mapping[str, Any]) -> Cluster:
     if task_type not in _TRAINING_ROLES:
         raise ConfigError(
             f"{variable}: this process is a {task_type!r} task, which takes no part in training. Start training only "
-            "on chief and workers (Vertex AI: the first two worker pools); the verb `follow` evaluates beside it."
+            "on chief and workers (Vertex AI: the first two worker pools); the command `follow` evaluates beside it."
         )
     addresses = _addresses(variable, tree["cluster"])
     known = addresses.get(task_type, ())
@@ -106,7 +106,7 @@ def _cluster(variable: str, tree: Mapping[str, Any]) -> Cluster:
 
 def _task(variable: str, task: Any) -> tuple[str, int]:
     if not isinstance(task, dict) or not {"type", "index"} <= task.keys():
-        raise _error(variable, "there is a cluster, but no task with type and index, to tell which process this is")
+        raise _error(variable, "there is a cluster, but no task with the type and index of this process")
     try:
         return _role(variable, task["type"]), int(task["index"])
     except (TypeError, ValueError):
@@ -124,9 +124,9 @@ def _addresses(variable: str, cluster: Any) -> dict[str, list[str]]:
         if role in addresses:
             addresses[role] += listed
     everyone = [address for listed in addresses.values() for address in listed]
-    twice = sorted({address for address in everyone if everyone.count(address) > 1})
-    if twice:
-        raise _error(variable, f"{', '.join(twice)} stands there twice; every process needs an address of its own")
+    duplicates = sorted({address for address in everyone if everyone.count(address) > 1})
+    if duplicates:
+        raise _error(variable, f"{', '.join(duplicates)} is a duplicate address; every process needs its own")
     if len(addresses["chief"]) > 1:
         raise _error(variable, f"there are {len(addresses['chief'])} chiefs; one process leads")
     return {role: listed for role, listed in addresses.items() if listed}
@@ -134,7 +134,7 @@ def _addresses(variable: str, cluster: Any) -> dict[str, list[str]]:
 
 def _role(variable: str, name: Any) -> str:
     if name not in _ROLES:
-        raise _error(variable, f"{name!r} is no role; known are {', '.join(_ROLES)}")
+        raise _error(variable, f"{name!r} is not a role; known are {', '.join(_ROLES)}")
     return _ROLES[name]
 
 
@@ -142,5 +142,5 @@ def _is_address(address: Any) -> bool:
     return isinstance(address, str) and bool(address.rpartition(":")[0]) and address.rpartition(":")[2].isdigit()
 
 
-def _error(variable: str, fault: str) -> ConfigError:
-    return ConfigError(f"{variable}: {fault}. A right one looks like {_EXAMPLE}; unset it to train on one machine.")
+def _error(variable: str, issue: str) -> ConfigError:
+    return ConfigError(f"{variable}: {issue}. A valid one looks like {_EXAMPLE}; unset it to train on one machine.")

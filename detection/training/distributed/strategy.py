@@ -1,4 +1,4 @@
-"""Where training runs: one device, several, several machines, or a TPU."""
+"""Distribution strategies (one device, several, several machines, a TPU) and op determinism."""
 
 import contextlib
 import logging
@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import tensorflow as tf
+from tensorflow.python.framework import config
 
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, Cluster, cluster_from_environment
 from schemas.errors import CocoflowError, ConfigError
@@ -21,14 +22,14 @@ def make_strategy(kind: str, *, tpu: str | None = None) -> tf.distribute.Strateg
     Args:
         kind: `one_device`, `mirrored` (all GPUs of this machine, or all logical
             CPUs where there is none), `multi_worker` (the machines that TF_CONFIG or
-            CLUSTER_SPEC names), `tpu`, or `auto`: what is there, in the order TPU,
+            CLUSTER_SPEC names), `tpu`, or `auto`: the first available of TPU,
             several machines, several GPUs, one device.
         tpu: `local` (on the TPU's own machine), a TPU's name or a `grpc://` address;
-            None: what TPU_NAME says, else `local`.
+            None: TPU_NAME, else `local`.
 
     Raises:
-        ConfigError: the kind asked for is not there, or TF_CONFIG or CLUSTER_SPEC is
-            wrong or asks for something else.
+        ConfigError: the kind is not available, or TF_CONFIG or CLUSTER_SPEC is
+            invalid or contradicts it.
         CocoflowError: the other machines did not answer.
     """
     if kind == "auto" and has_tpu(tpu):
@@ -42,24 +43,24 @@ def make_strategy(kind: str, *, tpu: str | None = None) -> tf.distribute.Strateg
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process is the one that writes checkpoints, summaries and the model."""
+    """Tells whether this process writes checkpoints, summaries and the model."""
     return bool(strategy.extended.should_checkpoint)
 
 
 def worker_count(strategy: tf.distribute.Strategy) -> int:
-    """Number of processes that train together, >= 1."""
+    """Returns the number of processes that train together, >= 1."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return 1
     return sum(map(len, strategy.cluster_resolver.cluster_spec().as_dict().values()))
 
 
 def on_cpu(strategy: tf.distribute.Strategy) -> bool:
-    """Whether every replica is a CPU."""
+    """Tells whether every replica is a CPU."""
     return not isinstance(strategy, tf.distribute.TPUStrategy) and not tf.config.list_logical_devices("GPU")
 
 
 def has_tpu(tpu: str | None) -> bool:
-    """Whether `auto` means a TPU: one is named, as `train.tpu` or TPU_NAME, or is in this machine."""
+    """Tells whether `auto` means a TPU: `train.tpu` or TPU_NAME names one, or this machine has one."""
     return bool(tpu or os.environ.get("TPU_NAME") or tf.config.list_physical_devices("TPU"))
 
 
@@ -133,3 +134,21 @@ def _tpu(name: str) -> tf.distribute.Strategy:
             "Set train.tpu or TPU_NAME to local, a name or a grpc:// address, or choose another strategy."
         ) from error
     return tf.distribute.TPUStrategy(resolver)
+
+
+def is_op_deterministic() -> bool:
+    """Tells whether this process allows only operations that give the same bits every time."""
+    return bool(config.is_op_determinism_enabled())  # there is no public way to ask, or to switch it off
+
+
+@contextlib.contextmanager
+def op_determinism(*, needed: bool) -> Iterator[None]:
+    """Switches op determinism on for the block if it is needed, and afterwards off if it was off."""
+    before = is_op_deterministic()
+    if needed:
+        tf.config.experimental.enable_op_determinism()
+    try:
+        yield
+    finally:
+        if not before:
+            config.disable_op_determinism()

@@ -1,24 +1,27 @@
-"""What the processes of one training run tell each other, besides gradients."""
+"""Communication between the processes of one training run, besides gradients."""
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
+from detection.models.detector import variables_by_path
 from detection.ops.replicas import replica_count, replica_id, sum_over_replicas
 from detection.training.distributed.strategy import is_chief, worker_count
+from detection.training.engine.state import TrainState
 from schemas.errors import CocoflowError, ConfigError
 
 _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 
 
 def gather_from_workers(strategy: tf.distribute.Strategy, values: Sequence[int]) -> list[list[int]]:
-    """Every process's integers, chief first; returns when all have called it.
+    """Gathers every process's integers, chief first; returns when all have called it.
 
     Args:
-        strategy: that connects them; with one process there is nothing to wait for.
-        values: as many everywhere; below 2^53 in size.
+        strategy: strategy that connects the processes; a single one waits for nothing.
+        values: integers below 2^53 in size, the same number in every process.
     """
     workers = worker_count(strategy)
     if workers == 1:
@@ -37,13 +40,13 @@ def gather_from_workers(strategy: tf.distribute.Strategy, values: Sequence[int])
 
 
 def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
-    """Returns when all processes have come here."""
+    """Returns when all processes have called it."""
     gather_from_workers(strategy, [0])
 
 
 @contextlib.contextmanager
 def chief_first(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """The chief runs the block before the others do: it tidies what they then read."""
+    """Runs the block in the chief before the others: it cleans up what they then read."""
     if not is_chief(strategy):
         wait_for_workers(strategy)
     yield
@@ -52,19 +55,19 @@ def chief_first(strategy: tf.distribute.Strategy) -> Iterator[None]:
 
 
 def chief_value(strategy: tf.distribute.Strategy, value: int) -> int:
-    """The chief's `value`, on every process: for what the chief alone decides."""
+    """Returns the chief's `value` in every process."""
     return gather_from_workers(strategy, [value])[0][0]
 
 
 def require_agreement(strategy: tf.distribute.Strategy, facts: Mapping[str, int]) -> None:
-    """Sees that all processes are about to do the same: otherwise they would wait for each other for ever.
+    """Checks that all processes are about to do the same: otherwise they would wait for each other forever.
 
     Args:
-        strategy: that connects them.
-        facts: by what they are called in the message.
+        strategy: strategy that connects the processes.
+        facts: values by their name in the message.
 
     Raises:
-        ConfigError: names the first fact that differs, and each process's.
+        ConfigError: values differ; it names the first fact that does, and each process' value.
     """
     rows = gather_from_workers(strategy, list(facts.values()))
     for name, values in zip(facts, zip(*rows, strict=True), strict=True):
@@ -77,12 +80,12 @@ def require_agreement(strategy: tf.distribute.Strategy, facts: Mapping[str, int]
 
 @contextlib.contextmanager
 def lost_workers_explained(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Says in plain words that another process has ended while this one was working with it.
+    """Replaces the error that follows the loss of another process by one that explains it.
 
-    TensorFlow finds out within seconds, by a heartbeat, and aborts what waits for it.
+    TensorFlow detects it within seconds, by a heartbeat, and aborts what waits for that process.
 
     Raises:
-        CocoflowError: that happened within the block.
+        CocoflowError: another process was lost within the block.
     """
     try:
         yield
@@ -92,7 +95,7 @@ def lost_workers_explained(strategy: tf.distribute.Strategy) -> Iterator[None]:
         task = _TASK.search(error.message)
         who = f"{task[1]} {task[2]}" if task else "another machine"
         raise CocoflowError(
-            f"training stopped: {who} of the cluster does not answer any more; its own log says why. "
+            f"training stopped: {who} of the cluster no longer answers; its own log says why. "
             "Start training again on all machines: it goes on from the newest checkpoint."
         ) from error
 
@@ -100,3 +103,39 @@ def lost_workers_explained(strategy: tf.distribute.Strategy) -> Iterator[None]:
 def _is_loss(error: tf.errors.OpError) -> bool:
     aborted = "Collective ops is aborted" in error.message
     return aborted or isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError)
+
+
+def require_same_start(
+    strategy: tf.distribute.Strategy, state: TrainState, *, start_step: int, records: int, texts: Sequence[str]
+) -> None:
+    """Checks that the machines that train together start from the same state and input.
+
+    Otherwise they would wait for each other forever, or drift apart unnoticed.
+
+    Args:
+        strategy: strategy that connects the processes.
+        state: restored or initialized state; its weights are compared.
+        start_step: steps done.
+        records: number of training records.
+        texts: texts that have to be equal, such as the configuration.
+
+    Raises:
+        ConfigError: see `require_agreement`.
+    """
+    if worker_count(strategy) == 1:
+        return
+    weights = variables_by_path(state.model.variables)
+    facts = {
+        "the steps they have done": start_step,
+        "the number of training records": records,
+        "the configuration or the categories": _checksum(text.encode() for text in texts),
+        "the weights they start from": _checksum(weights[path].numpy().tobytes() for path in sorted(weights)),
+    }
+    require_agreement(strategy, facts)
+
+
+def _checksum(parts: Iterable[bytes]) -> int:
+    value = 0
+    for part in parts:
+        value = zlib.crc32(part, value)
+    return value

@@ -1,89 +1,176 @@
-"""What happens to gradients between the loss and the optimizer."""
+"""L2 loss, clipping and multiplication of gradients, and their norms and histograms."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import keras
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from schemas.config.optimization import BiasVariables
+from schemas.scalars import GRADIENT_HISTOGRAM, GRADIENT_NORM
+
+HISTOGRAM_BUCKETS = 30  # as many as tf.summary.histogram has
 
 
-class GradientRules(NamedTuple):
-    """Rules, in the order in which they act; None and 1 leave one out.
+def l2_loss(variables: Sequence[keras.Variable], weight: float) -> tf.Tensor:
+    """Computes weight * half the sum of squares of all `variables`.
 
-    bias_multiplier: factor of the gradients of the variables that `bias_variables` names.
-    bias_variables: `bias_and_beta`: biases and batch norm's offsets, that is variables whose
-        name contains `bias` or `beta`.  Source: TPU Mask R-CNN, which doubled them.
-        `bias`: biases of convolutions and dense layers alone.  Source: the TF Object
-        Detection API's `bias_grad_multiplier`, for names that match `.*/biases`.
-    value: every element is clipped to [-value, value].
-    per_variable_norm: bound of each gradient's L2 norm.  Source: google/automl, 10.
-    global_norm: bound of the L2 norm of all gradients together.  Source: google/automl
-        (10, after `per_variable_norm`), the TF Object Detection API.
-    norm_ratio: a global norm of this times the square root of the number of weights
-        that train.  Source: TPU Mask R-CNN, 0.02.
-    multiply_after_clipping: the bias multiplier acts last and may break the bounds,
-        as TPU Mask R-CNN had it.
-    """
-
-    bias_multiplier: float = 1.0
-    bias_variables: BiasVariables = "bias_and_beta"
-    value: float | None = None
-    per_variable_norm: float | None = None
-    global_norm: float | None = None
-    norm_ratio: float | None = None
-    multiply_after_clipping: bool = False
-
-
-def apply_gradient_rules(
-    gradients: Sequence[tf.Tensor], variables: Sequence[keras.Variable], rules: GradientRules
-) -> list[tf.Tensor]:
-    """Multiplies and clips gradients.
-
-    Args:
-        gradients: of the global batch, that is after the sum over replicas, and
-            without a loss scale; dense.
-        variables: those that the gradients are of, in the same order.
-        rules: which of them act.
+    Source: google/automl EfficientDet, weight 4e-5; TPU Mask R-CNN, 1e-4.
 
     Returns:
-        The changed gradients.  Where one was not finite they must not be applied:
-        clipping makes zeros of infinities.
+        float32 scalar.
+    """
+    squares = [tf.nn.l2_loss(variable.value) for variable in variables]
+    return weight * tf.add_n(squares) if squares else tf.constant(0.0)
+
+
+def transform_gradients(
+    gradients: Sequence[tf.Tensor],
+    variables: Sequence[keras.Variable],
+    *,
+    bias_multiplier: float = 1.0,
+    bias_variables: BiasVariables = "bias_and_beta",
+    value: float | None = None,
+    per_variable_norm: float | None = None,
+    global_norm: float | None = None,
+    norm_ratio: float | None = None,
+    multiply_after_clipping: bool = False,
+) -> list[tf.Tensor]:
+    """Multiplies and clips gradients, in the order of the arguments; None and 1 turn a rule off.
+
+    Args:
+        gradients: dense gradients of the global batch, that is after the sum over
+            replicas, without a loss scale.
+        variables: the variables of these gradients, in the same order.
+        bias_multiplier: factor of the gradients of the variables that `bias_variables` names.
+        bias_variables: see `is_bias`.
+        value: every element is clipped to [-value, value].
+        per_variable_norm: bound of each gradient's L2 norm.  Source: google/automl, 10.
+        global_norm: bound of the L2 norm of all gradients together.  Source: google/automl
+            (10, after `per_variable_norm`), the TF Object Detection API.
+        norm_ratio: a global norm of this times the square root of the number of weights
+            that train.  Source: TPU Mask R-CNN, 0.02.
+        multiply_after_clipping: the bias multiplier acts last and may break the bounds,
+            as TPU Mask R-CNN had it.
+
+    Returns:
+        The new gradients.  If a gradient was not finite, do not apply them: clipping
+        makes zeros of infinities.
     """
     changed = list(gradients)
-    if not rules.multiply_after_clipping:
-        changed = _multiply_biases(changed, variables, rules)
-    changed = _clip(changed, rules)
-    if rules.multiply_after_clipping:
-        changed = _multiply_biases(changed, variables, rules)
-    return changed
+    if not multiply_after_clipping:
+        changed = _multiply_biases(changed, variables, bias_multiplier, bias_variables)
+    if value is not None:
+        changed = [tf.clip_by_value(gradient, -value, value) for gradient in changed]
+    if per_variable_norm is not None:
+        changed = [tf.clip_by_norm(gradient, per_variable_norm) for gradient in changed]
+    if global_norm is not None:
+        changed, _ = tf.clip_by_global_norm(changed, global_norm)
+    if norm_ratio is not None:
+        weights = sum(gradient.shape.num_elements() for gradient in changed)
+        changed, _ = tf.clip_by_global_norm(changed, norm_ratio * weights**0.5)
+    if multiply_after_clipping:
+        changed = _multiply_biases(changed, variables, bias_multiplier, bias_variables)
+    return list(changed)
 
 
 def _multiply_biases(
-    gradients: Sequence[tf.Tensor], variables: Sequence[keras.Variable], rules: GradientRules
+    gradients: Sequence[tf.Tensor], variables: Sequence[keras.Variable], multiplier: float, rule: BiasVariables
 ) -> list[tf.Tensor]:
-    if rules.bias_multiplier == 1.0:
+    if multiplier == 1.0:
         return list(gradients)
     return [
-        gradient * rules.bias_multiplier if is_bias(variable, rules.bias_variables) else gradient
+        gradient * multiplier if is_bias(variable, rule) else gradient
         for gradient, variable in zip(gradients, variables, strict=True)
     ]
 
 
 def is_bias(variable: keras.Variable, rule: BiasVariables) -> bool:
-    """Tells whether `rule` of `GradientRules` names a variable, by its own name: a layer's may contain anything."""
+    """Tells whether a rule names a variable, by the variable's own name: a layer's name may contain anything.
+
+    Args:
+        variable: a variable of the model.
+        rule: `bias_and_beta`: biases and batch norm's offsets, that is variables whose name
+            contains `bias` or `beta`.  Source: TPU Mask R-CNN, which doubled their gradients.
+            `bias`: biases of convolutions and dense layers only.  Source: the TF Object
+            Detection API's `bias_grad_multiplier`, for names that match `.*/biases`.
+    """
     return "bias" in variable.name or (rule == "bias_and_beta" and "beta" in variable.name)
 
 
-def _clip(gradients: list[tf.Tensor], rules: GradientRules) -> list[tf.Tensor]:
-    if rules.value is not None:
-        gradients = [tf.clip_by_value(gradient, -rules.value, rules.value) for gradient in gradients]
-    if rules.per_variable_norm is not None:
-        gradients = [tf.clip_by_norm(gradient, rules.per_variable_norm) for gradient in gradients]
-    if rules.global_norm is not None:
-        gradients, _ = tf.clip_by_global_norm(gradients, rules.global_norm)
-    if rules.norm_ratio is not None:
-        weights = sum(gradient.shape.num_elements() for gradient in gradients)
-        gradients, _ = tf.clip_by_global_norm(gradients, rules.norm_ratio * weights**0.5)
-    return list(gradients)
+class GradientSummaries:
+    """Summarises gradients of the global batch, before any rule multiplies or clips them.
+
+    Source: the TF Object Detection API's `summarize_gradients`.
+
+    Args:
+        norms: report the norm of each variable's gradient at each step.
+        histograms_every: steps between histograms; 0: no histograms.
+    """
+
+    def __init__(self, *, norms: bool, histograms_every: int) -> None:
+        self._norms = norms
+        self._histograms_every = histograms_every
+
+    def norms(self, gradients: Sequence[tf.Tensor], variables: Sequence[keras.Variable]) -> dict[str, tf.Tensor]:
+        """Computes L2 norms: float32 scalars by name."""
+        if not self._norms:
+            return {}
+        return {
+            f"{GRADIENT_NORM}/{variable.path}": tf.norm(gradient)
+            for gradient, variable in zip(gradients, variables, strict=True)
+        }
+
+    def histograms(
+        self, gradients: Sequence[tf.Tensor], variables: Sequence[keras.Variable], step: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """Computes histograms as `histogram` does, by name; zeros in steps without one.
+
+        Args:
+            gradients: dense gradients.
+            variables: the variables of these gradients, in the same order.
+            step: int64 scalar, steps done before this one.
+        """
+        if not self._histograms_every:
+            return {}
+        due = (step + 1) % self._histograms_every == 0
+        values = tf.cond(
+            due,
+            lambda: tf.stack([histogram(gradient) for gradient in gradients]),
+            lambda: tf.zeros([len(gradients), 2 + HISTOGRAM_BUCKETS]),
+        )
+        names = [f"{GRADIENT_HISTOGRAM}/{variable.path}" for variable in variables]
+        return dict(zip(names, tf.unstack(values), strict=True))
+
+
+def histogram(values: tf.Tensor) -> tf.Tensor:
+    """Counts values in buckets of equal width between the smallest and the largest value.
+
+    Returns:
+        float32 [2 + HISTOGRAM_BUCKETS]: the smallest value, the largest, and the counts.  Equal
+        values are all counted in the first bucket.
+    """
+    flat = tf.cast(tf.reshape(values, [-1]), tf.float32)
+    low, high = tf.reduce_min(flat), tf.reduce_max(flat)
+    width = tf.where(high > low, (high - low) / HISTOGRAM_BUCKETS, 1.0)
+    bucket = tf.clip_by_value(tf.cast(tf.floor((flat - low) / width), tf.int32), 0, HISTOGRAM_BUCKETS - 1)
+    counts = tf.math.unsorted_segment_sum(tf.ones_like(bucket), bucket, HISTOGRAM_BUCKETS)
+    return tf.concat([[low, high], tf.cast(counts, tf.float32)], axis=0)
+
+
+def write_histogram(name: str, values: npt.NDArray[np.float32], *, step: int) -> None:
+    """Writes one `histogram` to TensorBoard; skips one without values, or with non-finite ones."""
+    from tensorboard.plugins.histogram import metadata
+
+    low, high = values[:2].astype(np.float64)
+    if not np.isfinite(high - low) or not values[2:].any():
+        return
+    edges = np.linspace(low, high, HISTOGRAM_BUCKETS + 1)
+    buckets = np.stack([edges[:-1], edges[1:], values[2:]], axis=1)
+    tf.summary.write(
+        name,
+        tf.constant(buckets, tf.float64),
+        step=step,
+        metadata=metadata.create_summary_metadata(display_name=None, description=None),
+    )

@@ -1,4 +1,4 @@
-"""Many steps in one call of a compiled function, and what is known of them afterwards."""
+"""The training loop: many steps in one call of a compiled function, and the report of each window of steps."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,28 +9,28 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
-from detection.training.engine.gradient_summaries import BUCKETS
+from detection.training.engine.gradients import HISTOGRAM_BUCKETS
 from detection.training.engine.step import StepReport
 
 
 class LoopReport(NamedTuple):
-    """What some steps told.
+    """Results of a window of steps.
 
-    steps: those that counted: neither skipped nor behind the run's end.
-    sums: of each figure over those steps; what is not finite, as the gradient norm of a
-        step that a loss scale has overflowed, is left out.
-    counts: how many values each sum is of.
-    last: each figure at the last of those steps; empty where there was none.
-    skipped: steps that were not finite, the one that ended the run included.
+    steps: number of steps that counted: neither skipped nor after the run's end.
+    sums: sum of each scalar over those steps; non-finite values are left out, such as the
+        gradient norm of a step that overflowed under a loss scale.
+    counts: number of values in each sum.
+    last: each scalar at the last of those steps; empty if there was none.
+    skipped: number of non-finite steps, including the one that ended the run.
     bad_step: number of the first of these, counted from 0; None: there was none.
-    bad: the figures of that step.
-    halted: the run has come to its end: a step was not finite, and it was one too many.
-    seconds: that all of it took.
-    waited: of these, the seconds in which there was no batch although the step before
-        was done.  Prefetching hides what it hides; only what it does not is counted.
-    ended_at: `time.monotonic` when the last of the steps was done.
-    histograms: of the last of the steps that counted, float32 [2 + BUCKETS] each; see
-        `detection.training.engine.gradient_summaries`.
+    bad: scalars of that step.
+    halted: the run has ended: one non-finite step too many.
+    seconds: duration of the window.
+    waited: seconds of it in which there was no batch although the step before was done;
+        waiting that prefetching hides is not counted.
+    ended_at: `time.monotonic` when the last step was done.
+    histograms: histograms of the last step that counted, float32 [2 + HISTOGRAM_BUCKETS]
+        each; see `detection.training.engine.gradients`.
     """
 
     steps: int
@@ -48,7 +48,7 @@ class LoopReport(NamedTuple):
 
 
 class _Tally(NamedTuple):
-    """A `LoopReport` in the making: scalars, [K] for K figures, [H, 2 + BUCKETS] for H histograms.
+    """Tensors of a `LoopReport`: scalars, or [K] for K names, or [H, 2 + HISTOGRAM_BUCKETS] for H histograms.
 
     Times are in seconds, float64.
     """
@@ -67,14 +67,14 @@ class _Tally(NamedTuple):
 
 
 class TrainLoop:
-    """Runs steps, all replicas together.
+    """Runs steps on all replicas together.
 
     Args:
-        strategy: that the step's variables were made under.
-        train_step: what every replica runs.
-        jit_compile: compiles the step under XLA; batches need static shapes.
+        strategy: strategy that the step's variables were created under.
+        train_step: the computation that every replica runs.
+        jit_compile: compile the step under XLA; batches need static shapes.
         deterministic: op determinism is on, under which TensorFlow refuses to tell the time.
-        eager: nothing is compiled: Python runs line by line, for debugging.
+        eager: compile nothing: Python runs line by line, for debugging.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class TrainLoop:
         self._eager = eager
 
     def __call__(self, batches: tf.data.Iterator, steps: int) -> LoopReport:
-        """Runs `steps` >= 1 steps; fewer are applied where one of them is not finite."""
+        """Runs `steps` >= 1 steps; fewer are applied if one of them is not finite."""
         ((_, report),) = self.windows(batches, start=0, stop=steps, every=steps)
         return report
 
@@ -107,14 +107,14 @@ class TrainLoop:
         """Runs the steps after `start` up to `stop` in one call of the compiled function.
 
         Args:
-            batches: one for each step.
+            batches: one batch per step.
             start: steps done before.
             stop: steps done afterwards, above `start`.
-            every: a window ends after each multiple of it; the last one ends at `stop`.
+            every: a window ends after each multiple of this; the last one ends at `stop`.
 
         Yields:
             For each window the steps done at its end, and the report of its steps.  The
-            reports of a call and of as many calls as there are windows differ in times only.
+            reports of one call and of one call per window differ in times only.
         """
         began = time.monotonic()
         # Scalars: a function is traced again for another shape.
@@ -149,7 +149,7 @@ class TrainLoop:
         return dict(zip(self._names, values.tolist(), strict=True))
 
     def _run_windows(self, batches: tf.data.Iterator, begin: tf.Tensor, end: tf.Tensor, every: tf.Tensor) -> _Tally:
-        """Runs steps `begin` to `end`, counted from the first window's beginning; a `_Tally` with a row per window."""
+        """Runs steps `begin` to `end`, counted from the first window's beginning; returns a row per window."""
         tally = self._empty_tally(batches)
         empty = tally
         windows = (end - 1) // every + 1
@@ -167,28 +167,28 @@ class TrainLoop:
                 batch = next(batches)
             with tf.control_dependencies(self._strategy.experimental_local_results(batch.images)):
                 ready_at = self._now()
-            with tf.control_dependencies([ready_at]):  # the step would keep all threads from looking at the clock
-                number, figures, histograms, finite, halted, updates = self._step(batch)
-            tally = _counted(tally, number=number, figures=figures, histograms=histograms, finite=finite, halted=halted)
+            with tf.control_dependencies([ready_at]):  # the step would keep all threads from reading the clock
+                number, scalars, histograms, finite, halted, updates = self._step(batch)
+            tally = _counted(tally, number=number, scalars=scalars, histograms=histograms, finite=finite, halted=halted)
             waited = tf.maximum(ready_at - tf.maximum(asked_at, tally.done_at), 0.0)
             tally = tally._replace(waited=tally.waited + waited, done_at=self._now(updates))
         return tally
 
     def _empty_tally(self, batches: tf.data.Iterator) -> _Tally:
         # The graph holds the step once: a first step outside the loop would double the start-up.
-        figures = histograms = tf.zeros([])
+        scalars = histograms = tf.zeros([])
         if not self._eager:
             outputs = self._step.get_concrete_function(batches.element_spec).structured_outputs
-            figures, histograms = tf.zeros(outputs[1].shape), tf.zeros(outputs[2].shape)
+            scalars, histograms = tf.zeros(outputs[1].shape), tf.zeros(outputs[2].shape)
         none = tf.constant(0, tf.int64)
         return _Tally(
             steps=none,
-            sums=figures,
-            counts=figures,
-            last=figures,
+            sums=scalars,
+            counts=scalars,
+            last=scalars,
             skipped=none,
             bad_step=none,
-            bad=figures,
+            bad=scalars,
             halted=tf.constant(False),
             waited=tf.constant(0.0, tf.float64),
             done_at=self._now(),
@@ -196,19 +196,19 @@ class TrainLoop:
         )
 
     def _one_step(self, batch: Batch) -> tuple[tf.Tensor, ...]:
-        """One step on all replicas: a `StepReport` whose figures are [K], and histograms [H, ...], by their names."""
+        """Runs one step on all replicas; returns a `StepReport` with stacked scalars [K] and histograms [H, ...]."""
         reports = self._strategy.run(self._replica_step, args=(batch,))
-        # All replicas return the same global figures.
-        number, figures, histograms, *flags = tf.nest.map_structure(
+        # All replicas return the same global scalars.
+        number, scalars, histograms, *flags = tf.nest.map_structure(
             lambda value: self._strategy.experimental_local_results(value)[0], reports
         )
-        self._names, self._histogram_names = sorted(figures), sorted(histograms)
+        self._names, self._histogram_names = sorted(scalars), sorted(histograms)
         rows = [histograms[name] for name in self._histogram_names]
-        stacked = tf.stack(rows) if rows else tf.zeros([0, 2 + BUCKETS])
-        return number, tf.stack([figures[name] for name in self._names]), stacked, *flags
+        stacked = tf.stack(rows) if rows else tf.zeros([0, 2 + HISTOGRAM_BUCKETS])
+        return number, tf.stack([scalars[name] for name in self._names]), stacked, *flags
 
     def _now(self, *after: tf.Tensor) -> tf.Tensor:
-        """The clock's seconds once some tensors are there, and the device that makes them is done: float64 scalar."""
+        """Reads the clock once some tensors are computed: seconds, float64 scalar."""
         if self._deterministic:
             return tf.ensure_shape(tf.numpy_function(lambda *_: np.float64(time.monotonic()), after, tf.float64), [])
         with tf.device("CPU:0"), tf.control_dependencies([tf.identity(value) for value in after]):
@@ -219,23 +219,23 @@ def _counted(
     tally: _Tally,
     *,
     number: tf.Tensor,
-    figures: tf.Tensor,
+    scalars: tf.Tensor,
     histograms: tf.Tensor,
     finite: tf.Tensor,
     halted: tf.Tensor,
 ) -> _Tally:
-    """The tally after a step; what comes after the end of the run does not count."""
+    """Returns the tally after a step; steps after the end of the run do not count."""
     counts, skips = ~tally.halted & finite, ~tally.halted & ~finite
     first = skips & (tally.skipped == 0)
-    summed = counts & tf.math.is_finite(figures)
+    summed = counts & tf.math.is_finite(scalars)
     return _Tally(
         steps=tally.steps + tf.cast(counts, tf.int64),
-        sums=tally.sums + tf.where(summed, figures, 0.0),
+        sums=tally.sums + tf.where(summed, scalars, 0.0),
         counts=tally.counts + tf.cast(summed, tf.float32),
-        last=tf.where(counts, figures, tally.last),
+        last=tf.where(counts, scalars, tally.last),
         skipped=tally.skipped + tf.cast(skips, tf.int64),
         bad_step=tf.where(first, number, tally.bad_step),
-        bad=tf.where(first, figures, tally.bad),
+        bad=tf.where(first, scalars, tally.bad),
         halted=halted,
         waited=tally.waited,
         done_at=tally.done_at,

@@ -1,17 +1,114 @@
-"""What a checkpoint holds: everything a run needs to go on."""
+"""Everything that a checkpoint holds: step, weights, optimizer, EMA weights and loss scale."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
 from detection.models.detector import Detector, variables_by_path
-from detection.training.engine.ema import ExponentialMovingAverage
-from detection.training.engine.precision import LossScale
 
-# Parts of a checkpoint that hold weights, each a dictionary by variable path.
+# Keys in a checkpoint below which weights lie, each in a dictionary by variable path.
 MODEL_PART = "model"
-AVERAGES_PART = "ema"
+EMA_PART = "ema"
+
+
+def dynamic_decay(decay: float, step: tf.Tensor) -> tf.Tensor:
+    """Computes min(decay, (1 + step) / (10 + step)): the average spans few steps early in training.
+
+    Source: TensorFlow's ExponentialMovingAverage with `num_updates`.
+
+    Args:
+        decay: 0 <= decay < 1.
+        step: number scalar, counted from 0.
+
+    Returns:
+        float32 scalar.
+    """
+    step = tf.cast(step, tf.float32)
+    return tf.minimum(decay, (1.0 + step) / (10.0 + step))
+
+
+class ExponentialMovingAverage(tf.Module):
+    """EMA weights: float32 moving averages of variables, which start at the variables' values.
+
+    Args:
+        variables: variables by name, created under the strategy that trains them.
+        decay: share of the EMA weight that each update keeps.
+        dynamic: use `dynamic_decay`.
+
+    Attributes:
+        weights: EMA weights by name.
+    """
+
+    def __init__(self, variables: Mapping[str, tf.Variable], *, decay: float, dynamic: bool) -> None:
+        super().__init__(name="ema")
+        self._decay = decay
+        self._dynamic = dynamic
+        self._variables = dict(variables)
+        # Every replica computes the same update of its own copy: nothing is aggregated, nothing sent.
+        self.weights = {
+            name: tf.Variable(tf.cast(variable, tf.float32), trainable=False) for name, variable in variables.items()
+        }
+
+    def update(self, step: tf.Tensor) -> None:
+        """Updates the EMA weights after the variables' update of `step` (counted from 0)."""
+        decay = dynamic_decay(self._decay, step) if self._dynamic else tf.constant(self._decay, tf.float32)
+        for name, variable in self._variables.items():
+            weight = self.weights[name]
+            weight.assign_sub((weight - tf.cast(variable, tf.float32)) * (1.0 - decay))
+
+    def restart(self) -> None:
+        """Sets the EMA weights to the variables' present values."""
+        for name, variable in self._variables.items():
+            self.weights[name].assign(tf.cast(variable, tf.float32))
+
+
+class LossScale(tf.Module):
+    """Factor on the loss that keeps float16 gradients from vanishing; gradients are divided by it.
+
+    A dynamic scale is halved by each step whose gradients overflow, which is skipped, and
+    doubled after `growth_steps` steps in a row without overflow.  Source: Micikevicius et
+    al., Mixed Precision Training, with the rules and defaults of Keras' LossScaleOptimizer.
+    Unlike there, the scale never falls below 1, where it cannot cause an overflow, nor
+    rises to infinity.
+
+    Args:
+        initial: initial scale, > 0.
+        growth_steps: steps without overflow before the scale doubles; None: the scale is fixed.
+    """
+
+    def __init__(self, initial: float, *, growth_steps: int | None) -> None:
+        super().__init__(name="loss_scale")
+        # Every replica has the same gradients and updates its own copies: nothing is aggregated.
+        self.scale = tf.Variable(initial, trainable=False, dtype=tf.float32, name="scale")
+        self.good_steps = tf.Variable(0, trainable=False, dtype=tf.int64, name="good_steps")
+        self.skipped_steps = tf.Variable(0, trainable=False, dtype=tf.int64, name="skipped_steps")
+        self._growth_steps = growth_steps
+
+    def may_overflow(self) -> tf.Tensor:
+        """Tells whether a smaller scale may cure non-finite gradients: bool scalar.
+
+        False for a fixed scale, under which such gradients are an error, as without a scale.
+        """
+        return (tf.convert_to_tensor(self.scale) > 1.0) & (self._growth_steps is not None)
+
+    def update(self, finite: tf.Tensor) -> None:
+        """Adapts a dynamic scale after a step, and counts the step if it is skipped.
+
+        Args:
+            finite: bool scalar, whether all gradients of the global batch are finite.
+        """
+        if self._growth_steps is None:
+            return
+        scale = tf.convert_to_tensor(self.scale)
+        good_steps = tf.where(finite, self.good_steps + 1, tf.constant(0, tf.int64))
+        grows = good_steps >= self._growth_steps
+        doubled = tf.where(tf.math.is_finite(scale * 2.0), scale * 2.0, scale)
+        halved = tf.where(scale > 1.0, tf.maximum(scale / 2.0, 1.0), scale)
+        self.scale.assign(tf.where(finite, tf.where(grows, doubled, scale), halved))
+        self.good_steps.assign(tf.where(grows, tf.constant(0, tf.int64), good_steps))
+        self.skipped_steps.assign_add(tf.cast(~finite, tf.int64))
 
 
 class TrainState(NamedTuple):
@@ -19,10 +116,10 @@ class TrainState(NamedTuple):
 
     step: int64 scalar variable, steps done.
     model: the detector with its raw weights.
-    trainable: the variables that train, frozen ones left out.
-    optimizer: with its slots.
-    ema: averages of the weights, or None.
-    loss_scale: of float16, or None.
+    trainable: variables that train, without frozen ones.
+    optimizer: the optimizer with its slots.
+    ema: EMA weights, or None.
+    loss_scale: float16's loss scale, or None.
     """
 
     step: tf.Variable
@@ -33,14 +130,14 @@ class TrainState(NamedTuple):
     loss_scale: LossScale | None = None
 
     def checkpoint(self) -> tf.train.Checkpoint:
-        """A checkpoint of all of it, by variable path: independent of how the objects hang together."""
+        """Makes a checkpoint of the state by variable path, independent of how the objects are nested."""
         parts = {
             "step": self.step,
             MODEL_PART: variables_by_path(self.model.variables),
             "optimizer": variables_by_path(self.optimizer.variables),
         }
         if self.ema is not None:
-            parts[AVERAGES_PART] = dict(self.ema.shadows)
+            parts[EMA_PART] = dict(self.ema.weights)
         if self.loss_scale is not None:
             parts["loss_scale"] = self.loss_scale
         return tf.train.Checkpoint(**parts)

@@ -1,111 +1,143 @@
-"""One training step."""
+"""One training step: loss, gradients, NaN guard, update."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
 from detection.ops.replicas import replica_count, sum_over_replicas
-from detection.training.engine.conditional_update import update_where
-from detection.training.engine.gradient_summaries import GradientSummaries
-from detection.training.engine.gradients import GradientRules, apply_gradient_rules
-from detection.training.engine.guard import NonFiniteGuard
-from detection.training.engine.precision import LossScale
-from detection.training.engine.state import TrainState
+from detection.training.engine.gradients import GradientSummaries
+from detection.training.engine.state import LossScale, TrainState
 from schemas.scalars import GRADIENT_NORM, TOTAL_LOSS
 
 
 class StepReport(NamedTuple):
-    """What a step tells of the global batch; the same on all replicas.
+    """Results of a step on the global batch, the same on all replicas.
 
-    number: int64 scalar, steps done before.
-    figures: float32 scalars: every loss term, `loss`, `learning_rate`, `gradient_norm`
-        (before any rule acts on them), `instances_cut_off`; with a loss scale also
-        `loss_scale` and `skipped_steps`, those of the whole run that overflowed under it,
-        and what `GradientSummaries.norms` tells.
+    step: int64 scalar, steps done before.
+    scalars: float32 scalars: every loss term, `loss`, `learning_rate`, `gradient_norm`
+        (before any transformation), `instances_cut_off`; with a loss scale also
+        `loss_scale` and `skipped_steps`, the number of the run's steps that overflowed
+        under it; and those of `GradientSummaries.norms`.
     histograms: see `GradientSummaries.histograms`.
-    finite: bool scalar, whether nothing is wrong with the step.
-    halted: bool scalar, whether the run has come to its end; see `NonFiniteGuard`.
-    updates: int64 scalar, updates of the run; there only when this step's is complete.
+    finite: bool scalar, whether loss and gradients are finite.
+    halted: bool scalar, whether the run has ended; see `NanGuard`.
+    updates: int64 scalar, number of the run's updates; available once this step's update is complete.
     """
 
-    number: tf.Tensor
-    figures: dict[str, tf.Tensor]
+    step: tf.Tensor
+    scalars: dict[str, tf.Tensor]
     histograms: dict[str, tf.Tensor]
     finite: tf.Tensor
     halted: tf.Tensor
     updates: tf.Tensor
 
 
-class TrainStep:
-    """What every replica runs.
+class NanGuard(tf.Module):
+    """Decides whether a step's update is applied: neither a non-finite one nor any after the run has halted.
 
-    The loss terms are shares of the global batch's loss: their sum over replicas is
-    that loss, and so are the summed gradients, which are clipped after the sum.  So N
-    replicas equal one with the same global batch.
-
-    A step whose loss or gradient norm is not finite changes no weight, slot, average or
-    batch-norm statistic.  Gradients that overflow under a dynamic loss scale are normal:
-    that step changes nothing but the scale, and the guard does not hear of it.
+    It decides on the device, so a loop of many steps does not wait for the host.
 
     Args:
-        state: is updated by each call.
-        guard: says whether it is.
-        seed: of drop-connect, together with the step.
-        l2: the weight decay that is a part of the loss, of the global batch; None: none is.
-        gradient_rules: act on the gradients of the global batch.
-        gradient_summaries: what each step tells of these gradients before that; None: their global norm alone.
+        skips: non-finite steps in a row whose update is skipped; one more halts the run.
+            0: the first non-finite step does.
+    """
+
+    def __init__(self, *, skips: int) -> None:
+        super().__init__(name="guard")
+        self._skips = skips
+        # int64: int32 variables would live in the host's memory.
+        self._left = tf.Variable(
+            skips, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+        )
+
+    def check(self, finite: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Records a step.
+
+        Args:
+            finite: bool scalar, the same on all replicas, whether the step is finite.
+
+        Returns:
+            apply: bool scalar, whether the step's update may be applied.
+            halted: bool scalar, whether the run has ended, with this step or before; stays true.
+        """
+        left = tf.convert_to_tensor(self._left)
+        running = left >= 0
+        after = tf.where(running, tf.where(finite, tf.constant(self._skips, tf.int64), left - 1), left)
+        self._left.assign(after)
+        return running & finite, after < 0
+
+
+class TrainStep:
+    """The computation that every replica runs.
+
+    Loss terms are shares of the global batch's loss: their sum over replicas is that
+    loss.  Gradients are summed over replicas likewise, then clipped.  So N replicas equal
+    one replica with the same global batch.
+
+    A step with a non-finite loss or gradient norm changes no weight, slot, EMA weight or
+    batch-norm statistic.  Gradients that overflow under a dynamic loss scale are normal:
+    that step changes the scale only, and the NaN guard ignores it.
+
+    Args:
+        state: the state to update.
+        guard: decides whether the update is applied.
+        seed: seed of drop-connect, folded with the step.
+        l2: L2 loss of the global batch; None: no L2 loss.
+        transform_gradients: from gradients of the global batch and their variables to the
+            gradients to apply; see `detection.training.engine.gradients.transform_gradients`.
+        gradient_summaries: norms and histograms of the gradients before they are transformed.
     """
 
     def __init__(
         self,
         state: TrainState,
-        guard: NonFiniteGuard,
+        guard: NanGuard,
         *,
         seed: int,
         l2: Callable[[], tf.Tensor] | None,
-        gradient_rules: GradientRules,
-        gradient_summaries: GradientSummaries | None = None,
+        transform_gradients: Callable[[Sequence[tf.Tensor], Sequence[keras.Variable]], list[tf.Tensor]],
+        gradient_summaries: GradientSummaries,
     ) -> None:
         self._state = state
         self._guard = guard
         self._seed = tf.constant([seed % 2**31, 0x5EED], tf.int32)
         self._l2 = l2
-        self._gradient_rules = gradient_rules
-        self._summaries = gradient_summaries or GradientSummaries(norms=False, histograms_every=0)
+        self._transform_gradients = transform_gradients
+        self._summaries = gradient_summaries
 
     def __call__(self, batch: Batch) -> StepReport:
         """Trains on a replica's share of a batch."""
         state = self._state
-        number = tf.convert_to_tensor(state.step)
+        step = tf.convert_to_tensor(state.step)
         scale = tf.constant(1.0) if state.loss_scale is None else tf.convert_to_tensor(state.loss_scale.scale)
-        terms, gradients, statistics = self._differentiate(batch, number, scale)
+        terms, gradients, statistics = self._differentiate(batch, step, scale)
         norm = tf.linalg.global_norm(gradients)
-        cut_off = tf.cast(tf.reduce_sum(batch.cut_off), tf.float32)
-        figures = _totals(terms | {"instances_cut_off": cut_off})
-        figures |= {GRADIENT_NORM: norm, "learning_rate": tf.cast(state.optimizer.learning_rate, tf.float32)}
-        figures |= self._summaries.norms(gradients, state.trainable)
-        histograms = self._summaries.histograms(gradients, state.trainable, number)
-        sound = tf.math.is_finite(norm)
-        finite = tf.math.is_finite(figures[TOTAL_LOSS]) & (sound | _excuses(state.loss_scale))
-        apply, halted = self._guard.judge(finite)
-        update_where(apply & sound, self._update, gradients, statistics)
+        truncated = tf.cast(tf.reduce_sum(batch.cut_off), tf.float32)
+        scalars = _totals(terms | {"instances_cut_off": truncated})
+        scalars |= {GRADIENT_NORM: norm, "learning_rate": tf.cast(state.optimizer.learning_rate, tf.float32)}
+        scalars |= self._summaries.norms(gradients, state.trainable)
+        histograms = self._summaries.histograms(gradients, state.trainable, step)
+        finite_gradients = tf.math.is_finite(norm)
+        finite = tf.math.is_finite(scalars[TOTAL_LOSS]) & (finite_gradients | _may_overflow(state.loss_scale))
+        apply, halted = self._guard.check(finite)
+        update_if(apply & finite_gradients, self._update, gradients, statistics)
         if state.loss_scale is not None:
-            update_where(apply, state.loss_scale.update, sound)
+            update_if(apply, state.loss_scale.update, finite_gradients)
             skipped = tf.cast(state.loss_scale.skipped_steps, tf.float32)
-            figures |= {"loss_scale": scale, "skipped_steps": skipped}
+            scalars |= {"loss_scale": scale, "skipped_steps": skipped}
         # A run that halts stays at the step that halted it.
         state.step.assign_add(tf.cast(~halted, tf.int64))
-        return StepReport(number, figures, histograms, finite, halted, tf.convert_to_tensor(state.optimizer.iterations))
+        return StepReport(step, scalars, histograms, finite, halted, tf.convert_to_tensor(state.optimizer.iterations))
 
     def _differentiate(
-        self, batch: Batch, number: tf.Tensor, scale: tf.Tensor
+        self, batch: Batch, step: tf.Tensor, scale: tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], list[tf.Tensor], dict[str, tf.Tensor]]:
-        """This replica's loss terms and their sum `loss`; gradients of all replicas; new batch-norm statistics."""
+        """Returns this replica's loss terms and their sum `loss`, global gradients, and new batch-norm statistics."""
         state = self._state
-        seed = tf.random.fold_in(self._seed, tf.cast(number % 2**31, tf.int32))
+        seed = tf.random.fold_in(self._seed, tf.cast(step % 2**31, tf.int32))
         # In the scope, new batch-norm statistics are collected instead of assigned.
         with tf.GradientTape() as tape, keras.StatelessScope(initialize_variables=False) as forward:
             outputs = state.model(batch.images, training=True, seed=seed)
@@ -124,22 +156,51 @@ class TrainStep:
         for variable in state.model.non_trainable_variables:
             if variable.path in statistics:
                 variable.assign(statistics[variable.path])
-        gradients = apply_gradient_rules(gradients, state.trainable, self._gradient_rules)
-        state.optimizer.apply(gradients, list(state.trainable))
+        state.optimizer.apply(self._transform_gradients(gradients, state.trainable), list(state.trainable))
         if state.ema is not None:
             state.ema.update(state.step)
 
 
+def update_if(condition: tf.Tensor, update: Callable[..., None], *arguments: Any) -> None:
+    """Calls `update(*arguments)` on every replica if `condition` holds.
+
+    Args:
+        condition: bool scalar, the same on all replicas.
+        update: assigns to variables; may use optimizers, but must not close over anything
+            that differs by replica.
+        arguments: this replica's tensors, nested.
+    """
+    if tf.__internal__.distribute.strategy_supports_no_merge_call():
+        _call_if(condition, lambda: update(*arguments))
+        return
+
+    # Optimizers under MirroredStrategy meet across replicas, which they cannot inside a condition of a single
+    # replica; so the condition stands outside.  Keras' LossScaleOptimizer does the same.
+    def on_all_replicas(strategy: tf.distribute.Strategy, conditions: Any, values: Any) -> None:
+        condition = strategy.experimental_local_results(conditions)[0]
+        _call_if(condition, lambda: strategy.extended.call_for_each_replica(update, args=values))
+
+    tf.distribute.get_replica_context().merge_call(on_all_replicas, args=(condition, arguments))
+
+
+def _call_if(condition: tf.Tensor, function: Callable[[], Any]) -> None:
+    def call() -> None:
+        # Both branches have to return nothing.
+        function()
+
+    tf.cond(condition, call, lambda: None)
+
+
 def _totals(shares: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Sums over replicas, in one exchange."""
+    """Sums scalars over replicas, in one exchange."""
     return dict(zip(shares, tf.unstack(sum_over_replicas(tf.stack(list(shares.values())))), strict=True))
 
 
 def _collected(scope: keras.StatelessScope, variables: Sequence[keras.Variable]) -> dict[str, tf.Tensor]:
-    """New values by path, of those variables that were assigned to."""
+    """Returns the new values, by path, of the variables that were assigned to."""
     values = {variable.path: scope.get_current_value(variable) for variable in variables}
     return {path: value for path, value in values.items() if value is not None}
 
 
-def _excuses(scale: LossScale | None) -> tf.Tensor:
-    return tf.constant(False) if scale is None else scale.excuses()
+def _may_overflow(scale: LossScale | None) -> tf.Tensor:
+    return tf.constant(False) if scale is None else scale.may_overflow()

@@ -1,1 +1,1 @@
-"""Where a run's first weights come from."""
+"""Initial weights of a run: pretrained backbones, warm starts from checkpoints and SavedModels."""

@@ -1,4 +1,4 @@
-"""Which output of another training's class network predicts which of ours."""
+"""Matching the class outputs of another training to ours, by category."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,13 @@ COCO_CLASS_COUNTS = (_LAST_COCO_ID, _LAST_COCO_ID + 1)
 
 
 def coco_classes(count: int) -> list[Category]:
-    """COCO's ids as the classes of a network that has an output for each, as google/automl's networks do.
+    """Returns COCO's ids as the classes of a network with an output for each id, like google/automl's.
 
     Args:
-        count: of `COCO_CLASS_COUNTS`.
+        count: one of `COCO_CLASS_COUNTS`.
 
     Returns:
-        A category for each class; `name` is None for an id that no category has.
+        A category for each class; `name` is None for an id without a category.
     """
     return [
         {"id": number, "name": COCO_CATEGORIES.get(number)}
@@ -31,55 +31,55 @@ def coco_classes(count: int) -> list[Category]:
 
 
 def same_categories(ours: Sequence[Category], theirs: Sequence[Category]) -> np.ndarray:
-    """For each of our categories the place of the same one among theirs.
+    """Finds for each of our categories the index of the same one among theirs.
 
-    Two are the same if id and name are, or else the name, where neither side has it
-    twice: an id alone says nothing, since most data sets count from 1.
+    Two are the same if id and name are equal, or else the name, if it is unique on both
+    sides.  An equal id alone means nothing, since most data sets count from 1.
 
     Args:
-        ours: with `id` and `name`.
-        theirs: likewise.
+        ours: categories with `id` and `name`.
+        theirs: categories with `id` and `name`.
 
     Returns:
-        int64 [len(ours)]; -1 where there is none.
+        int64 [len(ours)]; -1: no such category.
     """
-    by_both = {(category["id"], category["name"]): place for place, category in enumerate(theirs)}
-    by_name = {category["name"]: place for place, category in enumerate(theirs)}
+    by_both = {(category["id"], category["name"]): index for index, category in enumerate(theirs)}
+    by_name = {category["name"]: index for index, category in enumerate(theirs)}
     counts = [Counter(category["name"] for category in side) for side in (ours, theirs)]
 
-    def place_of(category: Category) -> int:
+    def index_of(category: Category) -> int:
         by_id = by_both.get((category["id"], category["name"]))
         if by_id is not None:
             return by_id
         unique = all(count[category["name"]] == 1 for count in counts)
         return by_name[category["name"]] if unique else -1
 
-    return np.array([place_of(category) for category in ours], np.int64)
+    return np.array([index_of(category) for category in ours], np.int64)
 
 
 def source_outputs(ours: np.ndarray, theirs: np.ndarray, same: np.ndarray) -> np.ndarray:
-    """For each of our outputs the place of theirs that predicts the same.
+    """Finds for each of our outputs the index of their output that predicts the same.
 
     Outputs of one class, such as those of several anchors, correspond in their order.
 
     Args:
         ours: int [N], class of each of our outputs, or -1: none (`Detector.output_classes`).
-        theirs: int [M], likewise.
+        theirs: int [M], class of each of their outputs, or -1: none.
         same: int [number of our classes], the corresponding class of theirs, or -1: none.
 
     Returns:
-        int64 [N]; -1 where there is none.
+        int64 [N]; -1: no such output.
     """
-    places: dict[tuple[int, int], int] = {}
+    indices: dict[tuple[int, int], int] = {}
     seen: Counter[int] = Counter()
-    for place, kind in enumerate(theirs.tolist()):
-        places[kind, seen[kind]] = place
+    for index, kind in enumerate(theirs.tolist()):
+        indices[kind, seen[kind]] = index
         seen[kind] += 1
     seen.clear()
-    found = []
+    matched = []
     for kind in ours.tolist():
         wanted = int(same[kind]) if kind >= 0 else -1
         known = kind < 0 or wanted >= 0
-        found.append(places.get((wanted, seen[kind]), -1) if known else -1)
+        matched.append(indices.get((wanted, seen[kind]), -1) if known else -1)
         seen[kind] += 1
-    return np.array(found, np.int64)
+    return np.array(matched, np.int64)

@@ -1,19 +1,47 @@
-"""Initialisation as a whole: backbone weights, a warm start, or both."""
+"""Setting the initial weights of a run: pretrained backbone weights, a warm start, or both."""
 
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from detection.models.backbones.imagenet import load_imagenet_weights
+from detection.models.backbones.imagenet import ImagenetReport, load_imagenet_weights
 from detection.training.engine.state import TrainState
 from detection.training.initialization.class_outputs import Category
-from detection.training.initialization.report import InitReport
-from detection.training.initialization.warm_start import warm_start
+from detection.training.initialization.warm_start import WarmStart, warm_start
 from detection.training.initialization.weight_source import WeightSource
-from schemas.config.expressions import PatternMatch
 from schemas.config.initialization import FineTuneType, SourceWeights
+from schemas.config.section import PatternMatch
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
+
+
+class InitReport(NamedTuple):
+    """Report of an initialization.
+
+    backbone: weights from keras.applications.
+    warm_start: weights from an earlier training.
+    fresh: paths of the variables that neither set: they have random values from the seed.
+    """
+
+    backbone: ImagenetReport | None
+    warm_start: WarmStart | None
+    fresh: tuple[str, ...]
+
+    def __str__(self) -> str:
+        parts = [str(self.backbone)] if self.backbone else []
+        if self.warm_start:
+            parts.append(_warm_start_text(self.warm_start))
+        return "; ".join([*parts, f"{len(self.fresh)} variables fresh"])
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the content of `schemas.artifacts.INIT_REPORT_JSON`."""
+        whole: dict[str, Any] = {}
+        if self.backbone:
+            whole["backbone_weights"] = self.backbone._asdict()
+        if self.warm_start:
+            whole["warm_start"] = _warm_start_lists(self.warm_start)
+        return whole | {"fresh": self.fresh}
 
 
 def initialize(
@@ -30,26 +58,26 @@ def initialize(
     skip_mismatch: bool,
     match: PatternMatch = "start",
 ) -> InitReport | None:
-    """Sets the weights that a new run starts from, the averages with them; step and optimizer stay as they are.
+    """Sets the initial weights of a new run, and its EMA weights; step and optimizer stay as they are.
 
-    A base model goes before the checkpoint, and both before backbone weights, which are
-    only loaded where they may leave some of the backbone.
+    A base model replaces the checkpoint.  Backbone weights are loaded only if neither sets
+    the whole backbone.
 
     Args:
-        state: of a run at its beginning.
+        state: state of a new run.
         categories: see `warm_start`.
-        backbone_weights: see `load_imagenet_weights`; None: none.
-        checkpoint: see `WeightSource`, as are `weights` and `rename`; None: none.
-        base_model: SavedModel of the previous model; None: none.
-        weights: of the checkpoint.
-        rename: of the checkpoint's variables.
-        fine_tune_type: see `warm_start`, as are `skip` and `skip_mismatch`.
-        skip: variables to leave out.
-        skip_mismatch: leave out what does not fit.
-        match: of `skip`; see `matching_paths`.
+        backbone_weights: see `load_imagenet_weights`; None: no backbone weights.
+        checkpoint: see `WeightSource`; None: no checkpoint.
+        base_model: SavedModel of the previous model; None: no previous model.
+        weights: weights of the checkpoint to read; see `WeightSource`.
+        rename: new names of the checkpoint's variables; see `WeightSource`.
+        fine_tune_type: see `warm_start`.
+        skip: regular expressions of variables to leave out; see `warm_start`.
+        skip_mismatch: leave out variables that do not fit; see `warm_start`.
+        match: how `skip` matches; see `matching_paths`.
 
     Returns:
-        What was done; None: nothing was asked for.
+        The report; None: no initial weights were configured.
 
     Raises:
         ConfigError, DataError: see `load_imagenet_weights`, `WeightSource`, `warm_start`.
@@ -70,7 +98,8 @@ def initialize(
         )
     if backbone is None and started is None:
         return None
-    _restart_averages(state)
+    if state.ema is not None:
+        state.ema.restart()
     loaded = {*(backbone.loaded if backbone else ()), *(started.plan.load if started else ())}
     fresh = tuple(variable.path for variable in state.model.variables if variable.path not in loaded)
     report = InitReport(backbone, started, fresh)
@@ -86,9 +115,37 @@ def _source(
     return None if checkpoint is None else WeightSource(checkpoint, weights=weights, rename=rename)
 
 
-def _restart_averages(state: TrainState) -> None:
-    """Averages start at the values of their variables."""
-    if state.ema is not None:
-        for variable in state.model.variables:
-            if variable.path in state.ema.shadows:
-                state.ema.shadows[variable.path].assign(variable.value)
+def _warm_start_text(report: WarmStart) -> str:
+    plan = report.plan
+    counts = {
+        "in part": sum(_is_partial(positions) for positions in plan.load.values()),
+        "skipped": len(plan.skipped),
+        "of another shape": len(plan.mismatched),
+        "not there": len(plan.missing),
+        "unused there": len(plan.unused),
+    }
+    others = "".join(f", {count} {what}" for what, count in counts.items() if count)
+    ema = f" ({report.ema} EMA weights)" if report.ema else ""
+    assumed = "; its class outputs taken for COCO's ids" if report.coco_ids else ""
+    fresh = f"; class outputs fresh for {', '.join(report.new_categories)}" if report.new_categories else ""
+    return f"warm start from {report.source}: {len(plan.load)} variables loaded{ema}{others}{assumed}{fresh}"
+
+
+def _warm_start_lists(report: WarmStart) -> dict[str, Any]:
+    plan = report.plan
+    return {
+        "source": report.source,
+        "averages": report.ema,
+        "class_outputs_taken_for_coco_ids": report.coco_ids,
+        "loaded": [path for path, positions in plan.load.items() if not _is_partial(positions)],
+        "loaded_in_part": [path for path, positions in plan.load.items() if _is_partial(positions)],
+        "new_categories": report.new_categories,
+        "skipped": plan.skipped,
+        "mismatched": {path: {"needed": here, "there": there} for path, (here, there) in plan.mismatched.items()},
+        "not_there": plan.missing,
+        "unused_there": plan.unused,
+    }
+
+
+def _is_partial(positions: Any) -> bool:
+    return positions is not None and bool((positions < 0).any())

@@ -1,5 +1,6 @@
-"""Finding the weights that a path means."""
+"""Locating the weight files that a path means, and a fingerprint of their content."""
 
+import hashlib
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -14,10 +15,10 @@ _MODEL_FILE = "saved_model.pb"
 _INDEX = ".index"
 
 
-class Located(NamedTuple):
+class WeightFiles(NamedTuple):
     """Files of weights.
 
-    prefix: of a TensorFlow checkpoint: `<prefix>.index` exists.
+    prefix: prefix of a TensorFlow checkpoint: `<prefix>.index` exists.
     labels: file of the categories that the weights were trained for, or None.
     """
 
@@ -25,46 +26,46 @@ class Located(NamedTuple):
     labels: Path | None
 
 
-def locate_weights(path: str | Path) -> Located:
-    """The weights that `path` means.
+def locate_weights(path: str | Path) -> WeightFiles:
+    """Finds the weights that `path` means.
 
     Args:
-        path: a checkpoint (with or without `.index`); a folder of checkpoints, of which
-            the newest counts; the output of `train` or a pipeline's `ModelRun`, likewise;
-            a SavedModel, or a folder of one, as a pipeline's `Model` is.
+        path: a checkpoint (with or without `.index`); the newest checkpoint of a folder, of
+            the output of `train` or of a pipeline's `ModelRun`; a SavedModel, or a folder
+            with one, such as a pipeline's `Model`.
 
     Raises:
-        DataError: nothing of that is there, or several SavedModels.
+        DataError: the path has no weights, or several SavedModels.
     """
     given = Path(path)
     prefix = given.with_name(given.name.removesuffix(_INDEX))
     if _is_checkpoint(prefix):
-        return Located(prefix, _labels_beside(prefix))
+        return WeightFiles(prefix, _labels_beside(prefix))
     if (given / _MODEL_FILE).is_file():
         return _of_saved_model(given)
     newest = _newest_checkpoint(given / CHECKPOINTS) or _newest_checkpoint(given)
     if newest is not None:
-        return Located(newest, _labels_beside(newest))
+        return WeightFiles(newest, _labels_beside(newest))
     models = sorted(file.parent for file in given.glob(f"*/{_MODEL_FILE}"))
     if len(models) > 1:
         raise DataError(f"{given}: holds several models: {', '.join(model.name for model in models)}. Name one.")
     if models:
         return _of_saved_model(models[0])
     raise DataError(
-        f"{given}: {'no weights are there' if given.exists() else 'no such file or folder'}. "
+        f"{given}: {'it holds no weights' if given.exists() else 'no such file or folder'}. "
         "Name a checkpoint (.../ckpt-500), a folder of checkpoints, the output of `train`, or a SavedModel."
     )
 
 
-def _of_saved_model(folder: Path) -> Located:
+def _of_saved_model(folder: Path) -> WeightFiles:
     prefix = folder / "variables" / "variables"
     if not _is_checkpoint(prefix):
         raise DataError(f"{folder}: a SavedModel without variables. Name one that was exported after training.")
-    return Located(prefix, _existing(folder / EXTRA_FILES / LABELS_JSON))
+    return WeightFiles(prefix, _existing(folder / EXTRA_FILES / LABELS_JSON))
 
 
 def _newest_checkpoint(folder: Path) -> Path | None:
-    """The one that TensorFlow's list names; without a list that holds, the one of the highest number."""
+    """Returns the checkpoint that TensorFlow's list names; without a valid list, the one of the highest number."""
     literal = literal_path(folder)
     listed = tf.train.latest_checkpoint(literal) if folder.is_dir() else None
     if listed is not None:
@@ -78,7 +79,7 @@ def _number(prefix: Path) -> tuple[int, str]:
 
 
 def _labels_beside(prefix: Path) -> Path | None:
-    """Categories beside the checkpoint, or in the output of `train` that it lies in."""
+    """Finds the categories beside the checkpoint, or in the output of `train` around it."""
     ours = (CHECKPOINTS, VALIDATION)
     folders = [prefix.parent, *(folder.parent for folder in list(prefix.parents)[:2] if folder.name in ours)]
     return next(filter(None, (_existing(folder / LABELS_JSON) for folder in folders)), None)
@@ -90,3 +91,26 @@ def _is_checkpoint(prefix: Path) -> bool:
 
 def _existing(path: Path) -> Path | None:
     return path if path.is_file() else None
+
+
+def weights_fingerprint(*, checkpoint: str | None, backbone_weights: str | None) -> str:
+    """Computes a fingerprint of the present content of the two paths.
+
+    Args:
+        checkpoint: see `locate_weights`; its index is read, which has a checksum of every
+            variable.
+        backbone_weights: a file, or the name of weights that never change.
+
+    Raises:
+        DataError: `checkpoint` has no weights.
+    """
+    digest = hashlib.sha256()
+    if checkpoint is not None:
+        located = locate_weights(checkpoint)
+        digest.update(located.prefix.with_name(located.prefix.name + ".index").read_bytes())
+        if located.labels is not None:
+            digest.update(located.labels.read_bytes())
+    if backbone_weights is not None and Path(backbone_weights).is_file():
+        with Path(backbone_weights).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Taking the weights of an earlier training over into a new one."""
+"""Warm start: weights of an earlier training for a new one."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from detection.models.detector import Detector
-from detection.training.engine.variable_paths import matching_paths
+from detection.training.engine.variable_selection import matching_paths
 from detection.training.initialization.class_outputs import (
     COCO_CLASS_COUNTS,
     Category,
@@ -14,32 +14,51 @@ from detection.training.initialization.class_outputs import (
     same_categories,
     source_outputs,
 )
-from detection.training.initialization.plan import Plan, plan_warm_start
 from detection.training.initialization.weight_source import WeightSource
-from schemas.config.expressions import PatternMatch
 from schemas.config.initialization import FineTuneType
+from schemas.config.section import PatternMatch
 from schemas.errors import DataError
+
+Shape = tuple[int, ...]
+
+
+class Plan(NamedTuple):
+    """What a warm start reads; each variable of the model is in one of `load`, `skipped`, `mismatched` and `missing`.
+
+    load: path to None, or, if the last axis holds class outputs, to the position in the
+        source of each of them, int64; -1: that output keeps its value.
+    skipped: path to the rule that excludes it.
+    mismatched: path to the model's shape and the source's.
+    missing: paths that the source lacks.
+    unused: names in the source that are not read.
+    """
+
+    load: dict[str, np.ndarray | None]
+    skipped: dict[str, str]
+    mismatched: dict[str, tuple[Shape, Shape]]
+    missing: tuple[str, ...]
+    unused: tuple[str, ...]
 
 
 class WarmStart(NamedTuple):
-    """What `warm_start` did.
+    """Report of a warm start.
 
     source: the checkpoint that was read.
     plan: what became of each variable.
-    averages: of how many variables the average was taken.
-    new_categories: names of those whose class outputs stay fresh.
-    coco_ids: the source tells no categories, and its class outputs are taken for COCO's ids.
+    ema: number of variables that got EMA weights.
+    new_categories: names of the categories whose class outputs keep their random values.
+    coco_ids: the source has no categories, and its class outputs are assumed to be COCO's ids.
     """
 
     source: str
     plan: Plan
-    averages: int
+    ema: int
     new_categories: tuple[str, ...]
     coco_ids: bool = False
 
 
 class _Outputs(NamedTuple):
-    """The variables of the class outputs: which are left out, and where the others' rows lie in the source."""
+    """Variables of class outputs: those to leave out, and the positions of the others' outputs in the source."""
 
     left_out: Mapping[str, str]
     positions: Mapping[str, np.ndarray]
@@ -58,27 +77,27 @@ def warm_start(
     skip_mismatch: bool = False,
     match: PatternMatch = "start",
 ) -> WarmStart:
-    """Sets the model's variables from `source`; those it does not set stay as they are.
+    """Sets the model's variables from `source`; variables that it does not set keep their values.
 
     Args:
-        model: built.
-        source: whose weights.
-        categories: that `model` is trained for, in the order of its classes.
+        model: built detector.
+        source: weights to read.
+        categories: categories of `model`, in the order of its classes.
         fine_tune_type: as the TF Object Detection API names them.  `classification`: the
-            backbone.  `detection`: everything, but the outputs of classes only for categories
-            that both sides have.  `full`: everything; where the source tells its
-            categories, they have to be ours, else its classes are taken for ours.
-            A source that tells none, but has an output for each of COCO's ids, as
-            google/automl's releases do, has COCO's categories.
-        skip: regular expressions, matched against our variables' paths.
-        skip_mismatch: pass over variables that the source lacks or has in another
-            shape, and over different categories.
-        match: of `skip`; see `matching_paths`.
+            backbone.  `detection`: all variables, but class outputs only for categories
+            that both sides have.  `full`: all variables; the source's categories have to
+            be the model's, and are assumed to be if the source has none.
+            A source without categories, but with an output for each of COCO's ids, like
+            google/automl's releases, has COCO's categories.
+        skip: regular expressions of the model's variables to leave out.
+        skip_mismatch: leave out variables that the source lacks or has in another shape,
+            and accept different categories.
+        match: how `skip` matches; see `matching_paths`.
 
     Raises:
-        DataError: without `skip_mismatch`, one of these; nothing would be loaded; or
-            a value cannot be read or is not finite.
-        ConfigError: an expression that matches nothing.
+        DataError: one of these without `skip_mismatch`; nothing would be loaded; or a value
+            cannot be read or is not finite.
+        ConfigError: an expression matches nothing.
     """
     ours = {variable.path: tuple(variable.shape) for variable in model.variables}
     left_out: dict[str, str] = {}
@@ -89,7 +108,7 @@ def warm_start(
         backbone = {variable.path for variable in model.backbone_variables}
         left_out = {path: _rule(fine_tune_type) for path in ours if path not in backbone} | left_out
     outputs = _class_outputs(model, source, categories, left_out, fine_tune_type, strict=not skip_mismatch)
-    plan = plan_warm_start(
+    plan = _plan(
         ours,
         source.shapes,
         left_out={**left_out, **outputs.left_out},
@@ -102,8 +121,43 @@ def warm_start(
     for variable in model.variables:
         if variable.path in plan.load:
             variable.assign(_value(variable.numpy(), source.read(variable.path), plan.load[variable.path]))
-    averages = len(source.averages & plan.load.keys())
-    return WarmStart(str(source.prefix), plan, averages, outputs.new_categories, outputs.coco_ids)
+    ema = len(source.ema_names & plan.load.keys())
+    return WarmStart(str(source.prefix), plan, ema, outputs.new_categories, outputs.coco_ids)
+
+
+def _plan(
+    ours: Mapping[str, Shape],
+    theirs: Mapping[str, Shape],
+    *,
+    left_out: Mapping[str, str],
+    outputs: Mapping[str, np.ndarray],
+    widths: Mapping[str, int],
+) -> Plan:
+    """Decides for every variable, from names and shapes alone.
+
+    Args:
+        ours: shapes of the model's variables, by path.
+        theirs: shapes in the source, by name.
+        left_out: paths not to load, with the rule that excludes them.
+        outputs: for variables whose last axis holds class outputs, the position in the
+            source of each; -1: none (`source_outputs`).
+        widths: length of that axis in the source.
+    """
+    plan = Plan({}, dict(left_out), {}, (), ())
+    missing = []
+    for path, shape in ours.items():
+        if path in left_out:
+            continue
+        positions = outputs.get(path)
+        expected = shape if positions is None else (*shape[:-1], widths[path])
+        if path not in theirs:
+            missing.append(path)
+        elif theirs[path] != expected:
+            plan.mismatched[path] = (expected, theirs[path])
+        else:
+            plan.load[path] = positions
+    unused = tuple(name for name in theirs if name not in plan.load)
+    return plan._replace(missing=tuple(missing), unused=unused)
 
 
 def _class_outputs(
@@ -124,11 +178,11 @@ def _class_outputs(
     if theirs is None:
         if full:
             return _Outputs({}, {}, {}, ())
-        return _Outputs(dict.fromkeys(here, f"{_rule(fine_tune_type)}: no categories are told"), {}, {}, everyone)
+        return _Outputs(dict.fromkeys(here, f"{_rule(fine_tune_type)}: the source has no categories"), {}, {}, everyone)
     same = same_categories(categories, theirs)
     if full and _differ(same, theirs):
         if source.categories is None and len(theirs) == len(categories):
-            return _Outputs({}, {}, {}, ())  # so many of its own categories
+            return _Outputs({}, {}, {}, ())  # as many categories of its own
         if strict:
             raise _different_categories(source, theirs, categories, same)
     if (same < 0).all():
@@ -146,7 +200,7 @@ def _class_outputs(
 def _coco_classes_of(
     source: WeightSource, model: Detector, here: Mapping[str, np.ndarray]
 ) -> Sequence[Category] | None:
-    """COCO's ids, if the source has class outputs for just so many; else None."""
+    """Returns COCO's ids as categories if the source has class outputs for exactly these; else None."""
     for count in COCO_CLASS_COUNTS:
         there = model.output_classes(count)
         if all(source.shapes.get(path, (0,))[-1] == len(there[path]) for path in here):
@@ -159,7 +213,7 @@ def _differ(same: np.ndarray, theirs: Sequence[Category]) -> bool:
 
 
 def _unmatched(same: np.ndarray, theirs: Sequence[Category]) -> list[str]:
-    """Names of their categories that are not ours."""
+    """Lists the names of the source's categories that the model lacks."""
     matched = set(same.tolist())
     return [
         str(category["name"])
@@ -175,8 +229,8 @@ def _different_categories(
     there = _unmatched(same, theirs)
     return DataError(
         f"{source.prefix}: train.init.fine_tune_type=full needs the same categories; "
-        f"only here: {_some(here)}; only there: {_some(there)}. "
-        "Set train.init.fine_tune_type=detection, which takes over what both have."
+        f"only in the data set: {_some(here)}; only in the checkpoint: {_some(there)}. "
+        "Set train.init.fine_tune_type=detection, which loads the class outputs of common categories."
     )
 
 
@@ -184,9 +238,9 @@ def _require_some(plan: Plan, source: WeightSource, ours: Mapping[str, object]) 
     if plan.load:
         return
     raise DataError(
-        f"{source.prefix}: nothing of it would be loaded: of {len(ours)} variables {len(plan.skipped)} are skipped, "
-        f"{len(plan.mismatched)} have another shape there and {len(plan.missing)} are not there. Ours are named like "
-        f"{min(ours)}, its own like {min(source.shapes, default='nothing')}. "
+        f"{source.prefix}: no weights would be loaded: of {len(ours)} variables {len(plan.skipped)} are skipped, "
+        f"{len(plan.mismatched)} have another shape there and {len(plan.missing)} are missing. The model's are named "
+        f"like {min(ours)}, the checkpoint's like {min(source.shapes, default='nothing')}. "
         "Check train.init.checkpoint, rename and skip."
     )
 
@@ -201,13 +255,13 @@ def _require_all(plan: Plan, source: WeightSource) -> None:
         )
     if plan.missing:
         raise DataError(
-            f"{source.prefix}: {len(plan.missing)} variable(s) are not there, first {plan.missing[0]}; "
-            f"not used are {_some(plan.unused)}. Match the names with train.init.rename, {way_out}."
+            f"{source.prefix}: {len(plan.missing)} variable(s) are missing, first {plan.missing[0]}; "
+            f"unused are {_some(plan.unused)}. Match the names with train.init.rename, {way_out}."
         )
 
 
 def _value(fresh: np.ndarray, theirs: np.ndarray, positions: np.ndarray | None) -> np.ndarray:
-    """`theirs`, or of its last axis the places `positions`, and `fresh` where there is none."""
+    """Returns `theirs`, or its last axis at `positions`, with `fresh` for positions below 0."""
     if positions is None:
         return theirs
     taken: np.ndarray = np.where(positions >= 0, theirs[..., positions], fresh)

@@ -1,43 +1,51 @@
-"""Weights in TensorFlow's checkpoint files, by the names of the variables."""
+"""Reading weights from TensorFlow's checkpoint files, by variable name."""
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from detection.storage.literal_paths import literal_path
-from detection.training.initialization.checkpoint_names import contents_of
+from detection.training.engine.state import EMA_PART, MODEL_PART
 from detection.training.initialization.class_outputs import Category
 from detection.training.initialization.locate import locate_weights
 from schemas.config.initialization import SourceWeights
 from schemas.errors import ConfigError, DataError
+from schemas.serving import WEIGHTS_PART
+
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_EMA_SUFFIX = "/ExponentialMovingAverage"  # TF1's EMA weights, as google/automl's releases have them
 
 
 class WeightSource:
-    """Weights that another training left.
+    """Weights of another training.
 
-    Three kinds of files are read: ours, whose variables have the path of the model's;
-    other object-based checkpoints, by the variables' own names where these tell them
-    apart, else by the path of objects; and name-based ones (TF1).
+    Reads three kinds of files: ours, whose names are the paths of the model's variables;
+    other object-based checkpoints, by the variables' own names if these are unique, else
+    by the path of objects; and name-based ones (TF1).
 
     Args:
         path: see `detection.training.initialization.locate.locate_weights`.
-        weights: `raw`, `averaged` (of variables without an average, raw), or `auto`:
-            averaged where there are any.
+        weights: `raw`; `averaged`: EMA weights, and raw weights of variables without; or
+            `auto`: EMA weights if there are any.
         rename: regular expressions and replacements, applied in turn to the names.
 
     Attributes:
-        prefix: of the checkpoint that is read.
-        averages: names of those variables whose average is read.
-        categories: that the weights were trained for, in the order of the classes; None: not known.
+        prefix: prefix of the checkpoint's files.
+        ema_names: names of the variables whose EMA weights are read.
+        categories: categories that the weights were trained for, in the order of the classes; None: unknown.
+        shapes: shapes by name.
 
     Raises:
-        DataError: nothing can be read there, two variables get the same name, or the
-            weights asked for are not there.
-        ConfigError: a replacement that does not fit its expression.
+        DataError: the path cannot be read, two variables get the same name, or the requested
+            weights are missing.
+        ConfigError: a replacement does not fit its expression.
     """
 
     def __init__(
@@ -47,7 +55,7 @@ class WeightSource:
         self.categories = _read_categories(labels)
         try:
             self._reader = tf.train.load_checkpoint(literal_path(self.prefix))
-            contents = contents_of(self._reader)
+            contents = _contents(self._reader)
         except (tf.errors.OpError, ValueError) as error:
             raise self._unreadable(error) from error
         if contents.exported and weights != "auto":
@@ -55,20 +63,20 @@ class WeightSource:
                 f"{self.prefix}: a SavedModel holds one set of weights, as it was exported. "
                 "Leave train.init.weights at auto, or name a checkpoint."
             )
-        if weights == "averaged" and not contents.averaged:
-            raise DataError(f"{self.prefix}: holds no averages. Set train.init.weights=raw or auto.")
-        averaged = {} if weights == "raw" else contents.averaged
-        names = self._new_names(contents.raw.keys() | averaged.keys(), rename)
-        self.averages = frozenset(names[old] for old in averaged)
-        self._keys = {names[old]: key for old, key in (contents.raw | averaged).items()}
+        if weights == "averaged" and not contents.ema:
+            raise DataError(f"{self.prefix}: holds no EMA weights. Set train.init.weights=raw or auto.")
+        ema = {} if weights == "raw" else contents.ema
+        names = self._new_names(contents.raw.keys() | ema.keys(), rename)
+        self.ema_names = frozenset(names[old] for old in ema)
+        self._keys = {names[old]: key for old, key in (contents.raw | ema).items()}
         shapes = self._reader.get_variable_to_shape_map()
         self.shapes = {name: tuple(shapes[key]) for name, key in self._keys.items()}
 
     def read(self, name: str) -> np.ndarray:
-        """The values of a variable.
+        """Reads the values of a variable.
 
         Raises:
-            DataError: they cannot be read, or are not all finite.
+            DataError: the values cannot be read, or are not all finite.
         """
         try:
             values = np.asarray(self._reader.get_tensor(self._keys[name])).astype(np.float32)
@@ -83,7 +91,7 @@ class WeightSource:
         return DataError(f"{self.prefix}: cannot be read as a checkpoint: {reason}. Copy it again, or name another.")
 
     def _new_names(self, names: Collection[str], rename: Sequence[tuple[str, str]]) -> dict[str, str]:
-        """The names in the file -> what they are called here."""
+        """Returns the new name of each name in the file."""
         new = {name: name for name in sorted(names)}
         for expression, replacement in rename:
             changed = {old: _substitute(expression, replacement, name) for old, name in new.items()}
@@ -114,9 +122,78 @@ def _read_categories(labels: Path | None) -> list[Category] | None:
     if labels is None:
         return None
     try:
-        told = json.loads(labels.read_text(encoding="utf-8"))
-        return [{"id": category["id"], "name": category["name"]} for category in told]
+        categories = json.loads(labels.read_text(encoding="utf-8"))
+        return [{"id": category["id"], "name": category["name"]} for category in categories]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{labels}: cannot be read as the categories of the weights beside it: {error!r}. Copy it again."
         ) from None
+
+
+class _Contents(NamedTuple):
+    """Keys in a checkpoint's files, by variable name.
+
+    raw: keys of the raw weights, or of the weights of a SavedModel.
+    ema: keys of the EMA weights.
+    exported: the checkpoint is a SavedModel's, whose weights may be raw or EMA weights.
+    """
+
+    raw: dict[str, str]
+    ema: dict[str, str]
+    exported: bool
+
+
+def _contents(reader: Any) -> _Contents:
+    """Lists the floating-point variables of a checkpoint, without steps, counters and the like.
+
+    Args:
+        reader: result of `tf.train.load_checkpoint`.
+
+    Raises:
+        tf.errors.OpError: the files cannot be read.
+    """
+    keys = sorted(key for key, dtype in reader.get_variable_to_dtype_map().items() if dtype.is_floating)
+    exported = dict(_of_part(keys, WEIGHTS_PART))
+    if exported:
+        return _Contents(exported, {}, exported=True)
+    ours = dict(_of_part(keys, MODEL_PART))
+    if ours:
+        return _Contents(ours, dict(_of_part(keys, EMA_PART)), exported=False)
+    named = _other_names(reader, keys)
+    ema = {name.removesuffix(_EMA_SUFFIX): key for name, key in named.items() if name.endswith(_EMA_SUFFIX)}
+    raw = {name: key for name, key in named.items() if not name.endswith(_EMA_SUFFIX)}
+    return _Contents(raw, ema, exported=False)
+
+
+def _of_part(keys: Iterable[str], part: str) -> Iterator[tuple[str, str]]:
+    """Yields names and keys of the variables in a checkpoint's dictionary by path.
+
+    TensorFlow escapes the slashes of a dictionary's keys, so these have one component.
+    """
+    for key in keys:
+        first, _, name = key.removesuffix(_VALUE).partition("/")
+        if first == part and key.endswith(_VALUE) and name and "/" not in name:
+            yield _unescaped(name), key
+
+
+def _other_names(reader: Any, keys: Iterable[str]) -> dict[str, str]:
+    own = _own_names(reader)
+    return {own.get(key) or _path_of_objects(key): key for key in keys}
+
+
+def _own_names(reader: Any) -> dict[str, str]:
+    """Returns the names of the variables of an object-based checkpoint, by key; none if they are not unique."""
+    if not reader.has_tensor(_OBJECT_GRAPH):
+        return {}
+    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH))
+    names = {one.checkpoint_key: one.full_name for node in graph.nodes for one in node.attributes if one.full_name}
+    return names if len(set(names.values())) == len(names) else {}
+
+
+def _path_of_objects(key: str) -> str:
+    return _unescaped(key.removesuffix(_VALUE)) if key.endswith(_VALUE) else key
+
+
+def _unescaped(name: str) -> str:
+    """Inverts TensorFlow's escaping of a name in a key."""
+    return re.sub(r"\.(S|\.)", lambda match: "/" if match[1] == "S" else ".", name)

@@ -1,4 +1,4 @@
-"""What is said and saved when a step is not finite."""
+"""Non-finite steps: their error message, and their batch on the disk."""
 
 import io
 import math
@@ -21,19 +21,19 @@ from schemas.artifacts import CHECKPOINTS, NONFINITE
 from schemas.errors import CocoflowError
 from schemas.scalars import TOTAL_LOSS, is_variable_norm
 
-_MOST_SAVED = 5  # batches of a run; a run may skip many
-_MOST_NAMED = 8  # images in a message
-_MOST_DRAWN = 64
+_MAX_SAVED = 5  # batches of a run; a run may skip many
+_MAX_NAMED = 8  # images in a message
+_MAX_DRAWN = 64
 
 
 class NonFiniteSteps:
-    """Explains steps that are not finite, and saves their batches: as they were, and drawn.
+    """Explains non-finite steps, and saves their batches as arrays and as a picture.
 
     Args:
-        batches: makes the batch again.
-        names: of the classes.
-        output: the run's folder, which gets nonfinite/step-N/ and has checkpoints/.
-        writes: this process is the one that writes.
+        batches: recreates batches.
+        names: class names.
+        output: output folder of the run, with checkpoints/; batches go to its nonfinite/step-N/.
+        writes: this process writes the batches.
     """
 
     def __init__(self, batches: StepBatches, names: Sequence[str], output: Path, *, writes: bool) -> None:
@@ -43,53 +43,53 @@ class NonFiniteSteps:
         self._writes = writes
         self._saved = 0
 
-    def require_going_on(self, report: LoopReport) -> None:
-        """Warns of steps that were skipped.
+    def check(self, report: LoopReport) -> None:
+        """Warns of skipped steps.
 
         Raises:
-            CocoflowError: one was not finite and ended the run.
+            CocoflowError: a step was not finite and ended the run.
         """
         if report.bad_step is None:
             return
-        words = self._described(report.bad_step, report.bad)
+        description = self._describe(report.bad_step, report.bad)
         if not report.halted:
-            LOGGER.warning("%d step(s) skipped: %s", report.skipped, words)
+            LOGGER.warning("%d step(s) skipped: %s", report.skipped, description)
             return
         raise CocoflowError(
-            f"training diverged: {words} {_last_good(self._output / CHECKPOINTS)} See whether the boxes in the "
-            "picture are right; lower train.schedule.learning_rate, lengthen train.schedule.warmup_steps or tighten "
+            f"training diverged: {description} {_last_good(self._output / CHECKPOINTS)} Check the boxes in the "
+            "picture; lower train.schedule.learning_rate, lengthen train.schedule.warmup_steps or tighten "
             "train.clip; --set train.nonfinite.policy=skip leaves single batches out."
         )
 
-    def _described(self, step: int, figures: Mapping[str, float]) -> str:
+    def _describe(self, step: int, scalars: Mapping[str, float]) -> str:
         sources = self._batches.sources(step)
-        listed = ", ".join(map(str, sources[:_MOST_NAMED])) + (", ..." if len(sources) > _MOST_NAMED else "")
+        listed = ", ".join(map(str, sources[:_MAX_NAMED])) + (", ..." if len(sources) > _MAX_NAMED else "")
         saved = ""
-        if self._writes and self._saved < _MOST_SAVED:
+        if self._writes and self._saved < _MAX_SAVED:
             saved = f" Its batch is saved in {self._save(step, sources)}."
             self._saved += 1
-        subject = "gradient" if math.isfinite(figures[TOTAL_LOSS]) else "loss"
-        terms = ", ".join(f"{name} {value:g}" for name, value in figures.items() if not is_variable_norm(name))
+        subject = "gradient" if math.isfinite(scalars[TOTAL_LOSS]) else "loss"
+        terms = ", ".join(f"{name} {value:g}" for name, value in scalars.items() if not is_variable_norm(name))
         return f"the {subject} is not finite at step {step + 1} ({terms}), on the images {listed}.{saved}"
 
     def _save(self, step: int, sources: Sequence[Source]) -> Path:
         batch = self._batches.batch(step)
-        goal = self._output / NONFINITE / f"step-{step + 1}"
-        shutil.rmtree(goal, ignore_errors=True)
-        with new_directory(goal) as folder:
+        destination = self._output / NONFINITE / f"step-{step + 1}"
+        shutil.rmtree(destination, ignore_errors=True)
+        with new_directory(destination) as folder:
             labels = {name: value for name, value in batch.labels._asdict().items() if value is not None}
             columns = dict(zip(Source._fields, map(np.array, zip(*sources, strict=True)), strict=True))
             np.savez_compressed(folder / "batch.npz", images=batch.images, **labels, **columns)
-            pictures = pictures_of(batch, self._batches.options, self._names, _MOST_DRAWN)
-            sheet = contact_sheet(pictures, captions=[str(source) for source in sources[:_MOST_DRAWN]])
+            pictures = pictures_of(batch, self._batches.options, self._names, _MAX_DRAWN)
+            sheet = contact_sheet(pictures, captions=[str(source) for source in sources[:_MAX_DRAWN]])
             encoded = io.BytesIO()
             Image.fromarray(sheet).save(encoded, "PNG")
             (folder / "batch.png").write_bytes(encoded.getvalue())
-        return goal
+        return destination
 
 
 def _last_good(checkpoints: Path) -> str:
-    """The checkpoint that a run can go on from, and what has to be removed before."""
+    """Describes the checkpoint that the run can resume from, and what has to be removed before."""
     steps = checkpoint_steps(checkpoints)
     good = next((step for step in reversed(steps) if _is_finite(checkpoint_path(checkpoints, step))), None)
     if good is None:
@@ -101,10 +101,10 @@ def _last_good(checkpoints: Path) -> str:
 
 
 def _is_finite(path: str) -> bool:
-    """Whether all values of a checkpoint are finite."""
+    """Tells whether all values of a checkpoint are finite."""
     try:
         reader = tf.train.load_checkpoint(literal_path(path))
-        # The graph of the objects comes as bytes.
+        # The object graph comes as bytes.
         values = (np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map())
         return all(value.dtype.kind != "f" or bool(np.isfinite(value).all()) for value in values)
     except (tf.errors.OpError, ValueError):

@@ -1,20 +1,87 @@
-"""How a run tells those who watch how far it is."""
+"""Progress of a run: the scalars of many steps as one, and the line that reports them."""
 
 import logging
 import math
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from schemas.scalars import TOTAL_LOSS
+
+if TYPE_CHECKING:
+    from detection.training.engine.loop import LoopReport  # imports TensorFlow, which a display of progress need not
 
 LOGGER = logging.getLogger("cocoflow.trainer")
 PROGRESS_ATTRIBUTE = "training_progress"
 _NOTABLE_WAITING = 0.1
 
+# Scalars of which the last step's value counts, and those that are counts.  Of all others the mean counts.
+_LAST = ("learning_rate", "loss_scale", "skipped_steps")
+_SUMMED = ("instances_cut_off",)
+
+
+class Window:
+    """Gathers the reports between two log points.
+
+    Args:
+        batch_size: images per step.
+    """
+
+    def __init__(self, *, batch_size: int) -> None:
+        self._batch_size = batch_size
+        self._reports: list[LoopReport] = []
+        self._timed: list[LoopReport] = []
+        self._warm = False
+
+    @property
+    def reports(self) -> int:
+        """Number of reports since the last log point."""
+        return len(self._reports)
+
+    def add(self, report: "LoopReport") -> None:
+        """Adds a report of the loop."""
+        self._reports.append(report)
+        if self._warm:
+            self._timed.append(report)
+        self._warm = True  # the very first call compiles: its time means nothing
+
+    def take(self) -> dict[str, float]:
+        """Returns the scalars since the last call, by name, and forgets them.
+
+        Loss terms and the gradient norm are means over the steps, `learning_rate` is the
+        last step's, `instances_cut_off` and `nonfinite_steps` are counts.
+        `steps_per_second`, `images_per_second` and `input_bound`, the share of time in
+        which a step waited for its batch, are there once they can be measured.
+        """
+        scalars = self._means() | {"nonfinite_steps": float(sum(report.skipped for report in self._reports))}
+        seconds = sum(report.seconds for report in self._timed)
+        if seconds:
+            speed = sum(report.steps + report.skipped for report in self._timed) / seconds
+            scalars |= {
+                "steps_per_second": speed,
+                "images_per_second": speed * self._batch_size,
+                "input_bound": sum(report.waited for report in self._timed) / seconds,
+            }
+        self._reports, self._timed = [], []
+        return scalars
+
+    def _means(self) -> dict[str, float]:
+        counted = [report for report in self._reports if report.steps]
+        return {name: _value(name, counted) for name in counted[-1].last} if counted else {}
+
+
+def _value(name: str, reports: "list[LoopReport]") -> float:
+    if name in _LAST:
+        return reports[-1].last[name]
+    total = math.fsum(report.sums[name] for report in reports)
+    if name in _SUMMED:
+        return total
+    count = sum(report.counts[name] for report in reports)
+    return total / count if count else math.nan
+
 
 class TrainingProgress(NamedTuple):
-    """One line of progress; sent as an attribute of a log record, so that a display can draw it."""
+    """One line of progress, sent as an attribute of a log record for displays to draw."""
 
     step: int
     total_steps: int
@@ -25,18 +92,18 @@ class TrainingProgress(NamedTuple):
 
 
 class ProgressMeter:
-    """Measures how long it will take, all that happens between steps included, and reports it."""
+    """Estimates the remaining time, including everything that happens between steps, and reports it."""
 
     def __init__(self, *, total_steps: int) -> None:
         self._total_steps = total_steps
         self._since: tuple[int, float] | None = None
 
-    def report(self, step: int, figures: Mapping[str, float], *, at: float | None = None) -> TrainingProgress:
+    def report(self, step: int, scalars: Mapping[str, float], *, at: float | None = None) -> TrainingProgress:
         """Logs and returns the progress after `step` steps.
 
         Args:
             step: steps done.
-            figures: see `Window.take`; speeds that are not in it are 0.
+            scalars: see `Window.take`; missing speeds count as 0.
             at: `time.monotonic` when these steps were done; None: now.
         """
         now = time.monotonic() if at is None else at
@@ -47,21 +114,21 @@ class ProgressMeter:
         progress = TrainingProgress(
             step,
             self._total_steps,
-            figures.get(TOTAL_LOSS, math.nan),
-            figures.get("images_per_second", 0.0),
-            figures.get("input_bound", 0.0),
+            scalars.get(TOTAL_LOSS, math.nan),
+            scalars.get("images_per_second", 0.0),
+            scalars.get("input_bound", 0.0),
             (self._total_steps - step) / speed if speed else 0.0,
         )
-        LOGGER.info("step %d/%d%s", step, self._total_steps, _words(progress), extra={PROGRESS_ATTRIBUTE: progress})
+        LOGGER.info("step %d/%d%s", step, self._total_steps, _text(progress), extra={PROGRESS_ATTRIBUTE: progress})
         return progress
 
 
-def _words(progress: TrainingProgress) -> str:
-    words = f"  loss {progress.loss:.4f}"
+def _text(progress: TrainingProgress) -> str:
+    text = f"  loss {progress.loss:.4f}"
     if progress.images_per_second:
-        words += f"  {progress.images_per_second:.1f} images/s"
+        text += f"  {progress.images_per_second:.1f} images/s"
     if progress.eta_seconds:
-        words += f"  {progress.eta_seconds:.0f} s left"
+        text += f"  {progress.eta_seconds:.0f} s left"
     if progress.input_bound >= _NOTABLE_WAITING:
-        words += f"  waits for input {progress.input_bound:.0%}"
-    return words
+        text += f"  waits for input {progress.input_bound:.0%}"
+    return text

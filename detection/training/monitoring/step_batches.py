@@ -1,4 +1,4 @@
-"""The batch of any one step, made again on the host."""
+"""The batch of any step, recreated on the host."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,13 +15,13 @@ _READABLE = 256  # pixels; smaller images are drawn larger, for their tags
 
 
 class StepBatches:
-    """Batches by step: the global ones, whatever the number of replicas and workers.
+    """Recreates the global batch of a step, whatever the number of replicas and workers.
 
     Args:
-        reader: the training records.
-        options: how a record becomes an example.
-        seed: of the run.
-        batch_size: global.
+        reader: reader of the training records.
+        options: options that turn records into examples.
+        seed: seed of the run.
+        batch_size: global batch size.
     """
 
     def __init__(self, reader: RecordReader, options: InputOptions, *, seed: int, batch_size: int) -> None:
@@ -31,7 +31,7 @@ class StepBatches:
         self._batch_size = batch_size
 
     def batch(self, step: int) -> Batch:
-        """What step `step`, counted from 0, is trained on; NumPy arrays."""
+        """Returns the batch of step `step`, counted from 0, as NumPy arrays."""
         batches = training_batches(
             self._reader,
             self.options,
@@ -43,7 +43,7 @@ class StepBatches:
         return tf.nest.map_structure(lambda value: None if value is None else value.numpy(), next(iter(batches)))
 
     def sources(self, step: int) -> list["Source"]:
-        """Where the batch's images come from, in order; not the partners that mosaic and mixup draw."""
+        """Lists the sources of the batch's images, in order, without the partners that mosaic and mixup draw."""
         order = RecordOrder(self._seed, len(self._reader))
         positions = range(step * self._batch_size, (step + 1) * self._batch_size)
         return [self._source(order.record(position)) for position in positions]
@@ -69,16 +69,16 @@ class Source(NamedTuple):
 
 
 def pictures_of(batch: Batch, options: InputOptions, names: Sequence[str], count: int) -> list[np.ndarray]:
-    """A batch's first images with their boxes, as the network sees them.
+    """Draws a batch's first images with their boxes, as the network sees them.
 
     Args:
-        batch: NumPy arrays.
-        options: that it was made with.
+        batch: NumPy arrays of a batch.
+        options: options that the batch was made with.
         names: of the classes.
-        count: at most so many.
+        count: max number of images.
 
     Returns:
-        uint8 [H, W, 3] each.
+        uint8 [H, W, 3] for each image.
     """
     from detection.images.drawing import draw_detections
 

@@ -1,4 +1,4 @@
-"""Evaluating the checkpoints of a run from another process."""
+"""Evaluating the checkpoints of a run from another process, as they are written."""
 
 import logging
 import shutil
@@ -7,22 +7,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from detection.training.checkpoints.checkpoint_faults import find_fault
-from detection.training.checkpoints.files import checkpoint_path, checkpoint_steps, files_of, link_checkpoint
-from detection.training.validation.assessor import Assessor
+from detection.training.checkpoints.files import (
+    checkpoint_path,
+    checkpoint_steps,
+    files_of,
+    find_damage,
+    link_checkpoint,
+)
+from detection.training.validation.checkpoint_evaluator import CheckpointEvaluator
 
 _LOGGER = logging.getLogger("cocoflow.follow")
 _COPY = ".reading"
 
 
 class Patience:
-    """Waiting in naps, up to a time without news.
+    """Limits the time without a new checkpoint.
 
     Args:
-        seconds: that time.
+        seconds: max seconds without a new checkpoint.
         nap: seconds between looks.
-        clock: seconds that pass.
-        sleep: waits for seconds.
+        clock: returns the time in seconds.
+        sleep: waits for a number of seconds.
     """
 
     def __init__(
@@ -40,11 +45,11 @@ class Patience:
         self._since = clock()
 
     def renew(self) -> None:
-        """There is news: the time begins anew."""
+        """Restarts the time, when there is a new checkpoint."""
         self._since = self._clock()
 
     def wait(self) -> bool:
-        """Takes a nap; False, at once, where the time is over."""
+        """Waits for a nap; returns False, at once, if the time is over."""
         left = self._since + self._seconds - self._clock()
         if left <= 0:
             return False
@@ -54,42 +59,42 @@ class Patience:
 
 def follow_checkpoints(
     checkpoints: Path,
-    assessor: Assessor,
+    evaluator: CheckpointEvaluator,
     *,
     folder: Path,
     is_last: Callable[[int], bool],
     patience: Patience,
     every_one: bool = False,
 ) -> bool:
-    """Assesses checkpoints as they come.
+    """Evaluates checkpoints as they are written.
 
-    A checkpoint may be removed at any time: what is evaluated is a copy, made of links
-    where the file system has them.
+    A checkpoint may be removed at any time: a copy is evaluated, made of links if the file
+    system has them.
 
     Args:
-        checkpoints: folder that a run writes them to.
-        assessor: keeps what is found; what it has assessed before is not assessed again.
-        folder: for copies.
-        is_last: whether the run has ended with the checkpoint of a step.
-        patience: without a new checkpoint.
-        every_one: all that are there in their order, not the newest only.
+        checkpoints: folder of a run's checkpoints.
+        evaluator: evaluator of the checkpoints; it does not repeat evaluations in its history.
+        folder: folder for copies.
+        is_last: tells whether the run has ended with the checkpoint of a step.
+        patience: limit of the time without a new checkpoint.
+        every_one: evaluate all checkpoints in their order, not only the newest.
 
     Returns:
-        Whether the run has ended, and its last checkpoint is assessed; False where the
-        time is over, or the folder was removed.
+        Whether the run has ended, and its last checkpoint is evaluated; False if the time
+        is over, or the folder was removed.
 
     Raises:
-        DataError: see `Assessor.assess`.
+        DataError: see `CheckpointEvaluator.evaluate`.
     """
-    assessed = {entry.step for entry in assessor.entries()}
-    seen = {step: stamp for step, stamp in _stamps(checkpoints).items() if step in assessed}
+    evaluated = {entry.step for entry in evaluator.history()}
+    seen = {step: stamp for step, stamp in _stamps(checkpoints).items() if step in evaluated}
     while True:
         stamps = _stamps(checkpoints)
         new = [step for step in sorted(stamps) if seen.get(step) != stamps[step]]
         if new:
             step = new[0] if every_one else new[-1]
             seen |= {step: stamps[step]} if every_one else stamps
-            _assess_copy(checkpoints, step, assessor, folder)
+            _evaluate_copy(checkpoints, step, evaluator, folder)
             patience.renew()
         elif stamps and is_last(max(stamps)):
             return True
@@ -98,7 +103,7 @@ def follow_checkpoints(
 
 
 def _stamps(checkpoints: Path) -> dict[int, int]:
-    """When each checkpoint was written: of those that are written again it changes."""
+    """Returns the time at which each checkpoint was written last, by step."""
     stamps = {}
     for step in checkpoint_steps(checkpoints):
         try:
@@ -108,7 +113,7 @@ def _stamps(checkpoints: Path) -> dict[int, int]:
     return stamps
 
 
-def _assess_copy(checkpoints: Path, step: int, assessor: Assessor, folder: Path) -> None:
+def _evaluate_copy(checkpoints: Path, step: int, evaluator: CheckpointEvaluator, folder: Path) -> None:
     path = checkpoint_path(checkpoints, step)
     with _empty(folder / _COPY) as copy:
         try:
@@ -116,11 +121,11 @@ def _assess_copy(checkpoints: Path, step: int, assessor: Assessor, folder: Path)
         except FileNotFoundError:
             _LOGGER.info("%s was removed before it was read", path)
             return
-        fault = find_fault(checkpoint_path(copy, step))
-        if fault is not None:
-            _LOGGER.warning("%s is left out, it cannot be read: %s", path, fault)
+        error = find_damage(checkpoint_path(copy, step))
+        if error is not None:
+            _LOGGER.warning("%s is left out, it cannot be read: %s", path, error)
             return
-        assessor.assess(copy, step)
+        evaluator.evaluate(copy, step)
 
 
 @contextmanager

@@ -1,37 +1,40 @@
-"""What evaluations while training found, in a file, and what follows from it."""
+"""Results of a run's evaluations on the disk: metrics of each checkpoint, and the best checkpoint."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from detection.storage.atomic import write_json
 from detection.storage.json_files import read_json
+from detection.training.checkpoints.files import checkpoint_path, checkpoint_steps, link_checkpoint, remove_checkpoint
+from schemas.artifacts import METRICS_JSON
 from schemas.errors import DataError
 
 
-class Entry(NamedTuple):
-    """One evaluation: of the checkpoint after `step` steps, COCO's figures by name."""
+class HistoryEntry(NamedTuple):
+    """Metrics of the checkpoint after `step` steps, by name."""
 
     step: int
     metrics: dict[str, float]
 
 
-def read_history(path: Path) -> list[Entry]:
-    """The evaluations so far, by ascending step; none where there is no file.
+def read_history(path: Path) -> list[HistoryEntry]:
+    """Reads the evaluations so far, by ascending step; none if there is no file.
 
     Raises:
-        DataError: the file is not what `write_history` wrote.
+        DataError: the file is not a history.
     """
     if not path.exists():
         return []
     try:
-        return [Entry(int(entry["step"]), dict(entry["metrics"])) for entry in read_json(path)]
+        return [HistoryEntry(int(entry["step"]), dict(entry["metrics"])) for entry in read_json(path)]
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path}: not a list of evaluations ({error!r}). Remove it to begin a new one.") from None
 
 
-def write_history(path: Path, entries: Sequence[Entry]) -> None:
-    """Replaces the file, whole or not at all.
+def write_history(path: Path, entries: Sequence[HistoryEntry]) -> None:
+    """Replaces the file, completely or not at all.
 
     Raises:
         DataError: it cannot be written.
@@ -40,12 +43,12 @@ def write_history(path: Path, entries: Sequence[Entry]) -> None:
 
 
 def has_stalled(values: Sequence[float], *, patience: int, min_delta: float) -> bool:
-    """Whether the last `patience` values brought no improvement.
+    """Tells whether the last `patience` values brought no improvement.
 
     Args:
-        values: of a figure of which more is better, in the order of the steps.
+        values: values of a metric, in the order of the steps; more is better.
         patience: P >= 1.
-        min_delta: a value improves where it is above the last one that did by more than this.
+        min_delta: a value improves if it is above the last improvement by more than this.
 
     Source: Keras' EarlyStopping.
     """
@@ -54,3 +57,73 @@ def has_stalled(values: Sequence[float], *, patience: int, min_delta: float) -> 
         improves = value - min_delta > best
         best, waited = (value, 0) if improves else (best, waited + 1)
     return waited >= patience
+
+
+class BestCheckpoint:
+    """A folder with the best checkpoint and its metrics, which the run's removal of old checkpoints does not touch.
+
+    The metrics are written last: a kill at any moment leaves the earlier best or the new one.
+
+    Args:
+        folder: folder for this alone.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def step(self) -> int | None:
+        """Step of the best checkpoint; None: there is none yet."""
+        report = self._read()
+        return None if report is None else int(report["step"])
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """COCO metrics of the best checkpoint, by name; empty: there is none yet."""
+        report = self._read()
+        return {} if report is None else dict(report["metrics"])
+
+    @property
+    def path(self) -> str:
+        """Path of the best checkpoint, as TensorFlow names it.
+
+        Raises:
+            DataError: there is none.
+        """
+        step = self.step
+        if step is None or step not in checkpoint_steps(self._folder):
+            raise DataError(
+                f"{self._folder}: the best checkpoint is missing. Train into a new folder, or export the last "
+                "one: --set train.validation.export=final."
+            )
+        return checkpoint_path(self._folder, step)
+
+    def offer(self, checkpoints: Path, step: int, *, report: dict[str, Any], metric: str) -> bool:
+        """Links a checkpoint here if it is better than the best so far; returns whether it is the best now.
+
+        Args:
+            checkpoints: folder of the checkpoint.
+            step: its step.
+            report: its evaluation, from `detection.coco.summary.metrics_to_json`.
+            metric: metric that decides; more is better, the earlier of equal ones is kept.
+
+        Raises:
+            FileNotFoundError: the checkpoint was removed meanwhile.
+        """
+        best = self._read()
+        if best is not None and best["step"] != step and best["metrics"][metric] >= report["metrics"][metric]:
+            return False
+        link_checkpoint(checkpoints, step, self._folder)
+        write_json(self._folder / METRICS_JSON, {"step": step, **report})
+        for other in checkpoint_steps(self._folder):
+            if other != step:
+                remove_checkpoint(self._folder, other)
+        return True
+
+    def clear(self) -> None:
+        """Removes the folder."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _read(self) -> dict[str, Any] | None:
+        path = self._folder / METRICS_JSON
+        return dict(read_json(path)) if path.exists() else None

@@ -21,13 +21,13 @@ _EMPTY = np.zeros((0, 7))
 
 
 class ValidationSplit:
-    """Records to evaluate on, each once, those without objects too.
+    """Records to evaluate on, each once, including those without annotations.
 
     Args:
         shards: TFRecord files with the keys of `schemas.features`, of one split.
-        categories: COCO `categories` of the data set.
+        categories: COCO categories of the data set.
         batch_size: records in memory at once.
-        max_images: of more records a sample of so many, always the same; None: all.
+        max_images: max number of records, always the same sample; None: all.
 
     Raises:
         DataError: see `RecordReader`.
@@ -53,19 +53,19 @@ class ValidationSplit:
         return len(self._indices)
 
     def require_defined(self, metric: str) -> None:
-        """Sees that a figure can be measured here, and that every record can be read.
+        """Checks that a metric can be measured here, and that every record can be read.
 
         Raises:
-            DataError: it cannot; a record that cannot be evaluated.
+            DataError: the metric cannot be measured, or a record cannot be evaluated.
         """
         if self._measured(lambda records: _EMPTY).by_name[metric] == UNDEFINED:
             raise DataError(
                 f"train.validation.metric={metric}: cannot be measured, as none of the {len(self)} images to evaluate "
-                "on has an object that counts for it. Choose another metric, or give the split more images."
+                "on has an annotation that counts for it. Choose another metric, or give the split more images."
             )
 
     def evaluate(self, detector: SignatureDetector) -> CocoMetrics:
-        """COCO's figures of a detector.
+        """Computes a detector's COCO metrics.
 
         Raises:
             DataError: a record that cannot be evaluated, or an image that the detector cannot read.
@@ -73,14 +73,14 @@ class ValidationSplit:
         return self._measured(lambda records: np.concatenate(detector.detect([record.image for record in records])))
 
     def records(self) -> Iterator[bytes]:
-        """The serialized records."""
+        """Reads the serialized records."""
         return map(self._reader.read, self._indices)
 
     def pictures(self, detector: SignatureDetector, options: AnalysisConfig) -> list[Picture]:
-        """Ground truth beside detections, on some of the images, the same ones in the same order at every call.
+        """Draws ground truth beside detections on some images, the same ones in the same order at every call.
 
         Args:
-            detector: to run on these images.
+            detector: detector to run on these images.
             options: number of images, score threshold and number of boxes.
 
         Raises:
@@ -106,13 +106,13 @@ class ValidationSplit:
     def _record(self, index: int) -> EvaluationRecord:
         return parse_record(self._reader.read(index))
 
-    def _measured(self, found_on: Any) -> CocoMetrics:
+    def _measured(self, detections_of: Any) -> CocoMetrics:
         accumulator = MetricsAccumulator(self._categories)
         for records in self._batches():
             accumulator.add(
                 [record.entry for record in records],
                 [annotation for record in records for annotation in record.annotations],
-                found_on(records),
+                detections_of(records),
             )
         return accumulator.result(last=True)
 

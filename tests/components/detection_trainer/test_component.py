@@ -76,7 +76,7 @@ def test_a_failed_execution_goes_on_and_publishes_whole(
     assert not list((tmp_path / "model").iterdir())
     with caplog.at_level(logging.INFO, logger="cocoflow.trainer"):
         call.do()
-    assert "going on from step 2" in caplog.text
+    assert "resuming from step 2" in caplog.text
     assert (tmp_path / "model" / "Format-Serving" / "saved_model.pb").is_file()
     assert load_config(tmp_path / "model" / CONFIG_YAML).run.name == "mine"
     assert (tmp_path / "model_run" / CHECKPOINTS / "ckpt-2.index").is_file()

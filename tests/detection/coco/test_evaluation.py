@@ -11,7 +11,7 @@ import pytest
 from detection.coco import CocoMetrics, evaluate
 from detection.coco.metrics import METRIC_DEFINITIONS, UNDEFINED
 from detection.coco.params import AREA_RANGES
-from schemas.config.metrics import MetricName
+from schemas.config.section import MetricName
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
 
 ARRAYS = ("precision", "recall", "scores")

@@ -102,10 +102,10 @@ def test_where_a_process_is_ended_the_other_says_so_and_ends(two_workers: Path, 
     worker.terminate()
     assert worker.wait(60) == -signal.SIGTERM
     assert chief.wait(120) == 1
-    assert "error: training stopped: worker 0 of the cluster does not answer any more" in log_of(two_workers, 0)
+    assert "error: training stopped: worker 0 of the cluster no longer answers" in log_of(two_workers, 0)
     assert "Traceback" not in log_of(two_workers, 0)
     for number in (0, 1):
-        assert "going on from step 20 " in log_of(two_workers, number)
+        assert "resuming from step 20 " in log_of(two_workers, number)
     assert not [path for path in (two_workers / "tmp-1").iterdir() if "autograph" not in path.name]
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
 from detection.models.registry import smallest_detectors
-from detection.training.build import state_from_config, train_loop_from_config
+from detection.training.build_step import state_from_config, train_loop_from_config
 from detection.types import Labels
 from schemas.config.config import Config
 from schemas.config.config_io import load_config

@@ -14,7 +14,7 @@ from detection.models.registry import detector_from_config
 from detection.storage.lock import LOCK_FILE
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.engine.state import MODEL_PART
-from detection.training.validation.history import Entry, write_history
+from detection.training.validation.history import HistoryEntry, write_history
 from pipelines.standalone import data_as_examples
 from schemas.config.config_io import load_config, to_yaml
 from tests.detection.training.evaluation_records import CATEGORIES, coco_records, write_coco_shards
@@ -134,7 +134,9 @@ def test_a_run_that_stopped_early_has_ended(tmp_path: Path) -> None:
 
     _describe(tmp_path, "train.validation.every=5", "train.validation.patience=1")
     assert not _is_last(10, tmp_path)
-    write_history(tmp_path / "validation" / "history.json", [Entry(5, {"AP": 0.2}), Entry(10, {"AP": 0.1})])
+    write_history(
+        tmp_path / "validation" / "history.json", [HistoryEntry(5, {"AP": 0.2}), HistoryEntry(10, {"AP": 0.1})]
+    )
     assert _is_last(10, tmp_path)
     assert _is_last(20, tmp_path)
 

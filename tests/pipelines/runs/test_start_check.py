@@ -11,7 +11,7 @@ import tensorflow as tf
 import components.coco_example_gen.conversion
 import pipeline_runner
 import pipelines.runs.execute
-from detection.training.build import state_from_config
+from detection.training.build_step import state_from_config
 from pipelines.dataset_files import categories_of, files_of
 from pipelines.demo_data import make_demo_data
 from schemas.config.config_io import load_config
@@ -50,8 +50,8 @@ def _save(folder: Path, *settings: str, categories: list[str] | None = None, spo
     state = state_from_config(config, num_classes=len(categories or DIGITS), strategy=tf.distribute.get_strategy())
     if spoil:
         assert state.ema is not None
-        for shadow in state.ema.shadows.values():
-            shadow.assign(np.full(shadow.shape, np.nan))
+        for weight in state.ema.weights.values():
+            weight.assign(np.full(weight.shape, np.nan))
     manager = tf.train.CheckpointManager(state.checkpoint(), str(folder / "checkpoints"), max_to_keep=1)
     if categories is not None:
         entries = [{"id": number, "name": name} for number, name in enumerate(categories, 1)]
@@ -104,14 +104,14 @@ MISTAKES = {
     "other categories": (
         ["train.init={checkpoint: OTHERS, fine_tune_type: full}"],
         1,
-        "full needs the same categories; only here: 9; only there: ten",
+        "full needs the same categories; only in the data set: 9; only in the checkpoint: ten",
     ),
     "skipped by no name": (["train.init={checkpoint: GOOD, skip: [bone]}"], 2, "train.init.skip: 'bone' matches no"),
     "renamed by no name": (["train.init={checkpoint: GOOD, rename: [[x, y]]}"], 2, "'x' changes no name"),
-    "no averages": (
+    "no EMA weights": (
         ["train.init={checkpoint: PLAIN, weights: averaged}"],
         1,
-        "holds no averages. Set train.init.weights=raw or auto",
+        "holds no EMA weights. Set train.init.weights=raw or auto",
     ),
     "weights of no backbone": (["model.backbone_weights=imagenet"], 2, "tiny has no ImageNet weights"),
     "no weights file": (

@@ -23,7 +23,7 @@ FIT = {"scale_min": 1.0, "scale_max": 1.0}
         ({"color": {"hue": 0.1}}, r"hue = \S+ does nothing while probability = 0"),
         ({"randaugment": {"magnitude": 10}}, r"magnitude = \S+ does nothing while layers = 0"),
         ({"ssd_crop": {"keep": "centre"}}, r"keep = \S+ does nothing while probability = 0"),
-        ({"ssd_crop": {"probability": 0.85}}, r"scale_max = 2 would both cut windows.*set scale_max = 1"),
+        ({"ssd_crop": {"probability": 0.85}}, r"scale_max = 2 would both crop the image.*set scale_max = 1"),
         ({"ssd_crop": {"probability": 1, "area_range": [0.5, 0.2]}}, "from low to high, not from 0.5 to 0.2"),
         ({"ssd_crop": {"probability": 1, "area_range": [0.0, 0.2]}}, "area_range begins at 0"),
         ({"ssd_crop": {"probability": 1, "aspect_ratio_range": [0, 2]}}, "aspect_ratio_range begins at 0"),
@@ -32,7 +32,7 @@ FIT = {"scale_min": 1.0, "scale_max": 1.0}
         ({"color": {"probability": 1, "contrast": [1.2, 0.8]}}, "from low to high"),
         ({"color": {"probability": 1.5}}, "less than or equal to 1"),
         ({"mosaic": {"probability": 1, "min_share": 0.6}}, "less than or equal to 0.5"),
-        ({"autoaugment": "v0", "randaugment": {"layers": 1}}, "take one"),
+        ({"autoaugment": "v0", "randaugment": {"layers": 1}}, "set one"),
         ({"autoaugment": "v9"}, "'v0', 'v1', 'v2' or 'v3'"),
     ],
 )

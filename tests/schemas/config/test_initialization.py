@@ -3,7 +3,7 @@
 import pytest
 
 from schemas.config.config import Config
-from schemas.config.config_io import from_yaml, load_config, sections_to_yaml, to_yaml
+from schemas.config.config_io import from_yaml, load_config, to_yaml
 from schemas.errors import ConfigError
 
 
@@ -15,10 +15,10 @@ from schemas.errors import ConfigError
         (["train.init.fine_tune_type=full"], r"train\.init: fine_tune_type = full does nothing without a warm start"),
         (["train.init.skip=[class_net]"], r"train\.init: skip = .*'class_net'.* does nothing without a warm start"),
         (["train.init.skip_mismatch=true"], r"train\.init: skip_mismatch .*set checkpoint or from_previous_model"),
-        (["train.init={checkpoint: x, skip: ['(']}"], r"train\.init\.skip\.0: '\(' is no regular expression"),
+        (["train.init={checkpoint: x, skip: ['(']}"], r"train\.init\.skip\.0: '\(' is not a regular expression"),
         (
             ["train.init={checkpoint: x, rename: [['[', b]]}"],
-            r"train\.init\.rename\.0\.0: '\[' is no regular expression",
+            r"train\.init\.rename\.0\.0: '\[' is not a regular expression",
         ),
         (["train.init={checkpoint: x, fine_tune_type: all}"], r"fine_tune_type = 'all'.*'classification'"),
         (
@@ -49,4 +49,4 @@ def test_what_goes_together_is_taken(assignments: list[str]) -> None:
 def test_renaming_keeps_its_order_on_the_way_to_the_trainer() -> None:
     config = load_config(None, ["train.init={checkpoint: x, rename: [[z, a], [a, b]]}"])
     assert config.train.init.rename == (("z", "a"), ("a", "b"))
-    assert Config.model_validate(from_yaml(sections_to_yaml(config, ("model", "train")))) == config
+    assert Config.model_validate(from_yaml(to_yaml(config, ("model", "train")))) == config

@@ -26,7 +26,7 @@ STEP = ("train.schedule.name=step", "train.schedule.boundaries=[200, 400]")
             ["optimizer.weight_decay=0", "optimizer.weight_decay_exclude=[a]"],
             r"weight_decay_exclude = \('a',\) does nothing while weight_decay is 0",
         ),
-        (["optimizer.weight_decay_exclude=['(']"], r"'\(' is no regular expression"),
+        (["optimizer.weight_decay_exclude=['(']"], r"'\(' is not a regular expression"),
         (["optimizer.name=adadelta", "optimizer.momentum=0.8"], "momentum = 0.8 does nothing under name = adadelta"),
         (["optimizer.name=adagrad", "optimizer.rho=0.8"], "rho = 0.8 does nothing under name = adagrad"),
         (["optimizer.lars_coefficient=0.1"], "lars_coefficient = 0.1 does nothing under name = sgd"),
@@ -35,7 +35,7 @@ STEP = ("train.schedule.name=step", "train.schedule.boundaries=[200, 400]")
             ["optimizer.name=rmsprop", "optimizer.lars_exclude=[a]"],
             r"lars_exclude = \('a',\) does nothing under",
         ),
-        (["optimizer.name=lars", "optimizer.lars_exclude=['(']"], r"'\(' is no regular expression"),
+        (["optimizer.name=lars", "optimizer.lars_exclude=['(']"], r"'\(' is not a regular expression"),
         (["optimizer.initial_accumulator_value=1"], "initial_accumulator_value = 1.0 does nothing under name = sgd"),
         (["optimizer.name=rmsprop", "optimizer.initial_accumulator_value=-1"], "initial_accumulator_value = -1"),
         (["optimizer.name=rmsprop", "optimizer.epsilon=0"], "name = rmsprop divides by zero if a gradient is 0"),
@@ -52,8 +52,8 @@ STEP = ("train.schedule.name=step", "train.schedule.boundaries=[200, 400]")
             "use_moving_averages = False does nothing while enabled",
         ),
         (["clip.multiply_after_clipping=true"], "multiply_after_clipping does nothing while bias_multiplier is 1"),
-        (["freeze=['*']"], r"train\.freeze\.0.*'\*' is no regular expression"),
-        (["trainable=['[']"], r"train\.trainable\.0.*'\[' is no regular expression"),
+        (["freeze=['*']"], r"train\.freeze\.0.*'\*' is not a regular expression"),
+        (["trainable=['[']"], r"train\.trainable\.0.*'\[' is not a regular expression"),
     ],
 )
 def test_what_cannot_act_is_refused(assignments: list[str], message: str) -> None:

@@ -132,7 +132,7 @@ def test_a_spoilt_checkpoint_is_named_and_the_one_before_is_used(
     with caplog.at_level(logging.INFO, logger="cocoflow.trainer"):
         assert _restore(tmp_path) == (2, 1.0)
     assert "ckpt-4 cannot be read (" in caplog.text
-    assert "going on from step 2" in caplog.text
+    assert "resuming from step 2" in caplog.text
     assert [path.name for path in tmp_path.glob("ckpt-4*")] == []
     assert tf.train.latest_checkpoint(str(tmp_path)) == checkpoint_path(tmp_path, 2)
     _save(tmp_path, 4, 6)
@@ -261,7 +261,7 @@ def test_a_disk_that_takes_no_checkpoint_keeps_those_before(size: int, tmp_path:
     before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.name != "checkpoint"}
     checkpoints = _checkpoints(tmp_path, _State())
     checkpoints.restore_latest()
-    with no_file_above(size), pytest.raises(CocoflowError, match=r"ckpt-4: .*Training will go on from step 2\."):
+    with no_file_above(size), pytest.raises(CocoflowError, match=r"ckpt-4: .*Training will resume from step 2\."):
         checkpoints.save(4)
     assert {path: path.read_bytes() for path in tmp_path.iterdir() if path.name != "checkpoint"} == before
     assert _restore(tmp_path) == (2, 1.0)

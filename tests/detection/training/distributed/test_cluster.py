@@ -109,8 +109,8 @@ def test_vertex_ai_s_evaluator_is_told_so() -> None:
         ({"cluster": {"worker": ["a"]}, "task": _task("worker")}, r'cluster.worker is not a list .*\["a"\]'),
         ({"cluster": {"worker": [":1"]}, "task": _task("worker")}, "cluster.worker is not a list"),
         ({"cluster": {"worker": [["a:1"]]}, "task": _task("worker")}, "cluster.worker is not a list"),
-        ({"cluster": {"worker": ["a:1", "a:1"]}, "task": _task("worker")}, "a:1 stands there twice"),
-        ({"cluster": {"chief": ["a:1"], **TWO}, "task": _task("worker")}, "a:1 stands there twice"),
+        ({"cluster": {"worker": ["a:1", "a:1"]}, "task": _task("worker")}, "a:1 is a duplicate address"),
+        ({"cluster": {"chief": ["a:1"], **TWO}, "task": _task("worker")}, "a:1 is a duplicate address"),
         ({"cluster": {"chief": ["a:1", "b:1"]}, "task": _task("chief")}, "there are 2 chiefs; one process leads"),
     ],
 )

@@ -78,7 +78,7 @@ def _lost(kind: Any, message: str) -> tf.errors.OpError:
 def test_a_lost_process_is_named(
     error: tf.errors.OpError, who: str, alone: tf.distribute.Strategy, one_of_two: None
 ) -> None:
-    expected = pytest.raises(CocoflowError, match=f"^training stopped: {who} does not answer any more")
+    expected = pytest.raises(CocoflowError, match=f"^training stopped: {who} no longer answers")
     with expected, lost_workers_explained(alone):
         raise error
 

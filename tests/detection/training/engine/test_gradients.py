@@ -1,6 +1,6 @@
-"""Gradient rules: against the oracle's, hand-computed and numpy's numbers."""
+"""Clipping and multiplication of gradients: against the oracle's, hand-computed and numpy's numbers."""
 
-from typing import get_args
+from typing import Any, get_args
 
 import keras
 import numpy as np
@@ -10,7 +10,7 @@ import tensorflow as tf
 from detection.models.layers.batch_norm import BatchNormalization
 from detection.models.registry import build_detector
 from detection.ops.replicas import sum_over_replicas
-from detection.training.engine.gradients import GradientRules, apply_gradient_rules, is_bias
+from detection.training.engine.gradients import is_bias, l2_loss, transform_gradients
 from schemas.config.optimization import BiasVariables
 
 
@@ -22,30 +22,35 @@ def _norms(gradients: list[tf.Tensor]) -> list[float]:
     return [float(np.linalg.norm(gradient.numpy())) for gradient in gradients]
 
 
+def test_l2_loss_equals_the_original(oracles: dict) -> None:
+    oracle = oracles["loss.l2"]
+    kernel = keras.Variable(np.array(oracle["inputs"]["w"], np.float32), name="kernel")
+    np.testing.assert_allclose(l2_loss([kernel], oracle["inputs"]["weight_decay"]), oracle["expected"], rtol=1e-6)
+    assert float(l2_loss([], 1.0)) == 0.0
+
+
 def test_each_gradient_then_all_together_as_automl(oracles: dict) -> None:
     oracle = oracles["clip.per_var_then_global"]
     gradients = [tf.constant([0.0, 30.0]), tf.constant([4.0])]
-    clipped = apply_gradient_rules(
-        gradients, _variables("kernel", "kernel"), GradientRules(per_variable_norm=10.0, global_norm=10.0)
-    )
+    clipped = transform_gradients(gradients, _variables("kernel", "kernel"), per_variable_norm=10.0, global_norm=10.0)
     np.testing.assert_allclose(_norms(clipped), oracle["expected"], atol=oracle["tolerance"])
 
 
 @pytest.mark.parametrize(
     ("rules", "expected"),
     [
-        (GradientRules(), [[3.0, -4.0], [0.5]]),
-        (GradientRules(value=1.0), [[1.0, -1.0], [0.5]]),
-        (GradientRules(per_variable_norm=1.0), [[0.6, -0.8], [0.5]]),
-        (GradientRules(global_norm=25.25**0.5 / 2), [[1.5, -2.0], [0.25]]),
-        (GradientRules(norm_ratio=25.25**0.5 / 2 / 3**0.5), [[1.5, -2.0], [0.25]]),
-        (GradientRules(value=3.0, per_variable_norm=2.0**0.5), [[1.0, -1.0], [0.5]]),
-        (GradientRules(global_norm=100.0), [[3.0, -4.0], [0.5]]),
+        ({}, [[3.0, -4.0], [0.5]]),
+        ({"value": 1.0}, [[1.0, -1.0], [0.5]]),
+        ({"per_variable_norm": 1.0}, [[0.6, -0.8], [0.5]]),
+        ({"global_norm": 25.25**0.5 / 2}, [[1.5, -2.0], [0.25]]),
+        ({"norm_ratio": 25.25**0.5 / 2 / 3**0.5}, [[1.5, -2.0], [0.25]]),
+        ({"value": 3.0, "per_variable_norm": 2.0**0.5}, [[1.0, -1.0], [0.5]]),
+        ({"global_norm": 100.0}, [[3.0, -4.0], [0.5]]),
     ],
 )
-def test_each_rule_alone_and_in_order(rules: GradientRules, expected: list[list[float]]) -> None:
+def test_each_rule_alone_and_in_order(rules: Any, expected: list[list[float]]) -> None:
     gradients = [tf.constant([3.0, -4.0]), tf.constant([0.5])]
-    changed = apply_gradient_rules(gradients, _variables("kernel", "kernel"), rules)
+    changed = transform_gradients(gradients, _variables("kernel", "kernel"), **rules)
     for got, value in zip(changed, expected, strict=True):
         np.testing.assert_allclose(got, value, rtol=1e-6)
 
@@ -55,9 +60,7 @@ def test_the_norm_ratio_counts_weights_as_mask_rcnn(oracles: dict) -> None:
     for elements, bound in zip(oracle["inputs"]["elements"], oracle["expected"], strict=True):
         # All of it in one element, so that the norm adds up exactly.
         gradients = [tf.one_hot(0, elements - 1, on_value=1000.0), tf.zeros([1])]
-        clipped = apply_gradient_rules(
-            gradients, _variables("kernel", "bias"), GradientRules(norm_ratio=oracle["inputs"]["ratio"])
-        )
+        clipped = transform_gradients(gradients, _variables("kernel", "bias"), norm_ratio=oracle["inputs"]["ratio"])
         np.testing.assert_allclose(_norms(clipped), [bound, 0.0], atol=oracle["tolerance"])
 
 
@@ -66,13 +69,13 @@ def test_bias_gradients_are_multiplied_before_clipping_unless_compatibility_is_a
     inputs, expected = oracle["inputs"], oracle["expected"]
     gradients = [tf.constant([inputs["clipped_kernel"]]), tf.constant([inputs["clipped_bias"]])]
     variables = _variables("kernel", "bias")
-    rules = GradientRules(bias_multiplier=2.0, global_norm=inputs["clip_norm"])
+    rules = {"bias_multiplier": 2.0, "global_norm": inputs["clip_norm"]}
 
-    after = apply_gradient_rules(gradients, variables, rules._replace(multiply_after_clipping=True))
+    after = transform_gradients(gradients, variables, **rules, multiply_after_clipping=True)
     np.testing.assert_allclose(_norms(after), [expected["applied_kernel"], expected["applied_bias"]], rtol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(_norms(after)), expected["applied_norm"], atol=oracle["tolerance"])
 
-    before = apply_gradient_rules(gradients, variables, rules)
+    before = transform_gradients(gradients, variables, **rules)
     np.testing.assert_allclose(_norms(before), np.array([3.0, 8.0]) * 5.0 / np.hypot(3.0, 8.0), rtol=1e-6)
 
 
@@ -80,8 +83,9 @@ def test_bias_gradients_are_multiplied_before_clipping_unless_compatibility_is_a
 def test_biases_go_by_the_variables_own_name(rule: BiasVariables, beta: float) -> None:
     with keras.name_scope("bias_free"):
         variables = _variables("kernel", "bias", "beta", "gamma", "depthwise_bias")
-    rules = GradientRules(bias_multiplier=3.0, bias_variables=rule, value=100.0)
-    changed = apply_gradient_rules([tf.constant([1.0])] * 5, variables, rules)
+    changed = transform_gradients(
+        [tf.constant([1.0])] * 5, variables, bias_multiplier=3.0, bias_variables=rule, value=100.0
+    )
     assert [float(gradient[0]) for gradient in changed] == [1.0, 3.0, beta, 1.0, 3.0]
 
 
@@ -103,7 +107,7 @@ def test_two_replicas_clip_the_gradient_of_the_global_batch(two_replicas: tf.dis
     def per_replica() -> list[tf.Tensor]:
         first = tf.distribute.get_replica_context().replica_id_in_sync_group == 0
         share = tf.where(first, tf.constant([3.0, 0.0]), tf.constant([0.0, 4.0]))
-        return apply_gradient_rules([sum_over_replicas(share)], _variables("kernel"), GradientRules(global_norm=1.0))
+        return transform_gradients([sum_over_replicas(share)], _variables("kernel"), global_norm=1.0)
 
     (clipped,) = two_replicas.run(per_replica)
     for got in two_replicas.experimental_local_results(clipped):

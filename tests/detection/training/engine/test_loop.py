@@ -13,9 +13,9 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from detection.input_pipeline.training_batches import Batch
-from detection.training.build import state_from_config, train_loop_from_config
+from detection.training.build_step import state_from_config, train_loop_from_config
 from detection.training.engine import loop as loop_module
-from detection.training.engine.gradient_summaries import write_histogram
+from detection.training.engine.gradients import write_histogram
 from detection.training.engine.loop import LoopReport, TrainLoop
 from detection.training.engine.state import TrainState
 from detection.types import Labels
@@ -53,7 +53,7 @@ class Run(NamedTuple):
         parts = {"model": self.state.model.variables, "optimizer": self.state.optimizer.variables}
         values = {f"{part}/{v.path}": v.numpy() for part, variables in parts.items() for v in variables}
         assert self.state.ema is not None
-        return values | {f"ema/{name}": shadow.numpy() for name, shadow in self.state.ema.shadows.items()}
+        return values | {f"ema/{name}": weight.numpy() for name, weight in self.state.ema.weights.items()}
 
 
 def _run(*assignments: str, strategy: tf.distribute.Strategy | None = None) -> Run:
@@ -157,7 +157,7 @@ def test_an_overflow_that_a_loss_scale_excuses_is_no_fault() -> None:
     _assert_equal(run.values(), before)
 
 
-def test_figures_of_a_loop_are_those_of_its_steps() -> None:
+def test_scalars_of_a_loop_are_those_of_its_steps() -> None:
     together, one_by_one = _run(), _run()
     batches = [_batch(number) for number in range(3)]
     report = together(batches)

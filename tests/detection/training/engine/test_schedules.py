@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.training.build_update import schedule_from_config
+from detection.training.build_step import schedule_from_config
 from detection.training.engine.schedules import Warmup, constant, cosine, exponential, polynomial, stepwise
 from schemas.config.config_io import load_config
 

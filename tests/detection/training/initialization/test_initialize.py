@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from detection.storage.atomic import write_json
-from detection.training.build import initialize_from_config, state_from_config
+from detection.training.build_step import initialize_from_config, state_from_config
 from detection.training.engine.state import TrainState
-from detection.training.initialization.report import InitReport
+from detection.training.initialization.initialize import InitReport
 from schemas.artifacts import EXTRA_FILES, LABELS_JSON
 from schemas.config.config import Config
 from schemas.errors import DataError
@@ -55,38 +55,38 @@ def _assert_equal(left: Values, right: Values) -> None:
 
 @pytest.fixture(scope="module")
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Values, Values]:
-    """A checkpoint of a whole state whose slots, step and averages have moved, its raw weights and its averages."""
+    """A checkpoint of a state whose slots, step and EMA weights have moved, its raw weights and its EMA weights."""
     state = _state(tiny_config("train.seed=5"))
     for number, variable in enumerate([*state.model.variables, *state.optimizer.variables]):
         variable.assign(np.full(variable.shape, number % 97 + 1))
     assert state.ema is not None
-    for name, shadow in state.ema.shadows.items():
-        shadow.assign(shadow + len(name))
+    for name, weight in state.ema.weights.items():
+        weight.assign(weight + len(name))
     state.step.assign(70)
     folder = tmp_path_factory.mktemp("earlier")
     write_json(folder / LABELS_JSON, CATEGORIES)
     path = state.checkpoint().write(str(folder / "ckpt-70"))
-    return str(path), _weights(state), {name: shadow.numpy() for name, shadow in state.ema.shadows.items()}
+    return str(path), _weights(state), {name: weight.numpy() for name, weight in state.ema.weights.items()}
 
 
 @pytest.mark.parametrize("weights", ["raw", "averaged", "auto"])
 def test_a_warm_start_takes_weights_and_nothing_else(earlier: tuple[str, Values, Values], weights: str) -> None:
-    path, raw, averages = earlier
+    path, raw, ema_weights = earlier
     config = tiny_config(f"train.init={{checkpoint: {path}, weights: {weights}, fine_tune_type: full}}")
     state = _state(config)
     slots = [variable.numpy() for variable in state.optimizer.variables]
     report = _initialize(config, state)
 
-    expected = raw if weights == "raw" else averages
+    expected = raw if weights == "raw" else ema_weights
     _assert_equal(_weights(state), expected)
     assert state.ema is not None
-    _assert_equal({name: shadow.numpy() for name, shadow in state.ema.shadows.items()}, expected)
+    _assert_equal({name: weight.numpy() for name, weight in state.ema.weights.items()}, expected)
     assert int(state.step) == 0
     for before, variable in zip(slots, state.optimizer.variables, strict=True):
         np.testing.assert_array_equal(variable.numpy(), before)
     assert report is not None
     assert report.fresh == ()
-    taken = "" if weights == "raw" else f" ({len(averages)} averages)"
+    taken = "" if weights == "raw" else f" ({len(ema_weights)} EMA weights)"
     assert str(report) == f"warm start from {path}: {len(raw)} variables loaded{taken}; 0 variables fresh"
 
 
@@ -101,25 +101,25 @@ def test_raw_values_stand_in_where_no_average_was_kept(tmp_path: Path) -> None:
     assert state.ema is not None
     assert report is not None
     assert report.warm_start is not None
-    assert report.warm_start.averages == len(state.ema.shadows) < len(state.model.variables)
+    assert report.warm_start.ema == len(state.ema.weights) < len(state.model.variables)
     values = _weights(started)
     for name, value in values.items():
-        expected = state.ema.shadows[name].numpy() if name in state.ema.shadows else np.full(value.shape, 2.0)
+        expected = state.ema.weights[name].numpy() if name in state.ema.weights else np.full(value.shape, 2.0)
         np.testing.assert_array_equal(value, expected)
 
 
 def test_precision_and_replicas_of_the_new_run_do_not_matter(
     earlier: tuple[str, Values, Values], two_replicas: tf.distribute.Strategy
 ) -> None:
-    path, _, averages = earlier
+    path, _, ema_weights = earlier
     config = tiny_config(f"train.init.checkpoint={path}", "train.precision=mixed_bfloat16")
     state = _state(config, two_replicas)
     _initialize(config, state, strategy=two_replicas)
     assert state.ema is not None
     for variable in state.model.variables:
-        for held in (variable.value, state.ema.shadows[variable.path]):
+        for held in (variable.value, state.ema.weights[variable.path]):
             for replica in two_replicas.experimental_local_results(held):
-                np.testing.assert_array_equal(replica.numpy(), averages[variable.path], err_msg=variable.path)
+                np.testing.assert_array_equal(replica.numpy(), ema_weights[variable.path], err_msg=variable.path)
 
 
 def test_a_run_that_goes_on_is_not_initialised_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -128,7 +128,7 @@ def test_a_run_that_goes_on_is_not_initialised_again(caplog: pytest.LogCaptureFi
     before = _weights(state)
     with caplog.at_level(logging.INFO, "cocoflow.trainer"):
         assert _initialize(config, state, start_step=2) is None
-    assert caplog.messages == ["the weights were initialised when this run began, and are not again"]
+    assert caplog.messages == ["the weights were initialized when this run began; a resumed run keeps its own"]
     _assert_equal(_weights(state), before)
     with pytest.raises(DataError, match="/no/longer/there: no such file or folder"):
         _initialize(config, state)
@@ -152,7 +152,7 @@ def test_without_any_source_the_weights_are_the_seeds(caplog: pytest.LogCaptureF
 def test_a_previous_model_goes_before_a_checkpoint(
     earlier: tuple[str, Values, Values], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path, _, averages = earlier
+    path, _, ema_weights = earlier
     config = tiny_config(f"train.init={{from_previous_model: true, checkpoint: {path}}}")
     previous = _state(tiny_config("train.seed=9"))
     model = tmp_path / "model" / "Format-Serving"
@@ -169,11 +169,11 @@ def test_a_previous_model_goes_before_a_checkpoint(
     with caplog.at_level(logging.INFO, "cocoflow.trainer"):
         _initialize(config, state)
     assert f"no model was blessed before; starting from {path}" in caplog.text
-    _assert_equal(_weights(state), averages)
+    _assert_equal(_weights(state), ema_weights)
 
 
 def test_the_report_lists_every_variable_once(earlier: tuple[str, Values, Values], tmp_path: Path) -> None:
-    path, _, averages = earlier
+    path, _, ema_weights = earlier
     categories = [*CATEGORIES[:2], {"id": 90, "name": "new"}]
     rules = "skip: [box_net], skip_mismatch: true"
     config = tiny_config(f"train.init={{checkpoint: {path}, {rules}}}", "model.overrides={fpn_filters: 24}")
@@ -193,7 +193,7 @@ def test_the_report_lists_every_variable_once(earlier: tuple[str, Values, Values
     kernel = "class_net/class-predict/pointwise_kernel"
     assert warm["mismatched"][kernel] == {"needed": [1, 1, 24, 27], "there": [1, 1, 16, 27]}
     assert warm["not_there"]
-    assert all(name in averages for name in warm["unused_there"])
+    assert all(name in ema_weights for name in warm["unused_there"])
     assert set(listed["fresh"]) == set(told) - {*warm["loaded"], *warm["loaded_in_part"]}
     assert f"{len(warm['skipped'])} skipped, {len(warm['mismatched'])} of another shape" in str(report)
 
@@ -233,7 +233,7 @@ class TestBackbone:
         stem = theirs.get_layer("stem_conv").get_weights()[0]
         np.testing.assert_array_equal(got["efficientnet-b0/stem/conv2d/kernel"], stem)
         assert state.ema is not None
-        np.testing.assert_array_equal(state.ema.shadows["efficientnet-b0/stem/conv2d/kernel"].numpy(), stem)
+        np.testing.assert_array_equal(state.ema.weights["efficientnet-b0/stem/conv2d/kernel"].numpy(), stem)
         assert set(report.fresh) == {name for name in got if not name.startswith("efficientnet-b0/")}
         _assert_equal({name: got[name] for name in report.fresh}, {name: before[name] for name in report.fresh})
         assert set(report.as_json()) == {"backbone_weights", "fresh"}

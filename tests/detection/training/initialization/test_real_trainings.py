@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.training.build import initialize_from_config, state_from_config
+from detection.training.build_step import initialize_from_config, state_from_config
 from detection.training.train import train
 from schemas.artifacts import CONFIG_YAML, INIT_REPORT_JSON, LABELS_JSON
 from schemas.config.config import Config
@@ -93,8 +93,8 @@ def test_a_run_with_another_category_starts_warm_and_goes_on_without_its_source(
     shutil.rmtree(source)
     with caplog.at_level(logging.INFO, "cocoflow.trainer"):
         train(_config("train.steps=2", *settings, *warmup), shards=shards, categories=MORE, output=output)
-    assert "going on from step 1" in caplog.text
-    assert "the weights were initialised when this run began, and are not again" in caplog.messages
+    assert "resuming from step 1" in caplog.text
+    assert "the weights were initialized when this run began; a resumed run keeps its own" in caplog.messages
     assert json.loads((output / INIT_REPORT_JSON).read_text()) == report
 
 

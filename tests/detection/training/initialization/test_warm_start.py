@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
-from detection.training.initialization.report import InitReport
+from detection.training.initialization.initialize import InitReport
 from detection.training.initialization.warm_start import WarmStart, warm_start
 from detection.training.initialization.weight_source import WeightSource
 from schemas.artifacts import LABELS_JSON
@@ -94,7 +94,7 @@ def test_of_the_same_categories_nothing_is_lost(
 ) -> None:
     done = _start(detector, write(source_values, OURS), fine_tune_type)
     _assert_values(detector, source_values)
-    assert (done.plan.unused, done.new_categories, done.averages) == ((), (), 0)
+    assert (done.plan.unused, done.new_categories, done.ema) == ((), (), 0)
 
 
 def test_rows_of_classes_follow_their_categories(
@@ -127,7 +127,10 @@ def test_full_needs_the_same_categories(
     np.testing.assert_array_equal(detector.class_net.predict.bias.numpy(), bias)
 
     other = write(source_values, [OURS[0], OURS[1], {"id": 3, "name": "goat"}])
-    with pytest.raises(DataError, match=r"full needs the same categories; only here: cow; only there: goat\. Set"):
+    with pytest.raises(
+        DataError,
+        match=r"full needs the same categories; only in the data set: cow; only in the checkpoint: goat\. Set",
+    ):
         _start(detector, other, "full")
     assert set(_start(detector, other, "full", skip=["class_net/class-predict"]).plan.skipped.values()) == {
         "class_net/class-predict"
@@ -169,7 +172,10 @@ def test_as_many_classes_as_coco_has_ids_are_coco_s(
     _assert_values(detector, expected)
     assert done.coco_ids
     assert "taken for COCO's ids" in str(InitReport(None, done, ()))
-    with pytest.raises(DataError, match="full needs the same categories; only here: none; only there: person, bicyc"):
+    with pytest.raises(
+        DataError,
+        match="full needs the same categories; only in the data set: none; only in the checkpoint: person, bicyc",
+    ):
         _start(detector, write(values), "full")
 
 
@@ -231,7 +237,7 @@ def test_a_missing_variable_is_an_error_unless_it_may_be_passed_over(
     path = "box_net/box-predict/bias"
     values = {("old/bias" if name == path else name): value for name, value in source_values.items()}
     source = write(values, OURS)
-    with pytest.raises(DataError, match=rf"1 variable\(s\) are not there, first {path}; not used are old/bias\. Match"):
+    with pytest.raises(DataError, match=rf"1 variable\(s\) are missing, first {path}; unused are old/bias\. Match"):
         _start(detector, source)
     done = _start(detector, source, skip_mismatch=True)
     _assert_values(detector, source_values | {path: fresh[path]})
@@ -240,8 +246,10 @@ def test_a_missing_variable_is_an_error_unless_it_may_be_passed_over(
 
 def test_loading_nothing_is_an_error(detector: Detector, fresh: dict[str, np.ndarray], write: Write) -> None:
     source = write({"elsewhere/kernel": np.array([1.0], np.float32)}, OURS)
-    with pytest.raises(DataError, match=r"nothing of it would be loaded: .*like box_net/.*, its own like elsewhere/"):
+    with pytest.raises(
+        DataError, match=r"no weights would be loaded: .*like box_net/.*, the checkpoint's like elsewhere/"
+    ):
         _start(detector, source, skip_mismatch=True)
-    with pytest.raises(DataError, match="nothing of it would be loaded"):
+    with pytest.raises(DataError, match="no weights would be loaded"):
         _start(detector, source, skip=[".*"])
     _assert_values(detector, fresh)

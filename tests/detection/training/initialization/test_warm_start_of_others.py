@@ -112,5 +112,8 @@ def test_categories_of_one_s_own_take_the_rows_of_coco_s_names(oracle_dir: Path,
     ours = detector.class_net.predict.bias.numpy().reshape(9, 3)
     np.testing.assert_array_equal(ours, np.stack([rows[:, 17], fresh[:, 1], rows[:, 0]], axis=-1))
     assert done.new_categories == ("screw",)
-    with pytest.raises(DataError, match="full needs the same categories; only here: screw; only there: bicycle, car"):
+    with pytest.raises(
+        DataError,
+        match="full needs the same categories; only in the data set: screw; only in the checkpoint: bicycle, car",
+    ):
         warm_start(detector, source, categories=own, fine_tune_type="full")

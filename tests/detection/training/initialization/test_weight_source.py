@@ -43,7 +43,7 @@ def _assert_holds(source: WeightSource, expected: dict[str, np.ndarray]) -> None
 def test_averages_go_before_raw_weights(ours: str, weights: Any) -> None:
     source = WeightSource(ours, weights=weights)
     _assert_holds(source, RAW | AVERAGES)
-    assert source.averages == set(AVERAGES)
+    assert source.ema_names == set(AVERAGES)
     assert str(source.prefix) == ours
     assert source.categories is None
 
@@ -51,13 +51,13 @@ def test_averages_go_before_raw_weights(ours: str, weights: Any) -> None:
 def test_raw_weights_on_demand(ours: str) -> None:
     source = WeightSource(ours, weights="raw")
     _assert_holds(source, RAW)
-    assert source.averages == set()
+    assert source.ema_names == set()
 
 
 def test_averages_that_are_not_there_are_refused(tmp_path: Path) -> None:
     path = _write(tmp_path / "ckpt-3", model=_variables(RAW))
     _assert_holds(WeightSource(path), RAW)
-    with pytest.raises(DataError, match=r"ckpt-3: holds no averages\. Set train\.init\.weights"):
+    with pytest.raises(DataError, match=r"ckpt-3: holds no EMA weights\. Set train\.init\.weights"):
         WeightSource(path, weights="averaged")
 
 
@@ -106,7 +106,7 @@ def test_renaming_applies_in_turn(ours: str) -> None:
     source = WeightSource(ours, rename=[("^net/", "body/"), (r"body/(\w)/", r"body/\1_x/")])
     renamed = {"net/a/kernel": "body/a_x/kernel", "net/v1.5/bias": "body/v1.5/bias"}
     _assert_holds(source, {renamed[name]: value for name, value in (RAW | AVERAGES).items()})
-    assert source.averages == {"body/a_x/kernel"}
+    assert source.ema_names == {"body/a_x/kernel"}
 
 
 def test_renaming_that_cannot_be_is_refused(ours: str) -> None:

@@ -92,7 +92,7 @@ def _steps(tmp_path: Path, output: Path, *, writes: bool = True) -> NonFiniteSte
     return NonFiniteSteps(batches, ["a", "b", "c"], output, writes=writes)
 
 
-def _report(*, halted: bool, step: int = 0, **figures: float) -> LoopReport:
+def _report(*, halted: bool, step: int = 0, **scalars: float) -> LoopReport:
     return LoopReport(
         steps=0,
         sums={},
@@ -100,7 +100,7 @@ def _report(*, halted: bool, step: int = 0, **figures: float) -> LoopReport:
         last={},
         skipped=1,
         bad_step=step,
-        bad={"loss": math.nan} | figures,
+        bad={"loss": math.nan} | scalars,
         halted=halted,
         seconds=1.0,
         waited=0.0,
@@ -118,38 +118,38 @@ def test_checkpoints_with_weights_that_are_not_finite_are_to_be_removed(tmp_path
     for step, value in ((10, 2.0), (20, 3.0), (30, math.inf), (40, math.nan)):
         _save(tmp_path, step, value)
     with pytest.raises(CocoflowError, match="is not finite at step 42") as caught:
-        _steps(tmp_path, tmp_path).require_going_on(_report(halted=True, step=41))
+        _steps(tmp_path, tmp_path).check(_report(halted=True, step=41))
     assert f"the last good checkpoint is {tmp_path / CHECKPOINTS / 'ckpt-20'}." in str(caught.value)
     assert "Remove ckpt-30, ckpt-40 first: weights in it are not finite." in str(caught.value)
 
 
 def test_without_a_checkpoint_there_is_none_to_name(tmp_path: Path) -> None:
     with pytest.raises(CocoflowError, match="there is no good checkpoint yet"):
-        _steps(tmp_path, tmp_path).require_going_on(_report(halted=True))
+        _steps(tmp_path, tmp_path).check(_report(halted=True))
 
 
 def test_images_without_an_id_are_named_by_their_record_and_of_many_some(tmp_path: Path) -> None:
     with pytest.raises(CocoflowError, match=r"data-0000\d-of-00002: record \d, .*, \.\.\.\.") as caught:
-        _steps(tmp_path, tmp_path).require_going_on(_report(halted=True))
+        _steps(tmp_path, tmp_path).check(_report(halted=True))
     assert str(caught.value).count(": record ") == 8
 
 
 def test_a_gradient_is_called_one(tmp_path: Path) -> None:
     report = _report(halted=True, loss=1.5, gradient_norm=math.inf)
     with pytest.raises(CocoflowError, match=r"the gradient is not finite at step 1 \(loss 1.5, gradient_norm inf\)"):
-        _steps(tmp_path, tmp_path).require_going_on(report)
+        _steps(tmp_path, tmp_path).check(report)
 
 
 def test_only_the_chief_writes_and_only_some_batches(tmp_path: Path) -> None:
     chief, other = tmp_path / "chief", tmp_path / "other"
-    _steps(tmp_path, other, writes=False).require_going_on(_report(halted=False))
+    _steps(tmp_path, other, writes=False).check(_report(halted=False))
     assert not other.exists()
     steps = _steps(tmp_path, chief)
     for step in range(7):
-        steps.require_going_on(_report(halted=False, step=step))
+        steps.check(_report(halted=False, step=step))
     assert len(list((chief / NONFINITE).iterdir())) == 5
 
 
 def test_a_sound_report_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    _steps(tmp_path, tmp_path).require_going_on(_report(halted=False)._replace(skipped=0, bad_step=None, bad={}))
+    _steps(tmp_path, tmp_path).check(_report(halted=False)._replace(skipped=0, bad_step=None, bad={}))
     assert not caplog.records

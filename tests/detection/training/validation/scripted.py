@@ -1,4 +1,4 @@
-"""Checkpoints and figures by script: what happens around an evaluation, without one."""
+"""Checkpoints and metrics by script: what happens around an evaluation, without one."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,15 +8,15 @@ import tensorflow as tf
 
 from detection.coco import CocoMetrics, evaluate
 from detection.training.checkpoints.files import checkpoint_path, step_of
-from detection.training.validation.assessor import Assessor, CheckpointEvaluation
+from detection.training.validation.checkpoint_evaluator import CheckpointEvaluation, CheckpointEvaluator
 
 _TRUTH: dict[str, Any] = {"images": [{"id": 1, "width": 9, "height": 9}], "annotations": [], "categories": [{"id": 1}]}
 
 
-def metrics_with(**figures: float) -> CocoMetrics:
-    """An evaluation with some figures said."""
+def metrics_with(**values: float) -> CocoMetrics:
+    """An evaluation with given metrics."""
     metrics = evaluate(_TRUTH, [])
-    metrics.by_name.update(figures)
+    metrics.by_name.update(values)
     return metrics
 
 
@@ -26,7 +26,7 @@ def save_checkpoint(folder: Path, step: int) -> None:
 
 
 class Script:
-    """An evaluator whose figures are said beforehand; `asked` lists the steps it was asked about."""
+    """An evaluation whose metrics are given; `asked` lists the evaluated steps."""
 
     def __init__(self, values: Mapping[int, float], metric: str = "AP") -> None:
         self.values = values
@@ -38,5 +38,5 @@ class Script:
         self.asked.append(step)
         return CheckpointEvaluation(metrics_with(**{self._metric: self.values[step]}))
 
-    def assessor(self, folder: Path) -> Assessor:
-        return Assessor(self, folder=folder / "validation", logs=folder / "logs", metric=self._metric)
+    def evaluator(self, folder: Path) -> CheckpointEvaluator:
+        return CheckpointEvaluator(self, folder=folder / "validation", logs=folder / "logs", metric=self._metric)

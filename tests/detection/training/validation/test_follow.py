@@ -36,7 +36,7 @@ def _follow(
 ) -> bool:
     return follow_checkpoints(
         folder / "checkpoints",
-        script.assessor(folder / "follow"),
+        script.evaluator(folder / "follow"),
         folder=folder / "follow",
         is_last=lambda step: step >= last,
         patience=clock.patience(seconds),
@@ -52,9 +52,9 @@ def test_each_new_checkpoint_until_the_last(tmp_path: Path) -> None:
     script = Script(VALUES)
     assert _follow(tmp_path, script, _Clock(_saves(tmp_path, 10, 20, 30, 40, 50, 60)))
     assert script.asked == [10, 20, 30, 40, 50, 60]
-    assessor = script.assessor(tmp_path / "follow")
-    assert [entry.step for entry in assessor.entries()] == script.asked
-    assert assessor.best.step == 60
+    evaluator = script.evaluator(tmp_path / "follow")
+    assert [entry.step for entry in evaluator.history()] == script.asked
+    assert evaluator.best.step == 60
     assert not list((tmp_path / "follow").glob(".*"))
 
 
@@ -83,7 +83,7 @@ def test_started_again_it_goes_on(tmp_path: Path) -> None:
     script = Script(VALUES)
     assert _follow(tmp_path, script, _Clock(_saves(tmp_path, 60)))
     assert script.asked == [60]
-    assert [entry.step for entry in script.assessor(tmp_path / "follow").entries()] == [10, 20, 60]
+    assert [entry.step for entry in script.evaluator(tmp_path / "follow").history()] == [10, 20, 60]
 
 
 def test_a_checkpoint_written_again_is_evaluated_again(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_checkpoint_removed_while_it_is_read_is_evaluated_all_the_same(tmp_pat
 
     script = Removing(VALUES)
     assert not _follow(tmp_path, script, _Clock(_saves(tmp_path, 10, 20)))
-    best = script.assessor(tmp_path / "follow").best
+    best = script.evaluator(tmp_path / "follow").best
     assert best.step == 20
     assert Path(f"{best.path}.index").is_file()
 

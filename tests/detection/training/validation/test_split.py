@@ -16,9 +16,9 @@ from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import variables_by_path
 from detection.models.registry import detector_from_config
-from detection.training.checkpoints.weights import load_weights
-from detection.training.engine.state import AVERAGES_PART, MODEL_PART
-from detection.training.validation.assessor import CheckpointEvaluator
+from detection.training.checkpoints.manager import load_weights
+from detection.training.engine.state import EMA_PART, MODEL_PART
+from detection.training.validation.checkpoint_evaluator import DetectorEvaluator
 from detection.training.validation.split import ValidationSplit
 from detection.types import EncodedImage
 from schemas.config.config import AnalysisConfig, Config
@@ -132,7 +132,7 @@ def _averaged_checkpoint(config: Config, path: Path, *, without: str | None = No
     averages = {
         name: tf.Variable(value + 0.01) for name, value in raw.items() if without is None or without not in name
     }
-    tf.train.Checkpoint(**{MODEL_PART: raw, AVERAGES_PART: averages}).write(str(path))
+    tf.train.Checkpoint(**{MODEL_PART: raw, EMA_PART: averages}).write(str(path))
 
 
 @pytest.mark.slow
@@ -143,7 +143,7 @@ def test_the_figures_are_those_of_the_exported_model(data: Any, tmp_path: Path) 
     _averaged_checkpoint(config, tmp_path / "ckpt-2")
     detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
     split = ValidationSplit(shards, categories=CATEGORIES, batch_size=4)
-    evaluator = CheckpointEvaluator(detector, split, categories=CATEGORIES, batch_size=4)
+    evaluator = DetectorEvaluator(detector, split, categories=CATEGORIES, batch_size=4)
     inside = evaluator(str(tmp_path / "ckpt-2")).metrics
     exported = detector_from_config(config.model, num_classes=len(CATEGORIES))
     load_weights(exported, tmp_path / "ckpt-2", weights="ema")
@@ -166,7 +166,7 @@ def test_averages_are_loaded_and_raw_weights_where_there_is_none(tmp_path: Path)
     reader = tf.train.load_checkpoint(str(tmp_path / "ckpt-2"))
     for variable in detector.variables:
         key = variable.path.replace("/", ".S")
-        part = MODEL_PART if "moving_" in variable.path else AVERAGES_PART
+        part = MODEL_PART if "moving_" in variable.path else EMA_PART
         expected = reader.get_tensor(f"{part}/{key}/.ATTRIBUTES/VARIABLE_VALUE")
         np.testing.assert_array_equal(variable.numpy(), expected, err_msg=variable.path)
 
@@ -179,5 +179,5 @@ def test_a_checkpoint_of_another_detector_is_refused(classes: int, override: str
     _averaged_checkpoint(tiny_config(), tmp_path / "ckpt-2")
     other = tiny_config() if override == "{}" else tiny_config(f"model.overrides={override}")
     detector = detector_from_config(other.model, num_classes=classes)
-    with pytest.raises(DataError, match=f"ckpt-2: is of another detector than its configuration says.*{message}"):
+    with pytest.raises(DataError, match=f"ckpt-2: belongs to another detector than its configuration.*{message}"):
         load_weights(detector, tmp_path / "ckpt-2", weights="ema")

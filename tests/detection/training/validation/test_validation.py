@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from detection.training.validation.history import Entry
+from detection.training.validation.history import HistoryEntry
 from detection.training.validation.validation import Validation
 from tests.detection.training.validation.scripted import Script, save_checkpoint
 
@@ -17,9 +17,9 @@ VALUES = {10: 0.1, 20: 0.4, 30: 0.3, 40: 0.35, 50: 0.5, 55: 0.2}
 
 
 def _validation(script: Script | None, folder: Path, **options: Any) -> Validation:
-    assessor = None if script is None else script.assessor(folder)
+    evaluator = None if script is None else script.evaluator(folder)
     settings: dict[str, Any] = {"every": 10, "last_step": 55, "metric": "AP", **options}
-    return Validation(assessor, checkpoints=folder, **settings)
+    return Validation(evaluator, checkpoints=folder, **settings)
 
 
 def _train(validation: Validation, folder: Path, step: int = 0, *, killed_at: int | None = None) -> int:
@@ -46,9 +46,9 @@ def test_the_best_and_all_figures_are_kept(tmp_path: Path, caplog: pytest.LogCap
     script = Script(VALUES)
     with caplog.at_level(logging.INFO, logger="cocoflow.trainer"):
         _train(_validation(script, tmp_path), tmp_path)
-    assessor = script.assessor(tmp_path)
-    assert assessor.best.step == 50
-    assert [(entry.step, entry.metrics["AP"]) for entry in assessor.entries()] == list(VALUES.items())
+    evaluator = script.evaluator(tmp_path)
+    assert evaluator.best.step == 50
+    assert [(entry.step, entry.metrics["AP"]) for entry in evaluator.history()] == list(VALUES.items())
     assert "step 20: AP 0.4000 on validation, the best so far" in caplog.text
     assert "step 55: AP 0.2000 on validation, the best is that of step 50" in caplog.text
     events = EventAccumulator(str(tmp_path / "logs"))
@@ -83,8 +83,8 @@ def test_a_killed_run_stops_at_the_same_step_with_the_same_best(killed_at: int, 
     assert _train(_validation(Script(VALUES), parts, **options), parts, killed_at=killed_at) == killed_at
     script = Script(VALUES)
     assert _train(_validation(script, parts, **options), parts, killed_at) == 40
-    assert script.assessor(parts).entries() == Script(VALUES).assessor(whole).entries()
-    assert script.assessor(parts).best.step == Script(VALUES).assessor(whole).best.step
+    assert script.evaluator(parts).history() == Script(VALUES).evaluator(whole).history()
+    assert script.evaluator(parts).best.step == Script(VALUES).evaluator(whole).best.step
     assert script.asked == [step for step in (10, 20, 30, 40) if step >= killed_at]
 
 
@@ -96,7 +96,7 @@ def test_a_run_that_had_stopped_stays_stopped(tmp_path: Path) -> None:
 
 
 def _entries(values: Mapping[int, float], folder: Path) -> list[int]:
-    return [entry.step for entry in Script(values).assessor(folder).entries()]
+    return [entry.step for entry in Script(values).evaluator(folder).history()]
 
 
 def test_what_came_after_the_restored_checkpoint_is_evaluated_anew(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_what_came_after_the_restored_checkpoint_is_evaluated_anew(tmp_path: Pat
     assert _entries(others, tmp_path) == [10, 20, 30]
     assert not validation.after(40)
     assert script.asked == [40]
-    assert script.assessor(tmp_path).best.step == 50
+    assert script.evaluator(tmp_path).best.step == 50
 
 
 def test_a_run_from_the_start_forgets_an_earlier_one(tmp_path: Path) -> None:
@@ -118,9 +118,9 @@ def test_a_run_from_the_start_forgets_an_earlier_one(tmp_path: Path) -> None:
     validation = _validation(script, tmp_path)
     assert not validation.resume(0)
     assert _entries({}, tmp_path) == []
-    assert script.assessor(tmp_path).best.step is None
+    assert script.evaluator(tmp_path).best.step is None
     assert not validation.after(10)
-    assert script.assessor(tmp_path).best.step == 10
+    assert script.evaluator(tmp_path).best.step == 10
 
 
 def test_another_worker_does_as_the_chief_says(tmp_path: Path) -> None:
@@ -152,10 +152,10 @@ def test_the_chief_tells_the_others_what_it_found(tmp_path: Path) -> None:
 def test_figures_of_another_metric_decide_when_asked_for(tmp_path: Path) -> None:
     script = Script({10: 0.5, 20: 0.4}, metric="ARs")
     validation = Validation(
-        script.assessor(tmp_path), checkpoints=tmp_path, every=10, last_step=90, metric="ARs", patience=1
+        script.evaluator(tmp_path), checkpoints=tmp_path, every=10, last_step=90, metric="ARs", patience=1
     )
     for step, stops in ((10, False), (20, True)):
         save_checkpoint(tmp_path, step)
         assert validation.after(step) == stops
-    assert script.assessor(tmp_path).best.step == 10
-    assert isinstance(script.assessor(tmp_path).entries()[0], Entry)
+    assert script.evaluator(tmp_path).best.step == 10
+    assert isinstance(script.evaluator(tmp_path).history()[0], HistoryEntry)

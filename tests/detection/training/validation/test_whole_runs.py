@@ -1,5 +1,6 @@
 """Runs that validate: what they leave, what they export, where they stop."""
 
+import functools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +19,9 @@ from detection.inference.restore import read_exported_from
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
+from detection.training.build_run import checkpoint_evaluator_from_config, inference_detector
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.train import train
-from detection.training.validation.build import assessor_from_config
 from detection.training.validation.history import read_history
 from schemas.artifacts import BEST, CHECKPOINTS, HISTORY_JSON, LOGS, METRICS_JSON, SAVED_MODEL, VALIDATION
 from schemas.config.config_io import load_config
@@ -154,14 +155,15 @@ def test_the_raw_weights_are_exported_and_evaluated_when_asked_for(
         assert (value.numpy() != values[f"ema/{name}"]).any(), path
     scores = {}
     for weights, assignments in (("ema", ()), ("raw", (raw,))):
-        assessor = assessor_from_config(
+        evaluator = checkpoint_evaluator_from_config(
             load_config(None, [*SETTINGS, "train.validation.every=8", METRIC, *assignments]),
             shards=data[0],
             categories=CATEGORIES,
+            detector=functools.partial(inference_detector, load_config(None, SETTINGS), len(CATEGORIES)),
             folder=tmp_path / weights,
             logs=tmp_path / weights,
         )
-        scores[weights] = assessor._evaluate(checkpoint_path(validated / CHECKPOINTS, STEPS)).metrics.scores
+        scores[weights] = evaluator._evaluate(checkpoint_path(validated / CHECKPOINTS, STEPS)).metrics.scores
     np.testing.assert_array_equal(scores["raw"], _measured(validated / SAVED_MODEL, data).scores)
     assert (scores["raw"] != scores["ema"]).any()
 

@@ -1,4 +1,4 @@
-"""Evaluating a checkpoint, and keeping what comes of it."""
+"""Evaluating checkpoints: their metrics, losses and pictures; the history and the best checkpoint are updated."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +15,8 @@ from detection.inference.saved_model import SignatureDetector
 from detection.models.detector import Detector
 from detection.reports.tensorboard import write_evaluation
 from detection.training.checkpoints.files import checkpoint_path
-from detection.training.checkpoints.weights import load_weights
-from detection.training.validation.best import BestCheckpoint
-from detection.training.validation.history import Entry, read_history, write_history
+from detection.training.checkpoints.manager import load_weights
+from detection.training.validation.history import BestCheckpoint, HistoryEntry, read_history, write_history
 from detection.training.validation.split import ValidationSplit
 from schemas.artifacts import BEST, HISTORY_JSON
 from schemas.config.config import AnalysisConfig
@@ -27,10 +26,10 @@ _LOGGER = logging.getLogger("cocoflow.trainer")
 
 
 class CheckpointEvaluation(NamedTuple):
-    """An evaluation of a checkpoint.
+    """Results of evaluating a checkpoint.
 
-    metrics: of all images of the split.
-    losses: see `MeanLosses`; empty: not asked for.
+    metrics: metrics over all images of the split.
+    losses: see `MeanLosses`; empty: not computed.
     pictures: see `ValidationSplit.pictures`.
     """
 
@@ -39,17 +38,17 @@ class CheckpointEvaluation(NamedTuple):
     pictures: Sequence[Picture] = ()
 
 
-class CheckpointEvaluator:
-    """From a checkpoint to the metrics that its exported model would have, to the bit.
+class DetectorEvaluator:
+    """Computes the metrics that a checkpoint's exported model would have, to the bit.
 
     Args:
-        detector: built as the run's configuration says; gets each checkpoint's weights.
-        split: to evaluate on.
-        categories: the data set's, in the order of the detector's classes.
+        detector: detector of the run's configuration; it gets each checkpoint's weights.
+        split: split to evaluate on.
+        categories: COCO categories, in the order of the detector's classes.
         batch_size: images per call.
-        weights: the weights of a checkpoint that are evaluated.
-        losses: built on this detector; None: no losses.
-        options: of the pictures; its `visualizations` may be 0.
+        weights: the checkpoint's weights to evaluate.
+        losses: mean losses of this detector; None: no losses.
+        options: options of the pictures; its `visualizations` may be 0.
     """
 
     def __init__(
@@ -83,14 +82,17 @@ class CheckpointEvaluator:
         return CheckpointEvaluation(metrics, losses, self._split.pictures(self._signature, self._options))
 
 
-class Assessor:
-    """Keeps the figures of each checkpoint, and the best of them, in a folder.
+class CheckpointEvaluator:
+    """Evaluates checkpoints, and keeps their metrics and the best checkpoint in a folder.
 
     Args:
-        evaluate: from the path of a checkpoint to its evaluation.
-        folder: for the history of figures and the best checkpoint.
-        logs: for TensorBoard.
-        metric: that tells the best; more is better.
+        evaluate: evaluates the checkpoint at a path.
+        folder: folder for the history of metrics and the best checkpoint.
+        logs: TensorBoard's folder.
+        metric: metric that decides which checkpoint is best; more is better.
+
+    Attributes:
+        best: the best checkpoint so far.
     """
 
     def __init__(
@@ -102,42 +104,42 @@ class Assessor:
         self._logs = logs
         self._metric = metric
 
-    def entries(self) -> list[Entry]:
-        """Of all checkpoints that were assessed, by ascending step."""
+    def history(self) -> list[HistoryEntry]:
+        """Reads the metrics of all evaluated checkpoints, by ascending step."""
         return read_history(self._history)
 
     def forget_after(self, step: int) -> None:
-        """Drops the figures of later steps, whose checkpoints the run is going to make again; of 0 the best one, too.
+        """Drops the metrics of later steps, whose checkpoints the run will write again; for step 0 also the best one.
 
-        Of a lost checkpoint that was the best so far, the copy stays: the run may not
-        come to as good a one again.
+        The copy of a lost checkpoint that was the best so far stays: the run may not reach
+        as good a one again.
         """
-        entries = self.entries()
-        kept = [entry for entry in entries if entry.step <= step]
-        if kept != entries:
+        history = self.history()
+        kept = [entry for entry in history if entry.step <= step]
+        if kept != history:
             write_history(self._history, kept)
         if step == 0:
             self.best.clear()
 
-    def assess(self, checkpoints: Path, step: int) -> Entry:
+    def evaluate(self, checkpoints: Path, step: int) -> HistoryEntry:
         """Evaluates a checkpoint.
 
-        A kill on the way leaves no entry, so that it is done again.
+        A kill on the way leaves no entry, so that the evaluation is repeated.
 
         Args:
-            checkpoints: folder that it lies in.
-            step: which one.
+            checkpoints: folder of the checkpoint.
+            step: its step.
 
         Raises:
             FileNotFoundError: the checkpoint was removed meanwhile.
-            DataError: it cannot be evaluated, or what is found cannot be written.
+            DataError: it cannot be evaluated, or the results cannot be written.
         """
         metrics, losses, pictures = self._evaluate(checkpoint_path(checkpoints, step))
         write_evaluation(self._logs, step=step, metrics=metrics, losses=losses, pictures=pictures)
         report = metrics_to_json(metrics)
         is_best = self.best.offer(checkpoints, step, report=report, metric=self._metric)
-        entry = Entry(step, metrics.by_name)
-        write_history(self._history, [*(other for other in self.entries() if other.step != step), entry])
-        words = "the best so far" if is_best else f"the best is that of step {self.best.step}"
-        _LOGGER.info("step %d: %s %.4f on validation, %s", step, self._metric, metrics.by_name[self._metric], words)
+        entry = HistoryEntry(step, metrics.by_name)
+        write_history(self._history, [*(other for other in self.history() if other.step != step), entry])
+        comparison = "the best so far" if is_best else f"the best is that of step {self.best.step}"
+        _LOGGER.info("step %d: %s %.4f on validation, %s", step, self._metric, entry.metrics[self._metric], comparison)
         return entry

@@ -1,5 +1,6 @@
 """The configuration's update rule in training steps of a tiny detector."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,11 +9,10 @@ import pytest
 import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
-from detection.training.build import state_from_config
-from detection.training.build_update import gradient_rules_from_config, l2_from_config
-from detection.training.engine.guard import NonFiniteGuard
+from detection.training.build_step import l2_from_config, state_from_config
+from detection.training.engine.gradients import GradientSummaries, transform_gradients
 from detection.training.engine.state import TrainState
-from detection.training.engine.step import StepReport, TrainStep
+from detection.training.engine.step import NanGuard, StepReport, TrainStep
 from detection.types import Labels
 from schemas.config.config_io import load_config
 from tests.detection.training import tiny_detector
@@ -32,13 +32,14 @@ def _training(*assignments: str, strategy: tf.distribute.Strategy | None = None)
     config = load_config(None, ["model.name=tiny", *(f"train.{assignment}" for assignment in assignments)])
     state = state_from_config(config, num_classes=3, strategy=strategy)
     with strategy.scope():
-        guard = NonFiniteGuard(skips=0)
+        guard = NanGuard(skips=0)
     step = TrainStep(
         state,
         guard,
         seed=0,
         l2=l2_from_config(config.train, state),
-        gradient_rules=gradient_rules_from_config(config.train),
+        transform_gradients=functools.partial(transform_gradients, **config.train.clip.model_dump()),
+        gradient_summaries=GradientSummaries(norms=False, histograms_every=0),
     )
     compiled = tf.function(lambda batch: strategy.run(step, args=(batch,)), autograph=False)
 
@@ -61,7 +62,7 @@ def _values(state: TrainState) -> dict[str, np.ndarray]:
     variables = [*state.model.variables, *state.optimizer.variables]
     found = {variable.path: variable.numpy() for variable in variables}
     if state.ema is not None:
-        found |= {f"ema/{name}": shadow.numpy() for name, shadow in state.ema.shadows.items()}
+        found |= {f"ema/{name}": weight.numpy() for name, weight in state.ema.weights.items()}
     return found
 
 
@@ -86,16 +87,16 @@ def test_every_kind_of_rule_trains(assignments: list[str], l2: bool) -> None:
     before = _values(state)
     report = run()
     assert bool(report.finite)
-    assert ("l2_loss" in report.figures) == l2
+    assert ("l2_loss" in report.scalars) == l2
     assert {variable.path for variable in state.model.variables} <= _changed(before, _values(state))
 
 
 def test_the_rate_goes_by_the_runs_step() -> None:
     state, run = _training("schedule.warmup_steps=10", "schedule.reference_batch_size=null", "steps=20")
-    rates = [float(run().figures["learning_rate"]) for _ in range(3)]
+    rates = [float(run().scalars["learning_rate"]) for _ in range(3)]
     np.testing.assert_allclose(rates, [0.008, 0.0152, 0.0224], rtol=1e-6)
     state.step.assign(10)
-    assert float(run().figures["learning_rate"]) == np.float32(0.08)
+    assert float(run().scalars["learning_rate"]) == np.float32(0.08)
 
 
 def test_lars_adapts_the_kernels_that_are_not_excluded() -> None:
@@ -146,11 +147,11 @@ def test_what_is_frozen_neither_moves_nor_is_averaged_nor_decays() -> None:
     fixed = {variable.path for variable in state.model.variables if variable.path.startswith("tiny/stem")}
     assert len(fixed) == 6
     assert state.ema is not None
-    assert not fixed & set(state.ema.shadows)
+    assert not fixed & set(state.ema.weights)
     assert not fixed & _changed(before, _values(state))
     kernels = [before[path] for path in ("tiny/block/kernel", "tiny/head/kernel")]
     np.testing.assert_allclose(
-        report.figures["l2_loss"], 0.1 * sum((kernel**2).sum() / 2 for kernel in kernels), rtol=1e-5
+        report.scalars["l2_loss"], 0.1 * sum((kernel**2).sum() / 2 for kernel in kernels), rtol=1e-5
     )
 
 
@@ -168,8 +169,8 @@ def test_averages_follow_what_changes_and_statistics_on_request() -> None:
     for assignments, statistics in ((["ema.include_batch_norm=false"], 0), ([], 4), (["freeze=[tiny/stem_norm]"], 2)):
         state, _ = _training(*assignments)
         assert state.ema is not None
-        assert sum("moving_" in name for name in state.ema.shadows) == statistics
-        assert {variable.path for variable in state.trainable} <= set(state.ema.shadows)
+        assert sum("moving_" in name for name in state.ema.weights) == statistics
+        assert {variable.path for variable in state.trainable} <= set(state.ema.weights)
 
 
 @pytest.fixture(params=["one", "two"])
@@ -184,11 +185,11 @@ def test_the_norm_that_is_told_is_the_global_batchs_before_any_rule(strategy: tf
     plain = ("optimizer.momentum=0", "optimizer.weight_decay=0", "schedule.learning_rate=0.5", *CONSTANT)
     state, run = _training(*plain, "clip={per_variable_norm: null, global_norm: null}", strategy=strategy)
     before = [variable.numpy() for variable in state.trainable]
-    told = float(run().figures["gradient_norm"])
+    told = float(run().scalars["gradient_norm"])
     moved = [variable.numpy() - value for variable, value in zip(state.trainable, before, strict=True)]
     np.testing.assert_allclose(told, 2 * np.sqrt(sum((value**2).sum() for value in moved)), rtol=1e-4)
     _, run = _training(*plain, f"clip={{global_norm: {told / 10}, bias_multiplier: 2}}", strategy=strategy)
-    np.testing.assert_allclose(run().figures["gradient_norm"], told, rtol=1e-6)
+    np.testing.assert_allclose(run().scalars["gradient_norm"], told, rtol=1e-6)
 
 
 def test_an_overflow_under_a_dynamic_scale_is_skipped_counted_and_halves_it(
@@ -202,8 +203,8 @@ def test_an_overflow_under_a_dynamic_scale_is_skipped_counted_and_halves_it(
     report = run()
     assert bool(report.finite)
     assert not bool(report.halted)
-    assert not np.isfinite(report.figures["gradient_norm"])
-    assert [float(report.figures[name]) for name in ("loss_scale", "skipped_steps")] == [2.0**40, 1.0]
+    assert not np.isfinite(report.scalars["gradient_norm"])
+    assert [float(report.scalars[name]) for name in ("loss_scale", "skipped_steps")] == [2.0**40, 1.0]
     assert _changed(before, _values(state)) == set()
     assert state.step.numpy() == 1
     assert state.loss_scale.scale.numpy() == 2.0**39
@@ -214,10 +215,10 @@ def test_an_overflow_under_a_dynamic_scale_is_skipped_counted_and_halves_it(
     assert again.loss_scale is not None
     assert [again.loss_scale.scale.numpy(), again.loss_scale.skipped_steps.numpy()] == [2.0**39, 1]
 
-    while float(report.figures["skipped_steps"]) == state.step.numpy():
+    while float(report.scalars["skipped_steps"]) == state.step.numpy():
         report = run()
-    assert 2.0 < float(report.figures["loss_scale"]) < 2.0**38
-    assert np.isfinite(report.figures["gradient_norm"])
+    assert 2.0 < float(report.scalars["loss_scale"]) < 2.0**38
+    assert np.isfinite(report.scalars["gradient_norm"])
     assert "tiny/stem/kernel" in _changed(before, _values(state))
 
     scale, skipped = state.loss_scale.scale.numpy(), state.loss_scale.skipped_steps.numpy()
@@ -231,5 +232,5 @@ def test_an_overflow_under_a_fixed_scale_is_a_fault() -> None:
     report = run()
     assert not bool(report.finite)
     assert bool(report.halted)
-    assert [float(report.figures[name]) for name in ("loss_scale", "skipped_steps")] == [2.0**40, 0.0]
+    assert [float(report.scalars[name]) for name in ("loss_scale", "skipped_steps")] == [2.0**40, 0.0]
     assert _changed(before, _values(state)) == set()

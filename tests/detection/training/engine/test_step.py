@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.training.engine.conditional_update import update_where
+from detection.training.engine.step import update_if
 
 STRATEGIES = pytest.mark.parametrize("kind", ["default", "one_device", "mirrored"])
 
@@ -27,7 +27,7 @@ def test_an_optimizer_acts_on_every_replica_or_on_none(kind: str) -> None:
 
     def step(apply: tf.Tensor) -> None:
         count = tf.distribute.get_replica_context().num_replicas_in_sync
-        update_where(apply, lambda gradient: optimizer.apply([gradient], [weight]), tf.constant([2.0]) / count)
+        update_if(apply, lambda gradient: optimizer.apply([gradient], [weight]), tf.constant([2.0]) / count)
 
     run = tf.function(lambda apply: strategy.run(step, args=(apply,)), autograph=False)
     for apply in (True, False, True):
@@ -43,7 +43,7 @@ def test_it_compiles_under_xla() -> None:
 
     @tf.function(jit_compile=True)
     def step(apply: tf.Tensor, amount: tf.Tensor) -> None:
-        update_where(apply, total.assign_add, amount)
+        update_if(apply, total.assign_add, amount)
 
     step(tf.constant(True), tf.constant(2.0))
     step(tf.constant(False), tf.constant(4.0))

@@ -1,4 +1,4 @@
-"""What TensorBoard, the profiler and the progress get, and when a loop's call ends for it."""
+"""Callbacks: TensorBoard, profiles and progress, and when a call of the loop ends for them."""
 
 import logging
 from pathlib import Path
@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.training.build_watch import next_stop
 from detection.training.engine.loop import LoopReport, TrainLoop
-from detection.training.monitoring.progress import ProgressMeter
-from detection.training.monitoring.watch import Watch
-from detection.training.monitoring.window import Window
+from detection.training.monitoring.callbacks import Callbacks
+from detection.training.monitoring.progress import ProgressMeter, Window
+from detection.training.train import next_stop
 from schemas.artifacts import LOGS
 from schemas.config.config_io import load_config
 from schemas.config.training import TrainConfig
@@ -98,8 +97,8 @@ def test_a_call_over_several_log_points_logs_each(tmp_path: Path, monkeypatch: p
     assert sorted(events[100]["images_per_second"]) == [4, 5]
 
 
-def _watch(folder: Path, *, log_every: int) -> Watch:
-    return Watch(
+def _callbacks(folder: Path, *, log_every: int) -> Callbacks:
+    return Callbacks(
         total_steps=9,
         log_every=log_every,
         window=Window(batch_size=4),
@@ -109,52 +108,52 @@ def _watch(folder: Path, *, log_every: int) -> Watch:
     )
 
 
-def _one_step(**figures: float) -> LoopReport:
-    return LoopReport(1, figures, dict.fromkeys(figures, 1.0), figures, 0, None, {}, False, 1.0, 0.0, 0.0, {})
+def _one_step(**scalars: float) -> LoopReport:
+    return LoopReport(1, scalars, dict.fromkeys(scalars, 1.0), scalars, 0, None, {}, False, 1.0, 0.0, 0.0, {})
 
 
-def test_objects_that_are_cut_off_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    watch = _watch(tmp_path, log_every=1)
+def test_truncated_instances_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    callbacks = _callbacks(tmp_path, log_every=1)
     with caplog.at_level(logging.WARNING, "cocoflow.trainer"):
         for step in (1, 2):
-            watch.see(_one_step(loss=1.0, instances_cut_off=3.0), step)
+            callbacks.after_window(_one_step(loss=1.0, instances_cut_off=3.0), step)
     (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith("3 objects of the last steps' images were left out")
+    assert message.startswith("3 instances of the last steps' images were left out")
     assert "model.max_instances" in message
 
 
-def test_a_run_that_ends_between_two_words_is_told_of(tmp_path: Path) -> None:
-    watch = _watch(tmp_path, log_every=5)
+def test_the_last_steps_of_a_run_that_ends_early_are_logged(tmp_path: Path) -> None:
+    callbacks = _callbacks(tmp_path, log_every=5)
     with tf.summary.create_file_writer(str(tmp_path / "logs")).as_default():
         for step in (5, 7):
-            watch.see(_one_step(loss=float(step)), step)
-        watch.end(7)
-        watch.end(7)
+            callbacks.after_window(_one_step(loss=float(step)), step)
+        callbacks.end(7)
+        callbacks.end(7)
     assert {step: float(loss) for step, loss in _events(tmp_path / "logs")["Loss/total_loss"].items()} == {
         5: 5.0,
         7: 7.0,
     }
 
 
-def _settings(*assignments: str) -> TrainConfig:
+def _train_config(*assignments: str) -> TrainConfig:
     return load_config(None, [f"train.{assignment}" for assignment in assignments]).train
 
 
-def _stops(settings: TrainConfig) -> list[int]:
+def _stops(train_config: TrainConfig) -> list[int]:
     stops = [0]
-    while stops[-1] < settings.steps:
-        stops.append(next_stop(stops[-1], settings))
+    while stops[-1] < train_config.steps:
+        stops.append(next_stop(stops[-1], train_config))
     return stops[1:]
 
 
 def test_a_call_ends_where_something_is_due_and_after_its_steps() -> None:
     few = ("steps=50", "schedule.warmup_steps=0", "checkpoint_every=1000", "log_every=20", "summaries.images_every=0")
-    assert _stops(_settings(*few, "steps_per_loop=100")) == [50]
-    assert _stops(_settings(*few, "steps_per_loop=15")) == [15, 30, 45, 50]
-    assert _stops(_settings(*few, "steps_per_loop=100", "checkpoint_every=25")) == [25, 50]
-    assert _stops(_settings(*few, "steps_per_loop=100", "summaries.images_every=30")) == [30, 50]
-    assert _stops(_settings(*few, "steps_per_loop=100", "summaries.gradient_histograms_every=30")) == [30, 50]
-    assert _stops(_settings(*few, "steps_per_loop=100", "profile={start_step: 7, steps: 4}")) == [7, 11, 50]
+    assert _stops(_train_config(*few, "steps_per_loop=100")) == [50]
+    assert _stops(_train_config(*few, "steps_per_loop=15")) == [15, 30, 45, 50]
+    assert _stops(_train_config(*few, "steps_per_loop=100", "checkpoint_every=25")) == [25, 50]
+    assert _stops(_train_config(*few, "steps_per_loop=100", "summaries.images_every=30")) == [30, 50]
+    assert _stops(_train_config(*few, "steps_per_loop=100", "summaries.gradient_histograms_every=30")) == [30, 50]
+    assert _stops(_train_config(*few, "steps_per_loop=100", "profile={start_step: 7, steps: 4}")) == [7, 11, 50]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +169,7 @@ def test_a_call_ends_where_something_is_due_and_after_its_steps() -> None:
 )
 def test_a_key_that_cannot_act_is_refused(assignments: list[str], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        _settings(*assignments)
+        _train_config(*assignments)
 
 
 def test_log_points_of_one_call_are_timed_where_they_lie() -> None:

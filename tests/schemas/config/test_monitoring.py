@@ -5,20 +5,19 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from schemas.config.training import TrainConfig
-from schemas.config.validation import ValidationConfig
-from schemas.config.without_effect import WITHOUT_EFFECT
+from schemas.config.monitoring import ValidationConfig
+from schemas.config.training import WITHOUT_EFFECT, TrainConfig
 
 
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"every": 10, "every_epochs": 0.5}, "take one of them away"),
+        ({"every": 10, "every_epochs": 0.5}, "remove one of them"),
         ({"metric": "AP50"}, "metric needs evaluations while training"),
         ({"max_images": 10}, "max_images needs evaluations"),
         ({"patience": 3}, "patience needs evaluations"),
         ({"min_delta": 0.1}, "min_delta needs evaluations"),
-        ({"export": "best"}, "nothing tells the best; set every"),
+        ({"export": "best"}, "nothing selects the best; set every"),
         ({"every": 10, "min_delta": 0.1}, "set patience"),
     ],
 )

@@ -1,0 +1,288 @@
+"""Builds the train state and the training step from the config; the classes never see it."""
+
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import keras
+import tensorflow as tf
+
+from detection.models.detector import variables_by_path
+from detection.models.layers.batch_norm import synchronize_batch_norm
+from detection.models.registry import detector_from_config
+from detection.training.distributed.strategy import is_op_deterministic, on_cpu
+from detection.training.engine import schedules
+from detection.training.engine.gradients import GradientSummaries, l2_loss, transform_gradients
+from detection.training.engine.loop import TrainLoop
+from detection.training.engine.optimizers import make_optimizer
+from detection.training.engine.state import ExponentialMovingAverage, LossScale, TrainState
+from detection.training.engine.step import NanGuard, TrainStep
+from detection.training.engine.variable_selection import (
+    WEIGHT_DECAY_EXCLUDE_KEY,
+    ChangingVariables,
+    all_kernels,
+    decayed_variables,
+    freeze_variables,
+    kernels_without,
+    log_matches,
+)
+from detection.training.initialization.initialize import InitReport, initialize
+from schemas.config.config import Config
+from schemas.config.schedule import ScheduleConfig
+from schemas.config.training import TrainConfig
+
+_LOGGER = logging.getLogger("cocoflow.trainer")
+_LARS_EXCLUDE_KEY = "train.optimizer.lars_exclude"
+
+Schedule = Callable[[tf.Tensor], tf.Tensor]
+
+
+def state_from_config(config: Config, *, num_classes: int, strategy: tf.distribute.Strategy) -> TrainState:
+    """Builds a new train state, with variables under `strategy` and initial weights from the seed.
+
+    Raises:
+        ConfigError: unknown detector or override, or expressions that match no variable.
+    """
+    train_config = config.train
+    keras.utils.set_random_seed(train_config.seed)
+    with strategy.scope():
+        model = detector_from_config(config.model, num_classes=num_classes, precision=train_config.precision)
+        synchronize_batch_norm(model, train_config.sync_batch_norm)
+        changing = freeze_variables(
+            model,
+            trainable=train_config.trainable,
+            freeze=train_config.freeze,
+            batch_norm=train_config.freeze_batch_norm,
+            match=train_config.pattern_match,
+        )
+        step = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+        return TrainState(
+            step,
+            model,
+            changing.trainable,
+            optimizer_from_config(train_config, changing, step),
+            ema_from_config(train_config, changing),
+            loss_scale_from_config(train_config),
+        )
+
+
+def initialize_from_config(
+    config: Config,
+    state: TrainState,
+    categories: Sequence[Mapping[str, Any]],
+    *,
+    strategy: tf.distribute.Strategy,
+    start_step: int,
+    base_model: Path | None,
+) -> InitReport | None:
+    """Sets a new run's initial weights from `model.backbone_weights` and `train.init`; a resumed run keeps its own.
+
+    Returns:
+        What was loaded; None: nothing.
+
+    Raises:
+        ConfigError, DataError: see `detection.training.initialization.initialize`.
+    """
+    init_config, backbone_weights = config.train.init, config.model.backbone_weights
+    if start_step:
+        if init_config.has_source or backbone_weights is not None:
+            _LOGGER.info("the weights were initialized when this run began; a resumed run keeps its own")
+        return None
+    if init_config.from_previous_model and base_model is None:
+        instead = init_config.checkpoint or backbone_weights or "random weights"
+        _LOGGER.info("train.init.from_previous_model: no model was blessed before; starting from %s", instead)
+    with strategy.scope():
+        return initialize(
+            state,
+            categories=categories,
+            backbone_weights=backbone_weights,
+            base_model=base_model,
+            match=config.train.pattern_match,
+            **init_config.model_dump(exclude={"from_previous_model"}),
+        )
+
+
+def train_loop_from_config(
+    train_config: TrainConfig, state: TrainState, *, strategy: tf.distribute.Strategy
+) -> TrainLoop:
+    """Builds the compiled training loop, which updates `state`."""
+    nonfinite, summaries = train_config.nonfinite, train_config.summaries
+    with strategy.scope():
+        guard = NanGuard(skips=nonfinite.max_in_a_row if nonfinite.policy == "skip" else 0)
+    step = TrainStep(
+        state,
+        guard,
+        seed=train_config.seed,
+        l2=l2_from_config(train_config, state),
+        transform_gradients=functools.partial(transform_gradients, **train_config.clip.model_dump()),
+        gradient_summaries=GradientSummaries(
+            norms=summaries.gradient_norms, histograms_every=summaries.gradient_histograms_every
+        ),
+    )
+    return TrainLoop(
+        strategy,
+        step,
+        jit_compile=compiles(train_config, strategy),
+        deterministic=is_op_deterministic(),
+        eager=train_config.run_eagerly,
+    )
+
+
+def compiles(train_config: TrainConfig, strategy: tf.distribute.Strategy) -> bool:
+    """Tells whether steps compile under XLA; on CPUs its convolutions are several times slower than TensorFlow's."""
+    if train_config.jit_compile != "auto":
+        return train_config.jit_compile
+    return not (train_config.run_eagerly or on_cpu(strategy))
+
+
+def is_deterministic(train_config: TrainConfig, strategy: tf.distribute.Strategy) -> bool:
+    """Tells whether only ops that give the same bits every time are allowed."""
+    if train_config.deterministic != "auto":
+        return train_config.deterministic
+    return on_cpu(strategy) and strategy.num_replicas_in_sync == 1 and not compiles(train_config, strategy)
+
+
+def optimizer_from_config(
+    train_config: TrainConfig, changing: ChangingVariables, step: tf.Variable
+) -> keras.optimizers.Optimizer:
+    """Builds the optimizer of the variables that train; logs what its expressions match.
+
+    Args:
+        train_config: the section `train`.
+        changing: the model's variables that training changes.
+        step: the run's step, which sets the learning rate.  The optimizer's own step does
+            not advance in skipped steps.
+
+    Raises:
+        ConfigError: see `kernels_without`.
+    """
+    optimizer_config, match = train_config.optimizer, train_config.pattern_match
+    schedule = schedule_from_config(train_config)
+    excludes = {
+        _LARS_EXCLUDE_KEY: optimizer_config.lars_exclude,
+        WEIGHT_DECAY_EXCLUDE_KEY: optimizer_config.weight_decay_exclude,
+    }
+    adapted = kernels_without(changing.trainable, excludes[_LARS_EXCLUDE_KEY], key=_LARS_EXCLUDE_KEY, match=match)
+    decayed = decayed_variables(changing.trainable, excludes[WEIGHT_DECAY_EXCLUDE_KEY], match=match)
+    for key, expressions in excludes.items():
+        log_matches(all_kernels(changing.trainable), expressions, key=key, match=match)
+    _warn_of_zero_learning_rate(train_config)
+    return make_optimizer(
+        optimizer_config.name,
+        learning_rate=lambda: schedule(step),
+        variables=changing.trainable,
+        hyperparameters=optimizer_config.hyperparameters,
+        legacy_momentum=optimizer_config.legacy_momentum,
+        weight_decay=optimizer_config.weight_decay,
+        decayed=decayed,
+        adapted=adapted,
+    )
+
+
+def _warn_of_zero_learning_rate(train_config: TrainConfig) -> None:
+    schedule_config = train_config.schedule
+    ends = schedule_config.name in ("cosine", "polynomial") and not schedule_config.end_learning_rate
+    if ends and train_config.schedule_steps < train_config.steps:
+        _LOGGER.warning(
+            "train.schedule.total_steps = %d ends before train.steps = %d: the learning rate is 0 from there on and no "
+            "weight changes; set train.schedule.end_learning_rate, or as many steps as total_steps",
+            train_config.schedule_steps,
+            train_config.steps,
+        )
+
+
+def l2_from_config(train_config: TrainConfig, state: TrainState) -> Callable[[], tf.Tensor] | None:
+    """Builds the L2 loss; None if weights do not decay, or decay in the optimizer."""
+    optimizer_config = train_config.optimizer
+    if optimizer_config.name == "adamw" or not optimizer_config.weight_decay:
+        return None
+    decayed = decayed_variables(
+        state.trainable, optimizer_config.weight_decay_exclude, match=train_config.pattern_match
+    )
+    return functools.partial(l2_loss, decayed, optimizer_config.weight_decay)
+
+
+def ema_from_config(train_config: TrainConfig, changing: ChangingVariables) -> ExponentialMovingAverage | None:
+    """Builds the EMA weights of the variables that change; None if they are off."""
+    ema_config = train_config.ema
+    if not ema_config.enabled:
+        return None
+    averaged = changing.trainable + (changing.statistics if ema_config.include_batch_norm else ())
+    return ExponentialMovingAverage(variables_by_path(averaged), decay=ema_config.decay, dynamic=ema_config.dynamic)
+
+
+def loss_scale_from_config(train_config: TrainConfig) -> LossScale | None:
+    """Builds the loss scale of float16; None for other precisions."""
+    if train_config.precision != "mixed_float16":
+        return None
+    if isinstance(train_config.loss_scale, float):
+        return LossScale(train_config.loss_scale, growth_steps=None)
+    return LossScale(train_config.loss_scale_initial, growth_steps=train_config.loss_scale_growth_steps)
+
+
+def schedule_from_config(train_config: TrainConfig) -> Schedule:
+    """Builds the learning rate as a function of the step; see `detection.training.engine.schedules`."""
+    schedule_config = train_config.schedule
+    reference_batch_size = schedule_config.reference_batch_size
+    factor = train_config.batch_size / reference_batch_size if reference_batch_size else 1.0
+    start = schedule_config.warmup_learning_rate * (factor if schedule_config.scale_warmup else 1.0)
+    warmup = schedules.Warmup(train_config.warmup_steps, start, rises=schedule_config.warmup == "linear")
+    build = _SCHEDULES[schedule_config.name]
+    return build(
+        schedule_config,
+        factor,
+        peak=schedule_config.learning_rate * factor,
+        warmup=warmup,
+        total_steps=train_config.schedule_steps,
+    )
+
+
+def _constant(schedule_config: ScheduleConfig, factor: float, *, total_steps: int, **common: Any) -> Schedule:
+    return functools.partial(schedules.constant, **common)
+
+
+def _stepwise(schedule_config: ScheduleConfig, factor: float, *, total_steps: int, **common: Any) -> Schedule:
+    boundaries = schedule_config.boundaries
+    rates = [rate * factor for rate in schedule_config.rates]
+    rates = rates or [share * common["peak"] for share in schedule_config.factors]
+    return functools.partial(schedules.stepwise, boundaries=boundaries, rates=rates, **common)
+
+
+def _cosine(schedule_config: ScheduleConfig, factor: float, **common: Any) -> Schedule:
+    options = _decay(schedule_config, factor) | _phase(schedule_config)
+    return functools.partial(schedules.cosine, **options, **common)
+
+
+def _polynomial(schedule_config: ScheduleConfig, factor: float, **common: Any) -> Schedule:
+    options = _decay(schedule_config, factor) | _phase(schedule_config)
+    return functools.partial(schedules.polynomial, power=schedule_config.power, **options, **common)
+
+
+def _exponential(schedule_config: ScheduleConfig, factor: float, *, total_steps: int, **common: Any) -> Schedule:
+    return functools.partial(
+        schedules.exponential,
+        decay_steps=cast(int, schedule_config.decay_steps),
+        factor=schedule_config.decay_factor,
+        staircase=schedule_config.staircase,
+        **_decay(schedule_config, factor),
+        **common,
+    )
+
+
+def _decay(schedule_config: ScheduleConfig, factor: float) -> dict[str, Any]:
+    return {"end": schedule_config.end_learning_rate * factor, "hold_steps": schedule_config.hold_steps}
+
+
+def _phase(schedule_config: ScheduleConfig) -> dict[str, Any]:
+    return {"from_start": schedule_config.phase == "from_start"}
+
+
+_SCHEDULES: dict[str, Callable[..., Schedule]] = {
+    "constant": _constant,
+    "step": _stepwise,
+    "cosine": _cosine,
+    "polynomial": _polynomial,
+    "exponential": _exponential,
+}

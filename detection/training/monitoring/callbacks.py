@@ -1,0 +1,157 @@
+"""Training callbacks: progress, TensorBoard, profiles, and errors of non-finite steps."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import tensorflow as tf
+
+from detection.images.drawing import contact_sheet
+from detection.training.engine.gradients import write_histogram
+from detection.training.engine.loop import LoopReport
+from detection.training.monitoring.nonfinite import NonFiniteSteps
+from detection.training.monitoring.progress import LOGGER, ProgressMeter, Window
+from detection.training.monitoring.step_batches import StepBatches, pictures_of
+from schemas.scalars import training_tag
+
+
+class TrainingPictures:
+    """Writes training images with their boxes to TensorBoard.
+
+    Args:
+        batches: recreates batches.
+        names: class names.
+        every: steps between pictures.
+        count: images per picture.
+    """
+
+    def __init__(self, batches: StepBatches, names: Sequence[str], *, every: int, count: int) -> None:
+        self.every = every
+        self._batches = batches
+        self._names = names
+        self._count = count
+
+    def draw(self, step: int) -> None:
+        """Draws the batch of step `step`, counted from 0."""
+        pictures = pictures_of(self._batches.batch(step), self._batches.options, self._names, self._count)
+        tf.summary.image("training_images", contact_sheet(pictures)[np.newaxis], step=step)
+
+
+class ProfilerWindow:
+    """Profiles some steps; as a context, it writes the profile of a run that ends within the window, too.
+
+    Args:
+        start_step: steps done when the profiler starts.
+        stop_step: steps done when it stops.
+        logs: TensorBoard's folder.
+    """
+
+    def __init__(self, *, start_step: int, stop_step: int, logs: Path) -> None:
+        self.stops = (start_step, stop_step)
+        self._logs = logs
+        self._running = False
+
+    def after_step(self, step: int) -> None:
+        """Starts or stops the profiler if that is due after `step` steps; a run that begins later never starts it."""
+        start, stop = self.stops
+        if step == start:
+            tf.profiler.experimental.start(str(self._logs))
+            self._running = True
+        elif step >= stop:
+            self._end()
+
+    def _end(self) -> None:
+        if self._running:
+            self._running = False
+            tf.profiler.experimental.stop()
+
+    def __enter__(self) -> "ProfilerWindow":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end()
+
+
+class Callbacks:
+    """Runs between the calls of the training loop.
+
+    Args:
+        total_steps: steps of the run.
+        log_every: steps between progress lines and scalars.
+        histograms_every: steps between histograms of gradients; 0: no histograms.
+        window: gathers the scalars in between.
+        nonfinite: checks every report.
+        pictures: None: no pictures.
+        profiler: None: no profile.
+    """
+
+    def __init__(
+        self,
+        *,
+        total_steps: int,
+        log_every: int,
+        histograms_every: int = 0,
+        window: Window,
+        nonfinite: NonFiniteSteps,
+        pictures: TrainingPictures | None,
+        profiler: ProfilerWindow | None,
+    ) -> None:
+        self._total_steps = total_steps
+        self._log_every = log_every
+        self._histograms_every = histograms_every
+        self._window = window
+        self._nonfinite = nonfinite
+        self._pictures = pictures
+        self._profiler = profiler
+        self._meter = ProgressMeter(total_steps=total_steps)
+        self._warned_of_truncation = False
+
+    def begin(self, step: int) -> None:
+        """Draws the batch of this process' first step, counted from 0."""
+        if step == self._total_steps:
+            return
+        if self._pictures is not None:
+            self._pictures.draw(step)
+        LOGGER.info("compiling the training step, which takes a while")
+
+    def after_window(self, report: LoopReport, step: int) -> None:
+        """Handles the report of a window of steps, after which `step` steps are done.
+
+        Raises:
+            CocoflowError: a step was not finite and ended the run.
+        """
+        self._nonfinite.check(report)
+        self._window.add(report)
+        last = step == self._total_steps
+        if last or step % self._log_every == 0:
+            self._log(step, at=report.ended_at)
+        if self._histograms_every and step % self._histograms_every == 0:
+            for name, values in report.histograms.items():
+                write_histogram(name, values, step=step)
+        if self._pictures is not None and not last and step % self._pictures.every == 0:
+            self._pictures.draw(step)
+        if self._profiler is not None:
+            self._profiler.after_step(step)
+
+    def end(self, step: int) -> None:
+        """Logs the steps since the last log point, if the run ended early after `step` steps."""
+        if self._window.reports:
+            self._log(step, at=time.monotonic())
+
+    def _log(self, step: int, *, at: float) -> None:
+        scalars = self._window.take()
+        for name, value in scalars.items():
+            tf.summary.scalar(training_tag(name), value, step=step)
+        self._meter.report(step, scalars, at=at)
+        truncated = scalars.get("instances_cut_off", 0.0)
+        if truncated and not self._warned_of_truncation:
+            self._warned_of_truncation = True
+            LOGGER.warning(
+                "%d instances of the last steps' images were left out: an image has more than model.max_instances. "
+                "Raise it if that is not intended; TensorBoard's instances_cut_off has the numbers.",
+                truncated,
+            )

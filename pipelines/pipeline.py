@@ -17,7 +17,7 @@ from components.detection_trainer.component import DetectionTrainer
 from components.saved_model_pusher.component import SavedModelPusher
 from detection.analysis.options import AnalysisOptions
 from pipelines.dataset_files import division_of
-from pipelines.layout import RunLayout
+from pipelines.folders import RunLayout
 from pipelines.resolvers.base_model import model_to_start_from
 from pipelines.resolvers.baseline import previous_blessed_model
 from pipelines.resolvers.span_window import spans_to_train_on

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from pipelines.runs.execute import execute_run
-    from pipelines.runs.summary import print_results
+    from pipelines.runs.results import print_results
 
     config = config_of(args)
     results = execute_run(config, runner=args.runner, verbose=args.verbose)

@@ -20,7 +20,7 @@ from components.detection_trainer.identity import (
     training_identity,
     training_properties,
 )
-from pipelines.resolvers.blessings import newest_blessed
+from pipelines.resolvers.baseline import newest_blessed
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
 

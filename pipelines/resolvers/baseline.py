@@ -1,4 +1,4 @@
-"""Which model the candidate is compared with: the last one blessed before it was trained.
+"""Resolves the baseline of an evaluation: the last model blessed before the candidate was trained.
 
 TFX's own `LatestBlessedModelStrategy` gives the latest blessed model of all.  When a
 pipeline runs again unchanged, that is the candidate itself, blessed by the run before:
@@ -7,13 +7,12 @@ itself.  Here only older models count, so that a repeated run resolves what the 
 one resolved and everything after it stays cached.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from tfx import types
 from tfx.dsl.components.common import resolver
 from tfx.types import standard_artifacts
-
-from pipelines.resolvers.blessings import blessings_by_model, newest_blessed
 
 _CANDIDATE = "candidate"
 _MODEL = "model"
@@ -63,3 +62,23 @@ def previous_blessed_model(candidate: types.BaseChannel) -> resolver.Resolver:
         model=types.Channel(type=standard_artifacts.Model),
         model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
     ).with_id("previous_blessed_model")
+
+
+def blessings_by_model(blessings: Iterable[types.Artifact]) -> dict[int, types.Artifact]:
+    """The blessings that say yes, by the id of their model.
+
+    Args:
+        blessings: their custom properties are `blessed` (1 or 0) and `current_model_id`,
+            as TFX's Evaluator sets them.
+    """
+    return {
+        int(blessing.get_int_custom_property("current_model_id")): blessing
+        for blessing in blessings
+        if blessing.get_int_custom_property("blessed") == 1
+    }
+
+
+def newest_blessed(models: Iterable[types.Artifact], blessings: Iterable[types.Artifact]) -> types.Artifact | None:
+    """The newest of the models that a blessing says yes to; ids rise in the order of creation."""
+    blessed = blessings_by_model(blessings)
+    return max((model for model in models if model.id in blessed), key=lambda model: int(model.id), default=None)

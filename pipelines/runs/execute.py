@@ -9,9 +9,9 @@ from detection.storage.lock import exclusive_use
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.dataset_files import files_of
-from pipelines.layout import RunLayout
-from pipelines.runs.metadata_file import check_metadata, metadata_failures_explained
-from pipelines.scratch_folder import scratch_tempdir
+from pipelines.folders import RunLayout
+from pipelines.runs.metadata import check_metadata, metadata_failures_explained
+from pipelines.folders import scratch_tempdir
 from pipelines.runs.start_check import check_run
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config

@@ -1,16 +1,26 @@
-"""What a finished run produced, read from its ML Metadata."""
+"""The results of a finished run: read from its ML Metadata, and printed."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
-
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
-
 from detection.storage.json_files import read_json
-from pipelines.runs.expected_files import first_missing
-from pipelines.runs.run_metadata import node_name, open_store
+from pipelines.runs.artifact_files import first_missing
+from pipelines.runs.metadata import node_name, open_store
 from schemas.artifacts import BLESSING_JSON, METRICS_JSON
 from schemas.errors import CocoflowError, DataError
+import shlex
+import sys
+from typing import TYPE_CHECKING
+from rich.console import Console
+from detection.coco.metric_definitions import FIGURES
+from detection.coco.summary import figures_table
+from pipelines.dataset_files import files_of
+from schemas.artifacts import LOGS, REPORT_HTML
+from schemas.config.config import Config
+
+if TYPE_CHECKING:
+    from pipelines.runs.results import RunResults
 
 _STATES = {mlmd.Execution.CACHED: "reused", mlmd.Execution.COMPLETE: "done"}
 _REPORTED = ("evaluation", "model_run", "pushed_model")
@@ -112,3 +122,36 @@ def _outputs(store: metadata_store.MetadataStore, execution_id: int) -> dict[str
 def _pushed_path(pushed_model: mlmd.Artifact) -> str | None:
     properties = pushed_model.custom_properties
     return properties["pushed_destination"].string_value if properties["pushed"].int_value else None
+
+
+def print_results(results: "RunResults", config: Config, console: Console) -> None:
+    """Prints the COCO metrics, the blessing, the paths of the outputs and the next command."""
+
+    def line(label: str, text: str) -> None:
+        console.print(f"{label:<13}{text}", soft_wrap=True, highlight=False, markup=False)
+
+    # An EvalConfig may ask for other metrics than COCO's.
+    known = [figure for figure in FIGURES["bbox"] if figure.name in results.metrics]
+    console.print(figures_table(results.metrics, definitions=known))
+    line("Blessed:", "yes" if results.blessed else "no")
+    for reason in results.reasons:
+        line("", reason)
+    line("Pushed:", results.pushed or "no, only blessed models are pushed")
+    line("Report:", str(results.evaluation / REPORT_HTML))
+    folders = {"train": results.model_run / LOGS, "eval": results.evaluation / LOGS}
+    logs = ",".join(f"{name}:{folder}" for name, folder in folders.items() if folder.is_dir())
+    line("TensorBoard:", f"tensorboard --logdir_spec {shlex.quote(logs)}")
+    images = files_of(config.data)[config.evaluate.split].images
+    if results.pushed and images:
+        line(
+            "Try it:",
+            f"{_python()} pipeline_runner.py predict --model {shlex.quote(results.pushed)} "
+            f"--images {shlex.quote(images)} --output detections.json --draw detections.png",
+        )
+
+
+def _python() -> str:
+    """This interpreter as one would type it here."""
+    here = Path.cwd()
+    path = Path(sys.executable)
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))

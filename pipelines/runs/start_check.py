@@ -10,7 +10,7 @@ from detection.datasets.layouts import SplitFiles
 from detection.coco.params import make_settings
 from detection.training.distributed.cluster import cluster_from_environment
 from pipelines.dataset_files import categories_of
-from pipelines.layout import RunLayout
+from pipelines.folders import RunLayout
 from schemas.artifacts import CHECKPOINTS
 from schemas.config.config import Config
 from schemas.config.training import TrainConfig

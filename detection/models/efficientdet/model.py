@@ -17,9 +17,8 @@ from detection.models.heads.dense import PredictionNet
 from detection.models.heads.postprocess import suppress, top_candidates
 from detection.models.layers.resample import Resample
 from detection.models.necks.bifpn import BiFpn
-from detection.ops.anchor_assignment import anchors_inside, assign_anchors
-from detection.ops.anchors import feature_sizes, pyramid_anchors_yxyx
-from detection.ops.box_coder import decode_yxyx, encode_yxyx
+from detection.ops.anchors import anchors_inside, assign_anchors, feature_sizes, pyramid_anchors_yxyx
+from detection.ops.boxes import decode_yxyx, encode_yxyx
 from detection.ops.losses import focal_loss, huber_loss
 from detection.ops.replicas import sum_over_replicas
 from detection.types import Detections, ImageInfo, Labels
@@ -32,7 +31,7 @@ class RawOutputs(NamedTuple):
     """Per pyramid level, finest first.
 
     class_logits: float32 [B, h, w, K * C], K anchors a cell; anchor by anchor.
-    box_codes: float32 [B, h, w, K * 4], see `detection.ops.box_coder`.
+    box_codes: float32 [B, h, w, K * 4], see `detection.ops.boxes`.
     """
 
     class_logits: list[tf.Tensor]
@@ -227,3 +226,16 @@ class EfficientDet(Detector):
             for level in levels
         ]
         return tf.concat(flat, axis=1)
+
+
+def automl_variable_name(path: str) -> str:
+    """The name in google/automl of the variable with this path in our model.
+
+    >>> automl_variable_name("efficientnet-b0/blocks_1/depthwise_conv2d/kernel")
+    'efficientnet-b0/blocks_1/depthwise_conv2d/depthwise_kernel'
+    >>> automl_variable_name("efficientnet-b0/stem/batch_normalization/gamma")
+    'efficientnet-b0/stem/tpu_batch_normalization/gamma'
+    """
+    return path.replace("/batch_normalization", "/tpu_batch_normalization").replace(
+        "/depthwise_conv2d/kernel", "/depthwise_conv2d/depthwise_kernel"
+    )

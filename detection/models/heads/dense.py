@@ -6,8 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from detection.models.layers.activations import activate
-from detection.models.layers.batch_norm import BatchNormalization
+from detection.models.layers.batch_norm import BatchNormalization, activate
 
 
 class PredictionNet(keras.layers.Layer):

@@ -1,4 +1,4 @@
-"""Batch normalisation on the fused op, synchronised over replicas."""
+"""Batch normalisation on the fused op, synchronised over replicas, and the activations that follow it."""
 
 from typing import Any
 
@@ -99,3 +99,12 @@ def synchronize_batch_norm(model: keras.Model, synchronized: bool) -> None:
     for layer in model._flatten_layers():
         if isinstance(layer, BatchNormalization):
             layer.synchronized = synchronized
+
+
+def activate(inputs: tf.Tensor, name: str) -> tf.Tensor:
+    """Applies the activation called `name`: swish, relu6 or relu."""
+    if name == "swish":
+        return tf.nn.silu(inputs)
+    if name == "relu6":
+        return tf.nn.relu6(inputs)
+    return tf.nn.relu(inputs)

@@ -1,7 +1,7 @@
 """BiFPN: repeated top-down and bottom-up fusion of pyramid levels.
 
 Tan, Pang and Le, "EfficientDet", 2020, figure 2(d).  Layer names are those of
-google/automl, see `detection.models.efficientdet.automl_names`.
+google/automl, see `detection.models.efficientdet.model`.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,7 @@ from typing import Any, Literal, NamedTuple
 import keras
 import tensorflow as tf
 
-from detection.models.layers.activations import activate
-from detection.models.layers.batch_norm import BatchNormalization
+from detection.models.layers.batch_norm import BatchNormalization, activate
 from detection.models.layers.resample import Resample
 
 Fusion = Literal["fast_attention", "attention", "sum"]

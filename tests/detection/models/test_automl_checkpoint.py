@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.efficientdet.automl_names import automl_variable_name
-from detection.models.efficientdet.model import EfficientDet, RawOutputs
+from detection.models.efficientdet.model import EfficientDet, RawOutputs, automl_variable_name
 from detection.models.registry import build_detector
 from detection.types import ImageInfo
 

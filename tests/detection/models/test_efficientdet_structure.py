@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.efficientdet.automl_names import automl_variable_name
-from detection.models.efficientdet.model import EfficientDet
+from detection.models.efficientdet.model import EfficientDet, automl_variable_name
 from detection.models.registry import build_detector, detector_names
 
 Oracles = dict[str, dict[str, Any]]

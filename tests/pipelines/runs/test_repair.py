@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.layout import RunLayout
+from pipelines.folders import RunLayout
 from schemas.config.config import Config
 from schemas.errors import CocoflowError, DataError
 
@@ -43,7 +43,7 @@ class Runs:
         }
 
     def store(self) -> Any:
-        from pipelines.runs.run_metadata import open_store
+        from pipelines.runs.metadata import open_store
 
         return open_store(self.layout.metadata)
 
@@ -229,7 +229,7 @@ def test_a_killed_execution_is_closed_and_its_folders_go(runs: Runs, caplog: pyt
 
 
 def test_outputs_of_other_executions_are_never_removed(runs: Runs) -> None:
-    from pipelines.runs.dead_executions import close_dead_executions, remove_dead_folders
+    from pipelines.runs.repair import close_dead_executions, remove_dead_folders
 
     before = sorted(path for path in runs.layout.artifacts.rglob("*") if ".system" not in path.parts)
     assert close_dead_executions(runs.store()) == []
@@ -261,8 +261,8 @@ class ByHand:
 
         from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-        from pipelines.runs.run_metadata import open_store
-        from tests.pipelines.runs.test_expected_files import whole
+        from pipelines.runs.metadata import open_store
+        from tests.pipelines.runs.test_artifact_files import whole
 
         store = open_store(self.file)
         kind = store.put_context_type(mlmd.ContextType(name="pipeline_run"))
@@ -335,6 +335,6 @@ def test_an_evaluation_that_cannot_be_read_is_named(tmp_path: Path, name: str, t
 def test_the_names_of_tfx_are_tfxs() -> None:
     from tfx.utils import path_utils
 
-    from pipelines.runs.expected_files import SERVING_DIR
+    from pipelines.runs.artifact_files import SERVING_DIR
 
     assert path_utils.serving_model_dir("model") == f"model/{SERVING_DIR}"

@@ -1,4 +1,4 @@
-"""The run's metadata database: whether a run can use it, and what is wrong if not."""
+"""A run's ML Metadata database: opens and checks it, and explains its failures."""
 
 import contextlib
 import os
@@ -7,9 +7,10 @@ import sqlite3
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
-
-from pipelines.layout import RunLayout
+from pipelines.folders import RunLayout
 from schemas.errors import CocoflowError, DataError, causes
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 _LOCK_SECONDS = 2.0  # ML Metadata would wait for more than a minute, without a word
 _FAILED_QUERY = re.compile(r"Error when executing query: (.+?)\s+query:", re.DOTALL)  # in ML Metadata's errors
@@ -117,3 +118,25 @@ def _lock_holder(path: Path) -> str:
                 command = Path("/proc", fields[4], "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 return f"process {fields[4]} ({command.strip()[:100]!r})"
     return "another process"
+
+
+def open_store(metadata_file: Path, *, read_only: bool = False) -> metadata_store.MetadataStore:
+    """Opens the store; makes it if need be, unless it is only read."""
+    connection = mlmd.ConnectionConfig()
+    connection.sqlite.filename_uri = str(metadata_file)
+    mode = mlmd.SqliteMetadataSourceConfig
+    connection.sqlite.connection_mode = mode.READONLY if read_only else mode.READWRITE_OPENCREATE
+    return metadata_store.MetadataStore(connection)
+
+
+def node_name(store: metadata_store.MetadataStore, execution_id: int) -> str:
+    """The pipeline node of an execution: TFX names a node's context PIPELINE.NODE."""
+    contexts = store.get_contexts_by_execution(execution_id)
+    return next((context.name.rpartition(".")[2] for context in contexts if context.type == "node"), "")
+
+
+def producer_of(store: metadata_store.MetadataStore, artifact_id: int) -> str:
+    """The node that made an artifact; empty if none is known."""
+    events = store.get_events_by_artifact_ids([artifact_id])
+    makers = [event.execution_id for event in events if event.type == mlmd.Event.OUTPUT]
+    return node_name(store, min(makers)) if makers else ""

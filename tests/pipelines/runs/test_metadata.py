@@ -14,8 +14,8 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 import pipeline_runner
 from detection.storage.atomic import write_json
-from pipelines.layout import RunLayout
-from pipelines.runs.metadata_file import check_metadata, metadata_failures_explained
+from pipelines.folders import RunLayout
+from pipelines.runs.metadata import check_metadata, metadata_failures_explained
 from pipelines.runs.repair import repair
 from schemas.config.config_io import load_config
 from schemas.errors import CocoflowError, DataError

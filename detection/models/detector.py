@@ -1,7 +1,7 @@
 """What every detector answers."""
 
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -15,21 +15,6 @@ IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
 
 
-class Postprocess(NamedTuple):
-    """From raw outputs to detections.
-
-    score_threshold: candidates count only with a score above this.
-    iou_threshold: of non-maximum suppression, within a class.
-    max_detections: N, detections an image.
-    pre_nms_top_k: best (anchor, class) pairs that enter suppression.
-    """
-
-    score_threshold: float = 0.001
-    iou_threshold: float = 0.5
-    max_detections: int = 100
-    pre_nms_top_k: int = 1000
-
-
 class Detector(keras.Model):
     """A network with its losses and its post-processing; it knows nothing of training loops or files.
 
@@ -38,7 +23,6 @@ class Detector(keras.Model):
         num_classes: C; classes are 0..C-1, there is no background class.
         pixel_mean: RGB, of 0..255 pixels; inputs are (pixel - mean) / std, padded with 0.
         pixel_std: RGB, likewise.
-        postprocess: thresholds and limits.
         name: the model's name, the first part of its variables' paths.
         dtype: Keras dtype policy of all layers.
 
@@ -59,7 +43,6 @@ class Detector(keras.Model):
         num_classes: int,
         pixel_mean: tuple[float, float, float],
         pixel_std: tuple[float, float, float],
-        postprocess: Postprocess,
         name: str,
         dtype: Any = None,
     ):
@@ -68,7 +51,6 @@ class Detector(keras.Model):
         self.num_classes = num_classes
         self.pixel_mean = pixel_mean
         self.pixel_std = pixel_std
-        self.postprocess = postprocess
 
     def __call__(self, images: Any, *args: Any, **kwargs: Any) -> Any:
         """As `call`, for images of the detector's own size only: anchors and pyramid levels are made for it.

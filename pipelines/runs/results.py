@@ -19,9 +19,6 @@ from pipelines.dataset_files import files_of
 from schemas.artifacts import LOGS, REPORT_HTML
 from schemas.config.config import Config
 
-if TYPE_CHECKING:
-    from pipelines.runs.results import RunResults
-
 _STATES = {mlmd.Execution.CACHED: "reused", mlmd.Execution.COMPLETE: "done"}
 _REPORTED = ("evaluation", "model_run", "pushed_model")
 
@@ -124,7 +121,7 @@ def _pushed_path(pushed_model: mlmd.Artifact) -> str | None:
     return properties["pushed_destination"].string_value if properties["pushed"].int_value else None
 
 
-def print_results(results: "RunResults", config: Config, console: Console) -> None:
+def print_results(results: RunResults, config: Config, console: Console) -> None:
     """Prints the COCO metrics, the blessing, the paths of the outputs and the next command."""
 
     def line(label: str, text: str) -> None:

@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Activation
+from detection.models.heads.postprocess import BoxPostprocess
 from schemas.config.section import Section
 
 Rgb = tuple[float, float, float]
@@ -40,6 +41,7 @@ class EfficientDetConfig(Section):
     label_smoothing: float = Field(0.0, ge=0.0, lt=1.0)
     huber_delta: PositiveFloat = Field(0.1, description="in units of the box code")
     box_loss_weight: NonNegativeFloat = 50.0
+    postprocess: BoxPostprocess = BoxPostprocess()
 
 
 def _lite(backbone: str, side: int, filters: int, cells: int, layers: int, *, scale: float) -> EfficientDetConfig:

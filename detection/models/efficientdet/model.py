@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from detection.models.backbones.efficientnet import EfficientNet
 from detection.models.backbones.efficientnet_spec import BACKBONES
-from detection.models.detector import Detector, Postprocess
+from detection.models.detector import Detector
 from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.heads.dense import PredictionNet
 from detection.models.heads.postprocess import suppress, top_candidates
@@ -44,7 +44,6 @@ class EfficientDet(Detector):
     Args:
         config: which one.
         num_classes: C.
-        postprocess: thresholds and limits.
         name: the model's name.
         dtype: Keras dtype policy; None: the global one.
 
@@ -54,15 +53,12 @@ class EfficientDet(Detector):
 
     takes_crowds = True
 
-    def __init__(
-        self, *, config: EfficientDetConfig, num_classes: int, postprocess: Postprocess, name: str, dtype: Any = None
-    ):
+    def __init__(self, *, config: EfficientDetConfig, num_classes: int, name: str, dtype: Any = None):
         super().__init__(
             image_size=config.image_size,
             num_classes=num_classes,
             pixel_mean=config.pixel_mean,
             pixel_std=config.pixel_std,
-            postprocess=postprocess,
             name=name,
             dtype=dtype,
         )
@@ -201,11 +197,11 @@ class EfficientDet(Detector):
     def detect(self, outputs: RawOutputs, image_info: ImageInfo) -> Detections:
         """See `Detector.detect`: best (anchor, class) pairs, then hard NMS within each class."""
         candidates = top_candidates(
-            self._by_anchor(outputs.class_logits, self.num_classes), self.postprocess.pre_nms_top_k
+            self._by_anchor(outputs.class_logits, self.num_classes), self.config.postprocess.pre_nms_top_k
         )
         codes = tf.gather(self._by_anchor(outputs.box_codes, 4), candidates.anchors, batch_dims=1)
         boxes = decode_yxyx(codes, tf.gather(tf.constant(self.anchors), candidates.anchors))
-        return suppress(boxes, tf.sigmoid(candidates.logits), candidates.classes, image_info, self.postprocess)
+        return suppress(boxes, tf.sigmoid(candidates.logits), candidates.classes, image_info, self.config.postprocess)
 
     @property
     def backbone_variables(self) -> list[Any]:

@@ -1,13 +1,34 @@
-"""From logits and boxes to detections: the part that all anchor-based detectors share."""
+"""Post-processing that anchor-based detectors share: options, best candidates, non-maximum suppression."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import tensorflow as tf
+from pydantic import Field, PositiveInt
 
-from detection.models.detector import Postprocess
 from detection.ops.boxes import clip_yxyx
 from detection.ops.nms import hard_nms
 from detection.types import Detections, ImageInfo
+from schemas.config.section import Section
+
+
+class BoxPostprocess(Section):
+    """Options from raw outputs to boxes: the keys below `model.postprocess` of a detector of boxes."""
+
+    score_threshold: float = Field(0.001, ge=0.0, le=1.0, description="detections have a score above this")
+    iou_threshold: float = Field(0.5, ge=0.0, le=1.0, description="of hard NMS, within a class")
+    max_detections: PositiveInt = Field(100, description="max detections per image")
+    pre_nms_top_k: PositiveInt = Field(1000, description="best (anchor, class) pairs that enter NMS")
+
+
+class MaskPostprocess(BoxPostprocess):
+    """The options of a detector with masks."""
+
+    mask_output: Literal["crops", "pasted"] = Field(
+        "crops",
+        description="masks of the exported model: `crops`, probabilities within each box (detection_masks float32 "
+        "[B, N, 28, 28]); or `pasted`, 0 and 1 for every pixel of the image (uint8 [B, N, H, W], padded to the "
+        "largest image of the batch)",
+    )
 
 
 class Candidates(NamedTuple):
@@ -42,7 +63,7 @@ def top_candidates(logits: tf.Tensor, count: int) -> Candidates:
 
 
 def suppress(
-    boxes: tf.Tensor, scores: tf.Tensor, classes: tf.Tensor, image_info: ImageInfo, options: Postprocess
+    boxes: tf.Tensor, scores: tf.Tensor, classes: tf.Tensor, image_info: ImageInfo, options: BoxPostprocess
 ) -> Detections:
     """Hard NMS within each class, then boxes in the original image's normalised coordinates.
 

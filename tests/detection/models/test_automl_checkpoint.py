@@ -24,7 +24,10 @@ def expected(oracle_dir: Path) -> dict[str, np.ndarray]:
 def detector(oracle_dir: Path) -> EfficientDet:
     reader = tf.train.load_checkpoint(str(oracle_dir / "efficientdet_d0" / "name_based" / "model.ckpt"))
     detector = build_detector(
-        "efficientdet-d0", num_classes=90, image_size=SIDE, score_threshold=0.05, pre_nms_top_k=20_000
+        "efficientdet-d0",
+        num_classes=90,
+        image_size=SIDE,
+        postprocess={"score_threshold": 0.05, "pre_nms_top_k": 20_000},
     )
     for variable in detector.variables:
         variable.assign(reader.get_tensor(automl_variable_name(variable.path) + "/ExponentialMovingAverage"))

@@ -35,7 +35,7 @@ def _build(name: str, dtype: str | None = None) -> Detector:
         num_classes=CLASSES,
         image_size=SIDE,
         overrides=DETECTORS[name],
-        max_detections=DETECTIONS,
+        postprocess={"max_detections": DETECTIONS},
         dtype=dtype,
     )
 

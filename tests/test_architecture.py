@@ -28,7 +28,7 @@ ALLOWED_IMPORTS = {
         "detection.datasets",
         "detection.coco": "schemas detection.storage detection.datasets",
         "detection.inference": "schemas schemas.config detection.types detection.storage detection.images "
-        "detection.input_pipeline detection.models detection.coco",
+        "detection.ops detection.input_pipeline detection.models detection.coco",
         "detection.analysis": "schemas detection.storage detection.datasets detection.coco",
         "detection.reports": "schemas schemas.config detection.storage detection.images detection.datasets "
         "detection.coco detection.analysis",

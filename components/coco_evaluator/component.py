@@ -10,7 +10,6 @@ from tfx.types import standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
-from components.coco_evaluator.evaluation import model_settings
 from components.coco_evaluator.executor import (
     ANALYSIS_KEY,
     BATCH_SIZE_KEY,
@@ -126,5 +125,5 @@ def _checked(config: Any) -> str:
     from components.coco_evaluator.tfma.eval_config import eval_config_to_json, parse_eval_config
 
     text = eval_config_to_json(config)
-    model_settings(parse_eval_config(text))
+    parse_eval_config(text)
     return text

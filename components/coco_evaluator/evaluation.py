@@ -25,15 +25,18 @@ from detection.analysis.options import AnalysisOptions
 from detection.coco import CocoMetrics
 from detection.coco.params import Settings
 from detection.coco.summary import write_metrics
+from detection.inference.saved_model import require_saved_model
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.storage.atomic import write_json
 from schemas.artifacts import ANALYSIS_JSON, BLESSING_JSON, DETECTIONS_JSON, LOGS, METRICS_JSON, REPORT_HTML
-from schemas.errors import ConfigError, DataError
+from schemas.errors import DataError
 
 _WORK = ".work"  # inside the output, while it is written: storage that all workers see
 
 # What the report calls the entries of `Task.locations`.
 _FACTS = {CANDIDATE: "model", BASELINE: "compared with", "data": "examples"}
+
+_ANY = {"id": 1, "name": "any category"}  # the only category of an analysis with use_cats false
 
 log = logging.getLogger("cocoflow.evaluator")
 
@@ -60,12 +63,14 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
         make_pipeline: of the Beam pipelines.
 
     Raises:
-        ConfigError: see `model_settings`.
+        ConfigError: an `EvalConfig` that is not honoured.
         DataError: a model or a record that cannot be used, or none; a file that cannot
             be written.
     """
     config = complete(task.eval_config, has_baseline=BASELINE in task.models)
-    settings = model_settings(config)
+    settings = settings_of(config)
+    for model in task.models.values():
+        require_saved_model(model, iou_type=settings.iou_type)
     step = trained_steps(task.models[CANDIDATE])
     work = folder / _WORK
     work.mkdir(parents=True, exist_ok=True)
@@ -106,26 +111,6 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
     return Evaluation(measured.overall[CANDIDATE].metrics, verdict)
 
 
-def model_settings(config: Any) -> Settings:
-    """The settings that a checked `EvalConfig` asks for.
-
-    Raises:
-        ConfigError: they are of masks or keypoints, which models do not find, or do not
-            tell categories apart, without which there is no analysis.
-    """
-    settings = settings_of(config)
-    if settings.iou_type != "bbox":
-        raise ConfigError(
-            f"EvalConfig: iou_type {settings.iou_type!r}: a model finds boxes; take it away, or give 'bbox'."
-        )
-    if not settings.use_cats:
-        raise ConfigError(
-            "EvalConfig: use_cats false: the evaluator tells categories apart. Take it away; class-agnostic figures "
-            "of the detections file that it leaves are given by `pipeline_runner.py evaluate --no-cats`."
-        )
-    return settings
-
-
 def _tell(measured: Measured) -> None:
     for part, result in measured.overall.items():
         figures = result.metrics.figures
@@ -146,10 +131,13 @@ def _analyse(task: Task, settings: Settings, measured: Measured, work: Path, *, 
     before = None
     if BASELINE in measured.overall:
         before = read_detections(detections_folder(work / BASELINE), sample.image_ids)
+    truth = sample.ground_truth(list(task.categories))
+    if not settings.use_cats:
+        truth, found, before = _pooled(truth), _of_one_category(found), _of_one_category(before)
     analysis = analyse(
-        sample.ground_truth(list(task.categories)),
+        truth,
         found,
-        settings=settings,
+        settings=replace(settings, use_cats=True),
         total_images=measured.overall[CANDIDATE].images,
         baseline=before,
         options=_options(task.analysis, settings),
@@ -161,6 +149,15 @@ def _analyse(task: Task, settings: Settings, measured: Measured, work: Path, *, 
     # The sample's figures are near those of all images, but these are what is judged.
     figures = {part: result.metrics.figures for part, result in measured.overall.items()}
     return replace(analysis, figures=figures[CANDIDATE], before=figures.get(BASELINE, {}), losses=losses)
+
+
+def _pooled(truth: dict[str, Any]) -> dict[str, Any]:
+    """A COCO tree with one category in place of all, which COCOeval's useCats=0 compares as if there were one."""
+    return {**truth, "categories": [_ANY], "annotations": _of_one_category(truth["annotations"])}
+
+
+def _of_one_category(entries: Any) -> Any:
+    return entries and [{**entry, "category_id": _ANY["id"]} for entry in entries]
 
 
 def _options(options: AnalysisOptions, settings: Settings) -> AnalysisOptions:

@@ -127,8 +127,9 @@ def print_results(results: RunResults, config: Config, console: Console) -> None
     def line(label: str, text: str) -> None:
         console.print(f"{label:<13}{text}", soft_wrap=True, highlight=False, markup=False)
 
-    # An EvalConfig may ask for other metrics than COCO's.
-    known = [figure for figure in FIGURES["bbox"] if figure.name in results.metrics]
+    # An EvalConfig may ask for another IoU type and other params than COCO's.
+    every = {figure.name: figure for figures in FIGURES.values() for figure in figures}
+    known = [figure for figure in every.values() if figure.name in results.metrics]
     console.print(figures_table(results.metrics, definitions=known))
     line("Blessed:", "yes" if results.blessed else "no")
     for reason in results.reasons:

@@ -8,7 +8,7 @@ import apache_beam as beam
 from components.coco_evaluator.evaluation import Evaluation, evaluate_models
 from components.coco_evaluator.examples import read_dataset
 from components.coco_evaluator.request import Task
-from components.coco_evaluator.tfma.eval_config import read_eval_config
+from components.coco_evaluator.tfma.eval_config import read_eval_config, settings_of
 from components.coco_evaluator.tfma.slice_figures import BASELINE, CANDIDATE
 from components.coco_evaluator.thresholds import Thresholds
 from detection.analysis.options import AnalysisOptions
@@ -43,8 +43,9 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
     evaluation = config.evaluate
     eval_config = None if evaluation.eval_config is None else read_eval_config(evaluation.eval_config)
     locations = {CANDIDATE: model} | ({BASELINE: baseline} if baseline else {})
+    iou_type = "bbox" if eval_config is None else settings_of(eval_config).iou_type
     for place in locations.values():
-        require_saved_model(place)
+        require_saved_model(place, iou_type=iou_type)
 
     def check(categories: Sequence[Mapping[str, Any]]) -> None:
         # Data of another tool is converted first, which takes minutes: what it would then fail on is told before.

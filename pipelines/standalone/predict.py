@@ -18,7 +18,8 @@ from detection.images.drawing import contact_sheet, draw_detections
 from detection.images.folder import ImageFileError, read_file
 from detection.images.inspect import inspect_image
 from detection.inference.restore import read_model_categories
-from detection.inference.saved_model import Rows, SavedModelDetector
+from detection.inference.results import Results, joined
+from detection.inference.saved_model import SavedModelDetector
 from detection.storage.atomic import write_bytes, write_json
 from detection.storage.json_files import read_json
 from detection.types import EncodedImage
@@ -27,6 +28,10 @@ from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line, printable
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
+_FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
+_MAX_DRAWN = 12  # images
+_MIN_SCORE = 0.3  # of drawn detections
+_SIDE = 384  # pixels of the longer side of each drawn image
 
 
 class _Named(NamedTuple):
@@ -34,6 +39,13 @@ class _Named(NamedTuple):
 
     image_id: int
     path: Path
+
+
+class _Predicted(NamedTuple):
+    """An image and its detections."""
+
+    image: EncodedImage
+    results: Results
 
 
 def predict(
@@ -46,42 +58,42 @@ def predict(
     batch_size: int = 8,
     console: Console,
 ) -> list[Path]:
-    """Detects objects on image files.
+    """Detects objects on image files: boxes, and the masks and keypoints of models that have them.
 
     Args:
         model: SavedModel folder.
-        images: files, and folders that are searched for files to any depth.
+        images: files, and folders to search for files at any depth.
         output: COCO results file to write, sorted by image id.
         ground_truth: COCO file whose `file_name` entries give the ids; files that it
             does not list are left out.  None: ids are 1, 2, ... by sorted path, and
             the list is written to `<output stem>_images.json`.
-        picture: PNG or JPEG file to draw the first images with their detections into.
-        batch_size: images a call.
-        console: for progress and notes.
+        picture: PNG or JPEG file for a picture of the first images and their detections.
+        batch_size: images per call.
+        console: shows progress and notes.
 
     Returns:
         The files written.
 
     Raises:
         ConfigError: a batch size below 1, or a picture of another format.
-        DataError: a model or image that cannot be read; no image; a file that cannot
+        DataError: a model or image that cannot be read, no image, or a file that cannot
             be written.
     """
     if batch_size < 1:
-        raise ConfigError(f"--batch-size {batch_size}: give a number of images from 1 on.")
+        raise ConfigError(f"--batch-size {batch_size}: pass at least 1.")
     if picture is not None:
-        check_picture_name(picture)
+        _check_picture_name(picture)
     paths = find_images(images)
     named = _numbered(paths) if ground_truth is None else _as_listed(paths, ground_truth, console)
     detector = SavedModelDetector(folder=model, batch_size=batch_size)
-    found: list[Rows] = []
-    shown: list[Found] = []
+    results: list[Results] = []
+    shown: list[_Predicted] = []
     entries = []
     for batch in _with_progress(named, batch_size, console):
         loaded = [_load(image) for image in batch]
-        rows = detector.detect(loaded)
-        found += rows
-        shown = [*shown, *map(Found, loaded, rows)][:MAX_PICTURES]
+        detected = detector.detect(loaded)
+        results += detected
+        shown = [*shown, *map(_Predicted, loaded, detected)][:_MAX_DRAWN]
         entries += [
             {"id": image.image_id, "file_name": image.name, "height": image.height, "width": image.width}
             for image in loaded
@@ -90,9 +102,9 @@ def predict(
     if ground_truth is None:
         written.append(written[0].with_name(f"{written[0].stem}_images.json"))
         write_json(written[1], {"images": entries})
-    write_results(output, np.concatenate(found))
+    write_results(output, joined(results).entries())
     if picture is not None:
-        write_sheet(picture, shown, model=model)
+        _write_sheet(Path(picture), shown, model=Path(model))
         written.append(Path(picture))
     return written
 
@@ -205,65 +217,46 @@ def _load(image: _Named) -> EncodedImage:
     return EncodedImage(image.image_id, image.path.as_posix(), file.data, file.height, file.width)
 
 
-MAX_PICTURES = 12
-FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
-_MIN_SCORE = 0.3
-_SIDE = 384  # pixels that the longer side of each picture is drawn at
+def _check_picture_name(path: str | Path) -> None:
+    """Requires a file name that tells the picture's format.
+
+    Raises:
+        ConfigError: the suffix is not one of `_FORMATS`.
+    """
+    if Path(path).suffix.lower() not in _FORMATS:
+        raise ConfigError(f"--draw {path}: the name tells the format: end it in {', '.join(_FORMATS)}.")
 
 
-class Found(NamedTuple):
-    """One image and its detections, rows [n, 7] as `detection.inference.saved_model` gives them."""
-
-    image: EncodedImage
-    rows: Rows
-
-
-def write_sheet(path: str | Path, found: Sequence[Found], *, model: str | Path) -> None:
-    """Draws the first pictures with their better detections into one file.
+def _write_sheet(path: Path, shown: Sequence[_Predicted], *, model: Path) -> None:
+    """Draws images with their better detections into one file.
 
     Args:
-        path: to write; PNG or JPEG by its suffix.
-        found: images with their detections; those beyond `MAX_PICTURES` are left out.
-        model: SavedModel folder; it names the categories where it is one of ours.
+        path: file to write; PNG or JPEG by its suffix.
+        shown: images with their detections.
+        model: SavedModel folder, which names the categories if Cocoflow exported it.
 
     Raises:
         DataError: the file cannot be written.
     """
-    names = _category_names(Path(model))
-    pictures = [_draw(one, names) for one in found[:MAX_PICTURES]]
+    names = {int(entry["id"]): str(entry.get("name", entry["id"])) for entry in read_model_categories(model) or ()}
+    pictures = [_draw(one, names) for one in shown]
     sheet = Image.fromarray(contact_sheet(pictures, columns=min(4, len(pictures))))
-    write_bytes(path, _encoded(sheet, Path(path).suffix))
-
-
-def _draw(found: Found, names: dict[int, str]) -> np.ndarray:
-    categories = found.rows[:, 6].astype(int).tolist()
-    return draw_detections(
-        decode_rgb(found.image.encoded).numpy(),
-        found.rows[:, 1:5],
-        [names.get(category, str(category)) for category in categories],
-        found.rows[:, 5].tolist(),
-        category_ids=categories,
-        min_score=_MIN_SCORE,
-        scale=_SIDE / max(found.image.height, found.image.width),
-    )
-
-
-def _category_names(model: Path) -> dict[int, str]:
-    categories = read_model_categories(model) or ()
-    return {int(category["id"]): str(category.get("name", category["id"])) for category in categories}
-
-
-def check_picture_name(path: str | Path) -> None:
-    """Refuses a file name from which no picture format follows.
-
-    Raises:
-        ConfigError: the suffix is not one of `FORMATS`.
-    """
-    if Path(path).suffix.lower() not in FORMATS:
-        raise ConfigError(f"--draw {path}: the name tells the format: end it in {', '.join(FORMATS)}.")
-
-
-def _encoded(image: Image.Image, suffix: str) -> bytes:
     file = io.BytesIO()
-    image.save(file, FORMATS[suffix.lower()], optimize=True, quality=85)
-    return file.getvalue()
+    sheet.save(file, _FORMATS[path.suffix.lower()], optimize=True, quality=85)
+    write_bytes(path, file.getvalue())
+
+
+def _draw(predicted: _Predicted, names: dict[int, str]) -> np.ndarray:
+    image, results = predicted
+    categories = results.rows[:, 6].astype(int).tolist()
+    return draw_detections(
+        decode_rgb(image.encoded).numpy(),
+        results.rows[:, 1:5],
+        [names.get(category, str(category)) for category in categories],
+        results.rows[:, 5].tolist(),
+        category_ids=categories,
+        masks=results.masks,
+        keypoints=results.keypoints,
+        min_score=_MIN_SCORE,
+        scale=_SIDE / max(image.height, image.width),
+    )

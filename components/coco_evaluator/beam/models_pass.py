@@ -65,7 +65,9 @@ def run_models(
         records | "Sample" >> KeepSample(choice, work / _SAMPLE)
         for part, model in task.models.items():
             known = None if part == CANDIDATE else [category["id"] for category in task.categories]
-            detect = Detect(model, batch_size=task.batch_size, slicer=slicer, category_ids=known)
+            detect = Detect(
+                model, batch_size=task.batch_size, slicer=slicer, category_ids=known, iou_type=settings.iou_type
+            )
             keep = all_images if part == CANDIDATE else choice.holds
             records | f"{part}Detect" >> detect | f"{part}Evaluate" >> Evaluate(measure, work / part, keep=keep)
     overall, slices = _read(list(task.models), measure, work)

@@ -1,10 +1,11 @@
 """Post-processing that anchor-based detectors share: options, best candidates, non-maximum suppression."""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 from pydantic import Field, PositiveInt
 
+from detection.models.detector import MaskOutput
 from detection.ops.boxes import clip_yxyx
 from detection.ops.nms import hard_nms
 from detection.types import Detections, ImageInfo
@@ -23,7 +24,7 @@ class BoxPostprocess(Section):
 class MaskPostprocess(BoxPostprocess):
     """The options of a detector with masks."""
 
-    mask_output: Literal["crops", "pasted"] = Field(
+    mask_output: MaskOutput = Field(
         "crops",
         description="masks of the exported model: `crops`, probabilities within each box (detection_masks float32 "
         "[B, N, 28, 28]); or `pasted`, 0 and 1 for every pixel of the image (uint8 [B, N, H, W], padded to the "

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from detection.analysis.options import AnalysisOptions
+from detection.coco.params import make_settings
 from detection.inference.export import ExportedFrom, export_saved_model
 from detection.inference.mean_losses import MeanLosses
 from detection.models.detector import Detector
@@ -92,7 +93,13 @@ def assessor_from_config(
         DataError: see `validation_from_config`.
     """
     settings, batch_size = config.train.validation, config.evaluate.batch_size
-    split = ValidationSplit(shards, categories=categories, batch_size=batch_size, max_images=settings.max_images)
+    split = ValidationSplit(
+        shards,
+        categories=categories,
+        batch_size=batch_size,
+        max_images=settings.max_images,
+        settings=make_settings(settings.iou_type),
+    )
     split.require_defined(settings.metric)
     detector = _detector(config, len(categories))
     evaluator = CheckpointEvaluator(

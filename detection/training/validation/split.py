@@ -10,15 +10,14 @@ from detection.analysis.pictures import image_findings
 from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.metric_definitions import UNDEFINED
 from detection.coco.metrics import CocoMetrics
-from detection.coco.params import make_settings
+from detection.coco.params import Settings, make_settings
 from detection.images.drawing import Picture
+from detection.inference.results import joined
 from detection.inference.saved_model import SignatureDetector
 from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
 from detection.input_pipeline.record_reader import RecordReader
 from detection.reports.tensorboard import draw_findings
 from schemas.errors import DataError
-
-_EMPTY = np.zeros((0, 7))
 
 
 class ValidationSplit:
@@ -29,6 +28,7 @@ class ValidationSplit:
         categories: COCO `categories` of the data set.
         batch_size: records in memory at once.
         max_images: of more records a sample of so many, always the same; None: all.
+        settings: of the evaluation; default COCO's of boxes.
 
     Raises:
         DataError: see `RecordReader`.
@@ -41,8 +41,10 @@ class ValidationSplit:
         categories: Sequence[Mapping[str, Any]],
         batch_size: int,
         max_images: int | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self._reader = RecordReader(shards)
+        self._settings = settings or make_settings()
         self._categories = list(categories)
         self._batch_size = batch_size
         # The same order whatever `max_images`, so that a larger sample holds the smaller one.
@@ -59,7 +61,7 @@ class ValidationSplit:
         Raises:
             DataError: it cannot; a record that cannot be evaluated.
         """
-        if self._measured(lambda records: _EMPTY).figures[metric] == UNDEFINED:
+        if self._measured(lambda records: []).figures.get(metric, UNDEFINED) == UNDEFINED:
             raise DataError(
                 f"train.validation.metric={metric}: cannot be measured, as none of the {len(self)} images to evaluate "
                 "on has an object that counts for it. Choose another metric, or give the split more images."
@@ -71,7 +73,13 @@ class ValidationSplit:
         Raises:
             DataError: a record that cannot be evaluated, or an image that the detector cannot read.
         """
-        return self._measured(lambda records: np.concatenate(detector.detect([record.image for record in records])))
+        iou_type = self._settings.iou_type
+
+        def detections(records: Sequence[EvaluationRecord]) -> Any:
+            images = [record.image for record in records]
+            return joined(detector.detect(images, with_masks=iou_type == "segm")).of_iou_type(iou_type)
+
+        return self._measured(detections)
 
     def records(self) -> Iterator[bytes]:
         """The serialized records."""
@@ -96,7 +104,7 @@ class ValidationSplit:
             "annotations": [annotation for record in records.values() for annotation in record.annotations],
             "categories": self._categories,
         }
-        rows = np.concatenate(detector.detect([record.image for record in records.values()]))
+        rows = joined(detector.detect([record.image for record in records.values()], with_masks=False)).rows
         return draw_findings(
             image_findings(tree, rows, settings=make_settings(), options=options),
             lambda image_id: stored_picture(records[image_id]),
@@ -108,7 +116,7 @@ class ValidationSplit:
         return parse_record(self._reader.read(index))
 
     def _measured(self, found_on: Any) -> CocoMetrics:
-        accumulator = MetricsAccumulator(self._categories)
+        accumulator = MetricsAccumulator(self._categories, self._settings)
         for records in self._batches():
             accumulator.add(
                 [record.entry for record in records],

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from detection.datasets.encode_record import encode_example
 from detection.images.inspect import inspect_image
-from detection.inference.saved_model import Rows, SavedModelDetector
+from detection.inference.results import Rows
+from detection.inference.saved_model import SavedModelDetector
 from detection.types import EncodedImage
 from tests.detection.fake_detector import CATEGORY_IDS, write_images
 
@@ -40,7 +41,7 @@ def detect(model: Path, entries: Sequence[dict[str, Any]], folder: Path) -> list
         EncodedImage(entry["id"], "", (folder / entry["file_name"]).read_bytes(), entry["height"], entry["width"])
         for entry in entries
     ]
-    return SavedModelDetector(folder=model, batch_size=len(images)).detect(images)
+    return [results.rows for results in SavedModelDetector(folder=model, batch_size=len(images)).detect(images)]
 
 
 def annotations_of(truth: dict[str, Any], image_id: int) -> list[dict[str, Any]]:

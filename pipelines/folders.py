@@ -18,10 +18,10 @@ class RunLayout:
     """Paths below `run.root`.
 
     Args:
-        config: its `run` and `push` sections count.
+        config: configuration with the sections `run` and `push`.
 
     Raises:
-        ConfigError: TFX cannot work in `run.root`.
+        ConfigError: TFX does not work in `run.root`.
     """
 
     def __init__(self, config: Config) -> None:
@@ -29,7 +29,7 @@ class RunLayout:
         if has_pattern_characters(self.root):
             raise ConfigError(
                 f"run.root = {self.root}: TFX takes paths with one of [ ] * ? \\ for patterns, and would not find "
-                "its files there. Name another folder; the data may lie in such a one."
+                "its files there. Choose another folder; the data may be in such a folder."
             )
         self.artifacts = self.root / "artifacts"
         self.file_records = self.artifacts / ".files"
@@ -49,26 +49,27 @@ _VARIABLE = "TMPDIR"
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yields an empty folder, closed to other users, where the system keeps temporary files.
+    """Yields an empty folder among the system's temporary files, closed to other users.
 
-    The folder goes when the block ends, or after a kill with the next command that needs one.
+    The folder is removed at the end of the block, or after a kill by the next command that
+    needs one.
 
     Raises:
-        DataError: no folder can be made there.
+        DataError: no folder can be created there.
     """
-    goal = Path(tempfile.gettempdir(), _NAME)
+    destination = Path(tempfile.gettempdir(), _NAME)
     with contextlib.ExitStack() as stack:
-        with explained(goal):
-            folder = stack.enter_context(temporary_folder(goal, mode=0o700))
+        with explained(destination):
+            folder = stack.enter_context(temporary_folder(destination, mode=0o700))
         yield folder
 
 
 @contextlib.contextmanager
 def scratch_tempdir() -> Iterator[Path]:
-    """Makes a scratch folder the place of temporary files, for this process and those that it starts.
+    """Makes a scratch folder the TMPDIR of this process and of those that it starts.
 
-    Beam makes a temporary folder per pipeline and leaves it at a kill; here the next command
-    removes them.
+    Beam creates a temporary folder per pipeline and leaves it after a kill; the next command
+    removes it with the scratch folder.
 
     Raises:
         DataError: see `scratch_folder`.
@@ -90,18 +91,18 @@ def scratch_tempdir() -> Iterator[Path]:
 def output_folder(output: str) -> Iterator[Path]:
     """Yields an empty folder that becomes `output` when the block ends.
 
-    What killed runs left beside it is removed, see `detection.storage.temporary_folder`.
+    Removes leftovers of killed runs beside it, see `detection.storage.temporary_folder`.
 
     Args:
         output: folder, new or empty.
 
     Raises:
-        DataError: it is neither, or cannot be written.
+        DataError: the folder is neither, or cannot be written.
     """
-    goal = Path(output).resolve()
-    if goal == Path.cwd():  # it would be replaced under the feet of who stands in it
-        raise DataError(f"{goal}: --output is the folder you are in. Name another, or one below it.")
-    if goal.exists() and (not goal.is_dir() or any(goal.iterdir())):
-        raise DataError(f"{goal}: --output needs a new or empty folder. Name another, or remove this one.")
-    with new_directory(goal) as folder:
+    destination = Path(output).resolve()
+    if destination == Path.cwd():  # replacing it would leave the shell in a removed folder
+        raise DataError(f"{destination}: --output is the current folder. Choose another, or one below it.")
+    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
+        raise DataError(f"{destination}: --output needs a new or empty folder. Choose another, or remove this one.")
+    with new_directory(destination) as folder:
         yield folder

@@ -1,4 +1,4 @@
-"""The pipeline: one definition for every runner."""
+"""Defines the pipeline, once for every runner."""
 
 from pathlib import Path
 
@@ -27,21 +27,22 @@ _SCHEMA_FILE = str(Path(schemas.__file__).parent / "records.pbtxt")
 
 
 def create_pipeline(config: Config) -> Pipeline:
-    """COCO data set to pushed detector: eight nodes, of which four are ours.
+    """Creates the pipeline from a COCO data set to a pushed detector.
 
     Data flows example_gen -> (statistics, validation) and trainer -> evaluator (with
     the last blessed model as baseline) -> pusher.  With `data.window`, a resolver between
-    example_gen and trainer adds the examples of earlier spans; all others see the newest.
-    With `train.init.from_previous_model`, another gives the trainer the model to start from.
+    example_gen and trainer adds the examples of earlier spans; all other nodes use the
+    newest.  With `train.init.from_previous_model`, a resolver passes the trainer its base
+    model.
 
     Args:
-        config: the whole configuration; `data.root` or `data.splits` is set.
+        config: whole configuration; `data.root` or `data.splits` is set.
 
     Returns:
         A pipeline for LocalDagRunner or BeamDagRunner, with caching.
 
     Raises:
-        DataError: no data set is recognised, or there are no weights at `train.init.checkpoint`.
+        DataError: no recognised data set, or no weights at `train.init.checkpoint`.
     """
     layout = RunLayout(config)
     return Pipeline(

@@ -297,8 +297,8 @@ def test_a_slow_help_is_caught(planted: dict[str, str], where: str) -> None:
 
 
 def test_a_slow_import_where_it_is_used_is_fine() -> None:
-    verb = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import keras\ndef run():\n    import tfx"
+    command = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import keras\ndef run():\n    import tfx"
     assert (
-        slow_help({"pipeline_runner.py": "", "pipelines/commands/train.py": verb, "detection/x.py": "import keras"})
+        slow_help({"pipeline_runner.py": "", "pipelines/commands/train.py": command, "detection/x.py": "import keras"})
         == []
     )

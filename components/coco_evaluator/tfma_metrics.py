@@ -31,7 +31,7 @@ _WHERE = f"categories of {METRICS_CLASS}"
 
 
 class CocoMetrics(metric_types.Metric):
-    """COCO's figures of boxes, equal to pycocotools' to the last bit, whatever the bundling.
+    """COCO metrics of boxes, masks or keypoints, equal to pycocotools' to the last bit, whatever the bundling.
 
     Under their names as metrics, `AP` and `AP50` also of each category under the sub
     key `class_id`, the data set's category id; NaN where undefined.  It takes the

@@ -150,8 +150,8 @@ def export_saved_model(
         if refusal is None:
             raise
         raise CocoflowError(
-            f"the SavedModel cannot be written: {refusal}. The checkpoints are kept. Make room, or see that the disk "
-            "may be written, and give the same command again: it exports without training again."
+            f"the SavedModel cannot be written: {refusal}. The checkpoints are kept. Free space, or make the "
+            "disk writable, and repeat the command: it exports without training again."
         ) from error
     write_text(folder / EXTRA_FILES / CONFIG_YAML, config_yaml)
     write_text(folder / EXTRA_FILES / LABELS_JSON, json.dumps(list(categories), indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""All detectors by name.  A new one: its file, its config class, one line here."""
+"""Registry of detectors by name.  A new family adds its folder with a config class, and a line here."""
 
 import difflib
 import math
@@ -16,7 +16,7 @@ from schemas.errors import ConfigError
 
 
 class _Family(NamedTuple):
-    """Presets by name, and the class that takes one as `config`."""
+    """Presets by name, and the class that takes a preset as `config`."""
 
     presets: Mapping[str, Any]
     detector: Callable[..., Detector]
@@ -28,12 +28,12 @@ _FAMILIES = (_Family(EFFICIENTDETS, EfficientDet),)
 
 
 def detector_names() -> tuple[str, ...]:
-    """Names that `build_detector` accepts."""
+    """Returns the names that `build_detector` accepts."""
     return tuple(name for family in _FAMILIES for name in family.presets)
 
 
 def smallest_detectors() -> tuple[str, ...]:
-    """Of each family the name with the smallest input: what stands for it where every detector is tried."""
+    """Returns the name with the smallest input of each family, to test one detector per family."""
     return tuple(
         min(family.presets, key=lambda name: math.prod(family.presets[name].image_size)) for family in _FAMILIES
     )
@@ -52,10 +52,10 @@ def build_detector(
 
     Args:
         name: one of `detector_names()`.
-        num_classes: classes are 0..num_classes-1.
-        image_size: side of the square input in pixels; None: the preset's.
-        overrides: fields of the detector's config class.
-        postprocess: fields of `postprocess` in that class.
+        num_classes: number of classes, which are 0..num_classes-1.
+        image_size: side of the square input in pixels; None: that of the preset.
+        overrides: changed fields of the detector's config class.
+        postprocess: changed fields of the section `postprocess` in that class.
         dtype: Keras dtype policy of all layers; None: the global one.
 
     Raises:
@@ -72,7 +72,7 @@ def build_detector(
 
 
 def detector_from_config(model: ModelConfig, *, num_classes: int, precision: str = "float32") -> Detector:
-    """Builds the detector that `model` describes, variables included.
+    """Builds the detector of a configuration, variables included.
 
     Raises:
         ConfigError: unknown name or override.
@@ -88,7 +88,7 @@ def detector_from_config(model: ModelConfig, *, num_classes: int, precision: str
 
 
 def dtype_policy(precision: str) -> str:
-    """Keras' name for `train.precision`; variables are float32 under all of them."""
+    """Returns the Keras dtype policy of `train.precision`; variables are always float32."""
     return _POLICIES.get(precision, precision)
 
 

@@ -11,7 +11,7 @@ from detection.ops.boxes import area_yxyx, intersection_yxyx, pairwise_iou_yxyx
 
 
 def feature_sizes(image_size: tuple[int, int], max_level: int) -> list[tuple[int, int]]:
-    """(height, width) of the feature maps of levels 0..max_level: each half the one before, rounded up."""
+    """Returns (height, width) of the feature maps of levels 0..max_level, each half the previous one, rounded up."""
     sizes = [image_size]
     for _ in range(max_level):
         height, width = sizes[-1]
@@ -28,14 +28,14 @@ def pyramid_anchors_yxyx(
     aspect_ratios: Sequence[float],
     anchor_scale: float,
 ) -> npt.NDArray[np.float32]:
-    """Anchors of all cells, ordered by level, row, column, octave scale, aspect ratio.
+    """Returns the anchors of all cells, ordered by level, row, column, octave scale, aspect ratio.
 
-    A cell's stride is the real ratio of image size and feature size, so any image
-    size works.  An anchor's base side is `anchor_scale` strides times 2^(o/num_scales).
+    A cell's stride is the exact ratio of image size and feature size, so any image size
+    works.  An anchor's base side is `anchor_scale` strides times 2^(o/num_scales).
 
     Args:
         image_size: (height, width) of the network input in pixels.
-        min_level: finest pyramid level; level l has about image_size / 2^l cells a side.
+        min_level: finest pyramid level; level l has about image_size / 2^l cells per side.
         max_level: coarsest level.
         num_scales: octave scales, o = 0..num_scales-1.
         aspect_ratios: width / height of the anchors.
@@ -59,7 +59,7 @@ def pyramid_anchors_yxyx(
 def _half_sizes(
     stride: npt.NDArray[np.float64], num_scales: int, aspect_ratios: Sequence[float], anchor_scale: float
 ) -> npt.NDArray[np.float64]:
-    """Half (height, width) of one cell's anchors, float64 [num_scales * len(aspect_ratios), 2]."""
+    """Returns half (height, width) of one cell's anchors, float64 [num_scales * len(aspect_ratios), 2]."""
     shapes = [
         (2.0 ** (octave / num_scales) / ratio**0.5, 2.0 ** (octave / num_scales) * ratio**0.5)
         for octave in range(num_scales)
@@ -71,8 +71,8 @@ def _half_sizes(
 class Assignment(NamedTuple):
     """Result of `assign_anchors`.
 
-    positive: bool [B, A], the anchor answers for an object.
-    index: int32 [B, A], which one, 0 <= index < N; without meaning where not positive.
+    positive: bool [B, A], the anchor is assigned to an object.
+    index: int32 [B, A], index of that object, 0 <= index < N; undefined if not positive.
     """
 
     positive: tf.Tensor
@@ -80,17 +80,17 @@ class Assignment(NamedTuple):
 
 
 def assign_anchors(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor, *, iou_threshold: float = 0.5) -> Assignment:
-    """Gives every anchor the object it overlaps most, where that reaches the threshold.
+    """Assigns each anchor to the object that it overlaps most, if the IoU reaches the threshold.
 
-    Besides, every valid object gets the anchor it overlaps most (the first of
-    equals), whatever the overlap, so that no object goes unanswered; where two
-    objects claim the same anchor so, the first one has it.  Padding gets none.
+    Each valid object is also assigned the anchor that overlaps it most (the first of
+    equals), at any IoU, so that every object has an anchor; if two objects claim the same
+    anchor, the first one gets it.  Padding gets none.
 
     Args:
         anchors: float32 [A, 4], (ymin, xmin, ymax, xmax).
         boxes: float32 [B, N, 4], same layout and unit.
         valid: bool [B, N], False for padding.
-        iou_threshold: least intersection over union, 0 < threshold <= 1.
+        iou_threshold: min intersection over union, 0 < threshold <= 1.
     """
     iou = pairwise_iou_yxyx(boxes, anchors)
     iou = tf.where(valid[..., tf.newaxis], iou, 0.0)
@@ -108,15 +108,15 @@ def assign_anchors(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor, *, io
 
 
 def anchors_inside(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor, *, min_share: float) -> tf.Tensor:
-    """Which anchors lie in one of some regions with at least a part of their area.
+    """Marks the anchors of which at least a share lies inside one of some regions.
 
     COCO's evaluation compares detections with crowds by the same share.
 
     Args:
         anchors: float32 [A, 4], (ymin, xmin, ymax, xmax).
-        boxes: float32 [B, N, 4], same layout and unit: the regions.
-        valid: bool [B, N], the row is a region.
-        min_share: 0 < share <= 1.
+        boxes: float32 [B, N, 4], regions, same layout and unit.
+        valid: bool [B, N], True for regions, False for padding.
+        min_share: min share of an anchor's area, 0 < share <= 1.
 
     Returns:
         bool [B, A].

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the verb: tables on stdout, and the page where one is asked for.
+    """Runs the command: prints tables, and writes the page if requested.
 
     Raises:
         ConfigError: flags that do not fit each other.

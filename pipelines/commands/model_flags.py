@@ -1,4 +1,4 @@
-"""`evaluate` of a model on a data set: the flags, and the run."""
+"""Flags and run of `evaluate` for a model on a data set."""
 
 import argparse
 from pathlib import Path
@@ -27,10 +27,10 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_model(args: argparse.Namespace) -> int:
-    """Evaluates a model: a table and the verdict on stdout, all files in a new folder.
+    """Evaluates a model: prints a table and the verdict, and writes all files to a new folder.
 
     Raises:
-        ConfigError: flags that do not fit each other; see `evaluate_model`.
+        ConfigError: conflicting flags; see `evaluate_model`.
         DataError: see `evaluate_model`.
     """
     for flag, value in (("--model", args.model), ("--examples", args.data), ("--output", args.output)):
@@ -45,18 +45,20 @@ def run_model(args: argparse.Namespace) -> int:
     with quiet_run(None, verbose=args.verbose):
         from pipelines.standalone.evaluate_model import evaluate_model
 
-        found = evaluate_model(config, model=args.model, examples=args.data, baseline=args.baseline, output=args.output)
-    _tell(found, args.output)
+        evaluation = evaluate_model(
+            config, model=args.model, examples=args.data, baseline=args.baseline, output=args.output
+        )
+    _print_results(evaluation, args.output)
     return 0
 
 
-def _tell(found: "Evaluation", folder: str) -> None:
+def _print_results(evaluation: "Evaluation", folder: str) -> None:
     from rich.console import Console
 
     from detection.coco.summary import summary_table
 
     console = Console()
-    console.print(summary_table(found.metrics))
-    for reason in found.verdict.reasons:
+    console.print(summary_table(evaluation.metrics))
+    for reason in evaluation.verdict.reasons:
         console.print(reason, soft_wrap=True, highlight=False, markup=False)
     print(Path(folder, REPORT_HTML))

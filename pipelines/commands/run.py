@@ -1,4 +1,4 @@
-"""`run`: the whole pipeline, from a COCO data set to a blessed, pushed detector."""
+"""Runs the whole pipeline, from a COCO data set to a blessed, pushed detector."""
 
 import argparse
 
@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command.
 
     Raises:
-        CocoflowError: the run failed for a reason that the user can act on.
+        CocoflowError: the run failed for a reason that the user can fix.
     """
     from rich.console import Console
 

@@ -27,9 +27,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from detection.storage.atomic import write_json
 
-_ANY = "*"  # as the last part of a path: at least one file there
+_ANY = "*"  # last part of a path: at least one file in that folder
 
-# TFX's names, which stand here because TFX takes half a minute to import.
+# Names of TFX, defined here because importing TFX takes half a minute.
 SERVING_DIR = "Format-Serving"
 _STATISTICS_FILE = "FeatureStats.pb"
 _ANOMALIES_FILE = "SchemaDiff.pb"
@@ -38,7 +38,7 @@ _BLESSED, _NOT_BLESSED = "BLESSED", "NOT_BLESSED"
 
 
 def first_missing(artifact: mlmd.Artifact) -> Path | None:
-    """The first expected file that is missing, or a folder that must not be empty; None: all are there."""
+    """Returns the first missing file, or empty folder, of those that the artifact's type needs; None: all exist."""
     root = Path(artifact.uri)
     if not root.exists():
         return root
@@ -47,10 +47,10 @@ def first_missing(artifact: mlmd.Artifact) -> Path | None:
 
 
 def own_files(artifact: mlmd.Artifact) -> list[Path]:
-    """Every file that the component wrote and that nobody is to change.
+    """Lists the files that the component wrote and that must not change.
 
-    TensorBoard logs of a training, and what `follow` adds to it, are left out.  For a pushed
-    model, the version's folder counts as well.
+    TensorBoard logs of a training, and the files that `follow` adds, are left out.  The files
+    of a pushed model include those of the pushed version.
     """
     root = Path(artifact.uri)
     roots = [root]
@@ -115,7 +115,7 @@ _EXPECTED: Mapping[str, Callable[[mlmd.Artifact], Iterable[Path]]] = {
 
 
 def _destination(artifact: mlmd.Artifact) -> list[Path]:
-    """The pushed version's folder; empty: the model was not pushed."""
+    """Returns the folder of the pushed version; empty if the model was not pushed."""
     properties: Mapping[str, Any] = artifact.custom_properties
     if "pushed" not in properties or not properties["pushed"].int_value:
         return []
@@ -141,21 +141,21 @@ def _is_there(path: Path) -> bool:
 
 
 def _files_below(start: Path) -> list[Path]:
-    """The files, without hidden ones, which file systems and desktops leave."""
+    """Lists the files, without hidden ones, which file systems and desktops create."""
     if start.is_file():
         return [start]
     return sorted(path for path in start.rglob("*") if path.is_file() and not path.name.startswith("."))
 
 
-_RECORDS_CARRY_CHECKSUMS = "Examples"  # every reader of a TFRecord verifies them
+_HAS_CHECKSUMS = "Examples"  # TFRecords hold checksums, which every reader verifies
 
 
 class FileState(NamedTuple):
-    """A file when it was recorded.
+    """State of a file when it was recorded.
 
     size: bytes.
-    modified: modification time in nanoseconds since 1970.  A file that still has it counts as
-        unchanged; of any other the checksum decides.
+    modified: modification time in nanoseconds since 1970.  A file with the same time counts
+        as unchanged; for any other the checksum decides.
     sha256: hexadecimal; None: only the size counts.
     """
 
@@ -165,22 +165,22 @@ class FileState(NamedTuple):
 
 
 class FileRecords:
-    """Records of a run folder's artifacts, one JSON file each.
+    """Records of the files of a run's artifacts, one JSON file per artifact.
 
-    Beside ML Metadata, not in it: a changed artifact there would make every later
-    component's cache miss.
+    They lie beside ML Metadata, as a changed artifact there would invalidate the cache of
+    every later component.
 
     Args:
-        folder: of the records; made if need be.
+        folder: folder of the records; created if missing.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def check(self, artifact: mlmd.Artifact) -> str | None:
-        """Says why an artifact is not whole; None: it is, and then it has a record.
+        """Returns why an artifact is damaged; None: it is complete, and then it has a record.
 
-        Without a record, as after a kill, the files count that every artifact of its type has.
+        Without a record, as after a kill, only the files that its type needs are checked.
 
         Raises:
             DataError: a record cannot be written.
@@ -193,7 +193,7 @@ class FileRecords:
         for path in map(str, own_files(artifact)) if recorded is None else recorded:
             before = None if recorded is None else recorded[path]
             try:
-                files[path] = _state(path, before, checksum=artifact.type != _RECORDS_CARRY_CHECKSUMS)
+                files[path] = _state(path, before, checksum=artifact.type != _HAS_CHECKSUMS)
             except (FileNotFoundError, NotADirectoryError):
                 return f"{path} is missing"
             except OSError as error:
@@ -207,7 +207,7 @@ class FileRecords:
         return None
 
     def forget(self, artifact: mlmd.Artifact) -> None:
-        """Removes the record of an artifact that will not be used again."""
+        """Removes the record of an artifact."""
         self._path(artifact).unlink(missing_ok=True)
 
     def _path(self, artifact: mlmd.Artifact) -> Path:
@@ -227,16 +227,16 @@ class FileRecords:
 
 
 def _identity(artifact: mlmd.Artifact) -> dict[str, Any]:
-    # A new metadata database gives the same ids again.
+    # A new metadata database starts with the same ids.
     return {"uri": artifact.uri, "created": artifact.create_time_since_epoch}
 
 
 def _state(path: str, before: FileState | None, *, checksum: bool) -> FileState:
-    """A file's state now.  The checksum is read only if the rest does not tell it."""
-    found = os.stat(path)
-    if before and (found.st_size != before.size or found.st_mtime_ns == before.modified):
-        return FileState(found.st_size, found.st_mtime_ns, before.sha256)
-    return FileState(found.st_size, found.st_mtime_ns, _sha256(path) if checksum else None)
+    """Returns the current state of a file; reads it only if size and time leave its content open."""
+    status = os.stat(path)
+    if before and (status.st_size != before.size or status.st_mtime_ns == before.modified):
+        return FileState(status.st_size, status.st_mtime_ns, before.sha256)
+    return FileState(status.st_size, status.st_mtime_ns, _sha256(path) if checksum else None)
 
 
 def _sha256(path: str) -> str:

@@ -24,7 +24,7 @@ _REPORTED = ("evaluation", "model_run", "pushed_model")
 
 
 class NodeResult(NamedTuple):
-    """One component of a run: its state, wall-clock seconds and output folders by key."""
+    """State, wall-clock seconds and output folders (by key) of one component."""
 
     state: str
     seconds: float
@@ -34,8 +34,13 @@ class NodeResult(NamedTuple):
 class RunResults(NamedTuple):
     """A finished run of a pipeline.
 
-    `nodes` by id, in the order they ran; `metrics` by name; `pushed` where this run's
-    model lies for serving, or None; `evaluation` and `model_run` are artifacts' folders.
+    nodes: results by node id, in the order of execution.
+    metrics: COCO metrics by name.
+    blessed: True if the model is blessed.
+    reasons: one sentence per threshold.
+    pushed: folder of the pushed version; None: not pushed.
+    evaluation: folder of the ModelEvaluation.
+    model_run: folder of the ModelRun.
     """
 
     nodes: dict[str, NodeResult]
@@ -47,7 +52,7 @@ class RunResults(NamedTuple):
     model_run: Path
 
     def summary(self) -> dict[str, Any]:
-        """The contents of summary.json."""
+        """Returns the content of summary.json."""
         return {
             "metrics": self.metrics,
             "blessed": self.blessed,
@@ -58,15 +63,15 @@ class RunResults(NamedTuple):
 
 
 def read_results(metadata_file: Path, run_id: str) -> RunResults:
-    """Reads a run from a run folder's metadata.
+    """Reads the results of a run from its metadata.
 
     Args:
-        metadata_file: of the run folder.
-        run_id: from the runner.
+        metadata_file: database of the run folder.
+        run_id: id that the runner returned.
 
     Raises:
         CocoflowError: a component did not run.
-        DataError: an output is missing, as if removed while the run went on.
+        DataError: an output is missing, such as one removed during the run.
     """
     store = open_store(metadata_file, read_only=True)
     run = store.get_context_by_type_and_name("pipeline_run", run_id)
@@ -94,19 +99,19 @@ def read_results(metadata_file: Path, run_id: str) -> RunResults:
 
 
 def _present(artifacts: dict[str, mlmd.Artifact], key: str) -> Path:
-    """The folder of an output, which is whole."""
+    """Returns the folder of an output after checking its files."""
     if key not in artifacts:
-        raise CocoflowError(f"the run made no {key}: its component did not run. See run.log for the reason.")
+        raise CocoflowError(f"the run has no {key}: its component did not run. See run.log for the reason.")
     missing = first_missing(artifacts[key])
     if missing is not None:
-        raise DataError(f"{missing}: missing, though this run made or reused it. Run again: it is made anew.")
+        raise DataError(f"{missing}: missing, though this run produced or reused it. Run again to produce it anew.")
     return Path(artifacts[key].uri)
 
 
 def _read(path: Path, key: str) -> Any:
     content = read_json(path)
     if not isinstance(content, dict) or key not in content:
-        raise DataError(f"{path}: no {key!r} here, so this is not what the evaluator wrote. Remove it and run again.")
+        raise DataError(f"{path}: no {key!r}, so the evaluator did not write this file. Remove it and run again.")
     return content[key]
 
 
@@ -149,7 +154,7 @@ def print_results(results: RunResults, config: Config, console: Console) -> None
 
 
 def _python() -> str:
-    """This interpreter as one would type it here."""
+    """Returns this interpreter's path as typed from the current folder."""
     here = Path.cwd()
     path = Path(sys.executable)
     return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))

@@ -110,10 +110,10 @@ def predict(
 
 
 def find_images(sources: Sequence[str | Path]) -> list[Path]:
-    """Image files among `sources`, those in folders included, sorted by path.
+    """Lists image files among `sources` and in folders among them, sorted by path.
 
     Raises:
-        DataError: a source that does not exist, or no image at all.
+        DataError: a missing source, or no image.
     """
     paths: set[Path] = set()
     for source in map(Path, sources):
@@ -146,23 +146,23 @@ def _as_listed(paths: Sequence[Path], ground_truth: str | Path, console: Console
             continue
         other = by_image.setdefault(image_id, path)
         if other != path:
-            raise DataError(f"{other} and {path} are both image {image_id} of {ground_truth}. Name one of them only.")
+            raise DataError(f"{other} and {path} are both image {image_id} of {ground_truth}. Pass only one of them.")
     if not by_image:
         raise DataError(f"{ground_truth}: lists none of the {len(paths)} images, such as {paths[0]}. Check file_name.")
     if len(by_image) < len(paths):
-        _tell(console, f"{len(paths) - len(by_image)} images are not in {ground_truth} and are left out")
+        _print(console, f"{len(paths) - len(by_image)} images are not in {ground_truth} and are left out")
     images = sum(map(len, listed.values()))
     if len(by_image) < images:
-        _tell(console, f"{images - len(by_image)} images of {ground_truth} are not among --images")
+        _print(console, f"{images - len(by_image)} images of {ground_truth} are not among --images")
     return [_Named(image_id, by_image[image_id]) for image_id in sorted(by_image)]
 
 
-def _tell(console: Console, text: str) -> None:
+def _print(console: Console, text: str) -> None:
     console.print(printable(text), soft_wrap=True, markup=False, highlight=False)
 
 
 def _read_file_names(path: str | Path) -> dict[str, list[int]]:
-    """file_name -> ids of the images with it."""
+    """Reads the ids of the images with each file_name."""
     tree = read_json(path)
     images = tree.get("images") if isinstance(tree, dict) else None
     if not isinstance(images, list):
@@ -174,7 +174,7 @@ def _read_file_names(path: str | Path) -> dict[str, list[int]]:
         by_id("image"),
         where=str(path),
         what="no file_name",
-        remedy="Images are found by it: add it.",
+        remedy="Add it, as images are matched by it.",
     )
     names: dict[str, list[int]] = {}
     for image, image_id in zip(images, ids, strict=True):
@@ -183,7 +183,7 @@ def _read_file_names(path: str | Path) -> dict[str, list[int]]:
 
 
 def _listed_id(path: Path, listed: Mapping[str, Sequence[int]], ground_truth: str | Path) -> int | None:
-    """The id of the longest `file_name` that the path ends in.
+    """Returns the id of the image with the longest `file_name` in which the path ends.
 
     Raises:
         DataError: several images have that `file_name`.
@@ -197,7 +197,7 @@ def _listed_id(path: Path, listed: Mapping[str, Sequence[int]], ground_truth: st
     if others:
         raise DataError(
             f"{ground_truth}: images {first} and {others[0]} have the same file_name {name!r}, so {path} may be "
-            "either. Give each image a file of its own."
+            "either. Use one file per image."
         )
     return first
 

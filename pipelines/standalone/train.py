@@ -29,7 +29,7 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
 
     Args:
         config: `data`, `model` and `train` count; with `train.validation` also `evaluate`'s split and batch size.
-        output: folder; see the verb `train`.
+        output: folder; see the command `train`.
         verbose: libraries' logs to the terminal instead of `output`/run.log.
 
     Returns:

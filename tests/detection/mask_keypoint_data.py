@@ -40,7 +40,7 @@ def write_data(folder: Path, count: int, *, seed: int = 0, split: str = "val") -
     (folder / split).mkdir(parents=True)
     for number in range(count):
         height, width = (64, 64) if number % 2 else (40 + 5 * number, 90)
-        entry = {"id": 300 - number, "file_name": f"{number}.png", "height": height, "width": width}
+        entry: dict[str, Any] = {"id": 300 - number, "file_name": f"{number}.png", "height": height, "width": width}
         pixels = np.zeros((height, width, 3), np.uint8)
         for channel in range(3):
             if rng.random() < 0.25:
@@ -48,7 +48,7 @@ def write_data(folder: Path, count: int, *, seed: int = 0, split: str = "val") -
             mask = shape(rng, height, width, round_=channel == 1)
             pixels[..., channel] = 255 * mask
             if rng.random() < 0.85:
-                moved = np.roll(mask, rng.integers(-3, 4, 2), axis=(0, 1))
+                moved = np.roll(mask, rng.integers(-1, 2, 2), axis=(0, 1))
                 tree["annotations"].append(_annotation(rng, moved, entry["id"], channel, len(tree["annotations"])))
         Image.fromarray(pixels).save(folder / split / entry["file_name"])
         tree["images"].append(entry)
@@ -70,7 +70,7 @@ def _annotation(rng: np.random.Generator, mask: np.ndarray, image_id: int, chann
     rle = masks.encode(np.asfortranarray(mask, np.uint8))
     x, y, wide, tall = masks.toBbox(rle).tolist()
     along = np.linspace(0, 1, NUM_KEYPOINTS)
-    points = np.stack([x + along * wide, y + along * tall], axis=1) + rng.normal(0, 1, (NUM_KEYPOINTS, 2))
+    points = np.stack([x + along * wide, y + along * tall], axis=1) + rng.normal(0, 0.5, (NUM_KEYPOINTS, 2))
     return {
         "id": before + 1,
         "image_id": image_id,

@@ -46,14 +46,14 @@ class Candidates(NamedTuple):
 
 
 def top_candidates(logits: tf.Tensor, count: int) -> Candidates:
-    """The `count` best pairs of each image.
+    """Returns the `count` best pairs of each image.
 
-    Only anchors whose best class is among the `count` best can hold such a pair, so
-    most anchors are dropped before pairs are compared.
+    Only anchors whose best class is among the `count` best can hold such a pair, so most
+    anchors are dropped before pairs are compared.
 
     Args:
         logits: float32 [B, A, C].
-        count: K; fewer where there are fewer pairs.
+        count: K; fewer if there are fewer pairs.
     """
     anchors, classes = logits.shape[1:]
     _, best_anchors = tf.math.top_k(tf.reduce_max(logits, axis=2), min(count, anchors))
@@ -66,14 +66,14 @@ def top_candidates(logits: tf.Tensor, count: int) -> Candidates:
 def suppress(
     boxes: tf.Tensor, scores: tf.Tensor, classes: tf.Tensor, image_info: ImageInfo, options: BoxPostprocess
 ) -> Detections:
-    """Hard NMS within each class, then boxes in the original image's normalised coordinates.
+    """Applies hard NMS within each class, and normalises boxes to the original image.
 
     Args:
         boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax), pixels of the network input.
         scores: float32 [B, K].
         classes: int32 [B, K].
-        image_info: where each image lies in the input.
-        options: thresholds and limits.
+        image_info: sizes and scales of the images.
+        options: options of post-processing.
     """
     picked, num = hard_nms(
         boxes,

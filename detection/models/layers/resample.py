@@ -1,4 +1,4 @@
-"""Bringing a feature map to the channels and the size of another pyramid level."""
+"""Resamples a feature map to the channels and size of another pyramid level."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from detection.models.layers.batch_norm import BatchNormalization
 
 
 class Resample(keras.layers.Layer):
-    """1x1 convolution and batch norm where the channels differ, then pooling or nearest upsampling.
+    """1x1 convolution and batch norm if the channels differ, then pooling or nearest upsampling.
 
     Args:
         filters: output channels.
@@ -26,7 +26,7 @@ class Resample(keras.layers.Layer):
         self.norm: Any = None
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Makes the convolution's variables, if it needs one."""
+        """Creates the variables of the convolution, if there is one."""
         if input_shape[-1] == self._filters:
             return
         self.conv = keras.layers.Conv2D(self._filters, 1, padding="same", name="conv2d", dtype=self.dtype_policy)
@@ -35,7 +35,7 @@ class Resample(keras.layers.Layer):
         self.norm.build((None, None, None, self._filters))
 
     def call(self, inputs: tf.Tensor, *, size: tuple[int, int], training: bool = False) -> tf.Tensor:
-        """[B, H, W, C] to [B, *size, filters]; static sizes."""
+        """Resamples [B, H, W, C] to [B, *size, filters]; static sizes."""
         outputs = inputs
         if self.conv is not None:
             outputs = self.norm(self.conv(outputs), training=training)
@@ -43,7 +43,7 @@ class Resample(keras.layers.Layer):
 
 
 def _pool(inputs: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
-    """Max-pooling to at most `size`, windows one larger than the stride."""
+    """Max-pools to at most `size`, with windows one larger than the stride."""
     strides = [(length - 1) // target + 1 for length, target in zip(inputs.shape[1:3], size, strict=True)]
     if strides == [1, 1]:
         return inputs
@@ -54,9 +54,9 @@ def _pool(inputs: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
 def upsample_nearest(inputs: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
     """Repeats rows and columns of [B, H, W, C] up to [B, *size, C].
 
-    Between adjacent pyramid levels (each half the finer one, rounded up) this is
-    the nearest-neighbour resize floor(i * H / size), made of copies alone: fast,
-    and deterministic in its gradient.
+    Between adjacent pyramid levels (each half the finer one, rounded up) this equals the
+    nearest-neighbour resize floor(i * H / size), but only copies: it is fast, and its
+    gradient is deterministic.
     """
     height, width, channels = inputs.shape[1:]
     times_y, times_x = -(-size[0] // height), -(-size[1] // width)

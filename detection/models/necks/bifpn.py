@@ -1,7 +1,7 @@
 """BiFPN: repeated top-down and bottom-up fusion of pyramid levels.
 
-Tan, Pang and Le, "EfficientDet", 2020, figure 2(d).  Layer names are those of
-google/automl, see `detection.models.efficientdet.model`.
+Tan, Pang and Le, "EfficientDet", 2020, figure 2(d).  Layer names follow google/automl, see
+`detection.models.efficientdet.model.automl_variable_name`.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _EPSILON = 1e-4  # of fast attention's denominator
 
 
 class Node(NamedTuple):
-    """A fusion: the level it is at, and the ids of its inputs.
+    """A fusion node: its level, and the ids of its inputs.
 
     Ids count the cell's input levels first, then its nodes in order.
     """
@@ -28,7 +28,7 @@ class Node(NamedTuple):
 
 
 def bifpn_nodes(min_level: int, max_level: int) -> list[Node]:
-    """Nodes of one cell: top-down from the second coarsest level, then bottom-up to the coarsest."""
+    """Returns the nodes of one cell: top-down from the second coarsest level, then bottom-up to the coarsest."""
     ids = {level: [number] for number, level in enumerate(range(min_level, max_level + 1))}
     next_id = max_level - min_level + 1
     nodes = []
@@ -44,7 +44,7 @@ def bifpn_nodes(min_level: int, max_level: int) -> list[Node]:
 
 
 def output_ids(min_level: int, max_level: int) -> list[int]:
-    """Ids of the last node of each level, finest first."""
+    """Returns the ids of the last node of each level, finest first."""
     last = {
         node.level: max_level - min_level + 1 + number for number, node in enumerate(bifpn_nodes(min_level, max_level))
     }
@@ -52,11 +52,11 @@ def output_ids(min_level: int, max_level: int) -> list[int]:
 
 
 def fuse(features: Sequence[tf.Tensor], weights: Sequence[tf.Tensor], method: Fusion) -> tf.Tensor:
-    """Weighted sum of equal shapes.
+    """Returns the weighted sum of features of equal shape.
 
     Args:
         features: float tensors of one shape.
-        weights: float32 scalars, one per feature; unused for `sum`.
+        weights: float32 scalars, one per feature; ignored for `sum`.
         method: `fast_attention`: relu(w) / (sum of relu(w) + 1e-4); `attention`:
             softmax(w); `sum`: all 1.
     """
@@ -78,8 +78,8 @@ class BiFpn(keras.layers.Layer):
         min_level: finest level.
         max_level: coarsest level.
         filters: channels of all outputs.
-        num_cells: repeats.
-        fusion: how inputs are weighted.
+        num_cells: number of cells.
+        fusion: method of weighting inputs, see `fuse`.
         activation: name of the activation.
         batch_norm: arguments of `BatchNormalization`.
         name: layer name.
@@ -116,14 +116,14 @@ class BiFpn(keras.layers.Layer):
         self._filters = filters
 
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
-        """Makes the variables; `input_shape` has one shape per level, finest first."""
+        """Creates the variables; `input_shape` has one shape per level, finest first."""
         shapes = list(input_shape)
         for cell in self.cells:
             cell.build(shapes)
             shapes = [(*shape[:-1], self._filters) for shape in shapes]
 
     def call(self, features: Sequence[tf.Tensor], training: bool = False) -> list[tf.Tensor]:
-        """Features [B, h, w, filters] per level, finest first."""
+        """Returns features [B, h, w, filters] per level, finest first."""
         outputs = list(features)
         for cell in self.cells:
             outputs = cell(outputs, training=training)
@@ -131,7 +131,7 @@ class BiFpn(keras.layers.Layer):
 
 
 class _Cell(keras.layers.Layer):
-    """One BiFPN: nodes in order, each fed by levels and earlier nodes."""
+    """One BiFPN: nodes in order, with levels and earlier nodes as inputs."""
 
     def __init__(
         self,
@@ -166,14 +166,14 @@ class _Cell(keras.layers.Layer):
         ]
 
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
-        """Makes the variables of all nodes."""
+        """Creates the variables of all nodes."""
         shapes = list(input_shape)
         for node, fusion in zip(self._nodes, self.fusions, strict=True):
             fusion.build([shapes[number] for number in node.inputs])
             shapes.append((None, None, None, self._filters))
 
     def call(self, features: Sequence[tf.Tensor], training: bool = False) -> list[tf.Tensor]:
-        """Features per level in, features per level out."""
+        """Fuses features per level into features per level."""
         outputs = list(features)
         for node, fusion in zip(self._nodes, self.fusions, strict=True):
             size = tuple(features[node.level - self._min_level].shape[1:3])
@@ -217,7 +217,7 @@ class _FusionNode(keras.layers.Layer):
         self._filters = filters
 
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
-        """Makes the variables; `input_shape` has one shape per input."""
+        """Creates the variables; `input_shape` has one shape per input."""
         self.weights_of_inputs = []
         if self._fusion != "sum":
             names = ["WSM" if place == 0 else f"WSM_{place}" for place in range(len(input_shape))]
@@ -230,7 +230,7 @@ class _FusionNode(keras.layers.Layer):
         self.after.build((None, None, None, self._filters))
 
     def call(self, features: Sequence[tf.Tensor], *, size: tuple[int, int], training: bool = False) -> tf.Tensor:
-        """[B, *size, filters] from inputs of any sizes."""
+        """Fuses inputs of any sizes into [B, *size, filters]."""
         resampled = [
             resample(feature, size=size, training=training)
             for resample, feature in zip(self.resamples, features, strict=True)
@@ -249,7 +249,7 @@ class _AfterFusion(keras.layers.Layer):
         self.norm = BatchNormalization(name="bn", dtype=dtype, **batch_norm)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Makes the variables."""
+        """Creates the variables."""
         self.conv.build(input_shape)
         self.norm.build(input_shape)
 

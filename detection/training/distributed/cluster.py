@@ -95,7 +95,7 @@ def _cluster(variable: str, tree: Mapping[str, Any]) -> Cluster:
     if task_type not in _TRAINING_ROLES:
         raise ConfigError(
             f"{variable}: this process is a {task_type!r} task, which takes no part in training. Start training only "
-            "on chief and workers (Vertex AI: the first two worker pools); the verb `follow` evaluates beside it."
+            "on chief and workers (Vertex AI: the first two worker pools); the command `follow` evaluates beside it."
         )
     addresses = _addresses(variable, tree["cluster"])
     known = addresses.get(task_type, ())

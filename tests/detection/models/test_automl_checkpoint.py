@@ -43,7 +43,7 @@ def outputs(detector: EfficientDet, expected: dict[str, np.ndarray]) -> RawOutpu
 @pytest.mark.parametrize("level", range(3, 8))
 def test_raw_outputs(outputs: RawOutputs, expected: dict[str, np.ndarray], level: int) -> None:
     np.testing.assert_allclose(outputs.class_logits[level - 3], expected[f"class_p{level}"], atol=1e-5)
-    np.testing.assert_allclose(outputs.box_codes[level - 3], expected[f"box_p{level}"], atol=1e-5)
+    np.testing.assert_allclose(outputs.box_deltas[level - 3], expected[f"box_p{level}"], atol=1e-5)
 
 
 def test_detections_class_by_class(

@@ -35,16 +35,16 @@ class Results:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def entries(self) -> list[dict[str, Any]]:
-        """COCO results with all that there is of each detection; floats keep every bit."""
-        entries = results_from_rows(self.rows)
+    def coco_results(self) -> list[dict[str, Any]]:
+        """Returns COCO results with box, score, and mask and keypoints if there are any; floats keep every bit."""
+        results = results_from_rows(self.rows)
         for key, values in zip(_KEYS.values(), (self.masks, self._flat_keypoints()), strict=True):
-            for entry, value in zip(entries, values or (), strict=False):
-                entry[key] = value
-        return entries
+            for result, value in zip(results, values or (), strict=False):
+                result[key] = value
+        return results
 
     def of_iou_type(self, iou_type: str, *, where: str = "the model") -> Rows | list[dict[str, Any]]:
-        """The detections as an evaluation with this IoU type takes them.
+        """Returns the detections in the form that an evaluation with this IoU type takes.
 
         For masks and keypoints the boxes are left out: with a box, COCOeval would take the
         box's area for the detection's.
@@ -64,14 +64,14 @@ class Results:
         if (self.masks if iou_type == "segm" else self.keypoints) is None:
             raise lacks_output(iou_type, where=where)
         keys = ("image_id", "category_id", _KEYS[iou_type], "score")
-        return [{key: entry[key] for key in keys} for entry in self.entries()]
+        return [{key: result[key] for key in keys} for result in self.coco_results()]
 
     def _flat_keypoints(self) -> list[list[float]] | None:
         return None if self.keypoints is None else self.keypoints.reshape(len(self), -1).tolist()
 
 
 def joined(results: Sequence[Results]) -> Results:
-    """The results of several images, at least one, by the same model."""
+    """Joins the results of several images, at least one, by the same model."""
     masks, keypoints = [one.masks for one in results], [one.keypoints for one in results]
     return Results(
         rows=np.concatenate([one.rows for one in results]),
@@ -128,7 +128,7 @@ def _of_image(outputs: Mapping[str, npt.NDArray[Any]], position: int, image: Enc
 
 
 def _rles(masks: npt.NDArray[Any], rows: Rows, image: EncodedImage) -> list[Rle]:
-    """Masks of one image, crops or pasted, as compressed RLEs."""
+    """Encodes the masks of one image, crops or pasted, as compressed RLEs."""
     size = {"height": image.height, "width": image.width}
     if masks.dtype != np.uint8:
         return [rle_of_crop(crop, row[1:5], **size) for crop, row in zip(masks, rows, strict=True)]
@@ -141,7 +141,7 @@ def _rles(masks: npt.NDArray[Any], rows: Rows, image: EncodedImage) -> list[Rle]
 
 
 def xywh_pixels_from_normalised_yxyx(boxes: npt.NDArray[Any], *, height: int, width: int) -> Rows:
-    """COCO boxes of an image, computed in float64.
+    """Converts normalised boxes of an image to COCO boxes, in float64.
 
     Args:
         boxes: [N, 4] (ymin, xmin, ymax, xmax), 0 <= min <= max <= 1.

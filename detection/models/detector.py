@@ -23,7 +23,7 @@ class Detector(keras.Model):
         image_size: (height, width) of the input in pixels.
         num_classes: C; classes are 0..C-1, there is no background class.
         pixel_mean: RGB, of 0..255 pixels; inputs are (pixel - mean) / std, padded with 0.
-        pixel_std: RGB, likewise.
+        pixel_std: RGB, of 0..255 pixels.
         name: the model's name, the first part of its variables' paths.
         dtype: Keras dtype policy of all layers.
 

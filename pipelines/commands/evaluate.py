@@ -9,10 +9,16 @@ evaluate.eval_config, and data.* if --examples is a data set.
 
 import argparse
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pipelines.commands.model_flags import add_model_arguments, run_model
+from pipelines.commands.common import add_config_arguments, config_of
+from schemas.artifacts import REPORT_HTML
+from schemas.config.config_io import parse_config
 from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from components.coco_evaluator.evaluation import Evaluation
 
 SUMMARY = "compute the COCO metrics of detections, or of a model"
 EXAMPLE = """pipeline_runner.py evaluate --ground-truth instances_val.json --detections found.json --report page.html
@@ -38,8 +44,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--report", metavar="FILE.html", help="write a page: what to act on, metrics, categories, error types, curves"
     )
     files.add_argument("--images", metavar="DIR", help="folder of the ground truth's images, for the report's pictures")
-    add_model_arguments(parser)
+    _add_model_arguments(parser)
     add_settings_arguments(parser)
+
+
+def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of `_run_model`."""
+    group = parser.add_argument_group("a model on a data set")
+    group.add_argument("--model", metavar="SAVED_MODEL", help="folder with saved_model.pb")
+    group.add_argument(
+        "--examples", dest="data", metavar="DIR", help="Examples written by the pipeline or to-examples, or a data set"
+    )
+    group.add_argument("--split", help="split to evaluate; same as --set evaluate.split=SPLIT; default: eval")
+    group.add_argument("--baseline", metavar="SAVED_MODEL", help="model to compare with")
+    group.add_argument("--verbose", action="store_true", help="show the libraries' logs")
+    add_config_arguments(group)
 
 
 def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.model is not None or args.data is not None:
         _refuse_file_flags(args)
-        return run_model(args)
+        return _run_model(args)
     if None in (args.ground_truth, args.detections):
         raise ConfigError("evaluate needs --ground-truth and --detections, or --model and --examples.")
     return _run_files(args)
@@ -163,6 +182,44 @@ def _run_files(args: argparse.Namespace) -> int:
     for line in lines:
         print(line)
     return 0
+
+
+def _run_model(args: argparse.Namespace) -> int:
+    """Evaluates a model: prints a table and the verdict, and writes all files to a new folder.
+
+    Raises:
+        ConfigError: conflicting flags; see `evaluate_model`.
+        DataError: see `evaluate_model`.
+    """
+    for flag, value in (("--model", args.model), ("--examples", args.data), ("--output", args.output)):
+        if value is None:
+            raise ConfigError(f"evaluating a model needs --model, --examples and --output; {flag} is missing.")
+    from pipelines.console import quiet_run
+
+    config = config_of(args)
+    if args.split is not None:
+        tree = config.model_dump(mode="json", exclude_unset=True)
+        config = parse_config(tree | {"evaluate": tree.get("evaluate", {}) | {"split": args.split}})
+    with quiet_run(None, verbose=args.verbose):
+        from pipelines.standalone.evaluate_model import evaluate_model
+
+        evaluation = evaluate_model(
+            config, model=args.model, examples=args.data, baseline=args.baseline, output=args.output
+        )
+    _print_results(evaluation, args.output)
+    return 0
+
+
+def _print_results(evaluation: "Evaluation", folder: str) -> None:
+    from rich.console import Console
+
+    from detection.coco.summary import summary_table
+
+    console = Console()
+    console.print(summary_table(evaluation.metrics))
+    for reason in evaluation.verdict.reasons:
+        console.print(reason, soft_wrap=True, highlight=False, markup=False)
+    print(Path(folder, REPORT_HTML))
 
 
 def _list_of(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:

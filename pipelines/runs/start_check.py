@@ -56,10 +56,10 @@ def _require_evaluable(config: Config, categories: Sequence[Mapping[str, Any]] |
     """
     if categories is None or config.evaluate.eval_config is not None:
         return
-    settings = make_settings("bbox")
-    require_arrays(len(categories), settings, where="evaluation")
+    params = make_settings("bbox")
+    require_arrays(len(categories), params, where="evaluation")
     # The pipeline compares two models once one is blessed.
-    require_analysis(len(categories), settings, models=2, replicates=config.evaluate.analysis.replicates)
+    require_analysis(len(categories), params, models=2, replicates=config.evaluate.analysis.replicates)
 
 
 def _strategy_of(train: TrainConfig) -> "tf.distribute.Strategy | None":

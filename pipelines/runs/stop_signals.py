@@ -52,7 +52,7 @@ class StopSignals:
             self._raised = True
             raise KeyboardInterrupt
 
-    def watch(self, numbers: socket.socket, terminal: int) -> None:
+    def force_end(self, numbers: socket.socket, terminal: int) -> None:
         """Ends the process if `handle` does not; runs in a thread of its own.
 
         Args:
@@ -95,13 +95,13 @@ def stop_signals() -> Iterator[StopSignals]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    numbers, told = socket.socketpair()
-    told.setblocking(False)
+    numbers, sender = socket.socketpair()
+    sender.setblocking(False)
     terminal = os.dup(2)
     before = {number: signal.getsignal(number) for number in _WORDS}
     handled = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
-    threading.Thread(target=stop.watch, args=(numbers, terminal), daemon=True).start()
-    former = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=stop.force_end, args=(numbers, terminal), daemon=True).start()
+    former = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     try:
         for number in handled:
             signal.signal(number, stop.handle)
@@ -111,7 +111,7 @@ def stop_signals() -> Iterator[StopSignals]:
             if signal.getsignal(number) == stop.handle:
                 signal.signal(number, before[number])
         signal.set_wakeup_fd(former)
-        told.close()
+        sender.close()
         os.close(terminal)
 
 

@@ -88,21 +88,21 @@ def predict(
     detector = SavedModelDetector(folder=model, batch_size=batch_size)
     results: list[Results] = []
     shown: list[_Predicted] = []
-    entries = []
+    image_list = []
     for batch in _with_progress(named, batch_size, console):
         loaded = [_load(image) for image in batch]
         detected = detector.detect(loaded)
         results += detected
         shown = [*shown, *map(_Predicted, loaded, detected)][:_MAX_DRAWN]
-        entries += [
+        image_list += [
             {"id": image.image_id, "file_name": image.name, "height": image.height, "width": image.width}
             for image in loaded
         ]
     written = [Path(output)]
     if ground_truth is None:
         written.append(written[0].with_name(f"{written[0].stem}_images.json"))
-        write_json(written[1], {"images": entries})
-    write_results(output, joined(results).entries())
+        write_json(written[1], {"images": image_list})
+    write_results(output, joined(results).coco_results())
     if picture is not None:
         _write_sheet(Path(picture), shown, model=Path(model))
         written.append(Path(picture))

@@ -15,8 +15,7 @@ from detection.models.detector import Detector
 from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.heads.dense import DenseHead
 from detection.models.heads.postprocess import suppress, top_candidates
-from detection.models.layers.resample import Resample
-from detection.models.necks.bifpn import BiFpn
+from detection.models.necks.bifpn import BiFpn, Resample
 from detection.ops.anchors import anchors_inside, assign_anchors, feature_sizes, pyramid_anchors_yxyx
 from detection.ops.boxes import decode_yxyx, encode_yxyx
 from detection.ops.losses import focal_loss, huber_loss

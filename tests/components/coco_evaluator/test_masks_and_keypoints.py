@@ -68,7 +68,7 @@ def test_tfx_own_evaluator(tmp_path: Path, model: Path, data: Path, truth: dict[
         for entry in truth["images"]
     ]
     results = joined(SavedModelDetector(folder=model / "Format-Serving", batch_size=8).detect(images))
-    found: Any = results.entries() if iou_type == "bbox" else results.of_iou_type(iou_type)
+    found: Any = results.coco_results() if iou_type == "bbox" else results.of_iou_type(iou_type)
     expected = pycocotools_eval(truth, found, iou_type).stats
     metrics = tfma.load_eval_result(folder).get_metrics_for_slice()
     names = ["AP", "AP50", "AP75", *([] if iou_type == "keypoints" else ["APs"]), "APm", "APl"]

@@ -64,7 +64,7 @@ def test_a_mask_and_keypoints_by_hand(crops: Path, triangle: tuple[EncodedImage,
     assert results.keypoints is not None
     expected = [[20 + 28 * k / 16, 10 + 28 * k / 16, share] for k in range(NUM_KEYPOINTS)]
     np.testing.assert_allclose(results.keypoints, [expected], rtol=1e-5)
-    [entry] = results.entries()
+    [entry] = results.coco_results()
     assert set(entry) == {"image_id", "category_id", "bbox", "score", "segmentation", "keypoints"}
     assert entry["segmentation"] == {
         "size": [64, 64],

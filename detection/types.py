@@ -1,8 +1,7 @@
-"""The few types that everything in the library passes around.
+"""The types that the whole library passes around: labels, image infos, detections.
 
-All are named tuples of tensors, so they go through `tf.data`, `tf.function` and
-`tf.distribute` as they are, with None in a field that is not there.  Shapes are
-static: padding plus validity masks.
+All are named tuples of tensors that pass `tf.data`, `tf.function` and `tf.distribute`
+unchanged; an optional field is None.  Shapes are static: padding plus validity masks.
 """
 
 from typing import NamedTuple
@@ -11,20 +10,20 @@ import tensorflow as tf
 
 
 class Labels(NamedTuple):
-    """Ground truth of a batch, in the network's own terms.
+    """Ground truth of a batch, in pixels and classes of the network.
 
     boxes: float32 [B, N, 4], (ymin, xmin, ymax, xmax) in pixels of the network
         input; rows of padding are zero.
     classes: int32 [B, N], contiguous class index, 0 <= class < num_classes.
-    valid: bool [B, N], the row is an object; False for padding, and for crowds.
+    valid: bool [B, N], True for objects; False for padding and crowds.
     masks: uint8 [B, N, m, m], each object's mask within its box, 1 inside, stretched to
         m x m; None for a detector without masks.
     keypoints: float32 [B, N, K, 3], (y, x, visibility): pixels of the network input, and
         COCO's 0 (not labelled, or outside the input: then all three are 0), 1 or 2; None
         for a detector without keypoints.
-    crowds: bool [B, N], the row's box is a region full of objects that are not told
-        apart: what lies in it counts neither as object nor as background; None where
-        such regions are left out.
+    crowds: bool [B, N], True for boxes around groups of objects without boxes of their
+        own: anchors inside count neither as object nor as background; None if crowds
+        are left out.
     """
 
     boxes: tf.Tensor
@@ -36,7 +35,7 @@ class Labels(NamedTuple):
 
 
 class ImageInfo(NamedTuple):
-    """How each image came to be the network's input; enough to map boxes back.
+    """Sizes and scales of a batch of images, to map boxes back to the original images.
 
     original_size: float32 [B, 2], (height, width) of the encoded image in pixels.
     scale: float32 [B, 2], (y, x): input pixel = original pixel * scale.
@@ -55,19 +54,25 @@ class Detections(NamedTuple):
     scores: float32 [B, N], 0 beyond `num`.
     classes: int32 [B, N], contiguous class index.
     num: int32 [B], how many rows count.
+    masks: float32 [B, N, m, m], probabilities within each box (see `detection.ops.masks`);
+        None for a detector without masks.
+    keypoints: float32 [B, N, K, 3], (y, x, score), normalised to the original image; None
+        for a detector without keypoints.
     """
 
     boxes: tf.Tensor
     scores: tf.Tensor
     classes: tf.Tensor
     num: tf.Tensor
+    masks: tf.Tensor | None = None
+    keypoints: tf.Tensor | None = None
 
 
 class EncodedImage(NamedTuple):
-    """One image to look at.
+    """One encoded image with its size.
 
     image_id: COCO's id.
-    name: how error messages call it.
+    name: name in error messages.
     encoded: the bytes of the file.
     height, width: stored pixels; EXIF rotation is not applied.
     """

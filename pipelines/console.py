@@ -1,6 +1,6 @@
-"""What a person sees while a run works: components, training progress, warnings.
+"""Shows a run in the terminal: components, training progress, warnings.
 
-The log flood of TFX, Beam and TensorFlow (Python's and C++'s) goes to a file.
+The logs of TFX, Beam and TensorFlow (from Python and C++) go to a file.
 """
 
 import contextlib
@@ -27,12 +27,12 @@ _PLAIN_INTERVAL_SECONDS = 15.0
 
 
 class RunDisplay(logging.Handler):
-    """Draws a run from its log records: TFX's node events and what `cocoflow.*` loggers say.
+    """Draws a run from its log records: node events of TFX and messages of `cocoflow.*` loggers.
 
-    On a terminal it draws bars; elsewhere (a file, CI) it prints a line per event.
+    Draws bars on a terminal, and prints a line per event otherwise (a file, CI).
 
     Args:
-        console: where to draw.
+        console: console to draw on.
     """
 
     def __init__(self, console: Console) -> None:
@@ -45,7 +45,7 @@ class RunDisplay(logging.Handler):
             TextColumn("{task.fields[note]}"),
             TimeElapsedColumn(),
             console=console,
-            # Both go to the log; rich would bring them back onto the terminal.
+            # Both go to the log; rich would redirect them to the terminal.
             redirect_stdout=False,
             redirect_stderr=False,
         )
@@ -61,7 +61,7 @@ class RunDisplay(logging.Handler):
             yield
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Draws one log record, if it is news for a person."""
+        """Draws a log record of a node event, of training progress or of our loggers."""
         message = record.getMessage()
         training = getattr(record, PROGRESS_ATTRIBUTE, None)
         event = _NODE_EVENT.search(message)
@@ -114,14 +114,14 @@ class RunDisplay(logging.Handler):
 
 @contextlib.contextmanager
 def quiet_run(log_file: Path | None, *, verbose: bool) -> Iterator[Console]:
-    """Keeps everything the libraries say off the terminal, and draws the run on its stderr.
+    """Sends the output of the libraries to a log file, and draws the run on stderr.
 
     Args:
-        log_file: appended to; None throws the libraries' words away.
-        verbose: let the flood go to the terminal instead, with no display over it.
+        log_file: file to append to; None discards the output.
+        verbose: leave the output on the terminal, and draw nothing.
 
     Yields:
-        The terminal, for what else is to be drawn.
+        The terminal, for further drawing.
 
     Raises:
         DataError: the log file cannot be written.
@@ -134,14 +134,14 @@ def quiet_run(log_file: Path | None, *, verbose: bool) -> Iterator[Console]:
         display = RunDisplay(Console(file=terminal, emoji=False))
         written = logging.StreamHandler(log)
         written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        # Notebooks and test runners put objects of their own in place of the descriptors.
+        # Notebooks and test runners replace sys.stdout and sys.stderr by objects of their own.
         redirected = contextlib.redirect_stdout(log), contextlib.redirect_stderr(log)
         with redirected[0], redirected[1], _root_handlers([written, display]), display.live():
             yield display.console
 
 
 class _LogFile(io.FileIO):
-    """A file that drops what the disk does not take: work must not fail because of its log."""
+    """A file that ignores a full disk: a run must not fail because of its log."""
 
     def write(self, content: Any) -> int:
         try:
@@ -156,12 +156,12 @@ def _open_log(path: Path | None) -> IO[str]:
             path.parent.mkdir(parents=True, exist_ok=True)
         return io.TextIOWrapper(io.BufferedWriter(_LogFile(path or os.devnull, "a")), encoding="utf-8")
     except OSError as error:
-        raise DataError(f"{path}: cannot write the log: {error.strerror}. Name another folder.") from error
+        raise DataError(f"{path}: cannot write the log: {error.strerror}. Choose another folder.") from error
 
 
 @contextlib.contextmanager
 def _descriptors_to(log: int) -> Iterator[IO[str]]:
-    """C++ code writes to the descriptors themselves, so these are what is redirected."""
+    """Redirects file descriptors 1 and 2, to which C++ code writes."""
     sys.stdout.flush()
     sys.stderr.flush()
     saved = {number: os.dup(number) for number in (1, 2)}
@@ -181,7 +181,7 @@ def _descriptors_to(log: int) -> Iterator[IO[str]]:
 
 @contextlib.contextmanager
 def _root_handlers(handlers: list[logging.Handler]) -> Iterator[None]:
-    # absl, through which TFX logs, puts its own verbosity back at times unless it is told.
+    # absl, through which TFX logs, resets its verbosity at times unless it is set.
     absl.logging.set_verbosity(absl.logging.INFO)
     root = logging.getLogger()
     before, level = root.handlers, root.level

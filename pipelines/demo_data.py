@@ -1,8 +1,7 @@
-"""The embedded data set: scikit-learn's handwritten digits scattered over noisy canvases.
+"""Generates the demo data set: scikit-learn's handwritten digits on noisy canvases.
 
-Written as any COCO data set would be (annotations/instances_{train,val}.json, images
-in train/ and val/), from nothing but a seed.  `python -m pipelines.demo_data DIR`
-writes it.
+A COCO data set (annotations/instances_{train,val}.json, images in train/ and val/) that
+depends on a seed only.  `python -m pipelines.demo_data DIR` writes it.
 """
 
 import argparse
@@ -19,15 +18,15 @@ from detection.storage.atomic import new_directory
 from schemas.errors import DataError
 
 CANVAS = 128  # pixels, both sides
-MAX_DIGITS = 6  # an image
+MAX_DIGITS = 6  # per image
 
 _MANIFEST = "demo_data.json"
-_VERSION = 1  # of the generator: what it writes for equal parameters
-_EVAL_SHARE = 0.2  # of the handwriting samples
-_SIDES = (26.0, 60.0)  # pixels that a digit's 8x8 sample is scaled to
-_INK = 0.45  # share of ink from which on a pixel belongs to the mask
-_MAX_COVERED = 0.15  # of the smaller of two boxes
-_TRIES = 20  # positions tried for a digit
+_VERSION = 1  # version of the generator, raised when equal parameters give other files
+_EVAL_SHARE = 0.2  # share of the handwriting samples used for eval
+_SIDES = (26.0, 60.0)  # min and max side in pixels to which an 8x8 sample is scaled
+_INK = 0.45  # min share of ink of the mask's pixels
+_MAX_COVERED = 0.15  # max covered share of the smaller of two boxes
+_TRIES = 20  # positions tried per digit
 _JPEG_QUALITY = 90
 
 Array = NDArray[Any]
@@ -45,18 +44,18 @@ class _Samples(NamedTuple):
 
 
 def make_demo_data(directory: str | Path, *, train_images: int = 600, eval_images: int = 100, seed: int = 0) -> None:
-    """Writes the data set, unless it is there already with these parameters.
+    """Writes the data set, unless the folder already holds it with these parameters.
 
     Equal parameters give equal files.  The folder appears complete or not at all.
 
     Args:
-        directory: the data set's folder.
+        directory: folder of the data set.
         train_images: number of images in `train`.
         eval_images: number of images in `val`; their handwriting is not in `train`.
-        seed: of everything random.
+        seed: seed of all randomness.
 
     Raises:
-        DataError: `directory` holds something else, or cannot be written.
+        DataError: `directory` holds other files, or cannot be written.
     """
     directory = Path(directory)
     parameters = {"version": _VERSION, "train_images": train_images, "eval_images": eval_images, "seed": seed}
@@ -70,15 +69,15 @@ def make_demo_data(directory: str | Path, *, train_images: int = 600, eval_image
 
 def _is_there(directory: Path, parameters: dict[str, int]) -> bool:
     try:
-        found = json.loads((directory / _MANIFEST).read_text())
+        written = json.loads((directory / _MANIFEST).read_text())
     except (OSError, ValueError):
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             raise DataError(
-                f"{directory} is there and is no demo data. Choose another folder, or remove this one."
+                f"{directory} exists and is not the demo data set. Choose another folder, or remove this one."
             ) from None
         return False
     counts = {"train": parameters["train_images"], "val": parameters["eval_images"]}
-    return found == parameters and all(
+    return written == parameters and all(
         (directory / f"annotations/instances_{split}.json").is_file()
         and sum(1 for _ in (directory / split).glob("*")) == count
         for split, count in counts.items()
@@ -101,14 +100,14 @@ def _write(directory: Path, train_images: int, eval_images: int, seed: int) -> N
 
 
 def _samples(seed: int) -> tuple[_Samples, _Samples]:
-    """The handwriting, divided into that of train and that of eval."""
+    """Returns the handwriting samples of train and of eval."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
     order = np.random.default_rng(seed).permutation(len(digits.target))
     eval_count = round(len(order) * _EVAL_SHARE)
-    parts = (order[eval_count:], order[:eval_count])
-    train, held_out = (_Samples(digits.images[part] / 16.0, digits.target[part]) for part in parts)
+    chosen = (order[eval_count:], order[:eval_count])
+    train, held_out = (_Samples(digits.images[one] / 16.0, digits.target[one]) for one in chosen)
     return train, held_out
 
 
@@ -147,7 +146,7 @@ def _annotation(image_id: int, number: int, digit: _Digit) -> dict[str, Any]:
 
 
 def _draw(samples: _Samples, rng: np.random.Generator) -> tuple[Array, list[_Digit]]:
-    """One picture, uint8 [CANVAS, CANVAS, 3], and its digits, those at the back first."""
+    """Draws an image, uint8 [CANVAS, CANVAS, 3]; returns it with its digits from back to front."""
     dark = bool(rng.integers(2))
     pixels = _background(rng, dark)
     digits: list[_Digit] = []
@@ -166,20 +165,20 @@ def _draw(samples: _Samples, rng: np.random.Generator) -> tuple[Array, list[_Dig
 
 
 def _background(rng: np.random.Generator, dark: bool) -> Array:
-    """Blotches of similar colours and coarse noise, float64 [CANVAS, CANVAS, 3]."""
+    """Draws blotches of similar colours and coarse noise, float64 [CANVAS, CANVAS, 3]."""
     base = rng.uniform(10, 70, 3) if dark else rng.uniform(185, 245, 3)
     blotches = base + rng.normal(0.0, 12.0, (5, 5, 3))
     return _resized(blotches, CANVAS) + rng.normal(0.0, 6.0, (CANVAS, CANVAS, 3))
 
 
 def _scaled(sample: Array, rng: np.random.Generator) -> Array:
-    """The sample enlarged smoothly to a random size, edges steepened; share of ink, 0..1."""
+    """Enlarges a sample to a random size and steepens its edges; share of ink, 0..1."""
     side = round(float(np.exp(rng.uniform(*np.log(_SIDES)))))
     return np.clip((_resized(sample, side) - _INK) * 2.5 + _INK, 0.0, 1.0)
 
 
 def _resized(image: Array, side: int) -> Array:
-    """Bicubic resize of [h, w] or [h, w, c] to a square."""
+    """Resizes [h, w] or [h, w, c] to a square, bicubically."""
     planes = image[..., None] if image.ndim == 2 else image
     resized = [
         np.asarray(Image.fromarray(plane.astype(np.float32)).resize((side, side), Image.Resampling.BICUBIC))
@@ -189,7 +188,7 @@ def _resized(image: Array, side: int) -> Array:
 
 
 def _free_position(ink: Array, digits: list[_Digit], rng: np.random.Generator) -> tuple[int, int] | None:
-    """(y, x) of the sample's corner where its ink covers little of other digits and is little covered."""
+    """Finds a corner (y, x) for the sample at which it hardly overlaps other digits; None: none found."""
     x, y, width, height = _box(ink >= _INK)
     for _ in range(_TRIES):
         left, top = int(rng.integers(CANVAS - width + 1)), int(rng.integers(CANVAS - height + 1))
@@ -199,14 +198,14 @@ def _free_position(ink: Array, digits: list[_Digit], rng: np.random.Generator) -
 
 
 def _covered(box: tuple[int, int, int, int], other: tuple[int, int, int, int]) -> float:
-    """Intersection of two (x, y, width, height) boxes over the area of the smaller one."""
+    """Returns the intersection of two (x, y, width, height) boxes over the area of the smaller one."""
     (ax, ay, aw, ah), (bx, by, bw, bh) = box, other
     width, height = min(ax + aw, bx + bw) - max(ax, bx), min(ay + ah, by + bh) - max(ay, by)
     return max(width, 0) * max(height, 0) / min(aw * ah, bw * bh)
 
 
 def _placed(ink: Array, position: tuple[int, int]) -> Array:
-    """The ink on a layer of the canvas's size; its faint rim may lie outside."""
+    """Places the ink on a layer of the canvas's size; its faint rim may lie outside."""
     side = len(ink)
     padded = np.zeros((CANVAS + 2 * side, CANVAS + 2 * side))
     top, left = position[0] + side, position[1] + side
@@ -220,15 +219,15 @@ def _uncovered(digit: _Digit, cover: Array) -> _Digit:
 
 
 def _box(mask: Array) -> tuple[int, int, int, int]:
-    """Tight box (x, y, width, height) around the True pixels of [h, w]."""
+    """Returns the tight box (x, y, width, height) around the True pixels of [h, w]."""
     ys, xs = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     return int(xs[0]), int(ys[0]), int(xs[-1] - xs[0]) + 1, int(ys[-1] - ys[0]) + 1
 
 
 def main() -> None:
-    """Writes the data set into the folder on the command line."""
+    """Writes the data set to the folder given on the command line."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.demo_data", description=__doc__)
-    parser.add_argument("directory", help="folder to write; left as it is where the data is there already")
+    parser.add_argument("directory", help="folder to write; unchanged if it already holds the data set")
     make_demo_data(parser.parse_args().directory)
 
 

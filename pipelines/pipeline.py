@@ -1,4 +1,4 @@
-"""The pipeline: one definition for every runner."""
+"""Defines the pipeline, once for every runner."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from components.coco_example_gen.component import CocoExampleGen
 from components.detection_trainer.component import DetectionTrainer
 from components.saved_model_pusher.component import SavedModelPusher
 from pipelines.dataset_files import division_of
-from pipelines.layout import RunLayout
+from pipelines.folders import RunLayout
 from pipelines.resolvers.base_model import model_to_start_from
 from pipelines.resolvers.baseline import previous_blessed_model
 from pipelines.resolvers.span_window import spans_to_train_on
@@ -25,21 +25,22 @@ _SCHEMA_FILE = str(Path(schemas.__file__).parent / "records.pbtxt")
 
 
 def create_pipeline(config: Config) -> Pipeline:
-    """COCO data set to pushed detector: eight nodes, of which four are ours.
+    """Creates the pipeline from a COCO data set to a pushed detector.
 
     Data flows example_gen -> (statistics, validation) and trainer -> evaluator (with
     the last blessed model as baseline) -> pusher.  With `data.window`, a resolver between
-    example_gen and trainer adds the examples of earlier spans; all others see the newest.
-    With `train.init.from_previous_model`, another gives the trainer the model to start from.
+    example_gen and trainer adds the examples of earlier spans; all other nodes use the
+    newest.  With `train.init.from_previous_model`, a resolver passes the trainer its base
+    model.
 
     Args:
-        config: the whole configuration; `data.root` or `data.splits` is set.
+        config: whole configuration; `data.root` or `data.splits` is set.
 
     Returns:
         A pipeline for LocalDagRunner or BeamDagRunner, with caching.
 
     Raises:
-        DataError: no data set is recognised, or there are no weights at `train.init.checkpoint`.
+        DataError: no recognised data set, or no weights at `train.init.checkpoint`.
     """
     layout = RunLayout(config)
     return Pipeline(

@@ -1,1 +1,1 @@
-"""The contracts: record features, artifact files, typed configuration, errors."""
+"""Contracts: record features, artifact files, serving signatures, configuration, errors."""

@@ -3,43 +3,43 @@
 TRAIN_SPLIT = "train"
 EVAL_SPLIT = "eval"
 
-# Examples artifact, at its root (Split-<name>/ holds TFRecords and nothing else).
+# At the root of an Examples artifact (Split-<name>/ holds only TFRecords).
 DATASET_JSON = "dataset.json"  # {"info", "licenses", "categories", "splits": {name: {"images", "annotations"}}}
 QUARANTINE_JSONL = "quarantine.jsonl"  # one JSON object per dropped image or annotation
-DATA_REPORT_HTML = "data_report.html"  # what the data set holds and what is wrong with it
+DATA_REPORT_HTML = "data_report.html"  # statistics and issues of the data set
 
 # Beside every model.
-CONFIG_YAML = "config.yaml"  # the full, resolved configuration
-LABELS_JSON = "categories.json"  # the data set's categories, in the order of the network's classes
-INIT_REPORT_JSON = "init_report.json"  # what a warm start loaded, and what it left: `InitReport.as_json`
+CONFIG_YAML = "config.yaml"  # whole configuration
+LABELS_JSON = "categories.json"  # categories of the data set, in the order of the network's classes
+INIT_REPORT_JSON = "init_report.json"  # variables that a warm start loaded and skipped: `InitReport.as_json`
 
 CHECKPOINTS = "checkpoints"  # TensorFlow checkpoints ckpt-<step>
 LOGS = "logs"  # TensorBoard summaries
-TRAINING_JSON = "training.json"  # {"training": its name, "files": {path: SHA-256}} of a finished one, in the ModelRun
-NONFINITE = "nonfinite"  # step-<number>/: batches that gave NaN or infinity
+TRAINING_JSON = "training.json"  # {"training": name, "files": {path: SHA-256}} of a finished training, in the ModelRun
+NONFINITE = "nonfinite"  # step-<number>/: batches with NaN or infinity
 SAVED_MODEL = "saved_model"
-VALIDATION = "validation"  # what evaluations while training found: HISTORY_JSON, and in BEST the best checkpoint
-FOLLOW = "follow"  # the same, of a process that follows the checkpoints
+VALIDATION = "validation"  # evaluations while training: HISTORY_JSON, and the best checkpoint in BEST
+FOLLOW = "follow"  # the same, by a process that follows the checkpoints
 HISTORY_JSON = "history.json"  # [{"step", "metrics"}], by ascending step
-BEST = "best"  # ckpt-<step> and its METRICS_JSON, which tells the step
-EXTRA_FILES = "assets.extra"  # inside a SavedModel: files of ours that travel with it
+BEST = "best"  # ckpt-<step> and its METRICS_JSON, which names the step
+EXTRA_FILES = "assets.extra"  # inside a SavedModel: our files, copied with it
 TRAINING_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights"}, see `detection.inference.export.ExportedFrom`
 
 # Evaluation.
 METRICS_JSON = "metrics.json"
 DETECTIONS_JSON = "detections.json"  # COCO results, by ascending image id
 ANALYSIS_JSON = "analysis.json"  # `detection.analysis.analysis_file.Analysis`
-REPORT_HTML = "report.html"  # the evaluation for people
+REPORT_HTML = "report.html"  # report of the evaluation
 BLESSING_JSON = "blessing.json"  # {"blessed", "reasons", "baseline"}
 
 # PushedModel artifact.
 POINTER_JSON = "pushed.json"  # {"destination", "version", "model"} in the PushedModel artifact
 
 # The folder of one run.
-TRAINING = "training"  # folders that trainings work in, so that one that was killed goes on
+TRAINING = "training"  # working folders of trainings, from which a killed one resumes
 SUMMARY_JSON = "summary.json"
 
 
 def split_dir(split: str) -> str:
-    """Folder of a split inside an `Examples` artifact, as TFX names it."""
+    """Returns the folder of a split inside an `Examples` artifact, as TFX names it."""
     return f"Split-{split}"

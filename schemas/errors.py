@@ -1,7 +1,7 @@
-"""Errors a user can act on.
+"""Errors that a user can fix.
 
-Every message says what is wrong, where (file, id, key) and what to do.  The
-program prints them without a traceback; anything else is a bug and shows one.
+Every message says what is wrong, where (file, id, key) and what to do.  The program prints
+it without a traceback; any other error is a bug and shows one.
 """
 
 import errno
@@ -11,19 +11,19 @@ from collections.abc import Iterator
 
 
 class CocoflowError(Exception):
-    """A fault outside the program: the run failed, exit code 1."""
+    """A failure for a reason outside the program; exit code 1."""
 
     exit_code = 1
 
 
 class ConfigError(CocoflowError):
-    """A wrong flag, configuration key or value: exit code 2."""
+    """An invalid flag, configuration key or value; exit code 2."""
 
     exit_code = 2
 
 
 class DataError(CocoflowError):
-    """A data set, record or image that cannot be used as it is."""
+    """An invalid data set, record, image or other file."""
 
 
 _IN_TRACEBACK = re.compile(
@@ -33,7 +33,7 @@ _IN_TRACEBACK = re.compile(
 
 _INTERRUPTED = re.compile(r"(?:^|\n)KeyboardInterrupt(?: \[while running |\s*(?:\n|\Z))")
 
-# What is no fault of the program, though it comes as an OSError, or as a text of TensorFlow's, from anywhere.
+# Failures of the disk, which arise anywhere as an OSError, or as a text of TensorFlow.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 _DISK_WORDS = "|".join(re.escape(os.strerror(number)) for number in _DISK_ERRORS)
 _DISK_TEXT = re.compile(rf"(?:(?<!\S)(/[^;\n]+); )?({_DISK_WORDS})(?:: '([^'\n]+)')?")
@@ -42,11 +42,10 @@ _BEAM_TRAIL = re.compile(r" \[while running '[^']*'\]$")  # Beam adds it to a wo
 
 
 def find_user_error(error: BaseException) -> CocoflowError | None:
-    """Returns the `CocoflowError` that caused `error`, or one that says what the disk refused; None: a bug.
+    """Returns the `CocoflowError` that caused `error`, or one about the disk; None: a bug.
 
-    Follows `__cause__` and `__context__`; Beam raises a worker's exception again
-    as a `RuntimeError` that holds only the traceback's text, so the text is
-    searched too.
+    Follows `__cause__` and `__context__`.  Beam wraps a worker's exception in a
+    `RuntimeError` with the text of its traceback, so that text is searched as well.
     """
     for current in causes(error):
         if isinstance(current, CocoflowError):
@@ -67,34 +66,34 @@ def _disk_error(error: BaseException) -> CocoflowError | None:
         refusal = disk_refusal(current)
         if refusal is not None:
             return CocoflowError(
-                f"the disk refuses to be written: {refusal}. Make room, or see that it may be written, and give the "
-                "same command again: what was whole before is kept, and gone on with."
+                f"cannot write to the disk: {refusal}. Free space, or make the disk writable, and repeat the "
+                "command: it continues from the complete files."
             )
     return None
 
 
 def disk_refusal(error: BaseException) -> str | None:
-    """What a full, read-only or broken disk said to one who wrote, with the file if it is known; None: it is not that.
+    """Returns the message of a full, read-only or broken disk, with the file if known; None: another error.
 
     Args:
-        error: an `OSError`, or one whose text tells of it as Python and TensorFlow do.
+        error: an `OSError`, or an error with such a text of Python or TensorFlow.
     """
     if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
         return f"{error.strerror} ({error.filename})" if error.filename else f"{error.strerror}"
-    found = None if isinstance(error, OSError) else _DISK_TEXT.search(str(error))
-    if found is None:
+    match = None if isinstance(error, OSError) else _DISK_TEXT.search(str(error))
+    if match is None:
         return None
-    path = found[1] or found[3]
-    return f"{found[2]} ({path})" if path else found[2]
+    path = match[1] or match[3]
+    return f"{match[2]} ({path})" if path else match[2]
 
 
 def was_interrupted(error: BaseException) -> bool:
-    """Whether a `KeyboardInterrupt`, here or in a Beam worker, caused `error`."""
+    """Returns True if a `KeyboardInterrupt`, here or in a Beam worker, caused `error`."""
     return any(isinstance(one, KeyboardInterrupt) or _INTERRUPTED.search(str(one)) for one in causes(error))
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yields `error`, and the errors that led to it, the latest first."""
+    """Yields `error` and the errors that caused it, latest first."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:

@@ -1,10 +1,10 @@
-"""User values in messages: short, on one line, without control characters."""
+"""Quotes user values in messages: short, on one line, without control characters."""
 
 import reprlib
 from typing import Any
 
-LENGTH = 80  # characters of a quoted value, at most
-_MOST_BITS = 256  # of an integer that is written in full
+LENGTH = 80  # max characters of a quoted value
+_MAX_BITS = 256  # of an integer written in full
 
 _SHORT = reprlib.Repr()
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 6
@@ -13,7 +13,7 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = LENGTH
 
 
 def quoted(value: Any) -> str:
-    r"""Returns a value as Python writes it, cut to `LENGTH` characters, in time that does not depend on its size.
+    r"""Returns the repr of a value, cut to `LENGTH` characters, in time independent of its size.
 
     >>> quoted("two\x1b[31m lines\n")
     "'two\\x1b[31m lines\\n'"
@@ -22,14 +22,14 @@ def quoted(value: Any) -> str:
     >>> quoted(list(range(1000)))
     '[0, 1, 2, 3, 4, 5, ...]'
     """
-    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         return f"an integer of {value.bit_length()} bits"
     text = repr(value[:LENGTH]) + "..." if isinstance(value, str) and len(value) > LENGTH else _written(value)
     return text if len(text) <= LENGTH else f"{text[: LENGTH - 3]}..."
 
 
 def printable(text: str) -> str:
-    r"""Returns text with every control character and lone surrogate escaped; line feeds stay.
+    r"""Escapes all control characters and lone surrogates except line feeds.
 
     >>> printable("a\x1b[2Jb\u202e.jpg")
     'a\\x1b[2Jb\\u202e.jpg'
@@ -43,7 +43,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: object) -> str:
-    r"""Returns a path or other text with line feeds escaped, too, so that it stays on its line.
+    r"""Escapes as `printable`, and line feeds as well, so that the text stays on its line.
 
     >>> one_line("a\nerror: b.jpg")
     'a\\nerror: b.jpg'

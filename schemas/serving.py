@@ -1,4 +1,4 @@
-"""The exported SavedModel's signatures: what a model server's clients rely on."""
+"""Signatures of the exported SavedModel: names of inputs and outputs, on which clients of a model server rely."""
 
 ENCODED_SIGNATURE = "serving_default"  # encoded images of any size
 PIXEL_SIGNATURE = "serving_images"  # one uint8 batch
@@ -8,7 +8,13 @@ IMAGES = "images"  # string [B], encoded; or uint8 [B, H, W, 3]
 BOXES = "detection_boxes"  # float32 [B, N, 4]: ymin, xmin, ymax, xmax, 0..1
 SCORES = "detection_scores"  # float32 [B, N], best first
 CLASSES = "detection_classes"  # int64 [B, N]: the data set's own category ids
-VALID = "valid"  # bool [B], of `serving_default` alone: whether the image could be decoded
-COUNT = "num_detections"  # int32 [B]: how many rows of each image count
+COUNT = "num_detections"  # int32 [B]: valid rows per image
+VALID = "valid"  # bool [B], only of `serving_default`: False for an image that does not decode
 
-WEIGHTS_PART = "weights"  # of its variables file: a dictionary of the model's variables by path
+# Outputs of detectors with masks or keypoints.
+# Crops: float32 [B, N, 28, 28], probabilities within each box.  Pasted: uint8 [B, N, H, W], 1 inside; H, W are those of
+# the largest image of the batch, smaller images lie at the top left.
+MASKS = "detection_masks"
+KEYPOINTS = "detection_keypoints"  # float32 [B, N, K, 3]: y, x (0..1), score
+
+WEIGHTS_PART = "weights"  # key in its variables file: the model's variables by path

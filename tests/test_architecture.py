@@ -28,7 +28,7 @@ ALLOWED_IMPORTS = {
         "detection.datasets",
         "detection.coco": "schemas detection.storage detection.datasets",
         "detection.inference": "schemas schemas.config detection.types detection.storage detection.images "
-        "detection.input_pipeline detection.models detection.coco",
+        "detection.ops detection.input_pipeline detection.models detection.coco",
         "detection.analysis": "schemas schemas.config detection.storage detection.datasets detection.coco",
         "detection.reports": "schemas schemas.config detection.storage detection.images detection.datasets "
         "detection.coco detection.analysis",
@@ -298,8 +298,8 @@ def test_a_slow_help_is_caught(planted: dict[str, str], where: str) -> None:
 
 
 def test_a_slow_import_where_it_is_used_is_fine() -> None:
-    verb = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import keras\ndef run():\n    import tfx"
+    command = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import keras\ndef run():\n    import tfx"
     assert (
-        slow_help({"pipeline_runner.py": "", "pipelines/commands/train.py": verb, "detection/x.py": "import keras"})
+        slow_help({"pipeline_runner.py": "", "pipelines/commands/train.py": command, "detection/x.py": "import keras"})
         == []
     )

@@ -8,7 +8,6 @@ from tfx.types import standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
-from components.coco_evaluator.evaluation import model_params
 from components.coco_evaluator.executor import CONFIG_KEY, EVAL_CONFIG_KEY, Executor
 from schemas.config.config import EvaluateConfig
 
@@ -84,5 +83,5 @@ def _checked(config: Any) -> str:
     from components.coco_evaluator.tfma.eval_config import eval_config_to_json, parse_eval_config
 
     text = eval_config_to_json(config)
-    model_params(parse_eval_config(text))
+    parse_eval_config(text)
     return text

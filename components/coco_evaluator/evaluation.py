@@ -24,6 +24,7 @@ from detection.coco.params import Params
 from detection.coco.summary import write_metrics
 from detection.inference.mean_losses import mean_losses
 from detection.inference.restore import read_exported_from, read_model_config
+from detection.inference.saved_model import require_saved_model
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.tensorboard import draw_image_results, write_evaluation
 from detection.storage.atomic import write_json
@@ -44,6 +45,8 @@ _WORK = ".work"  # inside the output, while it is written: storage that all work
 
 # What the report calls the entries of `Task.locations`.
 _FACTS = {CANDIDATE: "model", BASELINE: "compared with", "data": "examples"}
+
+_ANY = {"id": 1, "name": "any category"}  # the only category of an analysis with use_cats false
 
 log = logging.getLogger("cocoflow.evaluator")
 
@@ -145,12 +148,14 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
         make_pipeline: makes a Beam pipeline.
 
     Raises:
-        ConfigError: see `model_params` and `analysis_options`.
+        ConfigError: see `analysis_options`.
         DataError: an invalid model or record, no record, or a file that cannot be written.
     """
     config = complete(task.eval_config, has_baseline=BASELINE in task.models)
-    params = model_params(config)
+    params = params_of(config)
     options = analysis_options(task.config.analysis, params)
+    for model in task.models.values():
+        require_saved_model(model, iou_type=params.iou_type)
     step = trained_steps(task.models[CANDIDATE])
     work = folder / _WORK
     work.mkdir(parents=True, exist_ok=True)
@@ -189,25 +194,6 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
     return Evaluation(measured.overall[CANDIDATE].metrics, verdict)
 
 
-def model_params(config: Any) -> Params:
-    """Returns the params of a checked `EvalConfig`.
-
-    Raises:
-        ConfigError: `iou_type` is not `bbox`, or `use_cats` is false.
-    """
-    params = params_of(config)
-    if params.iou_type != "bbox":
-        raise ConfigError(
-            f"EvalConfig: iou_type {params.iou_type!r}: a model finds boxes; remove it, or specify 'bbox'."
-        )
-    if not params.use_cats:
-        raise ConfigError(
-            "EvalConfig: use_cats false: the evaluator evaluates per category. Remove it; for class-agnostic metrics "
-            "run `pipeline_runner.py evaluate --no-cats` on the detections file that the evaluator writes."
-        )
-    return params
-
-
 def _log_metrics(measured: Measured) -> None:
     for part, result in measured.overall.items():
         metrics = result.metrics.by_name
@@ -230,10 +216,13 @@ def _analyse(
     before = None
     if BASELINE in measured.overall:
         before = read_detections(detections_folder(work / BASELINE), sample.image_ids)
+    truth = sample.ground_truth(list(task.categories))
+    if not params.use_cats:
+        truth, found, before = _pooled(truth), _of_one_category(found), _of_one_category(before)
     analysis = analyse(
-        sample.ground_truth(list(task.categories)),
+        truth,
         found,
-        params=params,
+        params=replace(params, use_cats=True),
         total_images=measured.overall[CANDIDATE].images,
         baseline=before,
         options=options,
@@ -260,6 +249,16 @@ def analysis_options(options: AnalysisConfig, params: Params) -> AnalysisConfig:
             raise ConfigError(f"evaluate.analysis.iou {options.iou}: choose one of the evaluation's: {known}.")
         changes["iou"] = min(params.iou_thresholds)
     return options.model_copy(update=changes)
+
+
+def _pooled(ground_truth: dict[str, Any]) -> dict[str, Any]:
+    """Returns a COCO tree with one category in place of all, as COCOeval's useCats=0 compares them."""
+    annotations = _of_one_category(ground_truth["annotations"])
+    return {**ground_truth, "categories": [_ANY], "annotations": annotations}
+
+
+def _of_one_category(entries: Any) -> Any:
+    return entries and [{**entry, "category_id": _ANY["id"]} for entry in entries]
 
 
 def _judge(task: Task, config: Any, measured: Measured, analysis: Analysis, folder: Path) -> Verdict:

@@ -19,18 +19,19 @@ from components.coco_evaluator.tfma.slice_metrics import metric_keys
 from detection.coco import MetricsAccumulator
 from detection.coco.metrics import metric_definitions_of
 from detection.datasets.packed_entries import unpack_entries
-from detection.inference.saved_model import rows_from_outputs
+from detection.inference.results import results_from_outputs
 from detection.types import EncodedImage
 from schemas import features, serving
 from schemas.errors import ConfigError, DataError
 
 _OUTPUTS = (serving.BOXES, serving.SCORES, serving.CLASSES, serving.COUNT)
+_OPTIONAL = (serving.MASKS, serving.KEYPOINTS)
 _PENDING = 500  # images matched at a time
 _WHERE = f"categories of {METRICS_CLASS}"
 
 
 class CocoMetrics(metric_types.Metric):
-    """COCO's metrics of boxes, equal to pycocotools' to the last bit, whatever the bundling.
+    """COCO metrics of boxes, masks or keypoints, equal to pycocotools' to the last bit, whatever the bundling.
 
     Under their names as metrics, `AP` and `AP50` also of each category under the sub
     key `class_id`, the data set's category id; NaN where undefined.  It takes the
@@ -55,8 +56,6 @@ def _computations(
     parsed = check_options(options, where=METRICS_CLASS)
     if eval_config is not None:
         check_our_metrics(eval_config, "EvalConfig")
-    if parsed.iou_type != "bbox":
-        raise ConfigError(f"{METRICS_CLASS}: iou_type {parsed.iou_type!r}; a model's outputs hold boxes only: 'bbox'.")
     if not parsed.categories:
         raise ConfigError(
             f"{METRICS_CLASS}: no categories. Give the data set's category ids, such as "
@@ -109,7 +108,7 @@ class _Match(beam.CombineFn):
         return _State(MetricsAccumulator(categories, self._options.params(), where=_WHERE), [])
 
     def add_input(self, state: _State, element: metric_types.StandardMetricInputs) -> _State:
-        state.pending.append(_detected(element, self._model))
+        state.pending.append(_detected(element, self._model, self._options.iou_type))
         return self._matched(state) if len(state.pending) >= _PENDING else state
 
     def merge_accumulators(self, states: Iterable[_State]) -> _State:
@@ -141,7 +140,7 @@ class _Match(beam.CombineFn):
         return state
 
 
-def _detected(element: metric_types.StandardMetricInputs, model: str) -> DetectedBatch:
+def _detected(element: metric_types.StandardMetricInputs, model: str, iou_type: str) -> DetectedBatch:
     """One image with its objects, and the model's detections in its pixels."""
     entry, annotations = unpack_entries(_feature(element, features.COCO))
     image = EncodedImage(
@@ -151,8 +150,9 @@ def _detected(element: metric_types.StandardMetricInputs, model: str) -> Detecte
         height=int(_feature(element, features.HEIGHT)),
         width=int(_feature(element, features.WIDTH)),
     )
-    rows = rows_from_outputs(_outputs(element, model), [image])[0]
-    return DetectedBatch([entry], annotations, rows, [ALL_IMAGES])
+    results = results_from_outputs(_outputs(element, model), [image], with_masks=iou_type == "segm")[0]
+    where = f"{METRICS_CLASS}: the model {model!r}" if model else f"{METRICS_CLASS}: the model"
+    return DetectedBatch([entry], annotations, results.of_iou_type(iou_type, where=where), [ALL_IMAGES])
 
 
 def _feature(element: metric_types.StandardMetricInputs, key: str) -> Any:
@@ -173,5 +173,6 @@ def _outputs(element: metric_types.StandardMetricInputs, model: str) -> dict[str
             f"{METRICS_CLASS}: the model's outputs lack {', '.join(missing)}. "
             f"Export it with Cocoflow, and name the signature {serving.ENCODED_SIGNATURE!r} in model_specs."
         )
-    outputs = {name: np.asarray(predictions[name])[None] for name in _OUTPUTS}
+    names = [name for name in (*_OUTPUTS, *_OPTIONAL) if name in predictions]
+    outputs = {name: np.asarray(predictions[name])[None] for name in names}
     return outputs | {serving.COUNT: outputs[serving.COUNT].reshape(1)}

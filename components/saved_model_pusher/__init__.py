@@ -1,1 +1,1 @@
-"""Blessed Model -> PushedModel: a new whole version in the folder that a model server watches."""
+"""Pushes a blessed Model: a new version in the folder that a model server watches."""

@@ -1,4 +1,4 @@
-"""The pusher's contract: what goes in and what comes out."""
+"""Component spec of the pusher."""
 
 from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
@@ -23,7 +23,7 @@ class SavedModelPusherSpec(ComponentSpec):
 class SavedModelPusher(base_component.BaseComponent):
     """Pushes a blessed SavedModel to `push_directory/<version>`, atomically.
 
-    With TFX's caching on, the same model and blessing push nothing a second time.
+    With TFX's caching, the same model and blessing are pushed once.
     """
 
     SPEC_CLASS = SavedModelPusherSpec
@@ -35,9 +35,9 @@ class SavedModelPusher(base_component.BaseComponent):
         """Wires the component.
 
         Args:
-            model: channel of one `Model`.
+            model: channel of a `Model`.
             push_directory: folder that a model server watches.
-            model_blessing: channel of one `ModelBlessing`; without it every model is pushed.
+            model_blessing: channel of a `ModelBlessing`; None: push every model.
         """
         super().__init__(
             SavedModelPusherSpec(

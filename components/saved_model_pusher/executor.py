@@ -1,4 +1,4 @@
-"""What the pusher does: see whether the model is blessed, publish it, record where."""
+"""Executor of the pusher: publishes a blessed model, and records its destination."""
 
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,10 @@ VERSION_PROPERTY = "pushed_version"  # string: its name
 
 
 class Executor(base_executor.BaseExecutor):
-    """Publishes a blessed model; a model without a blessing is recorded as not pushed.
+    """Publishes a blessed model; records any other as not pushed.
 
-    The artifact holds a pointer, not a second copy: the model itself stays in the
-    Model artifact that the pointer names.
+    The artifact holds a pointer, not a second copy: the model stays in the Model artifact
+    that the pointer names.
     """
 
     def Do(  # noqa: N802 (TFX's name)
@@ -46,14 +46,14 @@ class Executor(base_executor.BaseExecutor):
             pushed_model.set_int_custom_property(PUSHED_PROPERTY, 0)
             return
         model = artifact_utils.get_single_instance(input_dict[keys.MODEL_KEY])
-        goal = publish(path_utils.serving_model_path(model.uri), exec_properties[PUSH_DIRECTORY_KEY])
-        _record(pushed_model, goal, model.uri)
+        destination = publish(path_utils.serving_model_path(model.uri), exec_properties[PUSH_DIRECTORY_KEY])
+        _record(pushed_model, destination, model.uri)
 
 
 def is_blessed(input_dict: dict[str, list[types.Artifact]]) -> bool:
-    """True for a blessed model, and in a pipeline where nothing gives blessings.
+    """Returns True for a blessed model, and in a pipeline without an evaluator.
 
-    A pipeline that has an evaluator, whose blessing is missing, gives False.
+    Returns False if a pipeline has an evaluator but no blessing.
     """
     if keys.MODEL_BLESSING_KEY not in input_dict:
         return True
@@ -61,9 +61,9 @@ def is_blessed(input_dict: dict[str, list[types.Artifact]]) -> bool:
     return bool(blessings) and all(model_utils.is_model_blessed(blessing) for blessing in blessings)
 
 
-def _record(pushed_model: types.Artifact, goal: Path, model_uri: str) -> None:
+def _record(pushed_model: types.Artifact, destination: Path, model_uri: str) -> None:
     pushed_model.set_int_custom_property(PUSHED_PROPERTY, 1)
-    pushed_model.set_string_custom_property(DESTINATION_PROPERTY, str(goal))
-    pushed_model.set_string_custom_property(VERSION_PROPERTY, goal.name)
-    pointer = {"destination": str(goal), "version": goal.name, "model": model_uri}
+    pushed_model.set_string_custom_property(DESTINATION_PROPERTY, str(destination))
+    pushed_model.set_string_custom_property(VERSION_PROPERTY, destination.name)
+    pointer = {"destination": str(destination), "version": destination.name, "model": model_uri}
     write_json(Path(pushed_model.uri) / POINTER_JSON, pointer)

@@ -1,8 +1,8 @@
-"""A SavedModel becomes the next version below the folder that a model server watches.
+"""Publishes a SavedModel as the next version below the folder that a model server watches.
 
-TF Serving loads whatever stands below an all-digits name the moment it sees it.  So
-a version is copied under a hidden name in the same folder, flushed to the disk and
-renamed: it appears whole or not at all.
+TF Serving loads a folder with an all-digits name as soon as it sees it.  So a version is
+copied under a hidden name in the same folder, flushed to the disk and renamed: it appears
+whole or not at all.
 """
 
 import contextlib
@@ -29,28 +29,30 @@ _LOGGER = logging.getLogger("cocoflow.pusher")
 def publish(saved_model: str | Path, push_directory: str | Path) -> Path:
     """Copies a SavedModel folder, whole, to `push_directory/<version>`, unless the newest version equals it.
 
-    Only the newest version counts: a server that serves a newer model is to get this one
-    again.  The version is the time in seconds since 1970, or one more than the highest
-    version there, whichever is larger.  Pushers may run at the same time.
+    Only the newest version is compared, so that an older model can be pushed again.  The
+    version is the time in seconds since 1970, or one more than the highest version, whichever
+    is larger.  Several pushers may run at the same time.
 
     Args:
-        saved_model: a local folder with `saved_model.pb`; everything in it is copied.
-        push_directory: a local or mounted folder, made if need be.  What killed
-            pushes left in it is removed (see `temporary_folder`).
+        saved_model: local folder with `saved_model.pb`, copied with all its files.
+        push_directory: local or mounted folder, created if missing.  Leftovers of killed
+            pushes in it are removed (see `temporary_folder`).
 
     Returns:
-        Absolute path of the new version, or of the newest one if it holds this model.
+        Absolute path of the new version, or of the newest one if it equals this model.
 
     Raises:
-        DataError: no SavedModel there, or `push_directory` cannot be written.
+        DataError: no SavedModel, or `push_directory` cannot be written.
     """
     source, directory = Path(saved_model), Path(push_directory)
     if not (source / "saved_model.pb").is_file():
-        raise DataError(f"{source}: no saved_model.pb here, so nothing was pushed. Train and export the model again.")
+        raise DataError(
+            f"{source}: no saved_model.pb in this folder, so nothing was pushed. Train and export the model again."
+        )
     if "://" in str(push_directory):
         raise DataError(
             f"push.directory {push_directory}: remote stores cannot rename a folder atomically. "
-            "Name a local or mounted folder, and copy from there."
+            "Choose a local or mounted folder, and copy from there."
         )
     try:
         return _publish(source, directory.absolute())
@@ -58,12 +60,12 @@ def publish(saved_model: str | Path, push_directory: str | Path) -> Path:
         where = f" ({error.filename})" if error.filename else ""
         raise DataError(
             f"push.directory {directory}: cannot push: {error.strerror}{where}. "
-            "Name a folder you may write to, with space for the model, with --set push.directory=DIR."
+            "Choose a writable folder with space for the model with --set push.directory=DIR."
         ) from error
 
 
 def versions(push_directory: str | Path) -> list[int]:
-    """Versions that a model server sees, oldest first."""
+    """Returns the versions that a model server sees, oldest first."""
     return sorted(int(entry.name) for entry in Path(push_directory).iterdir() if entry.name.isdecimal())
 
 
@@ -72,20 +74,20 @@ def _publish(source: Path, directory: Path) -> Path:
     remove_leftovers(directory, _TEMPORARY_STEM)
     newest = _newest(directory)
     if newest is not None and _same_files(source, newest):
-        _LOGGER.info("version %s holds this model already", newest.name)
+        _LOGGER.info("version %s already holds this model", newest.name)
         return newest
     with temporary_folder(directory / _TEMPORARY_STEM) as beside:
         _copy_tree(source, beside)
         fsync_tree(beside)
         with _one_at_a_time(directory):
-            goal = _rename_to_next_version(beside, directory)
+            destination = _rename_to_next_version(beside, directory)
         fsync_path(directory)
-    _LOGGER.info("pushed as version %s", goal.name)
-    return goal
+    _LOGGER.info("pushed as version %s", destination.name)
+    return destination
 
 
 def _newest(directory: Path) -> Path | None:
-    """The version that a model server serves."""
+    """Returns the version that a model server serves."""
     numbered = [entry for entry in directory.iterdir() if entry.name.isdecimal()]
     return max(numbered, key=lambda entry: int(entry.name), default=None)
 
@@ -105,11 +107,11 @@ def _file_names(folder: Path) -> set[Path]:
     }
 
 
-def _copy_tree(source: Path, goal: Path) -> None:
-    # Not `shutil.copytree`: it hands on the folders' permissions, and a server that
-    # runs as another user could then not read what a private temporary folder became.
+def _copy_tree(source: Path, destination: Path) -> None:
+    # `shutil.copytree` would copy the folders' permissions, and a server of another user
+    # could not read a folder that was a private temporary one.
     for current, _, files in os.walk(source, followlinks=True):
-        target = goal / Path(current).relative_to(source)
+        target = destination / Path(current).relative_to(source)
         target.mkdir(exist_ok=True)
         for name in files:
             shutil.copyfile(Path(current, name), target / name)
@@ -117,21 +119,21 @@ def _copy_tree(source: Path, goal: Path) -> None:
 
 def _rename_to_next_version(beside: Path, directory: Path) -> Path:
     while True:
-        goal = directory / str(max([int(time.time()), *(version + 1 for version in versions(directory))]))
+        destination = directory / str(max([int(time.time()), *(version + 1 for version in versions(directory))]))
         try:
-            return beside.rename(goal)
+            return beside.rename(destination)
         except OSError as error:
-            # Another machine's pusher was quicker: versions() now sees its folder.
+            # A pusher on another machine was faster: versions() now lists its folder.
             if error.errno not in _TAKEN:
                 raise
 
 
 @contextlib.contextmanager
 def _one_at_a_time(directory: Path) -> Iterator[None]:
-    """Keeps this machine's pushers in order, so that no lower version appears after a higher one."""
+    """Serialises the pushers of this machine, so that versions appear in ascending order."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        # Some network file systems cannot lock a folder; the rename itself stays safe.
+        # Some network file systems cannot lock a folder; the rename stays safe.
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -1,13 +1,13 @@
-"""Pictures of detections: boxes with tags, and sheets of such pictures.
+"""Draws detections: boxes with tags, masks, keypoints, and contact sheets of such pictures.
 
-For people to look at: README, TensorBoard, reports.  Needs NumPy and Pillow only.
+For README, TensorBoard, reports and `predict`.  Needs NumPy and Pillow, and pycocotools for masks.
 """
 
 import colorsys
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ _GOLDEN_RATIO = 0.618033988749895  # multiples of it, modulo 1, spread evenly ho
 _PAPER: Color = (255, 255, 255)
 _INK: Color = (32, 32, 32)
 _FILL_OPACITY = 28  # of 255
+_MASK_OPACITY = 110  # of 255
 
 
 class LineStyle(NamedTuple):
@@ -58,10 +59,12 @@ def draw_detections(
     *,
     category_ids: Sequence[int] | None = None,
     styles: Sequence[LineStyle] | None = None,
+    masks: Sequence[Mapping[str, Any]] | None = None,
+    keypoints: npt.ArrayLike | None = None,
     min_score: float = 0.0,
     scale: float = 1.0,
 ) -> Picture:
-    """Draws boxes, each with a tag such as "raccoon 0.87".
+    """Draws boxes, each with a tag such as "raccoon 0.87", and if given their masks and keypoints.
 
     Args:
         image: uint8 [H, W, 3], RGB; not changed.
@@ -73,6 +76,9 @@ def draw_detections(
         category_ids: N ids that choose the colours; None: one colour a name, in
             order of appearance.
         styles: N styles in place of the categories' colours.
+        masks: N compressed RLEs in the size of `image`.
+        keypoints: [N, K, 3], (x, y, score) in pixels of `image`; points with a score of 0
+            are left out.
         min_score: detections below are left out.
         scale: the picture is this much larger than `image`.  Tags keep a readable
             size, so a small image wants 3 or 4.
@@ -87,7 +93,9 @@ def draw_detections(
     if styles is None:
         ids = _ids_by_appearance(labels) if category_ids is None else category_ids
         styles = [LineStyle(category_color(int(identity))) for identity in ids]
-    _check(image, len(boxes), labels=labels, scores=scores, category_ids=category_ids, styles=styles)
+    points = None if keypoints is None else np.asarray(keypoints, np.float64)
+    columns: dict[str, Any] = {"category_ids": category_ids, "styles": styles, "masks": masks, "keypoints": points}
+    _check(image, len(boxes), labels=labels, scores=scores, **columns)
     height, width = round(image.shape[0] * scale), round(image.shape[1] * scale)
     picture = Image.fromarray(image).resize((width, height), Image.Resampling.LANCZOS)
 
@@ -95,7 +103,13 @@ def draw_detections(
     order = [index for index in np.argsort(strength, kind="stable") if scores is None or strength[index] >= min_score]
     frames = [frame_of(boxes[index].tolist(), width, height) for index in order]
     chosen = [styles[index] for index in order]
+    if masks is not None:
+        for index in order:
+            picture = _with_mask(picture, masks[index], styles[index].color)
     _draw_frames(picture, frames, chosen)
+    if points is not None:
+        for index in order:
+            _draw_points(picture, points[index] * [scale, scale, 1.0], styles[index].color)
     texts = [_tag_text(labels[index], None if scores is None else scores[index]) for index in order]
     # The best detection chooses the place of its tag first.
     _draw_tags(picture, frames[::-1], [style.color for style in chosen][::-1], texts[::-1])
@@ -182,6 +196,24 @@ def _draw_frames(picture: Image.Image, frames: Sequence[Rectangle], styles: Sequ
         draw.rectangle(corners, fill=(*color, _FILL_OPACITY), outline=None if dash else (*color, 255), width=line)
         if dash:
             _draw_dashes(draw, corners, LineStyle(color, dash), line)
+
+
+def _with_mask(picture: Image.Image, rle: Mapping[str, Any], color: Color) -> Image.Image:
+    """The picture with a mask of its unscaled size laid over it."""
+    from pycocotools import mask
+
+    inside = np.asarray(mask.decode(rle)) * np.uint8(_MASK_OPACITY)
+    stretched = Image.fromarray(inside).resize(picture.size, Image.Resampling.NEAREST)
+    return Image.composite(Image.new("RGB", picture.size, color), picture, stretched)
+
+
+def _draw_points(picture: Image.Image, points: npt.NDArray[np.float64], color: Color) -> None:
+    """Dots with a dark edge, at points [K, 3] (x, y, score)."""
+    radius = max(2.0, min(picture.size) / 120)
+    draw = ImageDraw.Draw(picture)
+    for x, y, score in points.tolist():
+        if score > 0:
+            draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=color, outline=(0, 0, 0))
 
 
 def _draw_dashes(

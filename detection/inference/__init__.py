@@ -1,1 +1,1 @@
-"""Trained detectors: export, SavedModels, restoring, mean losses."""
+"""Trained detectors: export, SavedModels, results, restoring, mean losses."""

@@ -1,4 +1,4 @@
-"""SavedModels that load and run with TensorFlow alone."""
+"""Exports detectors as SavedModels that load and run with TensorFlow alone."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ import tensorflow as tf
 from detection.images.decode import decode_rgb_or_blank
 from detection.input_pipeline.fit import fit_to_input
 from detection.models.detector import Detector, variables_by_path
+from detection.ops.masks import paste_masks
 from detection.storage.atomic import write_text
 from detection.types import Detections, ImageInfo
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, TRAINING_JSON
@@ -21,6 +22,8 @@ from schemas.serving import (
     COUNT,
     ENCODED_SIGNATURE,
     IMAGES,
+    KEYPOINTS,
+    MASKS,
     PIXEL_SIGNATURE,
     SCORES,
     VALID,
@@ -31,7 +34,7 @@ from schemas.serving import (
 class ExportedFrom(NamedTuple):
     """The checkpoint that a SavedModel was exported from.
 
-    step: training steps done.
+    step: number of training steps.
     weights: `ema`: the EMA weights; `raw`: the weights that the optimizer updated.
     """
 
@@ -44,7 +47,7 @@ class ServingModule(tf.Module):
 
     Args:
         detector: built; its variables are saved as they are at that moment.
-        category_ids: the data set's category ids in the order of the network's classes.
+        category_ids: category ids of the data set, in the order of the network's classes.
     """
 
     def __init__(self, detector: Detector, category_ids: Sequence[int]) -> None:
@@ -58,8 +61,8 @@ class ServingModule(tf.Module):
     def serve_encoded(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         """Signature `serving_default`: encoded images of any size.
 
-        An image that cannot be decoded is marked in `valid` and has no detections; the
-        others of the batch are answered as without it.
+        An image that cannot be decoded is False in `valid` and has no detections; it does
+        not change those of the others.
         """
 
         def fit(encoded: tf.Tensor) -> tuple[tf.Tensor, ImageInfo, tf.Tensor]:
@@ -67,7 +70,7 @@ class ServingModule(tf.Module):
             return (*self._fit(image), valid)
 
         inputs, info, valid = self._fit_each(images, fit, tf.TensorSpec([], tf.bool))
-        answer = self._answer(self.detect(inputs, info))
+        answer = self._answer(self.detect(inputs, info), info)
         return answer | {
             SCORES: tf.where(valid[:, None], answer[SCORES], 0.0),
             COUNT: tf.where(valid, answer[COUNT], 0),
@@ -78,11 +81,11 @@ class ServingModule(tf.Module):
     def serve_images(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         """Signature `serving_images`: a uint8 batch [B, H, W, 3], RGB."""
         inputs, info = self._fit_each(images, self._fit)
-        return self._answer(self.detect(inputs, info))
+        return self._answer(self.detect(inputs, info), info)
 
     @tf.function(autograph=False)
     def detect(self, inputs: tf.Tensor, info: ImageInfo) -> Detections:
-        """Network input to detections: the part of static shapes that compiles under XLA."""
+        """Runs the detector: the part of static shapes, which compiles under XLA."""
         return self._detector.detect(self._detector(inputs, training=False), info)
 
     def _fit(self, image: tf.Tensor) -> tuple[tf.Tensor, ImageInfo]:
@@ -94,13 +97,25 @@ class ServingModule(tf.Module):
         spec = (tf.TensorSpec([*self._detector.image_size, 3], tf.float32), ImageInfo(pair, pair), *more)
         return tf.map_fn(fit, images, fn_output_signature=spec)
 
-    def _answer(self, detections: Detections) -> dict[str, tf.Tensor]:
-        return {
+    def _answer(self, detections: Detections, info: ImageInfo) -> dict[str, tf.Tensor]:
+        answer = {
             BOXES: detections.boxes,
             SCORES: detections.scores,
             CLASSES: tf.gather(self._category_ids, detections.classes),
             COUNT: detections.num,
         }
+        if detections.masks is not None:
+            answer[MASKS] = self._masks(detections.masks, detections.boxes, info.original_size)
+        if detections.keypoints is not None:
+            answer[KEYPOINTS] = detections.keypoints
+        return answer
+
+    def _masks(self, crops: tf.Tensor, boxes: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
+        if self._detector.mask_output == "crops":
+            return crops
+        height, width = tf.unstack(tf.cast(tf.reduce_max(sizes, axis=0), tf.int32))
+        pixels = tf.concat([sizes, sizes], axis=1)[:, tf.newaxis]
+        return paste_masks(crops, boxes * pixels, height=height, width=width)
 
 
 def export_saved_model(
@@ -113,18 +128,18 @@ def export_saved_model(
 ) -> None:
     """Writes a SavedModel with the signatures `serving_default` and `serving_images`.
 
-    The configuration, the categories and the step lie in its `assets.extra/`, so that
-    they travel with every copy of it.
+    Its `assets.extra/` holds the configuration, the categories and the step, so that every
+    copy has them.
 
     Args:
-        detector: with the weights to save.
-        folder: empty.
-        categories: the data set's, in the order of the network's classes.
-        config_yaml: the run's configuration.
-        exported_from: the checkpoint of these weights; None: not from a checkpoint.
+        detector: detector with the weights to save.
+        folder: empty folder.
+        categories: categories of the data set, in the order of the network's classes.
+        config_yaml: configuration of the run.
+        exported_from: checkpoint of these weights; None: no checkpoint.
 
     Raises:
-        CocoflowError: the disk does not take it.
+        CocoflowError: the disk is full or read-only.
     """
     module = ServingModule(detector, [category["id"] for category in categories])
     signatures = {ENCODED_SIGNATURE: module.serve_encoded, PIXEL_SIGNATURE: module.serve_images}
@@ -135,8 +150,8 @@ def export_saved_model(
         if refusal is None:
             raise
         raise CocoflowError(
-            f"the SavedModel cannot be written: {refusal}. The checkpoints are kept. Make room, or see that the disk "
-            "may be written, and give the same command again: it exports without training again."
+            f"the SavedModel cannot be written: {refusal}. The checkpoints are kept. Free space, or make the "
+            "disk writable, and repeat the command: it exports without training again."
         ) from error
     write_text(folder / EXTRA_FILES / CONFIG_YAML, config_yaml)
     write_text(folder / EXTRA_FILES / LABELS_JSON, json.dumps(list(categories), indent=2) + "\n")

@@ -1,4 +1,4 @@
-"""Loss terms of a detector on records, as evaluation loops log them."""
+"""Computes the mean loss terms of a detector on records, as evaluation loops log them."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,14 +20,15 @@ from schemas.scalars import TOTAL_LOSS
 class MeanLosses:
     """Means of a detector's loss terms over batches, without augmentation and L2 decay.
 
-    Images come as the detector sees them when it serves, in the records' order.  The
-    last batch may be smaller; each batch counts by its number of images.
+    Images are preprocessed as for serving, in the order of the records.  The last batch may
+    be smaller; batches are weighted by their number of images.
 
     Args:
-        detector: built; its weights at the time of a call count.
-        categories: the data set's, in the order of the detector's classes.
-        batch_size: images per batch; it matters, as losses are over a batch's positive anchors.
-        max_instances: objects per image that count at most.
+        detector: built detector; calls use its current weights.
+        categories: categories of the data set, in the order of the detector's classes.
+        batch_size: images per batch; the losses depend on it, as they are normalised by a
+            batch's positive anchors.
+        max_instances: max objects per image.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class MeanLosses:
             records: serialized `tf.train.Example`s with the keys of `schemas.features`.
 
         Returns:
-            Name of the term -> mean, and `TOTAL_LOSS` -> their sum; empty without records.
+            Means by name of the term, and their sum as `TOTAL_LOSS`; empty without records.
 
         Raises:
             DataError: a record cannot be parsed or decoded.
@@ -105,17 +106,17 @@ def mean_losses(
     """`MeanLosses` of an exported detector.
 
     Args:
-        saved_model: that `detection.inference.export` wrote.
+        saved_model: folder that `detection.inference.export` wrote.
         records: serialized `tf.train.Example`s with the keys of `schemas.features`.
-        category_ids: the data set's.
+        category_ids: category ids of the data set.
         batch_size: images per batch.
-        max_instances: objects per image that count at most.
+        max_instances: max objects per image.
 
     Returns:
-        Name of the term -> mean; `TOTAL_LOSS` is their sum.
+        Means by name of the term, and their sum as `TOTAL_LOSS`.
 
     Raises:
-        DataError: see `restore_detector`; a category that the model does not know; no record.
+        DataError: see `restore_detector`; a category unknown to the model; no record.
     """
     detector, categories = restore_detector(saved_model)
     unknown = sorted(set(category_ids) - {category["id"] for category in categories})

@@ -1,4 +1,4 @@
-"""An exported SavedModel back to the detector that it was made of."""
+"""Restores detectors, and their configuration and categories, from exported SavedModels."""
 
 from pathlib import Path
 from typing import Any, get_args
@@ -23,20 +23,20 @@ def restore_detector(folder: str | Path) -> tuple[Detector, list[dict[str, Any]]
     """Builds the detector of a SavedModel that `detection.inference.export` wrote, with its weights.
 
     Args:
-        folder: the SavedModel.
+        folder: SavedModel folder.
 
     Returns:
-        The detector, and the data set's categories in the order of its classes.
+        The detector, and the categories of its data set in the order of its classes.
 
     Raises:
-        DataError: the folder lacks its configuration, categories or weights, or they do not fit each other.
+        DataError: configuration, categories or weights are missing, or do not fit each other.
     """
     config = read_model_config(folder)
     categories = read_model_categories(folder)
     if categories is None:
         raise DataError(
-            f"{Path(folder, EXTRA_FILES, LABELS_JSON)}: cannot read the file, it is missing. Export or copy the model "
-            "again."
+            f"{Path(folder, EXTRA_FILES, LABELS_JSON)}: cannot read the file, as it does not exist. Export or copy "
+            "the model again."
         )
     detector = detector_from_config(config.model, num_classes=len(categories), precision=config.train.precision)
     try:
@@ -66,7 +66,7 @@ def read_model_categories(folder: str | Path) -> list[dict[str, Any]] | None:
     """Reads the categories that a SavedModel detects, in the order of its classes.
 
     Args:
-        folder: the SavedModel.
+        folder: SavedModel folder.
 
     Returns:
         COCO `categories`; None for a model of another tool, without that file.
@@ -84,24 +84,24 @@ def read_model_categories(folder: str | Path) -> list[dict[str, Any]] | None:
 
 
 def read_exported_from(folder: str | Path) -> ExportedFrom | None:
-    """The checkpoint that a SavedModel was exported from.
+    """Returns the checkpoint from which a SavedModel was exported.
 
     Args:
-        folder: the SavedModel.
+        folder: SavedModel folder.
 
     Returns:
-        None for a model of another tool, or one that was exported before models kept their step.
+        None for a model of another tool, or an old one without this file.
 
     Raises:
-        DataError: the file is not as `detection.inference.export` writes it.
+        DataError: the file is damaged.
     """
     path = Path(folder, EXTRA_FILES, TRAINING_JSON)
     if not path.exists():
         return None
     content = read_json(path)
-    told = content if isinstance(content, dict) else {}
-    step = told.get("step")
-    weights = next((kind for kind in get_args(WeightsKind) if kind == told.get("weights")), None)
+    values = content if isinstance(content, dict) else {}
+    step = values.get("step")
+    weights = next((kind for kind in get_args(WeightsKind) if kind == values.get("weights")), None)
     if type(step) is not int or not 0 <= step < 2**63 or weights is None:
         raise DataError(f"{path}: not the step and weights of an exported model. Export it again, or copy it again.")
     return ExportedFrom(step, weights)

@@ -1,4 +1,4 @@
-"""Images through a detector to COCO results: one way for evaluator, `predict` and validation while training."""
+"""Runs detectors on images, for evaluator, `predict` and validation while training alike."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
-from detection.datasets.entries import Rows
+from detection.inference.results import OUTPUT_OF_IOU_TYPE, Results, lacks_output, results_from_outputs
 from detection.storage.literal_paths import literal_path
 from detection.types import EncodedImage
 from schemas import serving
@@ -17,56 +18,58 @@ from schemas.quoting import one_line, printable
 
 _REASON = 300  # characters of TensorFlow's messages
 _OUTPUTS = (serving.BOXES, serving.SCORES, serving.CLASSES, serving.COUNT)
+_OPTIONAL = (serving.MASKS, serving.KEYPOINTS, serving.VALID)
 
 
 class SignatureDetector:
     """A detector by its function `serving_default`.
 
     Args:
-        signature: from `images`, encoded images as a string tensor [B], to the outputs
-            that `rows_from_outputs` takes.
-        batch_size: images a call; a smaller batch is filled up, so that the model
-            sees one shape and answers the same however images are grouped.
+        signature: function from `images`, a string tensor [B] of encoded images, to the
+            outputs that `results_from_outputs` takes.
+        batch_size: images per call; smaller batches are filled up, so that the model
+            sees one shape and its answers do not depend on the grouping.
     """
 
     def __init__(self, signature: Callable[..., Mapping[str, tf.Tensor]], *, batch_size: int) -> None:
         self._signature = signature
         self._batch_size = batch_size
 
-    def detect(self, images: Sequence[EncodedImage]) -> list[Rows]:
-        """Finds objects.
+    def detect(self, images: Sequence[EncodedImage], *, with_masks: bool = True) -> list[Results]:
+        """Detects objects.
 
         Args:
-            images: any number.
+            images: any number of images.
+            with_masks: see `results_from_outputs`.
 
         Returns:
-            For each image its detections, best first, as `rows_from_outputs` gives them.
+            The results of each image.
 
         Raises:
-            DataError: an image that the model cannot read; it is named.
+            DataError: the model cannot read an image; the message names it.
         """
-        found: list[Rows] = []
+        results: list[Results] = []
         for start in range(0, len(images), self._batch_size):
             batch = images[start : start + self._batch_size]
-            found += rows_from_outputs(self._call(batch), batch)
-        return found
+            results += results_from_outputs(self._call(batch), batch, with_masks=with_masks)
+        return results
 
     def outputs(self, images: Sequence[EncodedImage]) -> dict[str, npt.NDArray[Any]]:
-        """The signature's outputs themselves.
+        """Returns the signature's outputs.
 
         Args:
-            images: any number, at least one.
+            images: at least one image.
 
         Returns:
-            What `rows_from_outputs` takes, B being the number of images.
+            The outputs that `results_from_outputs` takes; B is the number of images.
 
         Raises:
-            DataError: an image that the model cannot read; it is named.
+            DataError: the model cannot read an image; the message names it.
         """
         starts = range(0, len(images), self._batch_size)
         batches = [images[start : start + self._batch_size] for start in starts]
-        found = [{name: value[: len(batch)] for name, value in self._call(batch).items()} for batch in batches]
-        return {name: np.concatenate([values[name] for values in found]) for name in _OUTPUTS}
+        outputs = [{name: value[: len(batch)] for name, value in self._call(batch).items()} for batch in batches]
+        return {name: _concatenated([values[name] for values in outputs]) for name in outputs[0]}
 
     def _call(self, batch: Sequence[EncodedImage]) -> dict[str, npt.NDArray[Any]]:
         try:
@@ -89,18 +92,27 @@ class SignatureDetector:
     def _run(self, encoded: list[bytes]) -> dict[str, npt.NDArray[Any]]:
         filled = encoded + encoded[:1] * (self._batch_size - len(encoded))
         outputs = self._signature(**{serving.IMAGES: tf.constant(filled, tf.string)})
-        return {name: outputs[name].numpy() for name in (*_OUTPUTS, serving.VALID) if name in outputs}
+        return {name: outputs[name].numpy() for name in (*_OUTPUTS, *_OPTIONAL) if name in outputs}
+
+
+def _concatenated(batches: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Batches as one; pasted masks, whose size is each batch's own, are padded to the largest."""
+    shapes = {batch.shape[1:] for batch in batches}
+    if len(shapes) > 1:
+        largest = np.max(list(shapes), axis=0)
+        batches = [np.pad(batch, [(0, 0), *((0, most) for most in largest - batch.shape[1:])]) for batch in batches]
+    return np.concatenate(batches)
 
 
 class SavedModelDetector(SignatureDetector):
-    """An exported detector; its signature `serving_default` is called.
+    """An exported detector, called by its signature `serving_default`.
 
     Args:
-        folder: the SavedModel.
-        batch_size: images a call.
+        folder: SavedModel folder.
+        batch_size: images per call.
 
     Raises:
-        DataError: `folder` is no SavedModel, or one without that signature.
+        DataError: `folder` is no SavedModel, or lacks that signature.
     """
 
     def __init__(self, *, folder: str | Path, batch_size: int) -> None:
@@ -149,72 +161,42 @@ def _damaged(folder: str | Path, what: str, error: Exception) -> DataError:
 
 
 def _require_detections(outputs: Mapping[str, npt.NDArray[Any]], images: int, folder: str | Path) -> None:
-    """Checks shapes and values of the outputs, which a damaged model may break.
+    """Checks shapes and values of the outputs, as a damaged model may break them.
 
     Raises:
-        DataError: they are no detections.
+        DataError: the outputs are no detections.
     """
     boxes, scores, classes, counts = (outputs[name] for name in _OUTPUTS)
+    more = {name: outputs[name] for name in (serving.MASKS, serving.KEYPOINTS) if name in outputs}
     shaped = boxes.ndim == 3 and boxes.shape[2] == 4 and scores.shape == classes.shape == boxes.shape[:2]
+    shaped = shaped and all(values.ndim == 4 and values.shape[:2] == boxes.shape[:2] for values in more.values())
+    shaped = shaped and (serving.KEYPOINTS not in more or more[serving.KEYPOINTS].shape[3] == 3)
     if not (shaped and counts.shape == boxes.shape[:1] and len(boxes) >= images):
-        shapes = ", ".join(f"{name} {list(outputs[name].shape)}" for name in _OUTPUTS)
+        shapes = ", ".join(f"{name} {list(outputs[name].shape)}" for name in (*_OUTPUTS, *more))
         raise DataError(f"{folder}: the SavedModel gives no detections: {shapes}. Export it again.")
     counted = np.arange(boxes.shape[1]) < counts[:, None]
     within = bool(((counts >= 0) & (counts <= boxes.shape[1])).all())
-    if not within or not (np.isfinite(boxes[counted]).all() and np.isfinite(scores[counted]).all()):
+    if not within or not all(np.isfinite(values[counted]).all() for values in (boxes, scores, *more.values())):
         raise DataError(
-            f"{folder}: the SavedModel gives detections of NaN or infinity, or of an impossible number. "
+            f"{folder}: the SavedModel gives detections of NaN or infinity, or an impossible number of them. "
             "Its weights may be damaged: export or copy it again."
         )
 
 
-def require_saved_model(folder: str | Path) -> None:
-    """Sees, without loading it, that there is a SavedModel.
+def require_saved_model(folder: str | Path, *, iou_type: str = "bbox") -> None:
+    """Requires a SavedModel with the output that an IoU type compares, without loading it.
 
     Raises:
-        DataError: there is none.
+        DataError: the folder has no SavedModel, or its signature lacks masks or keypoints.
     """
     if not tf.saved_model.contains_saved_model(str(folder)):
         raise DataError(f"{folder}: no SavedModel here. Give the folder that holds its saved_model.pb.")
-
-
-def rows_from_outputs(outputs: Mapping[str, npt.NDArray[Any]], images: Sequence[EncodedImage]) -> list[Rows]:
-    """Turns a signature's outputs into rows in pixels of each image.
-
-    Args:
-        outputs: `detection_boxes` [B, N, 4] (ymin, xmin, ymax, xmax), normalised,
-            `detection_scores` [B, N], `detection_classes` [B, N], `num_detections`
-            [B]; B may be greater than the number of images.
-        images: the images, in the order of the batch.
-
-    Returns:
-        For each image float64 [n, 7]: image_id, x, y, width, height (pixels), score,
-        category_id.
-    """
-    found = []
-    for position, image in enumerate(images):
-        count = int(outputs[serving.COUNT][position])
-        rows = np.empty((count, 7))
-        rows[:, 0] = image.image_id
-        rows[:, 1:5] = xywh_pixels_from_normalised_yxyx(
-            outputs[serving.BOXES][position, :count], height=image.height, width=image.width
-        )
-        rows[:, 5] = outputs[serving.SCORES][position, :count]
-        rows[:, 6] = outputs[serving.CLASSES][position, :count]
-        found.append(rows)
-    return found
-
-
-def xywh_pixels_from_normalised_yxyx(boxes: npt.NDArray[Any], *, height: int, width: int) -> Rows:
-    """COCO boxes of an image, computed in float64.
-
-    Args:
-        boxes: [N, 4] (ymin, xmin, ymax, xmax), 0 <= min <= max <= 1.
-        height: of the image, pixels.
-        width: of the image, pixels.
-
-    Returns:
-        float64 [N, 4]: x, y, width, height in pixels.
-    """
-    ymin, xmin, ymax, xmax = np.asarray(boxes, np.float64).reshape(-1, 4).T
-    return np.stack([xmin * width, ymin * height, (xmax - xmin) * width, (ymax - ymin) * height], axis=1)
+    if iou_type == "bbox":
+        return
+    try:
+        content = saved_model_pb2.SavedModel.FromString(Path(folder, "saved_model.pb").read_bytes())
+        outputs = content.meta_graphs[0].signature_def[serving.ENCODED_SIGNATURE].outputs
+    except Exception as error:  # the parser of a damaged file
+        raise _damaged(folder, "does not load", error) from error
+    if OUTPUT_OF_IOU_TYPE[iou_type] not in outputs:
+        raise lacks_output(iou_type, where=str(folder))

@@ -1,1 +1,1 @@
-"""The detectors, the parts they share, and their registry."""
+"""Detectors, their shared parts, and the registry."""

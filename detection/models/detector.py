@@ -1,7 +1,7 @@
-"""What every detector answers."""
+"""The contract of all detectors."""
 
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -10,47 +10,34 @@ import tensorflow as tf
 from detection.types import Detections, ImageInfo, Labels
 
 Activation = Literal["swish", "relu6", "relu"]
+MaskOutput = Literal["crops", "pasted"]
 
 IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
 
 
-class Postprocess(NamedTuple):
-    """From raw outputs to detections.
-
-    score_threshold: candidates count only with a score above this.
-    iou_threshold: of non-maximum suppression, within a class.
-    max_detections: N, detections an image.
-    pre_nms_top_k: best (anchor, class) pairs that enter suppression.
-    """
-
-    score_threshold: float = 0.001
-    iou_threshold: float = 0.5
-    max_detections: int = 100
-    pre_nms_top_k: int = 1000
-
-
 class Detector(keras.Model):
-    """A network with its losses and its post-processing; it knows nothing of training loops or files.
+    """A network with its losses and post-processing, independent of training loops and files.
 
     Args:
         image_size: (height, width) of the input in pixels.
         num_classes: C; classes are 0..C-1, there is no background class.
         pixel_mean: RGB, of 0..255 pixels; inputs are (pixel - mean) / std, padded with 0.
-        pixel_std: RGB, likewise.
-        postprocess: thresholds and limits.
+        pixel_std: RGB, of 0..255 pixels.
         name: the model's name, the first part of its variables' paths.
         dtype: Keras dtype policy of all layers.
 
     Attributes:
-        mask_size: side in pixels of the mask crops that its losses want; 0: no masks.
-        takes_keypoints: its losses want keypoints.
-        takes_crowds: its losses leave out what lies in `Labels.crowds`.
+        mask_size: side in pixels of the mask crops that its losses need; 0: no masks.
+        takes_keypoints: its losses need keypoints.
+        takes_crowds: its losses ignore anchors in `Labels.crowds`.
+        mask_output: form of the masks of an exported model, see `MaskPostprocess`.
     """
 
     mask_size = 0
     takes_keypoints = False
     takes_crowds = False
+    mask_output: MaskOutput = "crops"
 
     def __init__(
         self,
@@ -59,7 +46,6 @@ class Detector(keras.Model):
         num_classes: int,
         pixel_mean: tuple[float, float, float],
         pixel_std: tuple[float, float, float],
-        postprocess: Postprocess,
         name: str,
         dtype: Any = None,
     ):
@@ -68,14 +54,13 @@ class Detector(keras.Model):
         self.num_classes = num_classes
         self.pixel_mean = pixel_mean
         self.pixel_std = pixel_std
-        self.postprocess = postprocess
 
     def __call__(self, images: Any, *args: Any, **kwargs: Any) -> Any:
-        """As `call`, for images of the detector's own size only: anchors and pyramid levels are made for it.
+        """Runs `call` on images of the detector's input size, for which its anchors and pyramid levels are made.
 
         Raises:
             ValueError: images of another size.
-            tf.errors.InvalidArgumentError: images of another size, which was unknown when the function was traced.
+            tf.errors.InvalidArgumentError: images of another size, if it was unknown at tracing.
         """
         return super().__call__(self._of_input_size(images), *args, **kwargs)
 
@@ -84,41 +69,41 @@ class Detector(keras.Model):
 
         Args:
             images: float32 [B, H, W, 3], RGB, normalised; H, W are `image_size`.
-            training: batch statistics, and drop-connect where there is a seed.
-            seed: int32 [2], of this step; None: no drop-connect.
+            training: use batch statistics, and drop-connect if there is a seed.
+            seed: int32 [2], seed of this step; None: no drop-connect.
         """
         raise NotImplementedError
 
     def losses(self, outputs: Any, labels: Labels) -> dict[str, tf.Tensor]:
-        """Weighted loss terms, float32 scalars, without L2.
+        """Returns the weighted loss terms, float32 scalars, without L2.
 
         Their sum over terms and replicas is the loss of the global batch.
         """
         raise NotImplementedError
 
     def detect(self, outputs: Any, image_info: ImageInfo) -> Detections:
-        """Detections in the original images' normalised coordinates."""
+        """Returns detections in normalised coordinates of the original images."""
         raise NotImplementedError
 
     @property
     def backbone_variables(self) -> list[Any]:
-        """The backbone's variables, those that transfer from image classification."""
+        """The variables that image classification can pretrain."""
         raise NotImplementedError
 
     def output_classes(self, num_classes: int) -> dict[str, np.ndarray]:
-        """The variables that have another shape for another number of classes, by path.
+        """Returns the variables whose shape depends on the number of classes, by path.
 
         Args:
-            num_classes: of a detector that is otherwise like this one.
+            num_classes: number of classes of a detector that otherwise equals this one.
 
         Returns:
-            For each element of the variable's last axis the class that it predicts,
-            int64 0..num_classes-1, or -1 where it predicts none, such as background.
+            The class that each element of the variable's last axis predicts, int64
+            0..num_classes-1, or -1 for background and the like.
         """
         raise NotImplementedError
 
     def _of_input_size(self, images: Any) -> Any:
-        """`images`, seen to have the detector's input size; what is not known of it is checked when it is."""
+        """Checks that `images` have the detector's input size; a size unknown at tracing is checked at run time."""
         given, needed = tf.TensorShape(images.shape), tf.TensorShape([None, *self.image_size, 3])
         if not given.is_compatible_with(needed):
             raise ValueError(
@@ -136,10 +121,10 @@ def _size_text(shape: tf.TensorShape) -> str:
 
 
 def variables_by_path(variables: Iterable[keras.Variable]) -> dict[str, tf.Variable]:
-    """TensorFlow's variables behind Keras', by path.
+    """Returns the TensorFlow variables of Keras variables, by path.
 
     Raises:
-        ValueError: two have the same path.
+        ValueError: two variables have the same path.
     """
     named: dict[str, tf.Variable] = {}
     for variable in variables:

@@ -1,4 +1,4 @@
-"""All detectors by name.  A new one: its file, its config class, one line here."""
+"""Registry of detectors by name.  A new family adds its folder with a config class, and a line here."""
 
 import difflib
 import math
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from detection.models.detector import Detector, Postprocess
+from detection.models.detector import Detector
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.efficientdet.model import EfficientDet
 from schemas.config.config import ModelConfig
@@ -16,23 +16,24 @@ from schemas.errors import ConfigError
 
 
 class _Family(NamedTuple):
-    """Presets by name, and the class that takes one as `config`."""
+    """Presets by name, and the class that takes a preset as `config`."""
 
     presets: Mapping[str, Any]
     detector: Callable[..., Detector]
 
 
+_POSTPROCESS = "postprocess"  # field of every family's config class: a section of its own, set by `model.postprocess`
 _POLICIES = {"bfloat16": "mixed_bfloat16"}
 _FAMILIES = (_Family(EFFICIENTDETS, EfficientDet),)
 
 
 def detector_names() -> tuple[str, ...]:
-    """Names that `build_detector` accepts."""
+    """Returns the names that `build_detector` accepts."""
     return tuple(name for family in _FAMILIES for name in family.presets)
 
 
 def smallest_detectors() -> tuple[str, ...]:
-    """Of each family the name with the smallest input: what stands for it where every detector is tried."""
+    """Returns the name with the smallest input of each family, to test one detector per family."""
     return tuple(
         min(family.presets, key=lambda name: math.prod(family.presets[name].image_size)) for family in _FAMILIES
     )
@@ -44,41 +45,34 @@ def build_detector(
     num_classes: int,
     image_size: int | None = None,
     overrides: Mapping[str, Any] | None = None,
-    score_threshold: float = 0.001,
-    iou_threshold: float = 0.5,
-    max_detections: int = 100,
-    pre_nms_top_k: int = 1000,
+    postprocess: Mapping[str, Any] | None = None,
     dtype: Any = None,
 ) -> Detector:
     """Builds a detector, variables included.
 
     Args:
         name: one of `detector_names()`.
-        num_classes: classes are 0..num_classes-1.
-        image_size: side of the square input in pixels; None: the preset's.
-        overrides: fields of the detector's config class.
-        score_threshold: detections have a score above this.
-        iou_threshold: of non-maximum suppression.
-        max_detections: detections an image.
-        pre_nms_top_k: best (anchor, class) pairs that enter suppression.
+        num_classes: number of classes, which are 0..num_classes-1.
+        image_size: side of the square input in pixels; None: that of the preset.
+        overrides: changed fields of the detector's config class.
+        postprocess: changed fields of the section `postprocess` in that class.
         dtype: Keras dtype policy of all layers; None: the global one.
 
     Raises:
-        ConfigError: unknown name or override (the nearest is named), or a value that
-            does not fit.
+        ConfigError: unknown name or field (the nearest is named), or a value that does
+            not fit.
     """
-    family, config = _find(name, image_size=image_size, overrides=overrides)
+    family, config = _find(name, image_size=image_size, overrides=overrides, postprocess=postprocess)
     return family.detector(
         config=config,
         num_classes=num_classes,
-        postprocess=Postprocess(score_threshold, iou_threshold, max_detections, pre_nms_top_k),
         name=name,
         dtype=dtype,
     )
 
 
 def detector_from_config(model: ModelConfig, *, num_classes: int, precision: str = "float32") -> Detector:
-    """Builds the detector that `model` describes, variables included.
+    """Builds the detector of a configuration, variables included.
 
     Raises:
         ConfigError: unknown name or override.
@@ -89,25 +83,37 @@ def detector_from_config(model: ModelConfig, *, num_classes: int, precision: str
         image_size=model.image_size,
         overrides=model.overrides,
         dtype=dtype_policy(precision),
-        **model.postprocess.model_dump(),
+        postprocess=model.postprocess,
     )
 
 
 def dtype_policy(precision: str) -> str:
-    """Keras' name for `train.precision`; variables are float32 under all of them."""
+    """Returns the Keras dtype policy of `train.precision`; variables are always float32."""
     return _POLICIES.get(precision, precision)
 
 
-def detector_config(name: str, *, image_size: int | None = None, overrides: Mapping[str, Any] | None = None) -> Section:
-    """The preset `name` with its overrides: what `build_detector` builds, without building it.
+def detector_config(
+    name: str,
+    *,
+    image_size: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    postprocess: Mapping[str, Any] | None = None,
+) -> Section:
+    """Returns the config of the detector that `build_detector` builds with the same arguments.
 
     Raises:
         ConfigError: see `build_detector`.
     """
-    return _find(name, image_size=image_size, overrides=overrides)[1]
+    return _find(name, image_size=image_size, overrides=overrides, postprocess=postprocess)[1]
 
 
-def _find(name: str, *, image_size: int | None, overrides: Mapping[str, Any] | None) -> tuple[_Family, Section]:
+def _find(
+    name: str,
+    *,
+    image_size: int | None,
+    overrides: Mapping[str, Any] | None,
+    postprocess: Mapping[str, Any] | None,
+) -> tuple[_Family, Section]:
     family = next((family for family in _FAMILIES if name in family.presets), None)
     if family is None:
         raise ConfigError(
@@ -116,23 +122,25 @@ def _find(name: str, *, image_size: int | None, overrides: Mapping[str, Any] | N
     changes = dict(overrides or {})
     if image_size is not None:
         changes["image_size"] = (image_size, image_size)
-    return family, _override(family.presets[name], changes)
+    config = _override(family.presets[name], changes, section="model.overrides")
+    options = _override(config.postprocess, postprocess or {}, section="model.postprocess")
+    return family, config.model_copy(update={_POSTPROCESS: options})
 
 
-def _override(preset: Section, changes: Mapping[str, Any]) -> Section:
-    known = tuple(type(preset).model_fields)
+def _override(preset: Any, changes: Mapping[str, Any], *, section: str) -> Any:
+    known = tuple(name for name in type(preset).model_fields if name != _POSTPROCESS)
     for field in changes:
         if field not in known:
-            raise ConfigError(f"model.overrides.{field}: no such field. The nearest is {_nearest(field, known)}.")
+            raise ConfigError(f"{section}.{field}: no such field. The nearest is {_nearest(field, known)}.")
     try:
         return type(preset).model_validate(preset.model_dump() | dict(changes))
     except ValidationError as error:
-        raise ConfigError("\n".join(_explain(item) for item in error.errors())) from None
+        raise ConfigError("\n".join(_explain(item, section) for item in error.errors())) from None
 
 
-def _explain(item: Any) -> str:
+def _explain(item: Any, section: str) -> str:
     field = ".".join(str(part) for part in item["loc"])
-    return f"model.overrides.{field} = {item['input']!r}: {item['msg']}."
+    return f"{section}.{field} = {item['input']!r}: {item['msg']}."
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:

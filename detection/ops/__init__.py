@@ -1,1 +1,1 @@
-"""Boxes, anchors, assignment, encoding, NMS, losses: pure functions on tensors."""
+"""Pure functions on tensors: boxes, anchors, masks, NMS, losses, replicas."""

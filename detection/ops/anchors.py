@@ -1,13 +1,17 @@
-"""Anchor boxes of a feature pyramid, as constants."""
+"""Anchor boxes of a feature pyramid, and their assignment to objects."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
+
+from detection.ops.boxes import area_yxyx, intersection_yxyx, pairwise_iou_yxyx
 
 
 def feature_sizes(image_size: tuple[int, int], max_level: int) -> list[tuple[int, int]]:
-    """(height, width) of the feature maps of levels 0..max_level: each half the one before, rounded up."""
+    """Returns (height, width) of the feature maps of levels 0..max_level, each half the previous one, rounded up."""
     sizes = [image_size]
     for _ in range(max_level):
         height, width = sizes[-1]
@@ -24,14 +28,14 @@ def pyramid_anchors_yxyx(
     aspect_ratios: Sequence[float],
     anchor_scale: float,
 ) -> npt.NDArray[np.float32]:
-    """Anchors of all cells, ordered by level, row, column, octave scale, aspect ratio.
+    """Returns the anchors of all cells, ordered by level, row, column, octave scale, aspect ratio.
 
-    A cell's stride is the real ratio of image size and feature size, so any image
-    size works.  An anchor's base side is `anchor_scale` strides times 2^(o/num_scales).
+    A cell's stride is the exact ratio of image size and feature size, so any image size
+    works.  An anchor's base side is `anchor_scale` strides times 2^(o/num_scales).
 
     Args:
         image_size: (height, width) of the network input in pixels.
-        min_level: finest pyramid level; level l has about image_size / 2^l cells a side.
+        min_level: finest pyramid level; level l has about image_size / 2^l cells per side.
         max_level: coarsest level.
         num_scales: octave scales, o = 0..num_scales-1.
         aspect_ratios: width / height of the anchors.
@@ -55,10 +59,67 @@ def pyramid_anchors_yxyx(
 def _half_sizes(
     stride: npt.NDArray[np.float64], num_scales: int, aspect_ratios: Sequence[float], anchor_scale: float
 ) -> npt.NDArray[np.float64]:
-    """Half (height, width) of one cell's anchors, float64 [num_scales * len(aspect_ratios), 2]."""
+    """Returns half (height, width) of one cell's anchors, float64 [num_scales * len(aspect_ratios), 2]."""
     shapes = [
         (2.0 ** (octave / num_scales) / ratio**0.5, 2.0 ** (octave / num_scales) * ratio**0.5)
         for octave in range(num_scales)
         for ratio in aspect_ratios
     ]
     return np.array(shapes) * stride * anchor_scale / 2.0
+
+
+class Assignment(NamedTuple):
+    """Result of `assign_anchors`.
+
+    positive: bool [B, A], the anchor is assigned to an object.
+    index: int32 [B, A], index of that object, 0 <= index < N; undefined if not positive.
+    """
+
+    positive: tf.Tensor
+    index: tf.Tensor
+
+
+def assign_anchors(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor, *, iou_threshold: float = 0.5) -> Assignment:
+    """Assigns each anchor to the object that it overlaps most, if the IoU reaches the threshold.
+
+    Each valid object is also assigned the anchor that overlaps it most (the first of
+    equals), at any IoU, so that every object has an anchor; if two objects claim the same
+    anchor, the first one gets it.  Padding gets none.
+
+    Args:
+        anchors: float32 [A, 4], (ymin, xmin, ymax, xmax).
+        boxes: float32 [B, N, 4], same layout and unit.
+        valid: bool [B, N], False for padding.
+        iou_threshold: min intersection over union, 0 < threshold <= 1.
+    """
+    iou = pairwise_iou_yxyx(boxes, anchors)
+    iou = tf.where(valid[..., tf.newaxis], iou, 0.0)
+    best_anchor = tf.argmax(iou, axis=2, output_type=tf.int32)
+    claims = best_anchor[..., tf.newaxis] == tf.range(tf.shape(iou)[2])
+    claims &= (tf.reduce_max(iou, axis=2) > 0.0)[..., tf.newaxis]
+    count = boxes.shape[1]
+    # Any claim beats any overlap (<= 1), and an earlier object's beats a later one's.
+    priority = 2.0 + tf.range(count, 0, -1, dtype=iou.dtype)[:, tf.newaxis]
+    strength = tf.where(claims, priority, iou)
+    return Assignment(
+        positive=tf.reduce_max(strength, axis=1) >= iou_threshold,
+        index=tf.argmax(strength, axis=1, output_type=tf.int32),
+    )
+
+
+def anchors_inside(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor, *, min_share: float) -> tf.Tensor:
+    """Marks the anchors of which at least a share lies inside one of some regions.
+
+    COCO's evaluation compares detections with crowds by the same share.
+
+    Args:
+        anchors: float32 [A, 4], (ymin, xmin, ymax, xmax).
+        boxes: float32 [B, N, 4], regions, same layout and unit.
+        valid: bool [B, N], True for regions, False for padding.
+        min_share: min share of an anchor's area, 0 < share <= 1.
+
+    Returns:
+        bool [B, A].
+    """
+    shares = tf.math.divide_no_nan(intersection_yxyx(boxes[:, :, tf.newaxis], anchors), area_yxyx(anchors))
+    return tf.reduce_any((shares >= min_share) & valid[..., tf.newaxis], axis=1)

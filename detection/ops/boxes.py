@@ -1,40 +1,80 @@
-"""Boxes as (ymin, xmin, ymax, xmax): areas, overlaps, clipping."""
+"""Boxes as (ymin, xmin, ymax, xmax): areas, overlaps, clipping, and encoding as deltas from anchors.
+
+Encoded boxes are those of Faster R-CNN without scale factors.  With centres (y, x) and
+sizes (h, w) of a box, and those of its anchor with index a:
+ty = (y - ya) / ha, tx = (x - xa) / wa, th = log(h / ha), tw = log(w / wa)
+(Ren et al., "Faster R-CNN", 2015, eq. 2; corners are edges, not pixel indices).
+"""
 
 import tensorflow as tf
 
 
 def area_yxyx(boxes: tf.Tensor) -> tf.Tensor:
-    """Areas [...] of boxes [..., 4]; 0 where a box is inside out."""
+    """Returns areas [...] of boxes [..., 4]; 0 for inverted boxes."""
     height = tf.maximum(boxes[..., 2] - boxes[..., 0], 0.0)
     width = tf.maximum(boxes[..., 3] - boxes[..., 1], 0.0)
     return height * width
 
 
 def intersection_yxyx(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-    """Areas of overlap [...] of boxes whose shapes [..., 4] broadcast."""
+    """Returns intersection areas [...] of boxes whose shapes [..., 4] broadcast."""
     height = tf.minimum(first[..., 2], second[..., 2]) - tf.maximum(first[..., 0], second[..., 0])
     width = tf.minimum(first[..., 3], second[..., 3]) - tf.maximum(first[..., 1], second[..., 1])
     return tf.maximum(height, 0.0) * tf.maximum(width, 0.0)
 
 
 def iou_yxyx(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-    """Intersection over union [...] of boxes whose shapes [..., 4] broadcast; 0 where the union is empty."""
+    """Returns intersection over union [...] of boxes whose shapes [..., 4] broadcast; 0 for an empty union."""
     overlap = intersection_yxyx(first, second)
     return tf.math.divide_no_nan(overlap, area_yxyx(first) + area_yxyx(second) - overlap)
 
 
 def pairwise_iou_yxyx(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-    """Intersection over union [..., N, M] of boxes [..., N, 4] and [..., M, 4]."""
+    """Returns intersection over union [..., N, M] of boxes [..., N, 4] and [..., M, 4]."""
     return iou_yxyx(first[..., :, tf.newaxis, :], second[..., tf.newaxis, :, :])
 
 
 def clip_yxyx(boxes: tf.Tensor, height: tf.Tensor | float, width: tf.Tensor | float) -> tf.Tensor:
-    """Boxes [..., 4] cut to 0 <= y <= height, 0 <= x <= width.
+    """Clips boxes [..., 4] to 0 <= y <= height, 0 <= x <= width.
 
     Args:
         boxes: float [..., 4].
         height: scalar, or a tensor that broadcasts to [...].
-        width: likewise.
+        width: scalar, or a tensor that broadcasts to [...].
     """
     limits = tf.stack([height, width, height, width], axis=-1)
     return tf.clip_by_value(boxes, 0.0, tf.cast(limits, boxes.dtype))
+
+
+_EPSILON = 1e-8  # added to sizes before the logarithm
+_MAX_LOG_SIZE = 10.0  # e^10 times the anchor: keeps the boxes of an untrained network finite
+
+
+def encode_yxyx(boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
+    """Encodes boxes as deltas (ty, tx, th, tw) from anchors.
+
+    Args:
+        boxes: float [..., 4], (ymin, xmin, ymax, xmax), any unit.
+        anchors: float, same layout and unit; broadcasts to `boxes`.
+
+    Returns:
+        float [..., 4].
+    """
+    box_centre, box_size = _centre_and_size(boxes)
+    anchor_centre, anchor_size = _centre_and_size(anchors)
+    offset = (box_centre - anchor_centre) / (anchor_size + _EPSILON)
+    log_size = tf.math.log((box_size + _EPSILON) / (anchor_size + _EPSILON))
+    return tf.concat([offset, log_size], axis=-1)
+
+
+def decode_yxyx(deltas: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
+    """Decodes deltas [..., 4] to boxes (ymin, xmin, ymax, xmax) in the anchors' unit: the inverse of `encode_yxyx`."""
+    anchor_centre, anchor_size = _centre_and_size(anchors)
+    centre = deltas[..., :2] * anchor_size + anchor_centre
+    size = tf.exp(tf.minimum(deltas[..., 2:], _MAX_LOG_SIZE)) * anchor_size
+    return tf.concat([centre - size / 2.0, centre + size / 2.0], axis=-1)
+
+
+def _centre_and_size(boxes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    size = boxes[..., 2:] - boxes[..., :2]
+    return boxes[..., :2] + size / 2.0, size

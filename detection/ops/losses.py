@@ -1,4 +1,4 @@
-"""Loss terms per element; weights and normalisers are the detectors' business."""
+"""Loss terms per element, without weights and normalisers, which detectors apply."""
 
 import tensorflow as tf
 
@@ -8,15 +8,15 @@ def focal_loss(
 ) -> tf.Tensor:
     """Alpha-balanced sigmoid focal loss (Lin et al., "Focal Loss for Dense Object Detection", 2017).
 
-    alpha_t (1 - p_t)^gamma CE, where the factor before CE comes from the true label
-    and CE from the smoothed one, y (1 - s) + s / 2.  Computed from the margin
+    alpha_t (1 - p_t)^gamma CE, with the factor before CE of the true label and CE of the
+    smoothed one, y (1 - s) + s / 2.  Computed from the margin
     z = +-logit, so that neither value nor gradient overflows: CE = softplus(-z) + z s / 2
     and log(1 - p_t) = -softplus(z).
 
     Args:
         logits: float32 [...].
-        is_target: bool [...], the class is the true one.
-        alpha: weight of targets; the others weigh 1 - alpha.
+        is_target: bool [...], True for the true class.
+        alpha: weight of targets; all others have 1 - alpha.
         gamma: focusing, >= 0.
         label_smoothing: s, 0 <= s < 1.
 
@@ -31,7 +31,7 @@ def focal_loss(
 
 
 def huber_loss(errors: tf.Tensor, *, delta: float) -> tf.Tensor:
-    """Huber loss [...] of errors [...]: e^2 / 2 up to |e| = delta, then linear with slope delta."""
+    """Returns the Huber loss [...] of errors [...]: e^2 / 2 up to |e| = delta, then linear with slope delta."""
     size = tf.abs(errors)
     inside = tf.minimum(size, delta)
     return inside * (size - 0.5 * inside)

@@ -1,7 +1,7 @@
-"""Replicas of a `tf.distribute` strategy: how many, which one, sums over them, one's share of the batch.
+"""Replicas of a `tf.distribute` strategy: their number, this one's id and share of the batch, sums over all.
 
-Everything here also works without a strategy, with one replica, and in
-cross-replica context (there, as with one replica): then a sum is the identity.
+Everything here also works without a strategy and in cross-replica context, as with one
+replica: a sum is then the identity.
 """
 
 from typing import Any, TypeVar
@@ -10,18 +10,18 @@ import tensorflow as tf
 
 T = TypeVar("T")
 
-# Small enough to be sent while later gradients are still computed.
+# Small enough to send while later gradients are computed.
 _PACK_BYTES = 32 * 2**20
 
 
 def replica_count() -> int:
-    """Number of replicas that take part in this computation, >= 1."""
+    """Returns the number of replicas of this computation, >= 1."""
     context = tf.distribute.get_replica_context()
     return 1 if context is None else int(context.num_replicas_in_sync)
 
 
 def replica_id() -> Any:
-    """This replica's number, 0 <= id < `replica_count()`: an int or an int32 scalar tensor."""
+    """Returns the id of this replica, 0 <= id < `replica_count()`: an int or an int32 scalar tensor."""
     context = tf.distribute.get_replica_context()
     return 0 if context is None else context.replica_id_in_sync_group
 
@@ -29,9 +29,9 @@ def replica_id() -> Any:
 def sum_over_replicas(value: T) -> T:
     """Sums a tensor, or each tensor of a nest, over all replicas; each replica gets the sum.
 
-    Tensors given together (of one dtype) travel together, which is much faster than
-    one after the other.  The gradient is the sum of the replicas' gradients, which is
-    right where the total loss is the sum of the replicas' losses.
+    Tensors of one dtype in one call are packed, which is much faster than one call each.
+    The gradient is the sum of the replicas' gradients, which is correct if the total loss is
+    the sum of the replicas' losses.
     """
     if replica_count() == 1:
         return value
@@ -42,12 +42,12 @@ def sum_over_replicas(value: T) -> T:
 
 
 def own_share(values: tf.Tensor) -> tf.Tensor:
-    """This replica's rows of a tensor of the global batch.
+    """Returns this replica's rows of a tensor of the global batch.
 
-    Replicas hold the global batch in the order of their numbers, each as much.
+    Replicas hold equal parts of the global batch, in the order of their ids.
 
     Args:
-        values: [replicas * B, ...], the same on all replicas; static but for the first dimension.
+        values: [replicas * B, ...], equal on all replicas; static except the first dimension.
 
     Returns:
         [B, ...].

@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from detection.coco.params import make_params
 from detection.inference.export import ExportedFrom, export_saved_model
 from detection.inference.mean_losses import MeanLosses
 from detection.input_pipeline.augmentation.autoaugment import autoaugment, randaugment
@@ -310,7 +311,13 @@ def checkpoint_evaluator_from_config(
     """
     validation_config, batch_size = config.train.validation, config.evaluate.batch_size
     max_images = validation_config.max_images
-    split = ValidationSplit(shards, categories=categories, batch_size=batch_size, max_images=max_images)
+    split = ValidationSplit(
+        shards,
+        categories=categories,
+        batch_size=batch_size,
+        max_images=max_images,
+        params=make_params(validation_config.iou_type),
+    )
     split.require_defined(validation_config.metric)
     losses = None
     if config.evaluate.losses:

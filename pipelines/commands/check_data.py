@@ -39,10 +39,10 @@ def run(args: argparse.Namespace) -> int:
     with quiet_run(None, verbose=args.verbose):
         from pipelines.standalone.convert import check_data
 
-        found = check_data(config, args.report)
+        examination = check_data(config, args.report)
     from pipelines.standalone.print_issues import print_findings
 
-    print_findings(found)
+    print_findings(examination)
     if args.report:
         print(f"Report: {args.report}")
-    return 1 if found.all_faults else 0
+    return 1 if examination.all_faults else 0

@@ -1,4 +1,4 @@
-"""Flags that several commands take."""
+"""Flags of several commands."""
 
 import argparse
 from pathlib import Path
@@ -18,7 +18,7 @@ def add_config_arguments(parser: argparse._ActionsContainer) -> None:
 
 
 def add_assignments_argument(parser: argparse._ActionsContainer, what: str) -> None:
-    """Adds `--set`, which does `what`."""
+    """Adds `--set`; `what` is the first part of its help."""
     parser.add_argument(
         "--set",
         dest="assignments",
@@ -30,7 +30,7 @@ def add_assignments_argument(parser: argparse._ActionsContainer, what: str) -> N
 
 
 def config_of(args: argparse.Namespace) -> "Config":
-    """The configuration that the flags say, `--data` included.
+    """Returns the configuration of the flags, `--data` included.
 
     Raises:
         ConfigError: see `load_config`.

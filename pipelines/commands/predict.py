@@ -1,5 +1,8 @@
 """Runs an exported model on image files, and writes its detections as a COCO results file.
 
+Detections have a box and a score, and the masks (RLE) and keypoints of models that have
+them; --draw shows them all.
+
 Image ids are those of --ground-truth, by file_name. Without it, images are numbered from
 1 in the order of their paths, and the list is written beside the detections as
 NAME_images.json.
@@ -35,8 +38,8 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         ConfigError: a batch size below 1.
-        DataError: a model or image that cannot be read, or an image that the ground
-            truth does not list.
+        DataError: a model or image that cannot be read, or no image that the ground
+            truth lists.
     """
     from pipelines.console import quiet_run
 

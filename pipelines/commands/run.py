@@ -1,4 +1,4 @@
-"""`run`: the whole pipeline, from a COCO data set to a blessed, pushed detector."""
+"""Runs the whole pipeline, from a COCO data set to a blessed, pushed detector."""
 
 import argparse
 
@@ -21,12 +21,12 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command.
 
     Raises:
-        CocoflowError: the run failed for a reason that the user can act on.
+        CocoflowError: the run failed for a reason that the user can fix.
     """
     from rich.console import Console
 
     from pipelines.runs.execute import execute_run
-    from pipelines.runs.summary import print_results
+    from pipelines.runs.results import print_results
 
     config = config_of(args)
     results = execute_run(config, runner=args.runner, verbose=args.verbose)

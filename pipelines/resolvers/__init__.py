@@ -1,1 +1,1 @@
-"""Which models and spans of earlier runs a run uses."""
+"""Resolvers of models and spans of earlier runs: baseline, base model, span window."""

@@ -1,10 +1,9 @@
-"""Which model a training starts from: the last one blessed before it.
+"""Resolves the base model of a training: the last model blessed before it.
 
-TFX's own `LatestBlessedModelStrategy` gives the latest blessed model of all.  When a
-pipeline runs again unchanged, that is the model that the run before trained: its
-trainer would get another input than last time, and train again from its own result.
-Here a training that was done before starts from what it started from then, so that it
-is reused, with everything after it.
+TFX's `LatestBlessedModelStrategy` resolves to the latest blessed model of all.  If a
+pipeline runs again unchanged, that is the result of the previous run: the trainer would
+get another input than before, and train again from its own result.  Here a finished
+training resolves to its earlier base model, so that TFX reuses it and everything after it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ from components.detection_trainer.identity import (
     training_identity,
     training_properties,
 )
-from pipelines.resolvers.blessings import newest_blessed
+from pipelines.resolvers.baseline import newest_blessed
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
 
@@ -30,10 +29,10 @@ _BLESSING = "model_blessing"
 
 
 class BaseModelStrategy(resolver.ResolverStrategy):
-    """Resolves to the newest blessed model, or where this training was done before, to the one that it had, or to none.
+    """Resolves to the newest blessed model or none; for a finished training, to its earlier base model or none.
 
     Args:
-        properties: of the training: `training_properties`.
+        properties: `training_properties` of the training.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -42,15 +41,15 @@ class BaseModelStrategy(resolver.ResolverStrategy):
     def resolve_artifacts(
         self, store: Any, input_dict: dict[str, list[types.Artifact]]
     ) -> dict[str, list[types.Artifact]]:
-        """Chooses among the pipeline's models; TFX calls it.
+        """Selects among the pipeline's models; TFX calls it.
 
         Args:
-            store: the metadata store, not needed.
-            input_dict: the `examples` that will be trained on, and every `model` and
+            store: metadata store, not used.
+            input_dict: `examples` of the training, and every `model` and
                 `model_blessing` of the pipeline.
 
         Returns:
-            `model`, one or empty; the others empty.
+            `model` with one artifact or none; the other keys are empty.
         """
         models = {int(model.id): model for model in input_dict[_MODEL]}
         base_id = self._base_of_same_training(models.values(), input_dict[_EXAMPLES])
@@ -62,7 +61,7 @@ class BaseModelStrategy(resolver.ResolverStrategy):
     def _base_of_same_training(
         self, models: Iterable[types.Artifact], examples: Sequence[types.Artifact]
     ) -> int | None:
-        """Id of the model that this training started from when it was done; 0: of none; None: it never was."""
+        """Returns the id of the earlier base model of this training; 0: it had none; None: never finished."""
         identity = training_identity(self._properties, examples)
         done = [model for model in models if model.get_string_custom_property(TRAINING_PROPERTY) == identity]
         newest = max(done, key=lambda model: int(model.id), default=None)
@@ -70,13 +69,13 @@ class BaseModelStrategy(resolver.ResolverStrategy):
 
 
 def model_to_start_from(examples: types.BaseChannel, *, config: Config) -> resolver.Resolver:
-    """A node whose `outputs["model"]` holds the model to start from, or nothing.
+    """Creates a node whose `outputs["model"]` holds the base model, or nothing.
 
     KFP cannot compile it: see `pipelines.resolvers.baseline`.
 
     Args:
-        examples: what the trainer is given.
-        config: `model` and `train` count.
+        examples: examples channel of the trainer.
+        config: configuration with the sections `model` and `train`.
     """
     return resolver.Resolver(
         strategy_class=BaseModelStrategy,

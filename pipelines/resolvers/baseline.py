@@ -1,19 +1,18 @@
-"""Which model the candidate is compared with: the last one blessed before it was trained.
+"""Resolves the baseline of an evaluation: the last model blessed before the candidate was trained.
 
-TFX's own `LatestBlessedModelStrategy` gives the latest blessed model of all.  When a
-pipeline runs again unchanged, that is the candidate itself, blessed by the run before:
-evaluation and push then run again, and a model that must improve is refused against
-itself.  Here only older models count, so that a repeated run resolves what the first
-one resolved and everything after it stays cached.
+TFX's `LatestBlessedModelStrategy` resolves to the latest blessed model of all.  If a
+pipeline runs again unchanged, that is the candidate itself, blessed by the previous run:
+evaluation and push would run again, and an improvement threshold would refuse the model
+against itself.  Here only older models count, so that a repeated run resolves to the same
+model, and everything after it stays cached.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from tfx import types
 from tfx.dsl.components.common import resolver
 from tfx.types import standard_artifacts
-
-from pipelines.resolvers.blessings import blessings_by_model, newest_blessed
 
 _CANDIDATE = "candidate"
 _MODEL = "model"
@@ -26,19 +25,19 @@ class PreviousBlessedModelStrategy(resolver.ResolverStrategy):
     def resolve_artifacts(
         self, store: Any, input_dict: dict[str, list[types.Artifact]]
     ) -> dict[str, list[types.Artifact]]:
-        """Chooses among the pipeline's models; TFX calls it.
+        """Selects among the pipeline's models; TFX calls it.
 
         Args:
-            store: the metadata store, not needed.
+            store: metadata store, not used.
             input_dict: the run's `candidate`, and every `model` and `model_blessing`
                 of the pipeline.
 
         Returns:
-            `model` and its `model_blessing`, one each or both empty; `candidate` empty.
+            `model` and its `model_blessing`, one artifact each or none; `candidate` is empty.
         """
         resolved: dict[str, list[types.Artifact]] = {key: [] for key in input_dict}
-        # Ids rise in the order of creation.  An interactive run hands over every model of
-        # the trainer as candidate: the newest is the one at hand.
+        # Ids ascend in the order of creation.  An interactive run passes every model of the
+        # trainer as candidate: the newest is the real one.
         candidate_id = max((model.id for model in input_dict[_CANDIDATE]), default=0)
         older = [model for model in input_dict[_MODEL] if model.id < candidate_id]
         baseline = newest_blessed(older, input_dict[_BLESSING])
@@ -49,13 +48,13 @@ class PreviousBlessedModelStrategy(resolver.ResolverStrategy):
 
 
 def previous_blessed_model(candidate: types.BaseChannel) -> resolver.Resolver:
-    """A node whose `outputs["model"]` holds the baseline for `candidate`, or nothing.
+    """Creates a node whose `outputs["model"]` holds the baseline for `candidate`, or nothing.
 
-    The node that takes it declares the input optional.  KFP cannot compile it: there,
-    only TFX's own two strategies exist.
+    Its consumer declares the input optional.  KFP cannot compile it, as it supports only
+    two strategies of TFX.
 
     Args:
-        candidate: the trainer's `Model` channel.
+        candidate: `Model` channel of the trainer.
     """
     return resolver.Resolver(
         strategy_class=PreviousBlessedModelStrategy,
@@ -63,3 +62,23 @@ def previous_blessed_model(candidate: types.BaseChannel) -> resolver.Resolver:
         model=types.Channel(type=standard_artifacts.Model),
         model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
     ).with_id("previous_blessed_model")
+
+
+def blessings_by_model(blessings: Iterable[types.Artifact]) -> dict[int, types.Artifact]:
+    """Returns the positive blessings by the id of their model.
+
+    Args:
+        blessings: artifacts with the custom properties `blessed` (1 or 0) and
+            `current_model_id`, as TFX's Evaluator sets them.
+    """
+    return {
+        int(blessing.get_int_custom_property("current_model_id")): blessing
+        for blessing in blessings
+        if blessing.get_int_custom_property("blessed") == 1
+    }
+
+
+def newest_blessed(models: Iterable[types.Artifact], blessings: Iterable[types.Artifact]) -> types.Artifact | None:
+    """Returns the newest blessed model; ids ascend in the order of creation."""
+    blessed = blessings_by_model(blessings)
+    return max((model for model in models if model.id in blessed), key=lambda model: int(model.id), default=None)

@@ -1,10 +1,9 @@
-"""Which spans are trained on: the one that a run reads, and those before it within a window.
+"""Resolves the spans of a training: the span that a run reads, and earlier ones within a window.
 
-TFX's `SpanRangeStrategy` alone takes every `Examples` of a span: two versions of it, or
-data that was corrected and read again, would both be trained on.  It also counts from
-the newest span that was ever read, not from the one that this run reads, and takes the
-spans of other data that the pipeline was once pointed at.  Here it is handed one
-`Examples` a span, none that is newer than this run's, and of the same data only.
+TFX's `SpanRangeStrategy` alone selects every `Examples` of a span, such as two versions of
+it, or data that was corrected and read again.  It also counts from the newest span ever
+read, not from this run's, and selects spans of other data that the pipeline once read.
+Here it gets one `Examples` per span, none newer than this run's, and of the same data only.
 """
 
 import logging
@@ -30,7 +29,7 @@ class SpanWindowStrategy(resolver.ResolverStrategy):
     """Resolves to the `Examples` of a window of spans.
 
     Args:
-        spans: length of the window, in span numbers; those without data count.
+        spans: length of the window in span numbers, those without data included.
     """
 
     def __init__(self, spans: int) -> None:
@@ -41,17 +40,16 @@ class SpanWindowStrategy(resolver.ResolverStrategy):
     def resolve_artifacts(
         self, store: Any, input_dict: dict[str, list[types.Artifact]]
     ) -> dict[str, list[types.Artifact]] | None:
-        """Chooses among the pipeline's examples; TFX calls it.
+        """Selects among the pipeline's examples; TFX calls it.
 
         Args:
-            store: the metadata store.
-            input_dict: the run's own `newest`, and all `examples` of the pipeline.
+            store: metadata store.
+            input_dict: `newest` of this run, and all `examples` of the pipeline.
 
         Returns:
-            `examples`, one a span: the newest version, and of it what was read last;
-            `newest` empty.
+            `examples`, one per span: the last read of the newest version; `newest` is empty.
         """
-        # An interactive run hands over everything as its own: what was read last is the one at hand.
+        # An interactive run passes all examples as newest: the last read is the real one.
         newest = max(input_dict[_NEWEST], key=lambda artifact: artifact.id)
         same = [artifact for artifact in input_dict[_EXAMPLES] if _source(artifact) == _source(newest)]
         by_span = _best_of_each_span(same) | {_span(newest): newest}
@@ -59,25 +57,25 @@ class SpanWindowStrategy(resolver.ResolverStrategy):
         resolved: dict[str, list[types.Artifact]] | None = self._range.resolve_artifacts(store, {_EXAMPLES: candidates})
         if resolved is None:
             return None
-        found = ", ".join(str(_span(artifact)) for artifact in resolved[_EXAMPLES])
-        _LOGGER.info("training on a window of %d spans, of which runs have read %s", self._spans, found)
+        read = ", ".join(str(_span(artifact)) for artifact in resolved[_EXAMPLES])
+        _LOGGER.info("training on a window of %d spans, of which runs have read %s", self._spans, read)
         return {_NEWEST: [], **resolved}
 
 
 def spans_to_train_on(examples: types.OutputChannel, *, spans: int) -> resolver.Resolver:
-    """A node whose `outputs["examples"]` holds the examples of a window of spans, in no certain order.
+    """Creates a node whose `outputs["examples"]` holds the examples of a window of spans, in any order.
 
     KFP cannot compile it: see `pipelines.resolvers.baseline`.
 
     Args:
-        examples: the example gen's output.
+        examples: output of the example gen.
         spans: length of the window, in span numbers.
     """
     return resolver.Resolver(
         strategy_class=SpanWindowStrategy,
         config={"spans": spans},
         newest=examples,
-        # TFX's compiler takes two channels of one producer for the same.
+        # TFX's compiler identifies two channels of one producer.
         examples=types.Channel(type=standard_artifacts.Examples),
     ).with_id("training_window")
 

@@ -1,4 +1,4 @@
-"""The runners that `run --runner` knows."""
+"""Runners of `run --runner`: LocalDagRunner and BeamDagRunner."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
 
 
 def run_local(pipeline: "Pipeline") -> str:
-    """Runs the components one after the other in this process; returns the run's id."""
+    """Runs the components one after the other in this process; returns the id of the run."""
     from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
     return _run(LocalDagRunner(), pipeline)
 
 
 def run_beam(pipeline: "Pipeline") -> str:
-    """Runs the pipeline itself as a Beam pipeline, each component in a worker of it; returns the run's id."""
+    """Runs the pipeline as a Beam pipeline, each component in a worker; returns the id of the run."""
     from tfx.orchestration.beam.beam_dag_runner import BeamDagRunner
 
     return _run(BeamDagRunner(), pipeline)
 
 
 def _run(runner: "IrBasedRunner", pipeline: "Pipeline") -> str:
-    """Runs under an id that is known here: a runner makes up its own, and tells nobody."""
+    """Runs under an id chosen here, as a runner does not return the id that it generates."""
     from tfx.dsl.compiler.compiler import Compiler
     from tfx.dsl.compiler.constants import PIPELINE_RUN_ID_PARAMETER_NAME
     from tfx.orchestration.portable.runtime_parameter_utils import substitute_runtime_parameter

@@ -1,4 +1,4 @@
-"""Running a pipeline in this process and telling what came of it."""
+"""Runs a pipeline in this process and returns its results."""
 
 import logging
 import os
@@ -9,9 +9,9 @@ from detection.storage.lock import exclusive_use
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.dataset_files import files_of
-from pipelines.layout import RunLayout
-from pipelines.runs.metadata_file import check_metadata, metadata_failures_explained
-from pipelines.scratch_folder import scratch_tempdir
+from pipelines.folders import RunLayout
+from pipelines.runs.metadata import check_metadata, metadata_failures_explained
+from pipelines.folders import scratch_tempdir
 from pipelines.runs.start_check import check_run
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
@@ -25,28 +25,28 @@ _LOGGER = logging.getLogger("cocoflow.run")
 
 
 def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunResults":
-    """Runs the pipeline and leaves `summary.json` in `run.root`.
+    """Runs the pipeline and writes `summary.json` to `run.root`.
 
     Args:
-        config: the whole configuration.
-        runner: a key of `pipelines.runners.local.RUNNERS`.
-        verbose: libraries' logs to the terminal instead of run.log.
+        config: whole configuration.
+        runner: key of `pipelines.runners.local.RUNNERS`.
+        verbose: send the libraries' logs to the terminal instead of run.log.
 
     Raises:
         CocoflowError: a component refused its input, the folder cannot be written, or
             another process uses it.
-        ConfigError: no data set is named, no such detector, or this is one of several machines.
-        DataError: it is not there, or not recognised.
+        ConfigError: no data set, an unknown detector, or one of several machines.
+        DataError: the data set is missing or not recognised.
     """
     _require_one_machine()
-    # What cannot be is said now, not after hours of training.
+    # Errors in the configuration appear now, not after hours of training.
     splits = files_of(config.data, TRAIN_SPLIT, config.evaluate.split)
     layout = RunLayout(config)
-    with exclusive_use(layout.root, instead="name another folder with --set run.root=DIR"):
+    with exclusive_use(layout.root, instead="choose another folder with --set run.root=DIR"):
         check_metadata(layout)
         require_writable(layout.push_directory)
         write_text(layout.config, to_yaml(config))
-        # What an earlier run said must not be taken for this one's answer.
+        # The summary of an earlier run must not pass for this one's.
         layout.summary.unlink(missing_ok=True)
         with quiet_run(layout.log, verbose=verbose):
             check_run(config, splits, layout)
@@ -60,7 +60,7 @@ def _require_one_machine() -> None:
     if cluster is not None and cluster.size > 1:
         raise ConfigError(
             f"{' or '.join(CLUSTER_VARIABLES)} names {cluster.size} machines, each of which would run the whole "
-            "pipeline. Unset it, or train on all of them with the verb `train`."
+            "pipeline. Unset it, or train on all of them with the command `train`."
         )
 
 

@@ -1,32 +1,36 @@
-"""Before a run: closes what killed runs left open, and sees that no damaged result is reused.
+"""Repairs a run folder before a run: cleans up after killed runs, and prevents the reuse of damaged outputs.
 
-TFX reuses an execution if its output artifacts are LIVE and their folders exist.  Here every
-output is compared with its files as they were recorded; an artifact that is not whole
-is marked DELETED, so that TFX makes it again, and no resolver takes it for a baseline, a
-model to start from or a span.
+TFX reuses an execution if its output artifacts are LIVE and their folders exist.  Here the
+files of every output are compared with their records; a damaged artifact is marked DELETED,
+so that TFX produces it again, and no resolver selects it as baseline, base model or span.
+Only the process that holds the run folder calls this: every unfinished execution is dead.
 """
 
 import logging
 from collections.abc import Sequence
-
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
+from pipelines.runs.artifact_files import FileRecords
+from pipelines.folders import RunLayout
+from pipelines.runs.metadata import open_store, producer_of
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from detection.storage.temporary_folder import remove_leftovers
+from pipelines.runs.metadata import node_name
 
-from pipelines.runs.dead_executions import close_dead_executions, remove_dead_folders, set_unregistered_aside
-from pipelines.runs.file_records import FileRecords
-from pipelines.layout import RunLayout
-from pipelines.runs.run_metadata import open_store, producer_of
-
-_LISTED = 10  # outputs that are named one by one
+_LISTED = 10  # outputs named in the log
 
 _LOGGER = logging.getLogger("cocoflow.run")
 
 
 def repair(layout: RunLayout, nodes: Sequence[str]) -> None:
-    """Makes a run folder ready for the next run; tells what it finds.
+    """Prepares a run folder for the next run, and logs the repairs.
 
     Args:
-        layout: of a folder that this process holds.
+        layout: layout of a folder that this process holds.
         nodes: ids of the nodes that will run.
 
     Raises:
@@ -37,18 +41,18 @@ def repair(layout: RunLayout, nodes: Sequence[str]) -> None:
     store = open_store(layout.metadata)
     closed = close_dead_executions(store)
     if closed:
-        _LOGGER.info("an earlier run ended in the middle of %s", ", ".join(dict.fromkeys(closed)))
+        _LOGGER.info("an earlier run was interrupted in %s", ", ".join(dict.fromkeys(closed)))
     removed = remove_dead_folders(store, layout.artifacts)
     if removed:
-        _LOGGER.info("folders that killed or failed runs left, now removed: %d", len(removed))
+        _LOGGER.info("removed folders of killed or failed runs: %d", len(removed))
     aside = set_unregistered_aside(store, layout.artifacts, nodes, layout.unregistered)
     if aside is not None:
-        _LOGGER.warning("%s: not in %s, so set aside. Remove the folder to free space.", aside, layout.metadata.name)
+        _LOGGER.warning("%s: set aside, as %s does not list these outputs. Remove the folder to free space.", aside, layout.metadata.name)
     forget_damaged_outputs(store, FileRecords(layout.file_records))
 
 
 def record_outputs(layout: RunLayout) -> None:
-    """Records the files of what a run made, for the next run's `repair`.
+    """Records the files of a run's outputs, for the next run's `repair`.
 
     Raises:
         DataError: the records cannot be written.
@@ -57,7 +61,7 @@ def record_outputs(layout: RunLayout) -> None:
 
 
 def forget_damaged_outputs(store: metadata_store.MetadataStore, records: FileRecords) -> list[int]:
-    """Marks every artifact DELETED that is not whole, and records the others; returns the ids of the marked ones.
+    """Marks damaged artifacts DELETED and records the others; returns the ids of the damaged.
 
     Raises:
         DataError: the records cannot be written.
@@ -66,11 +70,11 @@ def forget_damaged_outputs(store: metadata_store.MetadataStore, records: FileRec
     for artifact in store.get_artifacts():
         if artifact.state != mlmd.Artifact.LIVE:
             continue
-        problem = records.check(artifact)
-        if problem is None:
+        damage = records.check(artifact)
+        if damage is None:
             continue
         if len(damaged) < _LISTED:
-            _LOGGER.warning("%s: %s, so this result is not reused", producer_of(store, artifact.id), problem)
+            _LOGGER.warning("%s: %s, so this result is not reused", producer_of(store, artifact.id), damage)
         artifact.state = mlmd.Artifact.DELETED
         damaged.append(artifact)
     if len(damaged) > _LISTED:
@@ -79,3 +83,108 @@ def forget_damaged_outputs(store: metadata_store.MetadataStore, records: FileRec
     for artifact in damaged:
         records.forget(artifact)
     return [artifact.id for artifact in damaged]
+
+
+_UNFINISHED = (mlmd.Execution.NEW, mlmd.Execution.RUNNING)
+_FAILED = (*_UNFINISHED, mlmd.Execution.FAILED, mlmd.Execution.CANCELED)
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+# TFX's folders in a node's folder: .system/executor_execution/<execution id>/, .system/stateful_working_dir/<uuid>/.
+_SYSTEM = ".system"
+_EXECUTOR_EXECUTION = "executor_execution"
+_WORKING = "stateful_working_dir"
+
+
+def close_dead_executions(store: metadata_store.MetadataStore) -> list[str]:
+    """Marks unfinished executions as failed; returns their nodes."""
+    dead = [execution for execution in store.get_executions() if execution.last_known_state in _UNFINISHED]
+    for execution in dead:
+        execution.last_known_state = mlmd.Execution.FAILED
+    store.put_executions(dead)
+    return [node_name(store, execution.id) for execution in dead]
+
+
+def remove_dead_folders(store: metadata_store.MetadataStore, artifacts: Path) -> list[Path]:
+    """Removes leftovers of failed executions: unregistered outputs, working folders of TFX and Beam.
+
+    Removes only folders that TFX named after such an execution, and our temporary folders
+    whose process is dead.
+
+    Args:
+        store: metadata without unfinished executions.
+        artifacts: pipeline root.
+
+    Returns:
+        The removed folders.
+    """
+    registered = {artifact.uri for artifact in store.get_artifacts()}
+    failed = [execution for execution in store.get_executions() if execution.last_known_state in _FAILED]
+    removed = []
+    for execution in failed:
+        node = node_name(store, execution.id)
+        if not node:
+            continue
+        outputs = [key / str(execution.id) for key in _output_keys(artifacts / node)]
+        system = artifacts / node / _SYSTEM
+        own = [
+            *(path for path in outputs if str(path) not in registered),
+            system / _EXECUTOR_EXECUTION / str(execution.id),
+        ]
+        removed += _remove(own)
+        # TFX names these randomly, and keeps none of a successful execution.
+        removed += _remove(path for path in _folders(system / _WORKING) if _UUID.fullmatch(path.name))
+        for key in _output_keys(artifacts / node):
+            removed += remove_leftovers(key, str(execution.id))
+    return removed
+
+
+def set_unregistered_aside(
+    store: metadata_store.MetadataStore, artifacts: Path, nodes: Sequence[str], aside: Path
+) -> Path | None:
+    """Moves outputs that the metadata do not list, in folders that future executions will use.
+
+    They exist after the metadata database was removed or replaced by an older one.  An
+    execution would mix its files with theirs.
+
+    Args:
+        store: metadata.
+        artifacts: pipeline root.
+        nodes: ids of the pipeline's nodes.
+        aside: destination; receives a folder named after the time.
+
+    Returns:
+        The new folder; None: nothing to move.
+    """
+    last = max((execution.id for execution in store.get_executions()), default=0)
+    unknown = [
+        path
+        for node in nodes
+        for key in _output_keys(artifacts / node)
+        for path in _folders(key)
+        if path.name.isdecimal() and int(path.name) > last
+    ]
+    if not unknown:
+        return None
+    destination = aside / datetime.now(UTC).strftime("%Y%m%d-%H%M%S.%f")
+    for path in unknown:
+        target = destination / path.relative_to(artifacts)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(target)
+    return destination
+
+
+def _output_keys(node: Path) -> list[Path]:
+    return [folder for folder in _folders(node) if folder.name != _SYSTEM]
+
+
+def _folders(parent: Path) -> list[Path]:
+    if not parent.is_dir():
+        return []
+    return sorted(path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())
+
+
+def _remove(folders: Iterable[Path]) -> list[Path]:
+    existing = [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
+    for folder in existing:
+        shutil.rmtree(folder, ignore_errors=True)
+    return existing

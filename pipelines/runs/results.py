@@ -1,23 +1,30 @@
-"""What a finished run produced, read from its ML Metadata."""
+"""The results of a finished run: read from its ML Metadata, and printed."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
-
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
-
 from detection.storage.json_files import read_json
-from pipelines.runs.expected_files import first_missing
-from pipelines.runs.run_metadata import node_name, open_store
+from pipelines.runs.artifact_files import first_missing
+from pipelines.runs.metadata import node_name, open_store
 from schemas.artifacts import BLESSING_JSON, METRICS_JSON
 from schemas.errors import CocoflowError, DataError
+import shlex
+import sys
+from typing import TYPE_CHECKING
+from rich.console import Console
+from detection.coco.metrics import METRIC_DEFINITIONS
+from detection.coco.summary import metrics_table
+from pipelines.dataset_files import files_of
+from schemas.artifacts import LOGS, REPORT_HTML
+from schemas.config.config import Config
 
 _STATES = {mlmd.Execution.CACHED: "reused", mlmd.Execution.COMPLETE: "done"}
 _REPORTED = ("evaluation", "model_run", "pushed_model")
 
 
 class NodeResult(NamedTuple):
-    """One component of a run: its state, wall-clock seconds and output folders by key."""
+    """State, wall-clock seconds and output folders (by key) of one component."""
 
     state: str
     seconds: float
@@ -27,8 +34,13 @@ class NodeResult(NamedTuple):
 class RunResults(NamedTuple):
     """A finished run of a pipeline.
 
-    `nodes` by id, in the order they ran; `metrics` by name; `pushed` where this run's
-    model lies for serving, or None; `evaluation` and `model_run` are artifacts' folders.
+    nodes: results by node id, in the order of execution.
+    metrics: COCO metrics by name.
+    blessed: True if the model is blessed.
+    reasons: one sentence per threshold.
+    pushed: folder of the pushed version; None: not pushed.
+    evaluation: folder of the ModelEvaluation.
+    model_run: folder of the ModelRun.
     """
 
     nodes: dict[str, NodeResult]
@@ -40,7 +52,7 @@ class RunResults(NamedTuple):
     model_run: Path
 
     def summary(self) -> dict[str, Any]:
-        """The contents of summary.json."""
+        """Returns the content of summary.json."""
         return {
             "metrics": self.metrics,
             "blessed": self.blessed,
@@ -51,15 +63,15 @@ class RunResults(NamedTuple):
 
 
 def read_results(metadata_file: Path, run_id: str) -> RunResults:
-    """Reads a run from a run folder's metadata.
+    """Reads the results of a run from its metadata.
 
     Args:
-        metadata_file: of the run folder.
-        run_id: from the runner.
+        metadata_file: database of the run folder.
+        run_id: id that the runner returned.
 
     Raises:
         CocoflowError: a component did not run.
-        DataError: an output is missing, as if removed while the run went on.
+        DataError: an output is missing, such as one removed during the run.
     """
     store = open_store(metadata_file, read_only=True)
     run = store.get_context_by_type_and_name("pipeline_run", run_id)
@@ -87,19 +99,19 @@ def read_results(metadata_file: Path, run_id: str) -> RunResults:
 
 
 def _present(artifacts: dict[str, mlmd.Artifact], key: str) -> Path:
-    """The folder of an output, which is whole."""
+    """Returns the folder of an output after checking its files."""
     if key not in artifacts:
-        raise CocoflowError(f"the run made no {key}: its component did not run. See run.log for the reason.")
+        raise CocoflowError(f"the run has no {key}: its component did not run. See run.log for the reason.")
     missing = first_missing(artifacts[key])
     if missing is not None:
-        raise DataError(f"{missing}: missing, though this run made or reused it. Run again: it is made anew.")
+        raise DataError(f"{missing}: missing, though this run produced or reused it. Run again to produce it anew.")
     return Path(artifacts[key].uri)
 
 
 def _read(path: Path, key: str) -> Any:
     content = read_json(path)
     if not isinstance(content, dict) or key not in content:
-        raise DataError(f"{path}: no {key!r} here, so this is not what the evaluator wrote. Remove it and run again.")
+        raise DataError(f"{path}: no {key!r}, so the evaluator did not write this file. Remove it and run again.")
     return content[key]
 
 
@@ -112,3 +124,37 @@ def _outputs(store: metadata_store.MetadataStore, execution_id: int) -> dict[str
 def _pushed_path(pushed_model: mlmd.Artifact) -> str | None:
     properties = pushed_model.custom_properties
     return properties["pushed_destination"].string_value if properties["pushed"].int_value else None
+
+
+def print_results(results: RunResults, config: Config, console: Console) -> None:
+    """Prints the COCO metrics, the blessing, the paths of the outputs and the next command."""
+
+    def line(label: str, text: str) -> None:
+        console.print(f"{label:<13}{text}", soft_wrap=True, highlight=False, markup=False)
+
+    # An EvalConfig may ask for another IoU type and other params than COCO's.
+    every = {metric.name: metric for metrics in METRIC_DEFINITIONS.values() for metric in metrics}
+    known = [metric for metric in every.values() if metric.name in results.metrics]
+    console.print(metrics_table(results.metrics, definitions=known))
+    line("Blessed:", "yes" if results.blessed else "no")
+    for reason in results.reasons:
+        line("", reason)
+    line("Pushed:", results.pushed or "no, only blessed models are pushed")
+    line("Report:", str(results.evaluation / REPORT_HTML))
+    folders = {"train": results.model_run / LOGS, "eval": results.evaluation / LOGS}
+    logs = ",".join(f"{name}:{folder}" for name, folder in folders.items() if folder.is_dir())
+    line("TensorBoard:", f"tensorboard --logdir_spec {shlex.quote(logs)}")
+    images = files_of(config.data)[config.evaluate.split].images
+    if results.pushed and images:
+        line(
+            "Try it:",
+            f"{_python()} pipeline_runner.py predict --model {shlex.quote(results.pushed)} "
+            f"--images {shlex.quote(images)} --output detections.json --draw detections.png",
+        )
+
+
+def _python() -> str:
+    """Returns this interpreter's path as typed from the current folder."""
+    here = Path.cwd()
+    path = Path(sys.executable)
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))

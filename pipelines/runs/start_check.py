@@ -1,4 +1,4 @@
-"""Mistakes that are found before data is read: minutes later, the same functions would refuse them."""
+"""Finds mistakes in the configuration before data is read, with the functions that would refuse them later."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from detection.coco.params import make_params
 from detection.datasets.layouts import SplitFiles
 from detection.training.distributed.cluster import cluster_from_environment
 from pipelines.dataset_files import categories_of
-from pipelines.layout import RunLayout
+from pipelines.folders import RunLayout
 from schemas.artifacts import CHECKPOINTS
 from schemas.config.config import Config
 from schemas.config.training import TrainConfig
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def check_run(config: Config, splits: Mapping[str, SplitFiles], layout: RunLayout) -> None:
-    """Checks a pipeline run.
+    """Checks a pipeline run before it starts.
 
     Args:
-        config: the whole configuration.
+        config: whole configuration.
         splits: files of the data set.
-        layout: of the run.
+        layout: layout of the run.
 
     Raises:
         ConfigError, DataError: see `categories_of` and `check_start`.
@@ -37,11 +37,11 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], layout: RunLayou
     from detection.models.backbones.imagenet import IMAGENET
     from detection.training.start_check import check_start, without_log
 
-    settings = config.train
-    # A later run may find its training done, or start from a model that was blessed, and needs no other weights.
-    optional = settings.init.from_previous_model or config.model.backbone_weights == IMAGENET
+    train = config.train
+    # A later run may reuse its training, or start from a blessed model, and needs no other weights.
+    optional = train.init.from_previous_model or config.model.backbone_weights == IMAGENET
     with without_log():
-        strategy = _strategy_of(settings)
+        strategy = _strategy_of(train)
     check_start(
         config,
         categories=categories,
@@ -51,45 +51,45 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], layout: RunLayou
 
 
 def _require_evaluable(config: Config, categories: Sequence[Mapping[str, Any]] | None) -> None:
-    """Sees that there is memory to evaluate so many categories, as far as COCO's own parameters tell.
+    """Requires enough memory to evaluate the categories with COCO's own params.
 
     Raises:
-        DataError: there is not.
+        DataError: too many categories.
     """
     if categories is None or config.evaluate.eval_config is not None:
         return
     params = make_params("bbox")
     require_arrays(len(categories), params, where="evaluation")
-    # The pipeline compares two models as soon as one is blessed.
+    # The pipeline compares two models once one is blessed.
     require_analysis(len(categories), params, models=2, replicates=config.evaluate.analysis.replicates)
 
 
-def _strategy_of(settings: TrainConfig) -> "tf.distribute.Strategy | None":
-    """The strategy, if it can be made more than once: a process joins a TPU or other machines only when it trains.
+def _strategy_of(train: TrainConfig) -> "tf.distribute.Strategy | None":
+    """Creates the strategy; None for TPUs and several machines, which a process joins only once, to train.
 
     Raises:
-        ConfigError: there is no such strategy here.
+        ConfigError: the strategy is not available here.
     """
     from detection.training.distributed.strategy import has_tpu, make_strategy
 
-    kind = settings.strategy
-    if kind == "tpu" or (kind == "auto" and has_tpu(settings.tpu)):
+    kind = train.strategy
+    if kind == "tpu" or (kind == "auto" and has_tpu(train.tpu)):
         return None
     if kind == "multi_worker" and cluster_from_environment(os.environ) is not None:
         return None
-    return make_strategy(kind, tpu=settings.tpu)
+    return make_strategy(kind, tpu=train.tpu)
 
 
 def check_train(
     config: Config, splits: Mapping[str, SplitFiles], output: Path, strategy: "tf.distribute.Strategy"
 ) -> "Detector | None":
-    """Checks a training without a pipeline; returns the detector that it built, if the categories are known.
+    """Checks a training without a pipeline before it starts; returns the detector if the categories are known.
 
     Args:
-        config: `data`, `model` and `train` count.
-        splits: files of the splits that are read.
-        output: of the training; its checkpoints are gone on from.
-        strategy: to train under.
+        config: configuration with the sections `data`, `model` and `train`.
+        splits: files of the splits to read.
+        output: output folder of the training, which resumes from checkpoints in it.
+        strategy: distribution strategy of the training.
 
     Raises:
         ConfigError, DataError: see `categories_of` and `check_start`.

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a tidy end with one line, and an end in any case."""
+"""Handles Ctrl-C and SIGTERM: an orderly end with one line, or a forced end after some seconds."""
 
 import contextlib
 import os
@@ -10,20 +10,20 @@ from collections.abc import Iterator
 from types import FrameType
 
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-_SHELL_OFFSET = 128  # shells give 128 + N to a process that signal N ended
+_SHELL_OFFSET = 128  # shells report 128 + N for a process ended by signal N
 
-_PATIENCE_SECONDS = 10.0  # for a tidy end; container platforms kill after 10 to 30
-_SAME_SECONDS = 1.0  # within which a second signal is the first one, passed on by a parent process
-_LAST_SECONDS = 3.0  # for the interpreter's own end
+_PATIENCE_SECONDS = 10.0  # allowed for an orderly end; container platforms kill after 10 to 30
+_SAME_SECONDS = 1.0  # a second signal within this time is the first one, forwarded by a parent process
+_LAST_SECONDS = 3.0  # allowed for the interpreter's shutdown
 _SHOW_CURSOR = b"\x1b[?25h"  # progress bars hide it
 
 
 class StopSignals:
-    """The signals that end a program, and what it says and returns then.
+    """The signals that end a program, with its last message and exit code.
 
-    The first one raises `KeyboardInterrupt` in the main thread.  If the process goes on, as
-    in a long call into C++ or because a library drops the exception, it ends at the
-    second one, or after ten seconds: nothing on the disk relies on a tidy end.
+    The first signal raises `KeyboardInterrupt` in the main thread.  If the process continues,
+    as in a long call into C++ or because a library drops the exception, it ends at the
+    second signal, or after ten seconds: no file on the disk relies on an orderly end.
     """
 
     def __init__(self) -> None:
@@ -32,12 +32,12 @@ class StopSignals:
 
     @property
     def received(self) -> bool:
-        """Whether one came."""
+        """True after a signal."""
         return self._received is not None
 
     @property
     def word(self) -> str:
-        """What happened, for the user."""
+        """The message for the user."""
         return _WORDS[signal.Signals(self._received or signal.SIGINT)]
 
     @property
@@ -52,12 +52,12 @@ class StopSignals:
             self._raised = True
             raise KeyboardInterrupt
 
-    def watch(self, numbers: socket.socket, terminal: int) -> None:
+    def force_end(self, numbers: socket.socket, terminal: int) -> None:
         """Ends the process if `handle` does not; runs in a thread of its own.
 
         Args:
-            numbers: those of signals, a byte each, as they come; at its end the watch ends.
-            terminal: descriptor for the last word.
+            numbers: signal numbers as they arrive, a byte each; its end ends the thread.
+            terminal: descriptor for the last message.
         """
         with numbers:
             if not self._is_time(numbers):
@@ -68,7 +68,7 @@ class StopSignals:
         os._exit(self.exit_code)
 
     def _is_time(self, numbers: socket.socket) -> bool:
-        """Waits for the moment to end the process, or for the end of the watch; returns which it is."""
+        """Waits; returns True to end the process, False at the end of `numbers`."""
         began = None
         while True:
             numbers.settimeout(None if began is None else max(0.01, began + _PATIENCE_SECONDS - time.monotonic()))
@@ -87,21 +87,21 @@ class StopSignals:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[StopSignals]:
-    """Handles SIGINT and SIGTERM while the block runs, except those that the process was started to ignore.
+    """Handles SIGINT and SIGTERM in the block, except signals that the process was started to ignore.
 
-    Outside the main thread, in which alone Python handles signals, nothing changes.
+    Changes nothing outside the main thread, the only one in which Python handles signals.
     """
     stop = StopSignals()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    numbers, told = socket.socketpair()
-    told.setblocking(False)
+    numbers, sender = socket.socketpair()
+    sender.setblocking(False)
     terminal = os.dup(2)
     before = {number: signal.getsignal(number) for number in _WORDS}
     handled = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
-    threading.Thread(target=stop.watch, args=(numbers, terminal), daemon=True).start()
-    former = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=stop.force_end, args=(numbers, terminal), daemon=True).start()
+    former = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     try:
         for number in handled:
             signal.signal(number, stop.handle)
@@ -111,12 +111,12 @@ def stop_signals() -> Iterator[StopSignals]:
             if signal.getsignal(number) == stop.handle:
                 signal.signal(number, before[number])
         signal.set_wakeup_fd(former)
-        told.close()
+        sender.close()
         os.close(terminal)
 
 
 def end_soon(exit_code: int) -> None:
-    """Ends the process within seconds: the interpreter would wait for the threads of libraries."""
+    """Ends the process within seconds, as the interpreter would wait for the threads of libraries."""
     for number in _WORDS:
         signal.signal(number, signal.SIG_IGN)
     last = threading.Timer(_LAST_SECONDS, os._exit, [exit_code])
@@ -125,7 +125,7 @@ def end_soon(exit_code: int) -> None:
 
 
 def _default_in_child() -> None:
-    """A forked child is ended by its parent's signals, which are not to look like this process's own."""
+    """Resets SIGTERM in forked children, which their parent ends by signals."""
     if isinstance(getattr(signal.getsignal(signal.SIGTERM), "__self__", None), StopSignals):
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

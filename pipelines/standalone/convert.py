@@ -7,8 +7,7 @@ from components.coco_example_gen.conversion import convert, report
 from components.coco_example_gen.examination import Examination, examine
 from detection.storage.atomic import require_writable
 from pipelines.dataset_files import files_of
-from pipelines.scratch_folder import scratch_tempdir
-from pipelines.standalone.output_folder import output_folder
+from pipelines.folders import output_folder, scratch_tempdir
 from schemas.config.config import Config
 from schemas.config.faults import FaultPolicies
 from schemas.errors import DataError

@@ -7,7 +7,7 @@ from typing import Any
 
 from components.coco_example_gen.conversion import convert
 from pipelines.dataset_files import categories_of, files_of
-from pipelines.scratch_folder import scratch_tempdir
+from pipelines.folders import scratch_tempdir
 from schemas.artifacts import DATASET_JSON
 from schemas.config.config import Config
 

@@ -7,12 +7,12 @@ import apache_beam as beam
 
 from components.coco_evaluator.evaluation import Evaluation, evaluate_models
 from components.coco_evaluator.request import Task, read_dataset
-from components.coco_evaluator.tfma.eval_config import read_eval_config
+from components.coco_evaluator.tfma.eval_config import params_of, read_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
 from detection.inference.restore import read_model_categories
 from detection.inference.saved_model import SavedModelDetector, require_saved_model
+from pipelines.folders import output_folder
 from pipelines.standalone.data_as_examples import data_as_examples
-from pipelines.standalone.output_folder import output_folder
 from schemas.config.config import Config
 from schemas.errors import DataError
 from schemas.quoting import quoted
@@ -40,8 +40,9 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
     evaluation = config.evaluate
     eval_config = None if evaluation.eval_config is None else read_eval_config(evaluation.eval_config)
     locations = {CANDIDATE: model} | ({BASELINE: baseline} if baseline else {})
+    iou_type = "bbox" if eval_config is None else params_of(eval_config).iou_type
     for place in locations.values():
-        require_saved_model(place)
+        require_saved_model(place, iou_type=iou_type)
 
     def check(categories: Sequence[Mapping[str, Any]]) -> None:
         # Data of another tool is converted first, which takes minutes: check before what would fail after.

@@ -1,28 +1,37 @@
-"""`predict`: image files through an exported model to a COCO results file."""
+"""Runs an exported model on image files; writes a COCO results file and a picture of the detections."""
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 import numpy as np
+from PIL import Image
 from rich.console import Console
 from rich.progress import track
 
 from detection.coco.io.results import write_results
 from detection.coco.validation.invalid_entries import by_id, find_invalid, refuse_or_skip
-from detection.datasets.entries import Id, Rows, unwritable
+from detection.datasets.entries import Id, unwritable
+from detection.images.decode import decode_rgb
+from detection.images.drawing import contact_sheet, draw_detections
 from detection.images.folder import ImageFileError, read_file
 from detection.images.inspect import inspect_image
+from detection.inference.restore import read_model_categories
+from detection.inference.results import Results, joined
 from detection.inference.saved_model import SavedModelDetector
-from detection.storage.atomic import write_json
+from detection.storage.atomic import write_bytes, write_json
 from detection.storage.json_files import read_json
 from detection.types import EncodedImage
-from pipelines.standalone.prediction_sheet import MAX_PICTURES, Found, check_picture_name, write_sheet
 from schemas.config.faults import MAX_PIXELS
 from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line, printable
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
+_FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
+_MAX_DRAWN = 12  # images
+_MIN_SCORE = 0.3  # of drawn detections
+_SIDE = 384  # pixels of the longer side of each drawn image
 
 
 class _NamedImage(TypedDict):
@@ -39,6 +48,13 @@ class _Named(NamedTuple):
     path: Path
 
 
+class _Predicted(NamedTuple):
+    """An image and its detections."""
+
+    image: EncodedImage
+    results: Results
+
+
 def predict(
     *,
     model: str | Path,
@@ -49,62 +65,62 @@ def predict(
     batch_size: int = 8,
     console: Console,
 ) -> list[Path]:
-    """Detects objects on image files.
+    """Detects objects on image files: boxes, and the masks and keypoints of models that have them.
 
     Args:
         model: SavedModel folder.
-        images: files, and folders that are searched for files to any depth.
+        images: files, and folders to search for files at any depth.
         output: COCO results file to write, sorted by image id.
         ground_truth: COCO file whose `file_name` entries give the ids; files that it
             does not list are left out.  None: ids are 1, 2, ... by sorted path, and
             the list is written to `<output stem>_images.json`.
-        picture: PNG or JPEG file to draw the first images with their detections into.
-        batch_size: images a call.
-        console: for progress and notes.
+        picture: PNG or JPEG file for a picture of the first images and their detections.
+        batch_size: images per call.
+        console: shows progress and notes.
 
     Returns:
         The files written.
 
     Raises:
         ConfigError: a batch size below 1, or a picture of another format.
-        DataError: a model or image that cannot be read; no image; a file that cannot
+        DataError: a model or image that cannot be read, no image, or a file that cannot
             be written.
     """
     if batch_size < 1:
-        raise ConfigError(f"--batch-size {batch_size}: give a number of images from 1 on.")
+        raise ConfigError(f"--batch-size {batch_size}: pass at least 1.")
     if picture is not None:
-        check_picture_name(picture)
+        _check_picture_name(picture)
     paths = find_images(images)
     named = _numbered(paths) if ground_truth is None else _as_listed(paths, ground_truth, console)
     detector = SavedModelDetector(folder=model, batch_size=batch_size)
-    found: list[Rows] = []
-    shown: list[Found] = []
-    entries = []
+    results: list[Results] = []
+    shown: list[_Predicted] = []
+    image_list = []
     for batch in _with_progress(named, batch_size, console):
         loaded = [_load(image) for image in batch]
-        rows = detector.detect(loaded)
-        found += rows
-        shown = [*shown, *map(Found, loaded, rows)][:MAX_PICTURES]
-        entries += [
+        detected = detector.detect(loaded)
+        results += detected
+        shown = [*shown, *map(_Predicted, loaded, detected)][:_MAX_DRAWN]
+        image_list += [
             {"id": image.image_id, "file_name": image.name, "height": image.height, "width": image.width}
             for image in loaded
         ]
     written = [Path(output)]
     if ground_truth is None:
         written.append(written[0].with_name(f"{written[0].stem}_images.json"))
-        write_json(written[1], {"images": entries})
-    write_results(output, np.concatenate(found))
+        write_json(written[1], {"images": image_list})
+    write_results(output, joined(results).coco_results())
     if picture is not None:
-        write_sheet(picture, shown, model=model)
+        _write_sheet(Path(picture), shown, model=Path(model))
         written.append(Path(picture))
     return written
 
 
 def find_images(sources: Sequence[str | Path]) -> list[Path]:
-    """Image files among `sources`, those in folders included, sorted by path.
+    """Lists image files among `sources` and in folders among them, sorted by path.
 
     Raises:
-        DataError: a source that does not exist, or no image at all.
+        DataError: a missing source, or no image.
     """
     paths: set[Path] = set()
     for source in map(Path, sources):
@@ -137,23 +153,23 @@ def _as_listed(paths: Sequence[Path], ground_truth: str | Path, console: Console
             continue
         other = by_image.setdefault(image_id, path)
         if other != path:
-            raise DataError(f"{other} and {path} are both image {image_id} of {ground_truth}. Name one of them only.")
+            raise DataError(f"{other} and {path} are both image {image_id} of {ground_truth}. Pass only one of them.")
     if not by_image:
         raise DataError(f"{ground_truth}: lists none of the {len(paths)} images, such as {paths[0]}. Check file_name.")
     if len(by_image) < len(paths):
-        _tell(console, f"{len(paths) - len(by_image)} images are not in {ground_truth} and are left out")
+        _print(console, f"{len(paths) - len(by_image)} images are not in {ground_truth} and are left out")
     images = sum(map(len, listed.values()))
     if len(by_image) < images:
-        _tell(console, f"{images - len(by_image)} images of {ground_truth} are not among --images")
+        _print(console, f"{images - len(by_image)} images of {ground_truth} are not among --images")
     return [_Named(image_id, by_image[image_id]) for image_id in sorted(by_image)]
 
 
-def _tell(console: Console, text: str) -> None:
+def _print(console: Console, text: str) -> None:
     console.print(printable(text), soft_wrap=True, markup=False, highlight=False)
 
 
 def _read_file_names(path: str | Path) -> dict[str, list[int]]:
-    """file_name -> ids of the images with it."""
+    """Reads the ids of the images with each file_name."""
     tree = read_json(path)
     images = tree.get("images") if isinstance(tree, dict) else None
     if not isinstance(images, list):
@@ -167,7 +183,7 @@ def _read_file_names(path: str | Path) -> dict[str, list[int]]:
 
 
 def _listed_id(path: Path, listed: Mapping[str, Sequence[int]], ground_truth: str | Path) -> int | None:
-    """The id of the longest `file_name` that the path ends in.
+    """Returns the id of the image with the longest `file_name` in which the path ends.
 
     Raises:
         DataError: several images have that `file_name`.
@@ -181,7 +197,7 @@ def _listed_id(path: Path, listed: Mapping[str, Sequence[int]], ground_truth: st
     if others:
         raise DataError(
             f"{ground_truth}: images {first} and {others[0]} have the same file_name {name!r}, so {path} may be "
-            "either. Give each image a file of its own."
+            "either. Use one file per image."
         )
     return first
 
@@ -199,3 +215,48 @@ def _load(image: _Named) -> EncodedImage:
     except ImageFileError as error:
         raise DataError(f"{one_line(image.path)}: {error.message}") from None
     return EncodedImage(image.image_id, image.path.as_posix(), file.data, file.height, file.width)
+
+
+def _check_picture_name(path: str | Path) -> None:
+    """Requires a file name that tells the picture's format.
+
+    Raises:
+        ConfigError: the suffix is not one of `_FORMATS`.
+    """
+    if Path(path).suffix.lower() not in _FORMATS:
+        raise ConfigError(f"--draw {path}: the name tells the format: end it in {', '.join(_FORMATS)}.")
+
+
+def _write_sheet(path: Path, shown: Sequence[_Predicted], *, model: Path) -> None:
+    """Draws images with their better detections into one file.
+
+    Args:
+        path: file to write; PNG or JPEG by its suffix.
+        shown: images with their detections.
+        model: SavedModel folder, which names the categories if Cocoflow exported it.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    names = {int(entry["id"]): str(entry.get("name", entry["id"])) for entry in read_model_categories(model) or ()}
+    pictures = [_draw(one, names) for one in shown]
+    sheet = Image.fromarray(contact_sheet(pictures, columns=min(4, len(pictures))))
+    file = io.BytesIO()
+    sheet.save(file, _FORMATS[path.suffix.lower()], optimize=True, quality=85)
+    write_bytes(path, file.getvalue())
+
+
+def _draw(predicted: _Predicted, names: dict[int, str]) -> np.ndarray:
+    image, results = predicted
+    categories = results.rows[:, 6].astype(int).tolist()
+    return draw_detections(
+        decode_rgb(image.encoded).numpy(),
+        results.rows[:, 1:5],
+        [names.get(category, str(category)) for category in categories],
+        results.rows[:, 5].tolist(),
+        category_ids=categories,
+        masks=results.masks,
+        keypoints=results.keypoints,
+        min_score=_MIN_SCORE,
+        scale=_SIDE / max(image.height, image.width),
+    )

@@ -15,8 +15,8 @@ from detection.storage.lock import exclusive_use
 from detection.training.distributed.cluster import cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.dataset_files import files_of
+from pipelines.folders import scratch_tempdir
 from pipelines.runs.start_check import check_train
-from pipelines.scratch_folder import scratch_tempdir
 from schemas.artifacts import DATASET_JSON, SAVED_MODEL, TRAIN_SPLIT, split_dir
 from schemas.config.config import Config, DataConfig
 from schemas.errors import DataError

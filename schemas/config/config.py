@@ -110,15 +110,6 @@ class DataConfig(Section):
         return ratios
 
 
-class PostprocessConfig(Section):
-    """From raw network outputs to detections."""
-
-    score_threshold: float = Field(0.001, ge=0.0, le=1.0, description="weaker candidates are dropped")
-    iou_threshold: float = Field(0.5, ge=0.0, le=1.0, description="hard NMS, within a class")
-    max_detections: PositiveInt = Field(100, description="detections an image")
-    pre_nms_top_k: PositiveInt = Field(1000, description="best (anchor, class) pairs that enter NMS")
-
-
 class ModelConfig(Section):
     """The detector."""
 
@@ -127,7 +118,11 @@ class ModelConfig(Section):
     max_instances: PositiveInt = Field(100, description="objects an image in training; more are cut off and counted")
     backbone_weights: str | None = Field(None, description="none, `imagenet`, or a keras.applications weights file")
     overrides: dict[str, Any] = Field({}, description="fields of the detector's own config class")
-    postprocess: PostprocessConfig = PostprocessConfig()
+    postprocess: dict[str, Any] = Field(
+        {},
+        description="options of the detector's own post-processing: score_threshold, iou_threshold, max_detections "
+        "and pre_nms_top_k of anchor-based detectors, mask_output (crops, pasted) of those with masks",
+    )
 
 
 class ThresholdsConfig(Section):

@@ -16,6 +16,9 @@ class ValidationConfig(Section):
     )
     every_epochs: PositiveFloat | None = Field(None, description="instead of every: epochs between evaluations")
     metric: MetricName = Field("AP", description="metric that selects the best checkpoint; higher is better")
+    iou_type: Literal["bbox", "segm", "keypoints"] = Field(
+        "bbox", description="what is compared: boxes, or masks or keypoints of a detector that has them"
+    )
     max_images: PositiveInt | None = Field(None, description="max number of images, always the same sample; none: all")
     patience: PositiveInt | None = Field(
         None, description="early stopping after this many evaluations without improvement; none: off"
@@ -40,7 +43,7 @@ class ValidationConfig(Section):
         if self.every is not None and self.every_epochs is not None:
             raise ValueError("every and every_epochs both say how often; remove one of them")
         if not self.enabled:
-            for key in ("metric", "max_images", "patience", "min_delta"):
+            for key in ("metric", "iou_type", "max_images", "patience", "min_delta"):
                 if getattr(self, key) != type(self).model_fields[key].default:
                     raise ValueError(f"{key} needs evaluations while training; set every, or every_epochs")
             if self.export == "best":

@@ -104,7 +104,7 @@ def test_what_is_there_and_complete_is_not_written_again(tmp_path: Path) -> None
 
 def test_a_folder_of_someone_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("precious")
-    with pytest.raises(DataError, match="is there and is no demo data"):
+    with pytest.raises(DataError, match="exists and is not the demo data"):
         make_demo_data(tmp_path, train_images=1, eval_images=1)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     with pytest.raises(DataError, match="cannot write: "):

@@ -15,14 +15,14 @@ from tests.folder_holder import folder_holder
 SLOW_IMPORTS = ("tensorflow", "keras", "tfx", "apache_beam", "kfp", "matplotlib", "sklearn")
 
 
-@pytest.mark.parametrize("verb", pipeline_runner.VERBS)
-def test_every_verb_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", pipeline_runner.COMMANDS)
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
-        pipeline_runner.main([verb, "--help"])
+        pipeline_runner.main([command, "--help"])
     assert stopped.value.code == 0
     text = capsys.readouterr().out
     assert "example:" in text
-    assert f"pipeline_runner.py {verb}" in text
+    assert f"pipeline_runner.py {command}" in text
 
 
 def test_help_imports_nothing_slow() -> None:

@@ -98,7 +98,7 @@ def test_an_error_that_is_its_own_cause_is_searched_once() -> None:
 def test_what_the_disk_refuses_is_no_bug(error: Exception, refusal: str) -> None:
     found = find_user_error(error)
     assert found is not None
-    assert str(found).startswith(f"the disk refuses to be written: {refusal}. Make room")
+    assert str(found).startswith(f"cannot write to the disk: {refusal}. Free space")
     assert found.exit_code == 1
 
 

@@ -66,6 +66,8 @@ def of_images(batch: DetectedBatch, ids: set[int]) -> DetectedBatch:
 
 
 def of_categories(batch: DetectedBatch, category_ids: Sequence[int]) -> DetectedBatch:
-    """The batch without detections, which are rows, of other categories."""
-    rows = np.asarray(batch.detections)
-    return batch._replace(detections=rows[np.isin(rows[:, 6], category_ids)])
+    """The batch without detections of other categories."""
+    found = batch.detections
+    if isinstance(found, np.ndarray):
+        return batch._replace(detections=found[np.isin(found[:, 6], category_ids)])
+    return batch._replace(detections=[entry for entry in found if entry["category_id"] in category_ids])

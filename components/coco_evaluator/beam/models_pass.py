@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.utils import shared
 
 from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, of_categories
@@ -23,6 +22,7 @@ from components.coco_evaluator.request import Task
 from components.coco_evaluator.tfma.slice_metrics import CANDIDATE, OVERALL, SliceKey, SliceMetrics
 from components.coco_evaluator.tfma.slicing import Slicer
 from detection.coco.params import Params
+from detection.inference.results import joined
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.storage.atomic import write_text
@@ -42,6 +42,7 @@ class Detect(beam.PTransform):
         slicer: finds the slices of a record; None: all images are one slice.
         category_ids: detections of other categories are dropped, as of a model trained on an
             earlier state of the data set; None: all are kept.
+        iou_type: `bbox`, `segm` or `keypoints`.
     """
 
     def __init__(
@@ -51,9 +52,10 @@ class Detect(beam.PTransform):
         batch_size: int,
         slicer: Slicer | None = None,
         category_ids: Sequence[int] | None = None,
+        iou_type: str = "bbox",
     ) -> None:
         super().__init__()
-        self._detect = _Detect(model, batch_size, slicer)
+        self._detect = _Detect(model, batch_size, slicer, iou_type)
         self._batch_size = batch_size
         self._category_ids = category_ids
 
@@ -72,10 +74,11 @@ class Detect(beam.PTransform):
 class _Detect(beam.DoFn):
     """Batches of serialized records to `DetectedBatch`; the model is loaded once a worker process."""
 
-    def __init__(self, model: str, batch_size: int, slicer: Slicer | None) -> None:
+    def __init__(self, model: str, batch_size: int, slicer: Slicer | None, iou_type: str) -> None:
         self._model = model
         self._batch_size = batch_size
         self._slicer = slicer
+        self._iou_type = iou_type
         self._shared = shared.Shared()
 
     def setup(self) -> None:
@@ -85,11 +88,12 @@ class _Detect(beam.DoFn):
 
     def process(self, serialized: Sequence[bytes]) -> Iterator[DetectedBatch]:
         records = [parse_record(record) for record in serialized]
-        rows = self._detector.detect([record.image for record in records])
+        images = [record.image for record in records]
+        results = joined(self._detector.detect(images, with_masks=self._iou_type == "segm"))
         yield DetectedBatch(
             images=[record.entry for record in records],
             annotations=[annotation for record in records for annotation in record.annotations],
-            detections=np.concatenate(rows),
+            detections=results.of_iou_type(self._iou_type, where=self._model),
             slices=[self._slicer.slice_keys(record.example) if self._slicer else ALL_IMAGES for record in records],
         )
 
@@ -135,7 +139,13 @@ def run_models(
         records | "Sample" >> KeepSample(choice, work / _SAMPLE)
         for part, model in task.models.items():
             known = None if part == CANDIDATE else [category["id"] for category in task.categories]
-            detect = Detect(model, batch_size=task.config.batch_size, slicer=slicer, category_ids=known)
+            detect = Detect(
+                model,
+                batch_size=task.config.batch_size,
+                slicer=slicer,
+                category_ids=known,
+                iou_type=params.iou_type,
+            )
             keep = all_images if part == CANDIDATE else choice.holds
             records | f"{part}Detect" >> detect | f"{part}Evaluate" >> Evaluate(measure, work / part, keep=keep)
     overall, slices = _read(list(task.models), measure, work)

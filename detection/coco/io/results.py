@@ -30,19 +30,20 @@ def results_from_rows(rows: Rows) -> list[dict[str, Any]]:
     ]
 
 
-def write_results(path: str | Path, rows: Rows) -> None:
+def write_results(path: str | Path, detections: Rows | Sequence[Entry]) -> None:
     """Writes a COCO results file, one detection a line, whole or not at all.
 
     Args:
         path: the file.
-        rows: float64 [N, 7]: image_id, x, y, width, height (pixels), score, category_id.
+        detections: COCO results, or rows float64 [N, 7]: image_id, x, y, width, height (pixels), score,
+            category_id.
 
     Raises:
         DataError: the file cannot be written.
         ValueError: NaN or infinity, which JSON does not have.
     """
     with new_file(path) as file:
-        write_list(file, result_lines(rows))
+        write_list(file, result_lines(detections))
 
 
 def result_lines(detections: Rows | Sequence[Entry]) -> list[bytes]:

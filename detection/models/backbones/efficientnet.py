@@ -1,6 +1,6 @@
-"""EfficientNet without its classifier, as a feature extractor.
+"""EfficientNet without its classifier, as a feature extractor, with stochastic depth.
 
-Layer names are those of google/automl, see `detection.models.efficientdet.automl_names`.
+Layer names follow google/automl, see `detection.models.efficientdet.model.automl_variable_name`.
 """
 
 from typing import Any
@@ -9,9 +9,8 @@ import keras
 import tensorflow as tf
 
 from detection.models.backbones.efficientnet_spec import BlockSpec, EfficientNetSpec, block_specs, stem_filters
-from detection.models.layers.activations import activate
-from detection.models.layers.batch_norm import BatchNormalization
-from detection.models.layers.drop_connect import drop_connect, survival_probability
+from detection.models.layers.batch_norm import BatchNormalization, activate
+from detection.ops.replicas import own_share, replica_count
 
 _SE_RATIO = 0.25  # squeezed channels per input channel of a block
 
@@ -20,10 +19,10 @@ class EfficientNet(keras.layers.Layer):
     """Feature maps of levels 1..L, level l at stride 2^l: the last block before each halving.
 
     Args:
-        spec: which network.
-        survival: of the last block in stochastic depth; None: off.
-        momentum: of batch norm.
-        epsilon: of batch norm.
+        spec: network to build.
+        survival: survival probability of the last block in stochastic depth; None: off.
+        momentum: momentum of batch norm.
+        epsilon: epsilon of batch norm.
         name: layer name.
         dtype: Keras dtype policy.
     """
@@ -58,7 +57,7 @@ class EfficientNet(keras.layers.Layer):
             )
             for index, block in enumerate(blocks)
         ]
-        # A feature map is complete where the next block halves it, and at the end.
+        # A level ends before a block that halves the feature map, and at the last block.
         self._is_last_of_level = [block.stride == 2 for block in blocks[1:]] + [True]
         self.level_filters = [
             block.out_filters for block, last in zip(blocks, self._is_last_of_level, strict=True) if last
@@ -67,13 +66,13 @@ class EfficientNet(keras.layers.Layer):
             self.level_filters.insert(0, stem_filters(spec))
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Makes the variables of all blocks."""
+        """Creates the variables of all blocks."""
         self.stem.build(input_shape)
         for block in self.blocks:
             block.build((None, None, None, block.spec.in_filters))
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> list[tf.Tensor]:
-        """Features [B, H / 2^l, W / 2^l, level_filters[l - 1]] of levels l = 1..L, sizes rounded up."""
+        """Returns features [B, H / 2^l, W / 2^l, level_filters[l - 1]] of levels l = 1..L, sizes rounded up."""
         features = self.stem(images, training=training)
         levels = [features] if self.blocks[0].spec.stride == 2 else []
         for block, is_last_of_level in zip(self.blocks, self._is_last_of_level, strict=True):
@@ -93,12 +92,12 @@ class Stem(keras.layers.Layer):
         self.norm = BatchNormalization(name="batch_normalization", dtype=dtype, **batch_norm)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Makes the variables."""
+        """Creates the variables."""
         self.conv.build(input_shape)
         self.norm.build((None, None, None, self.conv.filters))
 
     def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """[B, H, W, 3] to [B, H / 2, W / 2, filters]."""
+        """Maps [B, H, W, 3] to [B, H / 2, W / 2, filters]."""
         return activate(self.norm(self.conv(images), training=training), self._activation)
 
 
@@ -107,9 +106,9 @@ class Block(keras.layers.Layer):
 
     Args:
         spec: kernel, stride and channels.
-        index: place in the network, tells its drop-connect apart.
-        squeeze_excite: with a squeeze-and-excite branch.
-        survival: probability that the branch is kept in training; None: always.
+        index: position in the network, which seeds its drop-connect.
+        squeeze_excite: True: with a squeeze-and-excite branch.
+        survival: probability of keeping the branch in training; None: always kept.
         activation: name of the activation.
         batch_norm: arguments of `BatchNormalization`.
         name: layer name.
@@ -161,7 +160,7 @@ class Block(keras.layers.Layer):
         self.project_norm = norms[-1]
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Makes the variables."""
+        """Creates the variables."""
         inner = (None, None, None, self.spec.in_filters * self.spec.expand)
         if self.expand_conv is not None:
             self.expand_conv.build(input_shape)
@@ -175,7 +174,7 @@ class Block(keras.layers.Layer):
         self.project_norm.build((None, None, None, self.spec.out_filters))
 
     def call(self, inputs: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """[B, H, W, in_filters] to [B, H / stride, W / stride, out_filters]."""
+        """Maps [B, H, W, in_filters] to [B, H / stride, W / stride, out_filters]."""
         outputs = inputs
         if self.expand_conv is not None and self.expand_norm is not None:
             outputs = activate(self.expand_norm(self.expand_conv(outputs), training=training), self._activation)
@@ -191,7 +190,7 @@ class Block(keras.layers.Layer):
 
 
 class SqueezeExcite(keras.layers.Layer):
-    """Scales each channel by a factor in (0, 1) computed from all channels' means."""
+    """Scales each channel by a factor in (0, 1) computed from the means of all channels."""
 
     def __init__(self, *, filters: int, squeezed: int, activation: str, name: str, dtype: Any):
         super().__init__(name=name, dtype=dtype)
@@ -200,12 +199,12 @@ class SqueezeExcite(keras.layers.Layer):
         self.expand = _conv(filters, 1, 1, name="conv2d_1", use_bias=True, dtype=dtype)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Makes the variables of the two 1x1 convolutions."""
+        """Creates the variables of the two 1x1 convolutions."""
         self.reduce.build(input_shape)
         self.expand.build((None, None, None, self.reduce.filters))
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Keeps the shape [B, H, W, C]."""
+        """Scales [B, H, W, C]."""
         means = tf.cast(tf.reduce_mean(tf.cast(inputs, tf.float32), [1, 2], keepdims=True), inputs.dtype)
         return inputs * tf.sigmoid(self.expand(activate(self.reduce(means), self._activation)))
 
@@ -229,3 +228,32 @@ def _conv(filters: int, kernel: int, stride: int, *, name: str, dtype: Any, use_
         name=name,
         dtype=dtype,
     )
+
+
+def survival_probability(last: float, index: int, count: int) -> float:
+    """Returns the probability of keeping block `index` of `count`, which falls linearly from 1 towards `last`."""
+    return 1.0 - (1.0 - last) * index / count
+
+
+def drop_connect(inputs: tf.Tensor, *, survival: float, seed: tf.Tensor, index: int) -> tf.Tensor:
+    """Zeroes whole examples of a residual branch, and scales the others up to keep the mean.
+
+    The choice depends on the positions in the global batch, not on the number of replicas.
+
+    Args:
+        inputs: float [B, ...].
+        survival: probability of keeping an example, 0 < survival <= 1.
+        seed: int32 [2], seed of this training step.
+        index: index of the block.
+    """
+    seed = tf.random.experimental.stateless_fold_in(_positive(seed), index)
+    shape = [tf.shape(inputs)[0] * replica_count()] + [1] * (inputs.shape.rank - 1)
+    # Integers, as XLA and TensorFlow's own kernel make different floats of the same bits.
+    bits = tf.random.stateless_uniform(shape, _positive(seed), minval=None, maxval=None, dtype=tf.int32)
+    kept = own_share(bits) <= round(survival * (2**32 - 1)) - 2**31
+    return tf.where(kept, inputs / tf.cast(survival, inputs.dtype), tf.zeros([], inputs.dtype))
+
+
+def _positive(seed: tf.Tensor) -> tf.Tensor:
+    # XLA and TensorFlow's own kernels extend negative seeds to 64 bits differently.
+    return tf.bitwise.bitwise_and(seed, 0x7FFFFFFF)

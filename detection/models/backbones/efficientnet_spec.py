@@ -1,4 +1,4 @@
-"""The EfficientNets as numbers: stages, scaling, blocks.
+"""Specifications of the EfficientNets: stages, scaling, blocks.
 
 Tan and Le, "EfficientNet", 2019, table 1; the lite variants as in google/automl.
 """
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Stage(NamedTuple):
-    """Blocks of the same shape; only the first has the stride."""
+    """Blocks of the same shape, of which only the first has the stride."""
 
     repeats: int
     kernel: int
@@ -18,10 +18,10 @@ class Stage(NamedTuple):
 
 
 class EfficientNetSpec(NamedTuple):
-    """One EfficientNet.
+    """Specification of one EfficientNet.
 
     width, depth: multipliers of filters and repeats.
-    lite: no squeeze-and-excitation, relu6; stem, first and last stage are not scaled.
+    lite: no squeeze-and-excitation, relu6, and unscaled stem, first and last stage.
     """
 
     width: float
@@ -86,14 +86,14 @@ class BlockSpec(NamedTuple):
 
 
 def round_filters(filters: int, width: float) -> int:
-    """Scaled filters, rounded to a multiple of 8 but never below 90 %."""
+    """Scales filters and rounds them to a multiple of 8, at least 90 % of the scaled value."""
     scaled = filters * width
     rounded = max(8, int(scaled + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * scaled else rounded
 
 
 def block_specs(spec: EfficientNetSpec) -> list[BlockSpec]:
-    """All blocks of a network, in order."""
+    """Returns all blocks of a network, in order."""
     blocks: list[BlockSpec] = []
     filters = stem_filters(spec)
     for stage, repeats in zip(spec.stages, stage_repeats(spec), strict=True):
@@ -106,7 +106,7 @@ def block_specs(spec: EfficientNetSpec) -> list[BlockSpec]:
 
 
 def stage_repeats(spec: EfficientNetSpec) -> list[int]:
-    """Blocks of each stage."""
+    """Returns the number of blocks of each stage."""
     scaled = [math.ceil(stage.repeats * spec.depth) for stage in spec.stages]
     if spec.lite:
         scaled[0], scaled[-1] = spec.stages[0].repeats, spec.stages[-1].repeats
@@ -114,5 +114,5 @@ def stage_repeats(spec: EfficientNetSpec) -> list[int]:
 
 
 def stem_filters(spec: EfficientNetSpec) -> int:
-    """Filters of the first convolution."""
+    """Returns the filters of the first convolution."""
     return spec.stem_filters if spec.lite else round_filters(spec.stem_filters, spec.width)

@@ -1,4 +1,4 @@
-"""ImageNet weights of keras.applications' EfficientNets, put into ours."""
+"""Loads ImageNet weights of keras.applications' EfficientNets into ours."""
 
 import contextlib
 import os
@@ -22,11 +22,11 @@ _STALL_SECONDS = 30.0  # a download that receives nothing for so long has failed
 
 
 class ImagenetReport(NamedTuple):
-    """What `load_imagenet_weights` did.
+    """Result of `load_imagenet_weights`.
 
-    source: where the weights came from.
+    source: origin of the weights.
     loaded: paths of our variables that were set.
-    unused: names of layers in the source that we have no place for.
+    unused: names of layers in the source without a counterpart here.
     """
 
     source: str
@@ -42,13 +42,13 @@ def load_imagenet_weights(detector: Detector, source: str) -> ImagenetReport:
     """Sets the whole backbone from keras.applications weights.
 
     Args:
-        detector: its backbone is one of efficientnet-b0..b7.
-        source: `imagenet`, or a weights file that keras.applications' model of the same
-            size wrote or can load.
+        detector: detector with a backbone of efficientnet-b0..b7.
+        source: `imagenet`, or a weights file of the keras.applications model of the same
+            size.
 
     Raises:
-        ConfigError: no such weights exist for this backbone.
-        DataError: a file that is missing or holds something else, or a failed download.
+        ConfigError: no ImageNet weights for this backbone.
+        DataError: a missing or wrong file, or a failed download.
     """
     backbone = getattr(detector, "backbone", None)
     name = backbone.name if isinstance(backbone, EfficientNet) else detector.name
@@ -66,15 +66,15 @@ def load_imagenet_weights(detector: Detector, source: str) -> ImagenetReport:
 
 
 def find_weights_file(backbone: str, source: str) -> Path:
-    """The weights file that `source` means; `imagenet` is downloaded by Keras, once.
+    """Returns the weights file of `source`; Keras downloads `imagenet` once.
 
     Args:
         backbone: name of the backbone, such as `efficientnet-b0`.
-        source: `imagenet`, or the path of a file.
+        source: `imagenet`, or path of a file.
 
     Raises:
-        ConfigError: no such weights exist for this backbone.
-        DataError: the file is missing, or cannot be downloaded.
+        ConfigError: no ImageNet weights for this backbone.
+        DataError: the file is missing, or the download failed.
     """
     if backbone not in _APPLICATIONS:
         raise ConfigError(
@@ -89,13 +89,13 @@ def find_weights_file(backbone: str, source: str) -> Path:
 
 
 def _download(backbone: str) -> Path:
-    """Keras' cached copy of the backbone's weights without the classifier, as keras.applications itself gets it."""
+    """Downloads the backbone's weights without the classifier to Keras' cache, as keras.applications does."""
     module = sys.modules[getattr(keras.applications, _APPLICATIONS[backbone]).__module__]
     name = f"{backbone.replace('-', '')}_notop.h5"
     url, md5 = module.BASE_WEIGHTS_PATH + name, module.WEIGHTS_HASHES[backbone.removeprefix("efficientnet-")][1]
     cache = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
     try:
-        cache.mkdir(parents=True, exist_ok=True)  # Keras takes a folder that does not exist for one it may not write
+        cache.mkdir(parents=True, exist_ok=True)  # Keras takes a missing folder for a read-only one
         with _no_endless_stall():
             return Path(keras.utils.get_file(name, url, cache_dir=str(cache), cache_subdir="models", file_hash=md5))
     # Keras raises a bare Exception for a URL that does not answer.
@@ -110,7 +110,7 @@ def _download(backbone: str) -> Path:
 
 @contextlib.contextmanager
 def _no_endless_stall() -> Iterator[None]:
-    """A firewall may drop packets silently; `get_file` alone would wait for ever."""
+    """Limits the time without data, as `get_file` would wait for ever behind a firewall that drops packets."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_STALL_SECONDS)
     try:
@@ -125,7 +125,7 @@ def _application(backbone: str, file: Path) -> keras.Model:
     for include_top in (False, True):
         try:
             return make(weights=str(file), include_top=include_top)
-        # Keras tells a wrong file by whatever its reader stumbles over.
+        # Keras raises all kinds of errors for a wrong file.
         except Exception as error:
             errors.append(" ".join(str(error).split())[:200])
     raise DataError(
@@ -135,7 +135,7 @@ def _application(backbone: str, file: Path) -> keras.Model:
 
 
 def _layer_pairs(backbone: EfficientNet) -> dict[str, Any]:
-    """Our layers by the names that keras.applications gives theirs."""
+    """Returns our layers by the names of their counterparts in keras.applications."""
     pairs = {"stem_conv": backbone.stem.conv, "stem_bn": backbone.stem.norm}
     prefixes = [
         f"block{stage}{chr(ord('a') + repeat)}_"

@@ -1,4 +1,4 @@
-"""The EfficientDet family: one configuration, and its presets.
+"""Configuration of the EfficientDet family, and its presets.
 
 Tan, Pang and Le, "EfficientDet: Scalable and Efficient Object Detection", 2020,
 table 1; the lite variants and D7x as in google/automl.
@@ -9,15 +9,16 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Activation
+from detection.models.heads.postprocess import BoxPostprocess
 from schemas.config.section import Section
 
 Rgb = tuple[float, float, float]
 
 
 class EfficientDetConfig(Section):
-    """Everything that tells one EfficientDet from another."""
+    """Configuration of an EfficientDet."""
 
-    backbone: str = Field("efficientnet-b0", description="a name of efficientnet_spec.BACKBONES")
+    backbone: str = Field("efficientnet-b0", description="name in efficientnet_spec.BACKBONES")
     image_size: tuple[PositiveInt, PositiveInt] = Field((512, 512), description="(height, width), pixels")
     min_level: PositiveInt = Field(3, description="finest pyramid level; level l has stride 2^l")
     max_level: PositiveInt = Field(7, description="coarsest pyramid level")
@@ -25,8 +26,10 @@ class EfficientDetConfig(Section):
     fpn_cells: PositiveInt = 3
     fpn_fusion: Literal["fast_attention", "attention", "sum"] = "fast_attention"
     head_layers: PositiveInt = 3
-    activation: Activation = Field("swish", description="of neck and heads")
-    survival_probability: float | None = Field(0.8, gt=0.0, le=1.0, description="of the last backbone block; none: off")
+    activation: Activation = Field("swish", description="activation of neck and heads")
+    survival_probability: float | None = Field(
+        0.8, gt=0.0, le=1.0, description="survival of the last backbone block; none: off"
+    )
     batch_norm_momentum: float = Field(0.99, ge=0.0, lt=1.0)
     batch_norm_epsilon: PositiveFloat = 1e-3
     pixel_mean: Rgb = Field(IMAGENET_MEAN, description="RGB, of 0..255 pixels")
@@ -34,12 +37,13 @@ class EfficientDetConfig(Section):
     anchor_scale: PositiveFloat = Field(4.0, description="base anchor side in strides")
     num_scales: PositiveInt = Field(3, description="anchor octave scales")
     aspect_ratios: tuple[PositiveFloat, ...] = Field((1.0, 2.0, 0.5), description="width / height")
-    match_threshold: float = Field(0.5, gt=0.0, le=1.0, description="least IoU of a positive anchor")
+    match_threshold: float = Field(0.5, gt=0.0, le=1.0, description="min IoU of a positive anchor")
     focal_alpha: float = Field(0.25, ge=0.0, le=1.0)
     focal_gamma: NonNegativeFloat = 1.5
     label_smoothing: float = Field(0.0, ge=0.0, lt=1.0)
-    huber_delta: PositiveFloat = Field(0.1, description="in units of the box code")
+    huber_delta: PositiveFloat = Field(0.1, description="in units of the box deltas")
     box_loss_weight: NonNegativeFloat = 50.0
+    postprocess: BoxPostprocess = BoxPostprocess()
 
 
 def _lite(backbone: str, side: int, filters: int, cells: int, layers: int, *, scale: float) -> EfficientDetConfig:
@@ -88,7 +92,7 @@ EFFICIENTDETS: dict[str, EfficientDetConfig] = {
     "efficientdet-lite3": _lite("efficientnet-lite3", 512, 160, 6, 4, scale=4.0),
     "efficientdet-lite3x": _lite("efficientnet-lite3", 640, 200, 6, 4, scale=3.0),
     "efficientdet-lite4": _lite("efficientnet-lite4", 640, 224, 7, 4, scale=4.0),
-    # Ours, for CPUs and tests: objects of about an eighth to a half of a small image.
+    # Our own, for CPUs and tests: objects of about an eighth to a half of a small image.
     "efficientdet-nano": EfficientDetConfig(
         backbone="efficientnet-nano",
         image_size=(128, 128),

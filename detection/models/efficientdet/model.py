@@ -1,4 +1,4 @@
-"""EfficientDet: EfficientNet, BiFPN, and a class and a box network over all levels.
+"""EfficientDet: EfficientNet, BiFPN, and a class and a box head over all levels.
 
 Tan, Pang and Le, "EfficientDet: Scalable and Efficient Object Detection", 2020.
 """
@@ -11,41 +11,38 @@ import tensorflow as tf
 
 from detection.models.backbones.efficientnet import EfficientNet
 from detection.models.backbones.efficientnet_spec import BACKBONES
-from detection.models.detector import Detector, Postprocess
+from detection.models.detector import Detector
 from detection.models.efficientdet.config import EfficientDetConfig
-from detection.models.heads.dense import PredictionNet
+from detection.models.heads.dense import DenseHead
 from detection.models.heads.postprocess import suppress, top_candidates
-from detection.models.layers.resample import Resample
-from detection.models.necks.bifpn import BiFpn
-from detection.ops.anchor_assignment import anchors_inside, assign_anchors
-from detection.ops.anchors import feature_sizes, pyramid_anchors_yxyx
-from detection.ops.box_coder import decode_yxyx, encode_yxyx
+from detection.models.necks.bifpn import BiFpn, Resample
+from detection.ops.anchors import anchors_inside, assign_anchors, feature_sizes, pyramid_anchors_yxyx
+from detection.ops.boxes import decode_yxyx, encode_yxyx
 from detection.ops.losses import focal_loss, huber_loss
 from detection.ops.replicas import sum_over_replicas
 from detection.types import Detections, ImageInfo, Labels
 from schemas.errors import ConfigError
 
-_PRIOR = 0.01  # probability of every class that the untrained network gives
+_PRIOR = 0.01  # probability of every class before training
 
 
 class RawOutputs(NamedTuple):
-    """Per pyramid level, finest first.
+    """Outputs per pyramid level, finest first.
 
-    class_logits: float32 [B, h, w, K * C], K anchors a cell; anchor by anchor.
-    box_codes: float32 [B, h, w, K * 4], see `detection.ops.box_coder`.
+    class_logits: float32 [B, h, w, K * C], K anchors per cell; anchor by anchor.
+    box_deltas: float32 [B, h, w, K * 4], see `detection.ops.boxes`.
     """
 
     class_logits: list[tf.Tensor]
-    box_codes: list[tf.Tensor]
+    box_deltas: list[tf.Tensor]
 
 
 class EfficientDet(Detector):
-    """One EfficientDet; its variables exist once it is constructed.
+    """An EfficientDet, built with its variables.
 
     Args:
-        config: which one.
+        config: configuration.
         num_classes: C.
-        postprocess: thresholds and limits.
         name: the model's name.
         dtype: Keras dtype policy; None: the global one.
 
@@ -55,15 +52,12 @@ class EfficientDet(Detector):
 
     takes_crowds = True
 
-    def __init__(
-        self, *, config: EfficientDetConfig, num_classes: int, postprocess: Postprocess, name: str, dtype: Any = None
-    ):
+    def __init__(self, *, config: EfficientDetConfig, num_classes: int, name: str, dtype: Any = None):
         super().__init__(
             image_size=config.image_size,
             num_classes=num_classes,
             pixel_mean=config.pixel_mean,
             pixel_std=config.pixel_std,
-            postprocess=postprocess,
             name=name,
             dtype=dtype,
         )
@@ -126,19 +120,17 @@ class EfficientDet(Detector):
             "batch_norm": batch_norm,
             "dtype": self.dtype_policy,
         }
-        self.class_net = PredictionNet(
+        self.class_net = DenseHead(
             prefix="class",
             outputs=anchors_per_cell * self.num_classes,
             output_bias=-math.log((1 - _PRIOR) / _PRIOR),
             name="class_net",
             **common,
         )
-        self.box_net = PredictionNet(
-            prefix="box", outputs=anchors_per_cell * 4, output_bias=0.0, name="box_net", **common
-        )
+        self.box_net = DenseHead(prefix="box", outputs=anchors_per_cell * 4, output_bias=0.0, name="box_net", **common)
 
     def _build_layers(self) -> None:
-        """Makes all variables; their paths start with the part's name, such as `fpn_cells/`."""
+        """Creates all variables; their paths start with the part's name, such as `fpn_cells/`."""
         self.backbone.build((None, None, None, 3))
         filters = list(self.backbone.level_filters)
         for layer in self.extra_levels:
@@ -152,7 +144,7 @@ class EfficientDet(Detector):
         self.built = True
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> RawOutputs:
-        """See `Detector.call`; [B, H, W, 3] to class logits and box codes per level."""
+        """See `Detector.call`; [B, H, W, 3] to class logits and box deltas per level."""
         sizes = feature_sizes(self.image_size, self.config.max_level)
         levels = self.backbone(images, training=training, seed=seed)
         for layer in self.extra_levels:
@@ -160,15 +152,15 @@ class EfficientDet(Detector):
         features = self.fpn(levels[self.config.min_level - 1 : self.config.max_level], training=training)
         return RawOutputs(
             class_logits=[tf.cast(x, tf.float32) for x in self.class_net(features, training=training)],
-            box_codes=[tf.cast(x, tf.float32) for x in self.box_net(features, training=training)],
+            box_deltas=[tf.cast(x, tf.float32) for x in self.box_net(features, training=training)],
         )
 
     def losses(self, outputs: RawOutputs, labels: Labels) -> dict[str, tf.Tensor]:
         """`class_loss` and `box_loss`, over the number of positive anchors of all replicas + 1.
 
-        Anchors that no object claims are background, but for those that lie in a crowd
-        with a share of `match_threshold`, which count neither way.  A box coordinate that
-        is already right counts like any other (google/automl leaves such coordinates out).
+        Anchors without an object are background, except those with a share of
+        `match_threshold` inside a crowd, which are ignored.  Box coordinates without error
+        count like all others (google/automl leaves them out).
         """
         config = self.config
         assignment = assign_anchors(
@@ -192,7 +184,7 @@ class EfficientDet(Detector):
             )
             class_losses = tf.where((in_crowd & ~positive)[..., tf.newaxis], 0.0, class_losses)
         targets = encode_yxyx(tf.gather(labels.boxes, assignment.index, batch_dims=1), tf.constant(self.anchors))
-        errors = self._by_anchor(outputs.box_codes, 4) - targets
+        errors = self._by_anchor(outputs.box_deltas, 4) - targets
         box_losses = huber_loss(tf.where(positive[..., tf.newaxis], errors, 0.0), delta=config.huber_delta)
         return {
             "class_loss": tf.reduce_sum(class_losses) / normaliser,
@@ -202,11 +194,11 @@ class EfficientDet(Detector):
     def detect(self, outputs: RawOutputs, image_info: ImageInfo) -> Detections:
         """See `Detector.detect`: best (anchor, class) pairs, then hard NMS within each class."""
         candidates = top_candidates(
-            self._by_anchor(outputs.class_logits, self.num_classes), self.postprocess.pre_nms_top_k
+            self._by_anchor(outputs.class_logits, self.num_classes), self.config.postprocess.pre_nms_top_k
         )
-        codes = tf.gather(self._by_anchor(outputs.box_codes, 4), candidates.anchors, batch_dims=1)
-        boxes = decode_yxyx(codes, tf.gather(tf.constant(self.anchors), candidates.anchors))
-        return suppress(boxes, tf.sigmoid(candidates.logits), candidates.classes, image_info, self.postprocess)
+        deltas = tf.gather(self._by_anchor(outputs.box_deltas, 4), candidates.anchors, batch_dims=1)
+        boxes = decode_yxyx(deltas, tf.gather(tf.constant(self.anchors), candidates.anchors))
+        return suppress(boxes, tf.sigmoid(candidates.logits), candidates.classes, image_info, self.config.postprocess)
 
     @property
     def backbone_variables(self) -> list[Any]:
@@ -214,16 +206,29 @@ class EfficientDet(Detector):
         return list(self.backbone.variables)
 
     def output_classes(self, num_classes: int) -> dict[str, np.ndarray]:
-        """See `Detector.output_classes`: the class network's last layer, anchor by anchor."""
+        """See `Detector.output_classes`: the last layer of the class head, anchor by anchor."""
         classes = np.tile(np.arange(num_classes), self.config.num_scales * len(self.config.aspect_ratios))
         predict = self.class_net.predict
         return {variable.path: classes for variable in (predict.pointwise_kernel, predict.bias)}
 
     def _by_anchor(self, levels: list[tf.Tensor], width: int) -> tf.Tensor:
-        """[B, h, w, K * width] per level to [B, A, width], in the order of the anchors."""
+        """Concatenates [B, h, w, K * width] per level to [B, A, width], in the order of the anchors."""
         batch = tf.shape(levels[0])[0]
         flat = [
             tf.reshape(level, [batch, level.shape[1] * level.shape[2] * level.shape[3] // width, width])
             for level in levels
         ]
         return tf.concat(flat, axis=1)
+
+
+def automl_variable_name(path: str) -> str:
+    """Returns the name in google/automl of a variable of ours; google/automl differs in two words only.
+
+    >>> automl_variable_name("efficientnet-b0/blocks_1/depthwise_conv2d/kernel")
+    'efficientnet-b0/blocks_1/depthwise_conv2d/depthwise_kernel'
+    >>> automl_variable_name("efficientnet-b0/stem/batch_normalization/gamma")
+    'efficientnet-b0/stem/tpu_batch_normalization/gamma'
+    """
+    return path.replace("/batch_normalization", "/tpu_batch_normalization").replace(
+        "/depthwise_conv2d/kernel", "/depthwise_conv2d/depthwise_kernel"
+    )

@@ -1,1 +1,1 @@
-"""Heads, and the post-processing of their outputs."""
+"""Heads, and post-processing of their outputs."""

@@ -1,4 +1,4 @@
-"""The class and the box network: convolutions shared by all levels, batch norm for each its own."""
+"""Dense heads: convolutions shared by all pyramid levels, with batch norms per level."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,17 +6,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from detection.models.layers.activations import activate
-from detection.models.layers.batch_norm import BatchNormalization
+from detection.models.layers.batch_norm import BatchNormalization, activate
 
 
-class PredictionNet(keras.layers.Layer):
-    """`num_layers` separable 3x3 convolutions and one that predicts.
+class DenseHead(keras.layers.Layer):
+    """Class or box head: `num_layers` separable 3x3 convolutions and a predicting one.
 
     Args:
-        prefix: of the layers' names, `class` or `box`.
+        prefix: prefix of the layers' names, `class` or `box`.
         filters: channels of the inner layers.
-        num_layers: inner layers.
+        num_layers: number of inner layers.
         outputs: channels of the prediction.
         output_bias: initial bias of the prediction.
         levels: pyramid levels, finest first.
@@ -44,7 +43,7 @@ class PredictionNet(keras.layers.Layer):
         self._activation = activation
         self._filters = filters
         self.convs = [_separable(filters, 0.0, f"{prefix}-{number}", self.dtype_policy) for number in range(num_layers)]
-        # One flat list, level by level within each layer: Keras does not save nested ones.
+        # A flat list, level by level within each layer, as Keras does not save nested lists.
         self.norms = [
             BatchNormalization(name=f"{prefix}-{number}-bn-{level}", dtype=self.dtype_policy, **batch_norm)
             for number in range(num_layers)
@@ -54,7 +53,7 @@ class PredictionNet(keras.layers.Layer):
         self.predict = _separable(outputs, output_bias, f"{prefix}-predict", self.dtype_policy)
 
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
-        """Makes the variables; `input_shape` has one shape per level, all with the same channels."""
+        """Creates the variables; `input_shape` has one shape per level, all with the same channels."""
         shape = input_shape[0]
         inner = (None, None, None, self._filters)
         for conv in self.convs:
@@ -65,7 +64,7 @@ class PredictionNet(keras.layers.Layer):
         self.predict.build(shape)
 
     def call(self, features: Sequence[tf.Tensor], training: bool = False) -> list[tf.Tensor]:
-        """Predictions [B, h, w, outputs] per level, in the compute dtype."""
+        """Returns predictions [B, h, w, outputs] per level, in the compute dtype."""
         return [self._predict_level(feature, place, training) for place, feature in enumerate(features)]
 
     def _predict_level(self, feature: tf.Tensor, place: int, training: bool) -> tf.Tensor:

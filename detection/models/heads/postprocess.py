@@ -1,13 +1,35 @@
-"""From logits and boxes to detections: the part that all anchor-based detectors share."""
+"""Post-processing that anchor-based detectors share: options, best candidates, non-maximum suppression."""
 
 from typing import NamedTuple
 
 import tensorflow as tf
+from pydantic import Field, PositiveInt
 
-from detection.models.detector import Postprocess
+from detection.models.detector import MaskOutput
 from detection.ops.boxes import clip_yxyx
 from detection.ops.nms import hard_nms
 from detection.types import Detections, ImageInfo
+from schemas.config.section import Section
+
+
+class BoxPostprocess(Section):
+    """Options from raw outputs to boxes: the keys below `model.postprocess` of a detector of boxes."""
+
+    score_threshold: float = Field(0.001, ge=0.0, le=1.0, description="detections have a score above this")
+    iou_threshold: float = Field(0.5, ge=0.0, le=1.0, description="of hard NMS, within a class")
+    max_detections: PositiveInt = Field(100, description="max detections per image")
+    pre_nms_top_k: PositiveInt = Field(1000, description="best (anchor, class) pairs that enter NMS")
+
+
+class MaskPostprocess(BoxPostprocess):
+    """The options of a detector with masks."""
+
+    mask_output: MaskOutput = Field(
+        "crops",
+        description="masks of the exported model: `crops`, probabilities within each box (detection_masks float32 "
+        "[B, N, 28, 28]); or `pasted`, 0 and 1 for every pixel of the image (uint8 [B, N, H, W], padded to the "
+        "largest image of the batch)",
+    )
 
 
 class Candidates(NamedTuple):
@@ -24,14 +46,14 @@ class Candidates(NamedTuple):
 
 
 def top_candidates(logits: tf.Tensor, count: int) -> Candidates:
-    """The `count` best pairs of each image.
+    """Returns the `count` best pairs of each image.
 
-    Only anchors whose best class is among the `count` best can hold such a pair, so
-    most anchors are dropped before pairs are compared.
+    Only anchors whose best class is among the `count` best can hold such a pair, so most
+    anchors are dropped before pairs are compared.
 
     Args:
         logits: float32 [B, A, C].
-        count: K; fewer where there are fewer pairs.
+        count: K; fewer if there are fewer pairs.
     """
     anchors, classes = logits.shape[1:]
     _, best_anchors = tf.math.top_k(tf.reduce_max(logits, axis=2), min(count, anchors))
@@ -42,16 +64,16 @@ def top_candidates(logits: tf.Tensor, count: int) -> Candidates:
 
 
 def suppress(
-    boxes: tf.Tensor, scores: tf.Tensor, classes: tf.Tensor, image_info: ImageInfo, options: Postprocess
+    boxes: tf.Tensor, scores: tf.Tensor, classes: tf.Tensor, image_info: ImageInfo, options: BoxPostprocess
 ) -> Detections:
-    """Hard NMS within each class, then boxes in the original image's normalised coordinates.
+    """Applies hard NMS within each class, and normalises boxes to the original image.
 
     Args:
         boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax), pixels of the network input.
         scores: float32 [B, K].
         classes: int32 [B, K].
-        image_info: where each image lies in the input.
-        options: thresholds and limits.
+        image_info: sizes and scales of the images.
+        options: options of post-processing.
     """
     picked, num = hard_nms(
         boxes,

@@ -1,1 +1,1 @@
-"""Layers that detectors share."""
+"""Layers of several detectors."""

@@ -1,4 +1,4 @@
-"""Batch normalisation on the fused op, synchronised over replicas."""
+"""Batch normalisation on the fused op, synchronised over replicas, and the activations that follow it."""
 
 from typing import Any
 
@@ -11,15 +11,14 @@ from detection.ops.replicas import replica_count, sum_over_replicas
 class BatchNormalization(keras.layers.Layer):
     """Normalises [B, H, W, C] over batch and space, with float32 statistics.
 
-    On one replica training uses the fused op; on several, moments of the global
-    batch from one all-reduce, so that any number of replicas gives the result of
-    one.  Both estimate the moving variance with Bessel's correction, as the fused
-    op does.  A layer that is not trainable, or whose `fixed_statistics` was set to True,
-    runs as in inference; the latter's scale and offset still train.
+    Training uses the fused op on one replica, and on several the moments of the global
+    batch from one all-reduce, so that the result does not depend on the number of replicas.
+    Both estimate the moving variance with Bessel's correction.  A layer that is not
+    trainable, or with `fixed_statistics` True, runs as in inference; with the latter, scale
+    and offset still train.
 
-    Where `synchronized` (True at first) is False, each replica normalises with the
-    statistics of its own examples; the moving statistics take the replicas' mean, and so
-    stay the same on all.
+    With `synchronized` False (default: True), each replica normalises with the statistics of
+    its own examples; the moving statistics take the mean over replicas, and so stay equal.
 
     Args:
         momentum: moving = momentum * moving + (1 - momentum) * batch.
@@ -36,7 +35,7 @@ class BatchNormalization(keras.layers.Layer):
         self.fixed_statistics = False
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Makes scale, offset and moving statistics, each float32 [C]."""
+        """Creates scale, offset and moving statistics, each float32 [C]."""
         shape = (input_shape[-1],)
         options = {"shape": shape, "dtype": "float32", "autocast": False}
         self.gamma = self.add_weight(name="gamma", initializer="ones", **options)
@@ -73,8 +72,8 @@ class BatchNormalization(keras.layers.Layer):
         )
 
     def _over_replicas(self, inputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Normalised inputs, mean and corrected variance of all replicas' inputs together."""
-        # The shift, the same on all replicas, keeps E[x^2] - E[x]^2 from cancelling.
+        """Returns normalised inputs, mean and corrected variance over all replicas."""
+        # The shift, equal on all replicas, prevents cancellation in E[x^2] - E[x]^2.
         shift = tf.stop_gradient(tf.convert_to_tensor(self.moving_mean.value))
         shifted = tf.cast(inputs, tf.float32) - shift
         sums = tf.stack([tf.reduce_sum(shifted, [0, 1, 2]), tf.reduce_sum(tf.square(shifted), [0, 1, 2])])
@@ -86,16 +85,25 @@ class BatchNormalization(keras.layers.Layer):
         return outputs, mean + shift, variance * (count / tf.maximum(count - 1.0, 1.0))
 
     def _update(self, moving: Any, batch: tf.Tensor) -> None:
-        # Every replica has the same numbers, so each updates its own copy and nothing is aggregated.
+        # All replicas have the same values, so each updates its own copy without aggregation.
         old = tf.convert_to_tensor(moving.value)
         moving.assign(old + (batch - old) * (1.0 - self.momentum))
 
 
 def synchronize_batch_norm(model: keras.Model, synchronized: bool) -> None:
-    """Sets whether the model's `BatchNormalization` layers share their statistics over replicas, as they do at first.
+    """Sets whether `BatchNormalization` layers of the model share their statistics over replicas.
 
-    Layers of other classes, Keras' own too, stay as they are.
+    Layers of other classes, such as Keras' own, stay unchanged.
     """
     for layer in model._flatten_layers():
         if isinstance(layer, BatchNormalization):
             layer.synchronized = synchronized
+
+
+def activate(inputs: tf.Tensor, name: str) -> tf.Tensor:
+    """Applies the activation called `name`: swish, relu6 or relu."""
+    if name == "swish":
+        return tf.nn.silu(inputs)
+    if name == "relu6":
+        return tf.nn.relu6(inputs)
+    return tf.nn.relu(inputs)

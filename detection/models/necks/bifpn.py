@@ -1,7 +1,7 @@
-"""BiFPN: repeated top-down and bottom-up fusion of pyramid levels.
+"""BiFPN: repeated top-down and bottom-up fusion of resampled pyramid levels.
 
-Tan, Pang and Le, "EfficientDet", 2020, figure 2(d).  Layer names are those of
-google/automl, see `detection.models.efficientdet.automl_names`.
+Tan, Pang and Le, "EfficientDet", 2020, figure 2(d).  Layer names follow google/automl, see
+`detection.models.efficientdet.model.automl_variable_name`.
 """
 
 from collections.abc import Sequence
@@ -10,16 +10,14 @@ from typing import Any, Literal, NamedTuple
 import keras
 import tensorflow as tf
 
-from detection.models.layers.activations import activate
-from detection.models.layers.batch_norm import BatchNormalization
-from detection.models.layers.resample import Resample
+from detection.models.layers.batch_norm import BatchNormalization, activate
 
 Fusion = Literal["fast_attention", "attention", "sum"]
 _EPSILON = 1e-4  # of fast attention's denominator
 
 
 class Node(NamedTuple):
-    """A fusion: the level it is at, and the ids of its inputs.
+    """A fusion node: its level, and the ids of its inputs.
 
     Ids count the cell's input levels first, then its nodes in order.
     """
@@ -29,7 +27,7 @@ class Node(NamedTuple):
 
 
 def bifpn_nodes(min_level: int, max_level: int) -> list[Node]:
-    """Nodes of one cell: top-down from the second coarsest level, then bottom-up to the coarsest."""
+    """Returns the nodes of one cell: top-down from the second coarsest level, then bottom-up to the coarsest."""
     ids = {level: [number] for number, level in enumerate(range(min_level, max_level + 1))}
     next_id = max_level - min_level + 1
     nodes = []
@@ -45,7 +43,7 @@ def bifpn_nodes(min_level: int, max_level: int) -> list[Node]:
 
 
 def output_ids(min_level: int, max_level: int) -> list[int]:
-    """Ids of the last node of each level, finest first."""
+    """Returns the ids of the last node of each level, finest first."""
     last = {
         node.level: max_level - min_level + 1 + number for number, node in enumerate(bifpn_nodes(min_level, max_level))
     }
@@ -53,11 +51,11 @@ def output_ids(min_level: int, max_level: int) -> list[int]:
 
 
 def fuse(features: Sequence[tf.Tensor], weights: Sequence[tf.Tensor], method: Fusion) -> tf.Tensor:
-    """Weighted sum of equal shapes.
+    """Returns the weighted sum of features of equal shape.
 
     Args:
         features: float tensors of one shape.
-        weights: float32 scalars, one per feature; unused for `sum`.
+        weights: float32 scalars, one per feature; ignored for `sum`.
         method: `fast_attention`: relu(w) / (sum of relu(w) + 1e-4); `attention`:
             softmax(w); `sum`: all 1.
     """
@@ -79,8 +77,8 @@ class BiFpn(keras.layers.Layer):
         min_level: finest level.
         max_level: coarsest level.
         filters: channels of all outputs.
-        num_cells: repeats.
-        fusion: how inputs are weighted.
+        num_cells: number of cells.
+        fusion: method of weighting inputs, see `fuse`.
         activation: name of the activation.
         batch_norm: arguments of `BatchNormalization`.
         name: layer name.
@@ -117,14 +115,14 @@ class BiFpn(keras.layers.Layer):
         self._filters = filters
 
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
-        """Makes the variables; `input_shape` has one shape per level, finest first."""
+        """Creates the variables; `input_shape` has one shape per level, finest first."""
         shapes = list(input_shape)
         for cell in self.cells:
             cell.build(shapes)
             shapes = [(*shape[:-1], self._filters) for shape in shapes]
 
     def call(self, features: Sequence[tf.Tensor], training: bool = False) -> list[tf.Tensor]:
-        """Features [B, h, w, filters] per level, finest first."""
+        """Returns features [B, h, w, filters] per level, finest first."""
         outputs = list(features)
         for cell in self.cells:
             outputs = cell(outputs, training=training)
@@ -132,7 +130,7 @@ class BiFpn(keras.layers.Layer):
 
 
 class _Cell(keras.layers.Layer):
-    """One BiFPN: nodes in order, each fed by levels and earlier nodes."""
+    """One BiFPN: nodes in order, with levels and earlier nodes as inputs."""
 
     def __init__(
         self,
@@ -167,14 +165,14 @@ class _Cell(keras.layers.Layer):
         ]
 
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
-        """Makes the variables of all nodes."""
+        """Creates the variables of all nodes."""
         shapes = list(input_shape)
         for node, fusion in zip(self._nodes, self.fusions, strict=True):
             fusion.build([shapes[number] for number in node.inputs])
             shapes.append((None, None, None, self._filters))
 
     def call(self, features: Sequence[tf.Tensor], training: bool = False) -> list[tf.Tensor]:
-        """Features per level in, features per level out."""
+        """Fuses features per level into features per level."""
         outputs = list(features)
         for node, fusion in zip(self._nodes, self.fusions, strict=True):
             size = tuple(features[node.level - self._min_level].shape[1:3])
@@ -218,7 +216,7 @@ class _FusionNode(keras.layers.Layer):
         self._filters = filters
 
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
-        """Makes the variables; `input_shape` has one shape per input."""
+        """Creates the variables; `input_shape` has one shape per input."""
         self.weights_of_inputs = []
         if self._fusion != "sum":
             names = ["WSM" if place == 0 else f"WSM_{place}" for place in range(len(input_shape))]
@@ -231,7 +229,7 @@ class _FusionNode(keras.layers.Layer):
         self.after.build((None, None, None, self._filters))
 
     def call(self, features: Sequence[tf.Tensor], *, size: tuple[int, int], training: bool = False) -> tf.Tensor:
-        """[B, *size, filters] from inputs of any sizes."""
+        """Fuses inputs of any sizes into [B, *size, filters]."""
         resampled = [
             resample(feature, size=size, training=training)
             for resample, feature in zip(self.resamples, features, strict=True)
@@ -250,10 +248,69 @@ class _AfterFusion(keras.layers.Layer):
         self.norm = BatchNormalization(name="bn", dtype=dtype, **batch_norm)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Makes the variables."""
+        """Creates the variables."""
         self.conv.build(input_shape)
         self.norm.build(input_shape)
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Keeps the shape."""
         return self.norm(self.conv(activate(inputs, self._activation)), training=training)
+
+
+class Resample(keras.layers.Layer):
+    """1x1 convolution and batch norm if the channels differ, then pooling or nearest upsampling.
+
+    Args:
+        filters: output channels.
+        batch_norm: arguments of `BatchNormalization`.
+        name: layer name.
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(self, *, filters: int, batch_norm: dict[str, float], name: str, dtype: Any):
+        super().__init__(name=name, dtype=dtype)
+        self._filters = filters
+        self._batch_norm = batch_norm
+        self.conv: Any = None
+        self.norm: Any = None
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the variables of the convolution, if there is one."""
+        if input_shape[-1] == self._filters:
+            return
+        self.conv = keras.layers.Conv2D(self._filters, 1, padding="same", name="conv2d", dtype=self.dtype_policy)
+        self.norm = BatchNormalization(name="bn", dtype=self.dtype_policy, **self._batch_norm)
+        self.conv.build(input_shape)
+        self.norm.build((None, None, None, self._filters))
+
+    def call(self, inputs: tf.Tensor, *, size: tuple[int, int], training: bool = False) -> tf.Tensor:
+        """Resamples [B, H, W, C] to [B, *size, filters]; static sizes."""
+        outputs = inputs
+        if self.conv is not None:
+            outputs = self.norm(self.conv(outputs), training=training)
+        return upsample_nearest(_pool(outputs, size), size)
+
+
+def _pool(inputs: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
+    """Max-pools to at most `size`, with windows one larger than the stride."""
+    strides = [(length - 1) // target + 1 for length, target in zip(inputs.shape[1:3], size, strict=True)]
+    if strides == [1, 1]:
+        return inputs
+    windows = [stride + 1 if stride > 1 else 1 for stride in strides]
+    return tf.nn.max_pool2d(inputs, windows, strides, padding="SAME")
+
+
+def upsample_nearest(inputs: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
+    """Repeats rows and columns of [B, H, W, C] up to [B, *size, C].
+
+    Between adjacent pyramid levels (each half the finer one, rounded up) this equals the
+    nearest-neighbour resize floor(i * H / size), but only copies: it is fast, and its
+    gradient is deterministic.
+    """
+    height, width, channels = inputs.shape[1:]
+    times_y, times_x = -(-size[0] // height), -(-size[1] // width)
+    if (times_y, times_x) == (1, 1):
+        return inputs
+    wide = tf.reshape(tf.concat([inputs] * times_x, axis=3), [-1, height, 1, width * times_x * channels])
+    tall = tf.reshape(tf.concat([wide] * times_y, axis=2), [-1, height * times_y, width * times_x, channels])
+    return tall[:, : size[0], : size[1]]

@@ -8,16 +8,15 @@ import numpy as np
 from detection.analysis.error_analysis import image_results
 from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.metrics import UNDEFINED, CocoMetrics
-from detection.coco.params import make_params
+from detection.coco.params import Params, make_params
 from detection.images.drawing import Picture
+from detection.inference.results import joined
 from detection.inference.saved_model import SignatureDetector
 from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
 from detection.input_pipeline.record_reader import RecordReader
 from detection.reports.tensorboard import draw_image_results
 from schemas.config.config import AnalysisConfig
 from schemas.errors import DataError
-
-_EMPTY = np.zeros((0, 7))
 
 
 class ValidationSplit:
@@ -28,6 +27,7 @@ class ValidationSplit:
         categories: COCO categories of the data set.
         batch_size: records in memory at once.
         max_images: max number of records, always the same sample; None: all.
+        params: parameters of the evaluation; default: COCO's of boxes.
 
     Raises:
         DataError: see `RecordReader`.
@@ -40,8 +40,10 @@ class ValidationSplit:
         categories: Sequence[Mapping[str, Any]],
         batch_size: int,
         max_images: int | None = None,
+        params: Params | None = None,
     ) -> None:
         self._reader = RecordReader(shards)
+        self._params = params or make_params()
         self._categories = list(categories)
         self._batch_size = batch_size
         # The same order whatever `max_images`, so that a larger sample holds the smaller one.
@@ -58,7 +60,7 @@ class ValidationSplit:
         Raises:
             DataError: the metric cannot be measured, or a record cannot be evaluated.
         """
-        if self._measured(lambda records: _EMPTY).by_name[metric] == UNDEFINED:
+        if self._measured(lambda records: []).by_name.get(metric, UNDEFINED) == UNDEFINED:
             raise DataError(
                 f"train.validation.metric={metric}: cannot be measured, as none of the {len(self)} images to evaluate "
                 "on has an annotation that counts for it. Choose another metric, or give the split more images."
@@ -70,7 +72,13 @@ class ValidationSplit:
         Raises:
             DataError: a record that cannot be evaluated, or an image that the detector cannot read.
         """
-        return self._measured(lambda records: np.concatenate(detector.detect([record.image for record in records])))
+        iou_type = self._params.iou_type
+
+        def detections(records: Sequence[EvaluationRecord]) -> Any:
+            images = [record.image for record in records]
+            return joined(detector.detect(images, with_masks=iou_type == "segm")).of_iou_type(iou_type)
+
+        return self._measured(detections)
 
     def records(self) -> Iterator[bytes]:
         """Reads the serialized records."""
@@ -95,7 +103,7 @@ class ValidationSplit:
             "annotations": [annotation for record in records.values() for annotation in record.annotations],
             "categories": self._categories,
         }
-        rows = np.concatenate(detector.detect([record.image for record in records.values()]))
+        rows = joined(detector.detect([record.image for record in records.values()], with_masks=False)).rows
         return draw_image_results(
             image_results(tree, rows, params=make_params(), options=options),
             lambda image_id: stored_picture(records[image_id]),
@@ -107,7 +115,7 @@ class ValidationSplit:
         return parse_record(self._reader.read(index))
 
     def _measured(self, detections_of: Any) -> CocoMetrics:
-        accumulator = MetricsAccumulator(self._categories)
+        accumulator = MetricsAccumulator(self._categories, self._params)
         for records in self._batches():
             accumulator.add(
                 [record.entry for record in records],

@@ -41,7 +41,7 @@ def detect(model: Path, entries: Sequence[dict[str, Any]], folder: Path) -> list
         EncodedImage(entry["id"], "", (folder / entry["file_name"]).read_bytes(), entry["height"], entry["width"])
         for entry in entries
     ]
-    return SavedModelDetector(folder=model, batch_size=len(images)).detect(images)
+    return [results.rows for results in SavedModelDetector(folder=model, batch_size=len(images)).detect(images)]
 
 
 def annotations_of(truth: dict[str, Any], image_id: int) -> list[dict[str, Any]]:

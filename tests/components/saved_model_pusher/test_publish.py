@@ -294,7 +294,9 @@ def test_a_full_disk_is_explained_and_leaves_nothing(
 
 def test_a_push_directory_that_is_a_file_is_explained(model: Path, tmp_path: Path) -> None:
     (tmp_path / "serving").write_text("mine")
-    with pytest.raises(DataError, match=r"push\.directory .*serving: cannot push: File exists .*Name a folder"):
+    with pytest.raises(
+        DataError, match=r"push\.directory .*serving: cannot push: File exists .*Choose a writable folder"
+    ):
         publish(model, tmp_path / "serving")
     assert (tmp_path / "serving").read_text() == "mine"
 

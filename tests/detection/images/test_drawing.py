@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pycocotools import mask
 
 from detection.images.drawing import LineStyle, Picture, category_color, contact_sheet, draw_detections
 
@@ -204,3 +205,32 @@ def test_thin_boxes_at_odd_places_are_drawn(dash: tuple[int, ...]) -> None:
     style = LineStyle((10, 20, 30), dash)
     picture = draw_detections(grey(23, 29), np.abs(boxes), [""] * 300, styles=[style] * 300, scale=1.037)
     assert picture.shape == (24, 30, 3)
+
+
+def test_masks_and_keypoints_are_drawn_at_their_places() -> None:
+    """A box of 40x40 pixels whose left half is the mask; of two points one has a score of 0."""
+    inside = np.zeros((60, 100), np.uint8)
+    inside[10:50, 20:40] = 1
+    rle = mask.encode(np.asfortranarray(inside))
+    points = [[[70.0, 20.0, 0.9], [90.0, 50.0, 0.0]]]
+    for scale in (1, 3):
+        picture = draw_detections(
+            grey(60, 100), [[20, 10, 40, 40]], [""], category_ids=[3], masks=[rle], keypoints=points, scale=scale
+        )
+        color = np.array(category_color(3), int)
+        near = np.abs(picture.astype(int) - color).sum(axis=-1)
+        assert near[30 * scale, 30 * scale] < 0.8 * near[30 * scale, 50 * scale]
+        assert (picture[20 * scale, 70 * scale] == color).all()
+        assert not changed(picture)[45 * scale :, 80 * scale :].any()
+
+
+def test_weak_detections_masks_are_left_out() -> None:
+    rle = mask.encode(np.asfortranarray(np.ones((60, 100), np.uint8)))
+    boxes = [[5, 30, 20, 20], [60, 30, 20, 20]]
+    empty = mask.encode(np.zeros((60, 100), np.uint8, order="F"))
+    picture = draw_detections(grey(60, 100), boxes, ["", ""], [0.9, 0.4], masks=[empty, rle], min_score=0.5)
+    assert not changed(picture)[:, 50:].any()
+    with pytest.raises(ValueError, match="1 masks for 2"):
+        draw_detections(grey(60, 100), boxes, ["", ""], masks=[rle])
+    with pytest.raises(ValueError, match="1 keypoints for 2"):
+        draw_detections(grey(60, 100), boxes, ["", ""], keypoints=np.zeros((1, 2, 3)))

@@ -10,7 +10,6 @@ import tensorflow as tf
 from detection.images.decode import decode_rgb, decode_rgb_or_blank
 from detection.inference.export import export_saved_model
 from detection.inference.saved_model import SavedModelDetector
-from detection.models.detector import Postprocess
 from detection.types import EncodedImage
 from schemas.errors import DataError
 from tests.detection.fake_detector import write_images
@@ -27,7 +26,7 @@ def encoded(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
-    detector = TinyDetector(config=TinyConfig(), num_classes=len(CATEGORIES), postprocess=Postprocess(), name="tiny")
+    detector = TinyDetector(config=TinyConfig(), num_classes=len(CATEGORIES), name="tiny")
     export_saved_model(detector, folder, categories=CATEGORIES, config_yaml="")
     return folder
 

@@ -8,12 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.inference.saved_model import (
-    SavedModelDetector,
-    _require_detections,
-    rows_from_outputs,
-    xywh_pixels_from_normalised_yxyx,
-)
+from detection.inference.results import results_from_outputs, xywh_pixels_from_normalised_yxyx
+from detection.inference.saved_model import SavedModelDetector, _require_detections
 from detection.types import EncodedImage
 from schemas.errors import DataError
 from tests.detection.fake_detector import save_fake_detector, write_images
@@ -51,7 +47,7 @@ def test_rows_keep_what_counts_and_nothing_else() -> None:
         "num_detections": np.array([2, 0], np.int32),
     }
     images = [EncodedImage(42, "a", b"", 10, 20), EncodedImage(43, "b", b"", 10, 20)]
-    first, second = rows_from_outputs(outputs, images)
+    first, second = (results.rows for results in results_from_outputs(outputs, images))
     np.testing.assert_allclose(first, [[42, 0, 0, 20, 10, 0.9, 90], [42, 0, 5, 10, 5, 0.1, 7]], rtol=1e-6)
     assert second.shape == (0, 7)
 
@@ -60,10 +56,10 @@ def test_batch_size_does_not_matter(model: Path, images: list[EncodedImage]) -> 
     whole = SavedModelDetector(folder=model, batch_size=7).detect(images)
     parts = SavedModelDetector(folder=model, batch_size=3).detect(images)
     assert len(whole) == len(parts) == 7
-    assert sum(len(rows) for rows in whole) > 7
+    assert sum(map(len, whole)) > 7
     for image, one, other in zip(images, whole, parts, strict=True):
-        np.testing.assert_array_equal(one, other)
-        assert set(one[:, 0]) <= {image.image_id}
+        np.testing.assert_array_equal(one.rows, other.rows)
+        assert set(one.rows[:, 0]) <= {image.image_id}
 
 
 def test_an_unreadable_image_is_named(model: Path, images: list[EncodedImage]) -> None:

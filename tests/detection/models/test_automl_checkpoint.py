@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.efficientdet.automl_names import automl_variable_name
-from detection.models.efficientdet.model import EfficientDet, RawOutputs
+from detection.models.efficientdet.model import EfficientDet, RawOutputs, automl_variable_name
 from detection.models.registry import build_detector
 from detection.types import ImageInfo
 
@@ -25,7 +24,10 @@ def expected(oracle_dir: Path) -> dict[str, np.ndarray]:
 def detector(oracle_dir: Path) -> EfficientDet:
     reader = tf.train.load_checkpoint(str(oracle_dir / "efficientdet_d0" / "name_based" / "model.ckpt"))
     detector = build_detector(
-        "efficientdet-d0", num_classes=90, image_size=SIDE, score_threshold=0.05, pre_nms_top_k=20_000
+        "efficientdet-d0",
+        num_classes=90,
+        image_size=SIDE,
+        postprocess={"score_threshold": 0.05, "pre_nms_top_k": 20_000},
     )
     for variable in detector.variables:
         variable.assign(reader.get_tensor(automl_variable_name(variable.path) + "/ExponentialMovingAverage"))
@@ -41,7 +43,7 @@ def outputs(detector: EfficientDet, expected: dict[str, np.ndarray]) -> RawOutpu
 @pytest.mark.parametrize("level", range(3, 8))
 def test_raw_outputs(outputs: RawOutputs, expected: dict[str, np.ndarray], level: int) -> None:
     np.testing.assert_allclose(outputs.class_logits[level - 3], expected[f"class_p{level}"], atol=1e-5)
-    np.testing.assert_allclose(outputs.box_codes[level - 3], expected[f"box_p{level}"], atol=1e-5)
+    np.testing.assert_allclose(outputs.box_deltas[level - 3], expected[f"box_p{level}"], atol=1e-5)
 
 
 def test_detections_class_by_class(

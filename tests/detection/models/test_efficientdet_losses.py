@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from detection.models.efficientdet.model import EfficientDet, RawOutputs
 from detection.models.registry import build_detector
-from detection.ops.box_coder import encode_yxyx
+from detection.ops.boxes import encode_yxyx
 from detection.types import Labels
 
 Oracles = dict[str, dict[str, Any]]

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.efficientdet.automl_names import automl_variable_name
-from detection.models.efficientdet.model import EfficientDet
+from detection.models.efficientdet.model import EfficientDet, automl_variable_name
 from detection.models.registry import build_detector, detector_names
 
 Oracles = dict[str, dict[str, Any]]
@@ -85,7 +84,7 @@ def test_output_shapes(d0: EfficientDet, oracles: Oracles) -> None:
     expected = oracles["effdet.shapes.d0_512"]["expected"]
     outputs = d0(tf.zeros([1, 512, 512, 3]))
     assert [output.shape.as_list() for output in outputs.class_logits] == expected["class_outputs"]
-    assert [output.shape.as_list() for output in outputs.box_codes] == expected["box_outputs"]
+    assert [output.shape.as_list() for output in outputs.box_deltas] == expected["box_outputs"]
     levels = d0.backbone(tf.zeros([1, 512, 512, 3]))
     features = oracles["effdet.backbone_feats.b0_512"]["expected"]
     assert [level.shape.as_list()[1:] for level in levels[2:]] == [features[name] for name in ("P3", "P4", "P5")]

@@ -11,6 +11,9 @@ import tensorflow as tf
 from detection.models.detector import Detector
 from detection.models.registry import build_detector, smallest_detectors
 from detection.types import Detections, ImageInfo, Labels
+from tests.detection import mask_keypoint_detector
+
+mask_keypoint_detector.register()
 
 SIDE, CLASSES, BATCH, OBJECTS, DETECTIONS = 64, 3, 4, 3, 10
 
@@ -19,6 +22,7 @@ DETECTORS: dict[str, dict[str, Any]] = {name: {} for name in smallest_detectors(
     "efficientdet-nano": {"fpn_cells": 1, "head_layers": 1, "min_level": 4},
     "efficientdet-d0": {"fpn_cells": 1, "head_layers": 1},
     "efficientdet-lite0": {"fpn_cells": 1, "head_layers": 1},
+    "mask-keypoint": {},
 }
 SLOW = {"efficientdet-d0", "efficientdet-lite0"}
 
@@ -35,7 +39,7 @@ def _build(name: str, dtype: str | None = None) -> Detector:
         num_classes=CLASSES,
         image_size=SIDE,
         overrides=DETECTORS[name],
-        max_detections=DETECTIONS,
+        postprocess={"max_detections": DETECTIONS},
         dtype=dtype,
     )
 
@@ -84,6 +88,14 @@ def _check(detections: Detections) -> None:
     assert (np.diff(scores, axis=1) <= 0).all()
     assert ((scores > 0).sum(axis=1) == num).all()
     assert ((detections.classes.numpy() >= 0) & (detections.classes.numpy() < CLASSES)).all()
+    if detections.masks is not None:
+        masks = detections.masks.numpy()
+        assert (masks.dtype, masks.shape) == (np.float32, (BATCH, DETECTIONS, 28, 28))
+        assert ((masks >= 0) & (masks <= 1)).all()
+    if detections.keypoints is not None:
+        keypoints = detections.keypoints.numpy()
+        assert (keypoints.dtype, keypoints.shape[:2], keypoints.shape[3]) == (np.float32, (BATCH, DETECTIONS), 3)
+        assert np.isfinite(keypoints).all()
 
 
 def test_builds_and_answers(name: str) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from detection.models.efficientdet.model import EfficientDet
-from detection.models.registry import build_detector, detector_names, smallest_detectors
+from detection.models.registry import build_detector, detector_config, detector_names, smallest_detectors
 from schemas.errors import ConfigError
 
 
@@ -39,15 +39,28 @@ def test_overrides_act() -> None:
         num_classes=3,
         image_size=96,
         overrides={"fpn_filters": 16, "pixel_mean": [1, 2, 3]},
-        score_threshold=0.25,
-        max_detections=7,
+        postprocess={"score_threshold": 0.25, "max_detections": 7},
     )
     assert isinstance(detector, EfficientDet)
     assert detector.image_size == (96, 96)
     assert detector.pixel_mean == (1.0, 2.0, 3.0)
     assert detector.fpn.cells[-1].variables[-1].shape == (16,)
-    assert detector.postprocess.score_threshold == 0.25
-    assert detector.postprocess.max_detections == 7
+    assert detector.config.postprocess.score_threshold == 0.25
+    assert detector.config.postprocess.max_detections == 7
+
+
+def test_an_unknown_or_invalid_option_of_the_post_processing_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"model\.postprocess\.score: no such field\. The nearest is score_threshold"):
+        build_detector("efficientdet-nano", num_classes=3, postprocess={"score": 0.1})
+    with pytest.raises(ConfigError, match=r"model\.postprocess\.score_threshold = 2: Input should be less than"):
+        build_detector("efficientdet-nano", num_classes=3, postprocess={"score_threshold": 2})
+    with pytest.raises(ConfigError, match=r"model\.overrides\.postprocess: no such field"):
+        build_detector("efficientdet-nano", num_classes=3, overrides={"postprocess": {}})
+
+
+def test_the_configuration_of_an_older_export_builds_the_same_options() -> None:
+    older = {"score_threshold": 0.001, "iou_threshold": 0.5, "max_detections": 100, "pre_nms_top_k": 1000}
+    assert detector_config("efficientdet-nano", postprocess=older) == detector_config("efficientdet-nano")
 
 
 def test_names_are_unique() -> None:

@@ -2,8 +2,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from detection.ops.anchors import feature_sizes, pyramid_anchors_yxyx
+from detection.ops.anchors import anchors_inside, assign_anchors, feature_sizes, pyramid_anchors_yxyx
+from detection.ops.boxes import encode_yxyx
 
 Oracles = dict[str, dict[str, Any]]
 
@@ -62,3 +64,83 @@ def test_strides_are_real_so_that_cells_tile_any_image(height: int, width: int) 
     rows, columns = feature_sizes((height, width), 3)[3]
     anchors = _anchors(height, width, max_level=3, num_scales=1, aspect_ratios=(1.0,), anchor_scale=1.0)
     np.testing.assert_allclose(anchors[-1], [height - height / rows, width - width / columns, height, width], rtol=1e-5)
+
+
+Oracles = dict[str, dict[str, Any]]
+ANCHORS = pyramid_anchors_yxyx(
+    (128, 128), min_level=3, max_level=7, num_scales=3, aspect_ratios=(1.0, 2.0, 0.5), anchor_scale=4.0
+)
+LEVEL_SIZES = [16 * 16 * 9, 8 * 8 * 9, 4 * 4 * 9, 2 * 2 * 9, 9]
+
+
+def _assign(boxes: list[list[float]], valid: list[bool]) -> tuple[np.ndarray, np.ndarray]:
+    result = assign_anchors(tf.constant(ANCHORS), tf.constant([boxes], tf.float32), tf.constant([valid]))
+    return result.positive[0].numpy(), result.index[0].numpy()
+
+
+def test_the_originals_targets(oracles: Oracles) -> None:
+    oracle = oracles["assign.effdet_128"]
+    boxes, expected = oracle["inputs"]["gt_boxes"], oracle["expected"]
+    positive, index = _assign(boxes, [True, True])
+    assert positive.sum() == expected["num_positives"]
+    per_level = [part.sum() for part in np.split(positive, np.cumsum(LEVEL_SIZES)[:-1])]
+    assert per_level == list(expected["positives_per_level"].values())
+
+    forced = expected["forced_match"]
+    place = (forced["y"] * 16 + forced["x"]) * 9 + forced["anchor"]
+    assert positive[place]
+    assert index[place] == 1
+    target = encode_yxyx(np.array(boxes[1], np.float32), ANCHORS[place])
+    np.testing.assert_allclose(target, forced["box_target"], atol=1e-5)
+
+    place = LEVEL_SIZES[0] + (2 * 8 + 2) * 9
+    assert positive[place]
+    target = encode_yxyx(np.array(boxes[0], np.float32), ANCHORS[place])
+    np.testing.assert_allclose(target, expected["p4_y2_x2_anchor0_target"], atol=1e-5)
+
+
+@pytest.mark.parametrize("padding", [[-1.0, -1.0, -1.0, -1.0], [0.0, 0.0, 0.0, 0.0], [16.0, 16.0, 80.0, 80.0]])
+def test_padding_is_never_matched(oracles: Oracles, padding: list[float]) -> None:
+    # The original invents a positive for every padded set (assign.padding_pitfall).
+    boxes = oracles["assign.effdet_128"]["inputs"]["gt_boxes"]
+    alone = _assign(boxes, [True, True])
+    padded = _assign([padding, *boxes, padding], [False, True, True, False])
+    np.testing.assert_array_equal(padded[0], alone[0])
+    np.testing.assert_array_equal(padded[1][alone[0]], alone[1][alone[0]] + 1)
+
+
+def test_no_object_no_positive() -> None:
+    assert not _assign([[0.0, 0.0, 64.0, 64.0]], [False])[0].any()
+
+
+def test_equals_a_plain_search() -> None:
+    random = np.random.default_rng(3)
+    corners = random.uniform(0, 90, (8, 2))
+    boxes = np.concatenate([corners, corners + random.uniform(8, 60, (8, 2))], axis=1).astype(np.float32)
+    positive, index = _assign(boxes.tolist(), [True] * 8)
+
+    low = np.maximum(boxes[:, None, :2], ANCHORS[None, :, :2])
+    high = np.minimum(boxes[:, None, 2:], ANCHORS[None, :, 2:])
+    overlap = np.prod(np.maximum(high - low, 0), axis=-1)
+    areas = np.prod(boxes[:, 2:] - boxes[:, :2], axis=-1)[:, None] + np.prod(ANCHORS[:, 2:] - ANCHORS[:, :2], axis=-1)
+    iou = overlap / (areas - overlap)
+    expected = np.where(iou.max(0) >= 0.5, iou.argmax(0), -1)
+    for number in reversed(range(8)):
+        expected[iou[number].argmax()] = number
+    np.testing.assert_array_equal(np.where(positive, index, -1), expected)
+
+
+def test_two_objects_that_claim_one_anchor_leave_it_to_the_first() -> None:
+    positive, index = _assign([[60.0, 60.0, 68.0, 68.0], [60.0, 60.0, 68.0, 67.9]], [True, True])
+    assert set(index[positive]) == {0}
+
+
+def test_anchors_in_regions_by_their_own_area() -> None:
+    anchors = tf.constant([[0, 0, 10, 4], [0, 0, 10, 8], [0, 2, 10, 10], [20, 0, 30, 4], [0, 0, 100, 100]], tf.float32)
+    regions = tf.constant([[[0, 0, 10, 4], [20, 0, 25, 4]], [[0, 0, 10, 4], [0, 0, 100, 100]]], tf.float32)
+    valid = tf.constant([[True, True], [True, False]])
+    # Shares of the first image: 1, 1/2, 1/4, 1/2 and 0.006.
+    inside = anchors_inside(anchors, regions, valid, min_share=0.5).numpy()
+    assert inside.tolist() == [[True, True, False, True, False], [True, True, False, False, False]]
+    assert anchors_inside(anchors, regions, valid, min_share=0.51).numpy()[0].tolist() == [True] + [False] * 4
+    assert not anchors_inside(anchors, regions, tf.zeros([2, 2], tf.bool), min_share=0.1).numpy().any()

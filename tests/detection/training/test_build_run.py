@@ -105,7 +105,6 @@ def _keypoint_detector(detector: Detector) -> Detector:
         num_classes=3,
         pixel_mean=detector.pixel_mean,
         pixel_std=detector.pixel_std,
-        postprocess=detector.postprocess,
         name="points",
     )
 

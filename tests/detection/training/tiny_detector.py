@@ -7,9 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from detection.models import registry
-from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Detector, Postprocess
+from detection.models.backbones.efficientnet import drop_connect
+from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Detector
+from detection.models.heads.postprocess import BoxPostprocess
 from detection.models.layers.batch_norm import BatchNormalization
-from detection.models.layers.drop_connect import drop_connect
 from detection.ops.losses import focal_loss, huber_loss
 from detection.ops.replicas import sum_over_replicas
 from detection.types import Detections, ImageInfo, Labels
@@ -22,18 +23,18 @@ class TinyConfig(Section):
     image_size: tuple[int, int] = (32, 32)
     filters: int = 8
     survival: float = 0.5
+    postprocess: BoxPostprocess = BoxPostprocess()
 
 
 class TinyDetector(Detector):
     """Learns which classes an image holds and where its objects lie on average."""
 
-    def __init__(self, *, config: TinyConfig, num_classes: int, postprocess: Postprocess, name: str, dtype: Any = None):
+    def __init__(self, *, config: TinyConfig, num_classes: int, name: str, dtype: Any = None):
         super().__init__(
             image_size=config.image_size,
             num_classes=num_classes,
             pixel_mean=IMAGENET_MEAN,
             pixel_std=IMAGENET_STD,
-            postprocess=postprocess,
             name=name,
             dtype=dtype,
         )

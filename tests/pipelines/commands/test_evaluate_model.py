@@ -92,7 +92,11 @@ def test_of_a_data_set_and_of_its_examples(
         ([*WHOLE, "--baseline", "m"], 1, "m: no SavedModel here"),
         ([*WHOLE, "--split", "test"], 1, "no annotations of the split 'test'"),
         ([*WHOLE, "--set", "evaluate.eval_config=none.json"], 2, "none.json: cannot read the EvalConfig"),
-        ([*WHOLE, "--set", "evaluate.eval_config=KEYPOINTS"], 2, "iou_type 'keypoints': a model finds boxes"),
+        (
+            [*WHOLE, "--set", "evaluate.eval_config=KEYPOINTS"],
+            1,
+            "no output detection_keypoints, which iou_type",
+        ),
     ],
 )
 def test_faults_leave_nothing(

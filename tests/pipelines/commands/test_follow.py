@@ -1,4 +1,4 @@
-"""The verb on a run's folder as training leaves it: its data, its answers, its refusals."""
+"""The command on a run's folder as training leaves it: its data, its answers, its refusals."""
 
 import json
 import threading

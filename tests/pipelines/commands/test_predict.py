@@ -84,9 +84,8 @@ def test_images_without_any_detection_give_an_empty_list(
 ) -> None:
     from detection.inference import saved_model as inference
 
-    monkeypatch.setattr(
-        inference, "rows_from_outputs", lambda outputs, images: [inference.np.zeros((0, 7)) for _ in images]
-    )
+    empty = inference.Results(inference.np.zeros((0, 7)))
+    monkeypatch.setattr(inference, "results_from_outputs", lambda outputs, images, **_: [empty for _ in images])
     write_images(tmp_path / "in", 1)
     call("--model", model, "--images", tmp_path / "in", "--output", tmp_path / "found.json")
     assert json.loads((tmp_path / "found.json").read_text()) == []

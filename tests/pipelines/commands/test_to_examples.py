@@ -133,7 +133,7 @@ def test_a_folder_with_content_is_refused_at_once_and_kept(
     assert call("--data", data, "--output", output) == 1
     goal = (tmp_path / output).resolve()
     assert capfd.readouterr().err == (
-        f"error: {goal}: --output needs a new or empty folder. Name another, or remove this one.\n"
+        f"error: {goal}: --output needs a new or empty folder. Choose another, or remove this one.\n"
     )
     assert contents(tmp_path) == before
     assert names(tmp_path) == ["data", "full"]
@@ -146,7 +146,7 @@ def test_the_folder_one_stands_in_is_refused(
     monkeypatch.chdir(tmp_path / "empty")
     for output in (".", "", tmp_path / "empty"):
         assert call("--data", data, "--output", output) == 1
-        assert capfd.readouterr().err.startswith(f"error: {tmp_path}/empty: --output is the folder you are in. Name")
+        assert capfd.readouterr().err.startswith(f"error: {tmp_path}/empty: --output is the current folder. Choose")
     assert names(tmp_path) == ["data", "empty"]
 
 

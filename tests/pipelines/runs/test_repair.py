@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.layout import RunLayout
+from pipelines.folders import RunLayout
 from schemas.config.config import Config
 from schemas.errors import CocoflowError, DataError
 
@@ -43,7 +43,7 @@ class Runs:
         }
 
     def store(self) -> Any:
-        from pipelines.runs.run_metadata import open_store
+        from pipelines.runs.metadata import open_store
 
         return open_store(self.layout.metadata)
 
@@ -180,7 +180,7 @@ def test_metadata_that_were_lost_do_not_mix_old_outputs_with_new_ones(
     [new] = runs.layout.artifacts.glob("StubTrainer/model/*/Format-Serving/saved_model.pb")
     assert new.read_text() == "2"
     assert (runs.layout.artifacts / "mine" / "notes" / "7").is_dir()
-    assert f"{aside}: not in metadata.sqlite, so set aside" in caplog.text
+    assert f"{aside}: set aside, as metadata.sqlite does not list" in caplog.text
 
 
 def _kill_last_execution(runs: Runs) -> list[Path]:
@@ -223,13 +223,13 @@ def test_a_killed_execution_is_closed_and_its_folders_go(runs: Runs, caplog: pyt
     assert all(folder.is_dir() for folder in mine)
     states = {execution.last_known_state for execution in runs.store().get_executions()}
     assert states == {mlmd.Execution.COMPLETE, mlmd.Execution.CACHED, mlmd.Execution.FAILED}
-    assert "ended in the middle of StubTrainer" in caplog.text
+    assert "an earlier run was interrupted in StubTrainer" in caplog.text
     for folder in mine:
         folder.rmdir()
 
 
 def test_outputs_of_other_executions_are_never_removed(runs: Runs) -> None:
-    from pipelines.runs.dead_executions import close_dead_executions, remove_dead_folders
+    from pipelines.runs.repair import close_dead_executions, remove_dead_folders
 
     before = sorted(path for path in runs.layout.artifacts.rglob("*") if ".system" not in path.parts)
     assert close_dead_executions(runs.store()) == []
@@ -242,9 +242,9 @@ def test_a_run_without_an_evaluation_is_told_so(runs: Runs) -> None:
     from pipelines.runs.results import read_results
 
     runs()
-    with pytest.raises(CocoflowError, match="the run made no evaluation: its component did not run"):
+    with pytest.raises(CocoflowError, match="the run has no evaluation: its component did not run"):
         read_results(runs.layout.metadata, runs.run_id)
-    with pytest.raises(CocoflowError, match="the run made no evaluation"):
+    with pytest.raises(CocoflowError, match="the run has no evaluation"):
         read_results(runs.layout.metadata, "no such run")
 
 
@@ -261,8 +261,8 @@ class ByHand:
 
         from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-        from pipelines.runs.run_metadata import open_store
-        from tests.pipelines.runs.test_expected_files import whole
+        from pipelines.runs.metadata import open_store
+        from tests.pipelines.runs.test_artifact_files import whole
 
         store = open_store(self.file)
         kind = store.put_context_type(mlmd.ContextType(name="pipeline_run"))
@@ -310,7 +310,7 @@ def test_results_name_no_folder_that_is_gone(tmp_path: Path, gone: str) -> None:
     store = ByHand(tmp_path)
     store.add("run", 0.5)
     (tmp_path / "run" / gone).rename(tmp_path / "away")
-    with pytest.raises(DataError, match=r"run/.*: missing, though this run made or reused it\. Run again"):
+    with pytest.raises(DataError, match=r"run/.*: missing, though this run produced or reused it\. Run again"):
         read_results(store.file, "run")
 
 
@@ -335,6 +335,6 @@ def test_an_evaluation_that_cannot_be_read_is_named(tmp_path: Path, name: str, t
 def test_the_names_of_tfx_are_tfxs() -> None:
     from tfx.utils import path_utils
 
-    from pipelines.runs.expected_files import SERVING_DIR
+    from pipelines.runs.artifact_files import SERVING_DIR
 
     assert path_utils.serving_model_dir("model") == f"model/{SERVING_DIR}"

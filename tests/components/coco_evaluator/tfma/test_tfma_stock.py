@@ -20,7 +20,7 @@ from detection.coco import evaluate
 from detection.coco.io.results import results_from_rows
 from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.datasets.packed_entries import pack_entries
-from detection.inference.saved_model import rows_from_outputs
+from detection.inference.results import results_from_outputs
 from detection.types import EncodedImage
 from schemas.config.config import AnalysisConfig, EvaluateConfig, ThresholdsConfig
 from schemas.errors import CocoflowError, ConfigError, DataError, find_user_error
@@ -290,7 +290,8 @@ def elements(truth: dict[str, Any], seed: int) -> tuple[list[Any], list[Any]]:
             "num_detections": np.array(rng.integers(0, 7), np.int32),
         }
         encoded = EncodedImage(image["id"], "", b"", image["height"], image["width"])
-        rows += rows_from_outputs({name: value[None] for name, value in outputs.items()}, [encoded])
+        batch = {name: value[None] for name, value in outputs.items()}
+        rows += [results.rows for results in results_from_outputs(batch, [encoded])]
         features = {
             "coco/annotations": np.array([pack_entries({"file_name": "a.png", **image}, own)], object),
             "image/height": np.array([image["height"]]),
@@ -338,7 +339,6 @@ def fault(config: Any, **options: Any) -> str:
 
 def test_faults_of_the_config() -> None:
     assert fault(config_of()).startswith("CocoMetrics: no categories. Give the data set's category ids")
-    assert "iou_type 'segm'; a model's outputs hold boxes only" in fault(config_of(), iou_type="segm", categories=[1])
     assert "CocoMetrics has no option max_det. Known are iou_type, max_dets, " in fault(config_of(), max_det=3)
     twice = config_of()
     twice.metrics_specs.add().CopyFrom(config_of(max_dets=[1, 2, 3]).metrics_specs[0])

@@ -1,8 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from detection.models.detector import Postprocess
-from detection.models.heads.postprocess import suppress, top_candidates
+from detection.models.heads.postprocess import BoxPostprocess, suppress, top_candidates
 from detection.types import ImageInfo
 
 
@@ -29,7 +28,7 @@ def test_boxes_come_back_to_the_original_image() -> None:
         tf.constant([[0.6, 0.9, 0.2]]),
         tf.constant([[1, 2, 0]]),
         image_info,
-        Postprocess(score_threshold=0.3, iou_threshold=0.5, max_detections=4, pre_nms_top_k=3),
+        BoxPostprocess(score_threshold=0.3, iou_threshold=0.5, max_detections=4, pre_nms_top_k=3),
     )
     expected = [[0.8, 0.0, 1.0, 1.0], [0.1, 0.1, 0.5, 0.5], [0.0] * 4, [0.0] * 4]
     np.testing.assert_allclose(detections.boxes[0], expected, atol=1e-6)

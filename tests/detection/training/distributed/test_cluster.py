@@ -83,7 +83,7 @@ def test_who_takes_no_part_is_told_so(kind: str) -> None:
 
 
 def test_vertex_ai_s_evaluator_is_told_so() -> None:
-    with pytest.raises(ConfigError, match=r"^CLUSTER_SPEC: this process is a 'evaluator' task.*the verb `follow`"):
+    with pytest.raises(ConfigError, match=r"^CLUSTER_SPEC: this process is a 'evaluator' task.*the command `follow`"):
         _read("CLUSTER_SPEC", cluster={"workerpool0": ["a:1"]}, task=_task("workerpool3"))
 
 

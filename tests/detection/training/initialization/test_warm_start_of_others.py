@@ -50,7 +50,7 @@ def test_the_whole_network_answers_as_the_original(
         outputs = detector(tf.constant(expected["image_normalised"]))
         for level in range(3, 8):
             np.testing.assert_allclose(outputs.class_logits[level - 3], expected[f"class_p{level}"], atol=1e-5)
-            np.testing.assert_allclose(outputs.box_codes[level - 3], expected[f"box_p{level}"], atol=1e-5)
+            np.testing.assert_allclose(outputs.box_deltas[level - 3], expected[f"box_p{level}"], atol=1e-5)
 
 
 def test_the_backbone_alone(oracle_dir: Path, detector: Detector, documented: InitConfig) -> None:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from detection.coco import evaluate
 from detection.datasets.entries import Rows
 from detection.inference.export import export_saved_model
+from detection.inference.results import Results, joined
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
@@ -41,9 +42,9 @@ class _Finder:
         self._tree = tree
         self.seen: list[int] = []
 
-    def detect(self, images: Sequence[EncodedImage]) -> list[Rows]:
+    def detect(self, images: Sequence[EncodedImage], *, with_masks: bool = True) -> list[Results]:
         self.seen += [image.image_id for image in images]
-        return [np.array(self._rows(image.image_id)).reshape(-1, 7) for image in images]
+        return [Results(np.array(self._rows(image.image_id)).reshape(-1, 7)) for image in images]
 
     def _rows(self, image_id: int) -> list[list[float]]:
         return [
@@ -55,7 +56,7 @@ class _Finder:
 
     @property
     def all_rows(self) -> Rows:
-        return np.concatenate(self.detect([EncodedImage(e["id"], "", b"", 0, 0) for e in self._tree["images"]]))
+        return joined(self.detect([EncodedImage(e["id"], "", b"", 0, 0) for e in self._tree["images"]])).rows
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 64])
@@ -151,7 +152,7 @@ def test_the_figures_are_those_of_the_exported_model(data: Any, tmp_path: Path) 
     export_saved_model(exported, tmp_path / "model", categories=CATEGORIES, config_yaml="")
     reader = RecordReader(shards)
     images = [parse_record(reader.read(index)).image for index in range(len(reader))]
-    rows = np.concatenate(SavedModelDetector(folder=tmp_path / "model", batch_size=4).detect(images[::-1]))
+    rows = joined(SavedModelDetector(folder=tmp_path / "model", batch_size=4).detect(images[::-1])).rows
     outside = evaluate(tree, rows)
     assert len(rows) > IMAGES
     assert inside.by_name == outside.by_name

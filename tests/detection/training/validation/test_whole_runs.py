@@ -16,6 +16,7 @@ from detection.coco import CocoMetrics, evaluate
 from detection.inference.export import ExportedFrom
 from detection.inference.mean_losses import mean_losses
 from detection.inference.restore import read_exported_from
+from detection.inference.results import joined
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
@@ -80,7 +81,7 @@ def _measured(model: Path, data: tuple[list[str], dict[str, Any]]) -> CocoMetric
     """Metrics of an exported model, measured from outside."""
     reader = RecordReader(data[0])
     images = [parse_record(reader.read(index)).image for index in range(len(reader))]
-    rows = np.concatenate(SavedModelDetector(folder=model, batch_size=4).detect(images))
+    rows = joined(SavedModelDetector(folder=model, batch_size=4).detect(images)).rows
     return evaluate(data[1], rows)
 
 

@@ -64,14 +64,14 @@ def whole(kind: str, folder: Path) -> Any:
 
 
 def file_records(folder: Path) -> Any:
-    from pipelines.runs.file_records import FileRecords
+    from pipelines.runs.artifact_files import FileRecords
 
     return FileRecords(folder / "records")
 
 
 @pytest.mark.parametrize(("kind", "name"), REQUIRED)
 def test_each_file_that_an_output_needs_is_missed_without_a_record(kind: str, name: str, tmp_path: Path) -> None:
-    from pipelines.runs.expected_files import first_missing
+    from pipelines.runs.artifact_files import first_missing
 
     artifact = whole(kind, tmp_path)
     assert first_missing(artifact) is None
@@ -121,7 +121,7 @@ def test_every_recorded_file_is_missed_cut_or_changed(
 
 
 def test_nothing_is_asked_of_a_model_that_was_not_pushed(tmp_path: Path) -> None:
-    from pipelines.runs.expected_files import first_missing
+    from pipelines.runs.artifact_files import first_missing
 
     artifact = whole("PushedModel", tmp_path)
     artifact.custom_properties["pushed"].int_value = 0
@@ -133,7 +133,7 @@ def test_nothing_is_asked_of_a_model_that_was_not_pushed(tmp_path: Path) -> None
 
 
 def test_the_blessing_that_was_given_is_looked_for(tmp_path: Path) -> None:
-    from pipelines.runs.expected_files import first_missing
+    from pipelines.runs.artifact_files import first_missing
 
     artifact = whole("ModelBlessing", tmp_path)
     artifact.custom_properties["blessed"].int_value = 0

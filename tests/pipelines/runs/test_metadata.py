@@ -14,8 +14,8 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 import pipeline_runner
 from detection.storage.atomic import write_json
-from pipelines.layout import RunLayout
-from pipelines.runs.metadata_file import check_metadata, metadata_failures_explained
+from pipelines.folders import RunLayout
+from pipelines.runs.metadata import check_metadata, metadata_failures_explained
 from pipelines.runs.repair import repair
 from schemas.config.config_io import load_config
 from schemas.errors import CocoflowError, DataError
@@ -82,8 +82,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "older": (_sql("UPDATE MLMDEnv SET schema_version = 9"), "version 9 is older than library version"),
     "newer": (_sql("UPDATE MLMDEnv SET schema_version = 99"), "version 99 is greater than library version"),
     "a table lacks": (_sql("DROP TABLE Execution"), "does not fit the installed ML Metadata"),
-    "a folder": (_replace_by_folder, "this is no file"),
-    "a pipe": (_replace_by_pipe, "this is no file"),
+    "a folder": (_replace_by_folder, "not a file"),
+    "a pipe": (_replace_by_pipe, "not a file"),
 }
 
 
@@ -123,7 +123,7 @@ def test_a_database_that_cannot_be_used_is_named_with_the_way_out(
     assert message.startswith(f"{layout.metadata}: ")
     assert words in message
     if layout.metadata.is_file():
-        assert "or remove it: then the run begins with an empty history" in message
+        assert "or remove it: then the run starts with an empty history" in message
         assert f"moves the results of earlier runs to {layout.unregistered}" in message
         assert f"checkpoints below {layout.training}" in message
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.scratch_folder import scratch_folder, scratch_tempdir
+from pipelines.folders import scratch_folder, scratch_tempdir
 from schemas.errors import DataError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 # As Beam does for each pipeline.
 KILLED = """
 import os, signal, tempfile
-from pipelines.scratch_folder import scratch_tempdir
+from pipelines.folders import scratch_tempdir
 with scratch_tempdir():
     tempfile.mkdtemp(prefix="beam-pipeline-temp")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,155 @@
+"""Detections of images as COCO counts them: what evaluation, validation, `predict` and drawing take from a model."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from detection.coco.io.results import results_from_rows
+from detection.ops.masks import Rle, rle_of_crop, rle_of_window
+from detection.types import EncodedImage
+from schemas import serving
+from schemas.errors import DataError
+
+Rows = npt.NDArray[np.float64]
+
+_KEYS = {"segm": "segmentation", "keypoints": "keypoints"}
+OUTPUT_OF_IOU_TYPE = {"bbox": serving.BOXES, "segm": serving.MASKS, "keypoints": serving.KEYPOINTS}
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """The n detections of one or more images; within an image the best come first.
+
+    rows: float64 [n, 7]: image_id, x, y, width, height (pixels), score, category_id.
+    masks: n compressed RLEs in the size of the original image; None: the model has none.
+    keypoints: float64 [n, K, 3]: x, y (pixels), score; None: the model has none.
+    """
+
+    rows: Rows
+    masks: list[Rle] | None = None
+    keypoints: npt.NDArray[np.float64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def coco_results(self) -> list[dict[str, Any]]:
+        """Returns COCO results with box, score, and mask and keypoints if there are any; floats keep every bit."""
+        results = results_from_rows(self.rows)
+        for key, values in zip(_KEYS.values(), (self.masks, self._flat_keypoints()), strict=True):
+            for result, value in zip(results, values or (), strict=False):
+                result[key] = value
+        return results
+
+    def of_iou_type(self, iou_type: str, *, where: str = "the model") -> Rows | list[dict[str, Any]]:
+        """Returns the detections in the form that an evaluation with this IoU type takes.
+
+        For masks and keypoints the boxes are left out: with a box, COCOeval would take the
+        box's area for the detection's.
+
+        Args:
+            iou_type: `bbox`, `segm` or `keypoints`.
+            where: name of the model in errors.
+
+        Returns:
+            The rows for `bbox`, otherwise COCO results.
+
+        Raises:
+            DataError: the model has no masks or keypoints.
+        """
+        if iou_type == "bbox":
+            return self.rows
+        if (self.masks if iou_type == "segm" else self.keypoints) is None:
+            raise lacks_output(iou_type, where=where)
+        keys = ("image_id", "category_id", _KEYS[iou_type], "score")
+        return [{key: result[key] for key in keys} for result in self.coco_results()]
+
+    def _flat_keypoints(self) -> list[list[float]] | None:
+        return None if self.keypoints is None else self.keypoints.reshape(len(self), -1).tolist()
+
+
+def joined(results: Sequence[Results]) -> Results:
+    """Joins the results of several images, at least one, by the same model."""
+    masks, keypoints = [one.masks for one in results], [one.keypoints for one in results]
+    return Results(
+        rows=np.concatenate([one.rows for one in results]),
+        masks=None if None in masks else [mask for part in masks for mask in part or ()],
+        keypoints=None if any(part is None for part in keypoints) else np.concatenate([*map(np.asarray, keypoints)]),
+    )
+
+
+def lacks_output(iou_type: str, *, where: str) -> DataError:
+    """Returns the error for a model without the output that an evaluation needs."""
+    return DataError(
+        f"{where}: no output {OUTPUT_OF_IOU_TYPE[iou_type]}, which iou_type {iou_type!r} needs. Evaluate its boxes "
+        "(iou_type 'bbox'), or a model with that output."
+    )
+
+
+def results_from_outputs(
+    outputs: Mapping[str, npt.NDArray[Any]], images: Sequence[EncodedImage], *, with_masks: bool = True
+) -> list[Results]:
+    """Turns a signature's outputs into results in pixels of each image.
+
+    Args:
+        outputs: `detection_boxes` [B, N, 4] (ymin, xmin, ymax, xmax), normalised,
+            `detection_scores` [B, N], `detection_classes` [B, N], `num_detections` [B];
+            optionally `detection_masks` and `detection_keypoints`, see `schemas.serving`.
+            B may exceed the number of images.
+        images: the images, in the order of the batch.
+        with_masks: False leaves masks out, and saves the time to paste and encode them.
+
+    Returns:
+        The results of each image.
+
+    Raises:
+        DataError: pasted masks that are smaller than an image.
+    """
+    return [_of_image(outputs, position, image, with_masks) for position, image in enumerate(images)]
+
+
+def _of_image(outputs: Mapping[str, npt.NDArray[Any]], position: int, image: EncodedImage, masks: bool) -> Results:
+    count = int(outputs[serving.COUNT][position])
+    rows = np.empty((count, 7))
+    rows[:, 0] = image.image_id
+    rows[:, 1:5] = xywh_pixels_from_normalised_yxyx(
+        outputs[serving.BOXES][position, :count], height=image.height, width=image.width
+    )
+    rows[:, 5] = outputs[serving.SCORES][position, :count]
+    rows[:, 6] = outputs[serving.CLASSES][position, :count]
+    keypoints = None
+    if serving.KEYPOINTS in outputs:
+        yxs = outputs[serving.KEYPOINTS][position, :count].astype(np.float64)
+        keypoints = yxs[..., [1, 0, 2]] * [image.width, image.height, 1.0]
+    wanted = masks and serving.MASKS in outputs
+    return Results(rows, _rles(outputs[serving.MASKS][position, :count], rows, image) if wanted else None, keypoints)
+
+
+def _rles(masks: npt.NDArray[Any], rows: Rows, image: EncodedImage) -> list[Rle]:
+    """Encodes the masks of one image, crops or pasted, as compressed RLEs."""
+    size = {"height": image.height, "width": image.width}
+    if masks.dtype != np.uint8:
+        return [rle_of_crop(crop, row[1:5], **size) for crop, row in zip(masks, rows, strict=True)]
+    if masks.shape[1] < image.height or masks.shape[2] < image.width:
+        raise DataError(
+            f"{image.name}: the model's masks have {masks.shape[2]}x{masks.shape[1]} pixels, the image "
+            f"{image.width}x{image.height}. Check that the image's recorded size is that of the file."
+        )
+    return [rle_of_window(mask[: image.height, : image.width], top=0, left=0, **size) for mask in masks]
+
+
+def xywh_pixels_from_normalised_yxyx(boxes: npt.NDArray[Any], *, height: int, width: int) -> Rows:
+    """Converts normalised boxes of an image to COCO boxes, in float64.
+
+    Args:
+        boxes: [N, 4] (ymin, xmin, ymax, xmax), 0 <= min <= max <= 1.
+        height: of the image, pixels.
+        width: of the image, pixels.
+
+    Returns:
+        float64 [N, 4]: x, y, width, height in pixels.
+    """
+    ymin, xmin, ymax, xmax = np.asarray(boxes, np.float64).reshape(-1, 4).T
+    return np.stack([xmin * width, ymin * height, (xmax - xmin) * width, (ymax - ymin) * height], axis=1)

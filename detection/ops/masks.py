@@ -1,0 +1,104 @@
+"""Masks of objects: crops within boxes pasted into images, as pixels or as RLE.
+
+A crop [m, m] is stretched over its box, and read between its cells' centres by bilinear
+interpolation; beyond the crop there is 0, and a pixel belongs to the mask from
+`THRESHOLD` on.  Source: `paste_masks_in_image` of detectron2.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+Rle = dict[str, Any]  # {"size": [height, width], "counts": compressed text}, as pycocotools has it
+
+THRESHOLD = 0.5
+
+
+def paste_masks(crops: tf.Tensor, boxes_yxyx: tf.Tensor, *, height: tf.Tensor | int, width: tf.Tensor | int) -> Any:
+    """Pastes crops into whole images.
+
+    Args:
+        crops: float32 [..., m, m], probabilities within each box.
+        boxes_yxyx: float32 [..., 4], (ymin, xmin, ymax, xmax) in pixels.
+        height: of the images, pixels.
+        width: of the images, pixels.
+
+    Returns:
+        uint8 [..., height, width], 1 inside; 0 everywhere for an empty box.
+    """
+    cells = crops.shape[-1]
+    rows = _weights(boxes_yxyx[..., 0], boxes_yxyx[..., 2], height, cells)
+    columns = _weights(boxes_yxyx[..., 1], boxes_yxyx[..., 3], width, cells)
+    values = tf.matmul(tf.matmul(rows, crops), columns, transpose_b=True)
+    return tf.cast(values >= THRESHOLD, tf.uint8)
+
+
+def _weights(low: tf.Tensor, high: tf.Tensor, pixels: tf.Tensor | int, cells: int) -> tf.Tensor:
+    """Weights [..., pixels, cells] of a crop's cells at each pixel's centre, along one axis."""
+    centres = tf.range(tf.cast(pixels, tf.float32)) + 0.5
+    side = (high - low)[..., tf.newaxis]
+    places = tf.math.divide_no_nan(centres - low[..., tf.newaxis], side) * cells - 0.5
+    weights = tf.nn.relu(1.0 - tf.abs(places[..., tf.newaxis] - tf.range(cells, dtype=tf.float32)))
+    return tf.where(side[..., tf.newaxis] > 0.0, weights, 0.0)
+
+
+def rle_of_crop(crop: npt.NDArray[Any], box_xywh: npt.NDArray[Any], *, height: int, width: int) -> Rle:
+    """Pastes one crop as `paste_masks` does, in float64 and within its box only.
+
+    Args:
+        crop: float [m, m], probabilities.
+        box_xywh: [4], (x, y, width, height) in pixels.
+        height: of the image, pixels.
+        width: of the image, pixels.
+
+    Returns:
+        The compressed RLE in the image's size.
+    """
+    x, y, box_width, box_height = (float(value) for value in box_xywh)
+    top, rows = _window(y, box_height, height, len(crop))
+    left, columns = _window(x, box_width, width, len(crop))
+    inside = rows @ crop.astype(np.float64) @ columns.T >= THRESHOLD
+    return rle_of_window(inside, top=top, left=left, height=height, width=width)
+
+
+def _window(start: float, side: float, pixels: int, cells: int) -> tuple[int, npt.NDArray[np.float64]]:
+    """The first pixel of a box along one axis, and the cells' weights [n, cells] at its n pixels."""
+    first = min(max(int(np.floor(start)), 0), pixels)
+    last = max(min(int(np.ceil(start + side)), pixels), first) if side > 0.0 else first
+    places = (np.arange(first, last) + 0.5 - start) * cells / (side or 1.0) - 0.5
+    return first, np.maximum(0.0, 1.0 - np.abs(places[:, np.newaxis] - np.arange(cells)))
+
+
+def rle_of_window(inside: npt.NDArray[Any], *, top: int, left: int, height: int, width: int) -> Rle:
+    """Encodes a mask that is given by a part of the image, without touching the rest.
+
+    Args:
+        inside: bool or uint8 [h, w], the part's pixels.
+        top: row of the part's first pixel in the image.
+        left: column of the part's first pixel in the image.
+        height: of the image, pixels.
+        width: of the image, pixels.
+
+    Returns:
+        The compressed RLE in the image's size.
+    """
+    from pycocotools import mask
+
+    padded = np.zeros((inside.shape[1], inside.shape[0] + 2), np.int8)
+    padded[:, 1:-1] = inside.T != 0
+    steps = np.diff(padded, axis=1)
+    bounds = []
+    for step in (1, -1):
+        columns, rows = np.nonzero(steps == step)
+        bounds.append((columns + left) * height + rows + top)
+    starts, ends = bounds
+    # Runs count along columns, so one that ends at the bottom may go on at the next column's top.
+    apart = starts[1:] != ends[:-1]
+    runs = np.stack([np.append(starts[:1], starts[1:][apart]), np.append(ends[:-1][apart], ends[-1:])], axis=1)
+    counts = np.diff(np.concatenate([[0], runs.ravel(), [height * width]])).tolist()
+    if len(counts) > 1 and counts[-1] == 0:
+        counts.pop()
+    rle = mask.frPyObjects({"size": [height, width], "counts": counts}, height, width)
+    return {"size": [height, width], "counts": rle["counts"].decode("ascii")}

@@ -1,0 +1,108 @@
+"""The folders of commands: a run's folder, new output folders and scratch folders."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from detection.storage.atomic import explained, new_directory
+from detection.storage.literal_paths import has_pattern_characters
+from detection.storage.temporary_folder import temporary_folder
+from schemas.artifacts import CONFIG_YAML, SUMMARY_JSON, TRAINING
+from schemas.config.config import Config
+from schemas.errors import ConfigError, DataError
+
+
+class RunLayout:
+    """Paths below `run.root`.
+
+    Args:
+        config: configuration with the sections `run` and `push`.
+
+    Raises:
+        ConfigError: TFX does not work in `run.root`.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.root = Path(config.run.root).absolute()
+        if has_pattern_characters(self.root):
+            raise ConfigError(
+                f"run.root = {self.root}: TFX takes paths with one of [ ] * ? \\ for patterns, and would not find "
+                "its files there. Choose another folder; the data may be in such a folder."
+            )
+        self.artifacts = self.root / "artifacts"
+        self.file_records = self.artifacts / ".files"
+        self.unregistered = self.root / "unregistered"
+        self.training = self.root / TRAINING
+        self.metadata = self.root / "metadata.sqlite"
+        self.config = self.root / CONFIG_YAML
+        self.summary = self.root / SUMMARY_JSON
+        self.log = self.root / "run.log"
+        directory = config.push.directory
+        self.push_directory = Path(directory).absolute() if directory else self.root / "serving"
+
+
+_NAME = "cocoflow"
+_VARIABLE = "TMPDIR"
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yields an empty folder among the system's temporary files, closed to other users.
+
+    The folder is removed at the end of the block, or after a kill by the next command that
+    needs one.
+
+    Raises:
+        DataError: no folder can be created there.
+    """
+    destination = Path(tempfile.gettempdir(), _NAME)
+    with contextlib.ExitStack() as stack:
+        with explained(destination):
+            folder = stack.enter_context(temporary_folder(destination, mode=0o700))
+        yield folder
+
+
+@contextlib.contextmanager
+def scratch_tempdir() -> Iterator[Path]:
+    """Makes a scratch folder the TMPDIR of this process and of those that it starts.
+
+    Beam creates a temporary folder per pipeline and leaves it after a kill; the next command
+    removes it with the scratch folder.
+
+    Raises:
+        DataError: see `scratch_folder`.
+    """
+    tempdir, variable = tempfile.tempdir, os.environ.get(_VARIABLE)
+    with scratch_folder() as folder:
+        try:
+            tempfile.tempdir = os.environ[_VARIABLE] = str(folder)
+            yield folder
+        finally:
+            tempfile.tempdir = tempdir
+            if variable is None:
+                os.environ.pop(_VARIABLE, None)
+            else:
+                os.environ[_VARIABLE] = variable
+
+
+@contextlib.contextmanager
+def output_folder(output: str) -> Iterator[Path]:
+    """Yields an empty folder that becomes `output` when the block ends.
+
+    Removes leftovers of killed runs beside it, see `detection.storage.temporary_folder`.
+
+    Args:
+        output: folder, new or empty.
+
+    Raises:
+        DataError: the folder is neither, or cannot be written.
+    """
+    destination = Path(output).resolve()
+    if destination == Path.cwd():  # replacing it would leave the shell in a removed folder
+        raise DataError(f"{destination}: --output is the current folder. Choose another, or one below it.")
+    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
+        raise DataError(f"{destination}: --output needs a new or empty folder. Choose another, or remove this one.")
+    with new_directory(destination) as folder:
+        yield folder

@@ -1,0 +1,117 @@
+"""`predict` and `evaluate` of a model with masks and keypoints, as a user calls them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from pycocotools import mask as masks
+
+import pipeline_runner
+from schemas.artifacts import ANALYSIS_JSON, BLESSING_JSON, DETECTIONS_JSON, METRICS_JSON, REPORT_HTML
+from tests.detection.coco.generated_cases import pycocotools_eval
+from tests.detection.mask_keypoint_data import save_model, write_data
+from tests.detection.mask_keypoint_detector import NUM_KEYPOINTS
+
+pytestmark = pytest.mark.slow  # importing TFMA takes most of it
+
+EVAL_CONFIG = """
+slicing_specs {{}} slicing_specs {{ feature_keys: "num_objects" }}
+metrics_specs {{ metrics {{
+  class_name: "CocoMetrics" module: "components.coco_evaluator.tfma_metrics" config: '{options}' }} }}"""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("models")
+    return {kind: save_model(root / kind, mask_output=kind) for kind in ("crops", "pasted")}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("data")
+    write_data(root, 13)
+    return root
+
+
+def call(*arguments: str | Path) -> int:
+    return pipeline_runner.main([str(argument) for argument in arguments])
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+@pytest.fixture(scope="module")
+def predicted(tmp_path_factory: pytest.TempPathFactory, models: dict[str, Path], data: Path) -> Path:
+    """`detections.json` and the picture `sheet.png` of the model of crops."""
+    folder = tmp_path_factory.mktemp("predicted")
+    truth = ("--ground-truth", data / "instances_val.json")
+    output = ("--output", folder / "detections.json", "--draw", folder / "sheet.png")
+    assert call("predict", "--model", models["crops"], "--images", data / "val", *truth, *output) == 0
+    return folder
+
+
+@pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
+def test_predictions_evaluate_as_with_pycocotools(tmp_path: Path, predicted: Path, data: Path, iou_type: str) -> None:
+    truth, detections = data / "instances_val.json", predicted / "detections.json"
+    output = tmp_path / "metrics.json"
+    files = ("--ground-truth", truth, "--detections", detections, "--output", output)
+    assert call("evaluate", *files, "--iou-type", iou_type, "--report", tmp_path / "report.html") == 0
+    expected = pycocotools_eval(read(truth), read(detections), iou_type).stats
+    np.testing.assert_allclose(read(output)["stats"], expected, rtol=0, atol=1e-12)
+    assert 0.2 < expected[0] < 1.0
+    assert "</html>" in (tmp_path / "report.html").read_text()
+
+
+def test_predictions_are_drawn_with_masks(predicted: Path, data: Path) -> None:
+    entries = read(predicted / "detections.json")
+    tree = read(data / "instances_val.json")
+    sizes = {image["id"]: [image["height"], image["width"]] for image in tree["images"]}
+    for entry in entries:
+        assert set(entry) == {"image_id", "category_id", "bbox", "score", "segmentation", "keypoints"}
+        assert entry["segmentation"]["size"] == sizes[entry["image_id"]]
+        assert len(entry["keypoints"]) == 3 * NUM_KEYPOINTS
+        x, y, width, height = masks.toBbox(entry["segmentation"]).tolist()
+        left, top, right, bottom = entry["bbox"][0], entry["bbox"][1], sum(entry["bbox"][::2]), sum(entry["bbox"][1::2])
+        assert left - 1 <= x <= x + width <= right + 1
+        assert top - 1 <= y <= y + height <= bottom + 1
+    with Image.open(predicted / "sheet.png") as sheet:
+        assert sheet.width > 3 * 300
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("crops", {"iou_type": "bbox"}),
+        ("crops", {"iou_type": "segm"}),
+        ("pasted", {"iou_type": "segm"}),
+        ("crops", {"iou_type": "keypoints"}),
+        ("crops", {"iou_type": "segm", "use_cats": False}),
+        ("crops", {"iou_type": "bbox", "use_cats": False}),
+    ],
+)
+def test_a_model_evaluates_as_with_pycocotools(
+    tmp_path: Path, models: dict[str, Path], data: Path, kind: str, options: dict[str, Any]
+) -> None:
+    """Equal to pycocotools on the detections that the evaluation leaves; the report and all other files are there."""
+    (tmp_path / "eval_config").write_text(EVAL_CONFIG.format(options=json.dumps(options)))
+    out = tmp_path / "out"
+    flags = ("--set", f"evaluate.eval_config={tmp_path / 'eval_config'}", "--set", "evaluate.analysis.replicates=5")
+    pair = ("--model", models[kind], "--baseline", models["crops"])
+    assert call("evaluate", *pair, "--examples", data, "--output", out, *flags) == 0
+    metrics, analysis = read(out / METRICS_JSON), read(out / ANALYSIS_JSON)
+    truth, detections = read(data / "instances_val.json"), read(out / DETECTIONS_JSON)
+    expected = pycocotools_eval(truth, detections, options["iou_type"], use_cats=options.get("use_cats", True)).stats
+    np.testing.assert_allclose(metrics["stats"], expected, rtol=0, atol=1e-12)
+    assert 0.2 < expected[0] < 1.0
+    assert metrics["iou_type"] == analysis["iou_type"] == options["iou_type"]
+    assert analysis["figures"] == analysis["before"] == metrics["metrics"]
+    np.testing.assert_allclose(analysis["intervals"]["AP"]["value"], expected[0], rtol=0, atol=1e-9)
+    assert read(out / BLESSING_JSON)["blessed"] is True
+    assert "</html>" in (out / REPORT_HTML).read_text()
+    keys = {"bbox": "bbox", "segm": "segmentation", "keypoints": "keypoints"}
+    assert set(detections[0]) == {"image_id", "category_id", "score", keys[options["iou_type"]]}
+    assert {detection["category_id"] for detection in detections} == {5, 2, 70}

@@ -1,0 +1,46 @@
+"""`train` of a detector with masks and keypoints: validation compares what `train.validation.iou_type` says."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pipeline_runner
+from detection.training.validation.history import read_history
+from schemas.artifacts import HISTORY_JSON, SAVED_MODEL, VALIDATION
+from tests.detection import mask_keypoint_detector
+from tests.detection.coco.generated_cases import pycocotools_eval
+from tests.detection.mask_keypoint_data import write_data
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("iou_type", ["segm", "keypoints"])
+def test_validation_measures_what_the_exported_model_gives(tmp_path: Path, iou_type: str) -> None:
+    mask_keypoint_detector.register()
+    data = tmp_path / "data"
+    write_data(data, 4, split="train", seed=1)
+    truth = write_data(data, 6)
+    assignments = (
+        "model.name=mask-keypoint",
+        "train.steps=2",
+        "train.batch_size=2",
+        "train.validation.every=1",
+        f"train.validation.iou_type={iou_type}",
+        "evaluate.batch_size=4",
+    )
+    sets = [word for assignment in assignments for word in ("--set", assignment)]
+    output = tmp_path / "out"
+    assert pipeline_runner.main(["train", "--data", str(data), "--output", str(output), *sets]) == 0
+    history = read_history(output / VALIDATION / HISTORY_JSON)
+    assert [entry.step for entry in history] == [1, 2]
+    found = tmp_path / "detections.json"
+    files = ("--images", data / "val", "--ground-truth", data / "instances_val.json", "--output", found)
+    options = ("--model", output / SAVED_MODEL, "--batch-size", "4")
+    assert pipeline_runner.main(["predict", *map(str, (*options, *files))]) == 0
+    entries = [{key: entry[key] for key in entry if key != "bbox"} for entry in json.loads(found.read_text())]
+    expected = pycocotools_eval(truth, entries, iou_type).stats
+    names = ["AP", "AP50", "AP75"]
+    np.testing.assert_allclose([history[-1].metrics[name] for name in names], expected[:3], rtol=0, atol=1e-12)
+    assert expected[0] > 0.05

@@ -7,12 +7,12 @@ In one process, in turn, round after round, each way trains a model of its own f
 same number of steps; compiling is not counted:
 
 bare: `tf.GradientTape`, the model's losses and the same optimizer of Keras, one compiled
-    step a call, on one batch in memory; no clipping, average, weight decay, logs or checks.
-plain-20: our loop, 20 steps a call, with those rules off.  Against bare, that is what the
-    engine itself costs: the guard against what is not finite, figures, randomness by step.
-plain-1: likewise, one step a call.
+    step per call, on one batch in memory; no clipping, EMA, weight decay, logs or checks.
+plain-20: our loop, 20 steps per call, with those rules off.  Against bare, that is what the
+    engine itself costs: the NaN guard, scalars, randomness by step.
+plain-1: as plain-20, one step per call.
 ours-20: our loop with the rules of the default configuration, 20 steps a call.
-ours-1: likewise, one step a call.
+ours-1: as ours-20, one step per call.
 input: as ours-20 on JPEG records of 640x480 with 8 objects: read, decoded, augmented.
 
 Prints per way images/s of the clock, and the processors' seconds a step; the ratios to
@@ -60,14 +60,14 @@ _RULES_OFF = (
 
 
 class Measured(NamedTuple):
-    """One stretch of steps: seconds of the clock and of the processors, and those in which steps waited."""
+    """One round of steps: seconds of the clock and of the processors, and seconds in which steps waited."""
 
     clock: float
     processors: float
     waited: float
 
 
-# Runs so many steps; returns the seconds in which they waited for their batch.
+# Runs a number of steps; returns the seconds in which they waited for their batch.
 Way = Callable[[int], float]
 
 
@@ -88,13 +88,13 @@ def _batch(model: Detector, batch_size: int) -> Batch:
 
 
 def _bare(config: Config, strategy: tf.distribute.Strategy) -> Way:
-    params = config.train
+    train_config = config.train
     model = state_from_config(config, num_classes=_CLASSES, strategy=strategy).model
-    optimizer = keras.optimizers.SGD(params.schedule.learning_rate, momentum=params.optimizer.momentum)
+    optimizer = keras.optimizers.SGD(train_config.schedule.learning_rate, momentum=train_config.optimizer.momentum)
     optimizer.build(model.trainable_variables)
     variables = [variable.value for variable in model.trainable_variables]
-    batch = _batch(model, params.batch_size)
-    jit_compile = params.jit_compile is True
+    batch = _batch(model, train_config.batch_size)
+    jit_compile = train_config.jit_compile is True
 
     @tf.function(jit_compile=jit_compile, autograph=False)
     def step(images: tf.Tensor, labels: tuple[tf.Tensor, ...]) -> tf.Tensor:
@@ -208,25 +208,25 @@ def _spread(values: list[float]) -> str:
 
 
 def _compare(args: argparse.Namespace, options: list[str], folder: Path) -> dict[str, list[Measured]]:
-    params = load_config(None, options).train
-    strategy = make_strategy(params.strategy)
-    found: dict[str, list[Measured]] = {name: [] for name in args.ways}
-    with op_determinism(needed=is_deterministic(params, strategy)):
+    train_config = load_config(None, options).train
+    strategy = make_strategy(train_config.strategy)
+    results: dict[str, list[Measured]] = {name: [] for name in args.ways}
+    with op_determinism(needed=is_deterministic(train_config, strategy)):
         ways = dict(_make_ways(args.ways, options, strategy, folder, args.images))
         for way in ways.values():
             way(2)
         for _, (name, way) in itertools.product(range(args.rounds), ways.items()):
-            found[name].append(_measure(way, args.steps))
-    return found
+            results[name].append(_measure(way, args.steps))
+    return results
 
 
-def _report(found: dict[str, list[Measured]], *, images: int, steps: int) -> None:
-    for name, rounds in found.items():
+def _report(results: dict[str, list[Measured]], *, images: int, steps: int) -> None:
+    for name, rounds in results.items():
         line = f"{name:12} {_spread([images / one.clock for one in rounds])} images/s"
         line += f", processors {_spread([one.processors / steps for one in rounds])} s a step"
-        if "bare" in found and name not in ("bare", "input alone"):
+        if "bare" in results and name not in ("bare", "input alone"):
             for field, what in ((0, "clock"), (1, "processors")):
-                ratios = [one[field] / bound[field] for one, bound in zip(rounds, found["bare"], strict=True)]
+                ratios = [one[field] / bound[field] for one, bound in zip(rounds, results["bare"], strict=True)]
                 line += f", {what} {_spread(ratios)} x bare"
         if any(one.waited for one in rounds):
             line += f", waits {statistics.median([one.waited / one.clock for one in rounds]):.1%}"
@@ -257,9 +257,9 @@ def main() -> None:
     )
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        found = _compare(args, options, Path(folder))
+        results = _compare(args, options, Path(folder))
         gc.collect()  # inputs that are still there read ahead
-    _report(found, images=args.steps * args.batch_size, steps=args.steps)
+    _report(results, images=args.steps * args.batch_size, steps=args.steps)
     print(f"load {os.getloadavg()[0]:.1f} after")
 
 

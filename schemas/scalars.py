@@ -1,10 +1,10 @@
-"""Names of the scalars that training and evaluation write to TensorBoard, so that both share a chart."""
+"""Names of the scalars that training and evaluation write to TensorBoard, equal so that both share a chart."""
 
 TOTAL_LOSS = "loss"  # key of the sum of all loss terms, beside the terms
 GRADIENT_NORM = "gradient_norm"  # of all variables together; with "/" and a variable's path, of that variable
 GRADIENT_HISTOGRAM = "gradient"  # with "/" and a variable's path
 
-# What training tells besides losses and the norms of single gradients.
+# Scalars of training besides losses and the norms of single gradients.
 _OTHERS = frozenset(
     {
         GRADIENT_NORM,
@@ -21,7 +21,7 @@ _OTHERS = frozenset(
 
 
 def loss_tag(term: str) -> str:
-    """Tag of a loss term, or of `TOTAL_LOSS`.
+    """Returns the tag of a loss term, or of `TOTAL_LOSS`.
 
     Source: the TF Object Detection API's `model_lib_v2.py`, `Loss/total_loss` and `Loss/<term>`.
     """
@@ -29,10 +29,10 @@ def loss_tag(term: str) -> str:
 
 
 def training_tag(name: str) -> str:
-    """Tag of anything that a training step or a window of steps tells."""
+    """Returns the tag of a scalar of a training step or of a window of steps."""
     return name if name in _OTHERS or is_variable_norm(name) else loss_tag(name)
 
 
 def is_variable_norm(name: str) -> bool:
-    """Whether it names the norm of one variable's gradient."""
+    """Tells whether `name` is the norm of one variable's gradient."""
     return name.startswith(f"{GRADIENT_NORM}/")

@@ -21,7 +21,7 @@ def make_strategy(kind: str, *, tpu: str | None = None) -> tf.distribute.Strateg
 
     Args:
         kind: `one_device`, `mirrored` (all GPUs of this machine, or all logical
-            CPUs where there is none), `multi_worker` (the machines that TF_CONFIG or
+            CPUs if there is none), `multi_worker` (the machines that TF_CONFIG or
             CLUSTER_SPEC names), `tpu`, or `auto`: the first available of TPU,
             several machines, several GPUs, one device.
         tpu: `local` (on the TPU's own machine), a TPU's name or a `grpc://` address;

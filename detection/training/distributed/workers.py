@@ -96,7 +96,7 @@ def lost_workers_explained(strategy: tf.distribute.Strategy) -> Iterator[None]:
         who = f"{task[1]} {task[2]}" if task else "another machine"
         raise CocoflowError(
             f"training stopped: {who} of the cluster no longer answers; its own log says why. "
-            "Start training again on all machines: it goes on from the newest checkpoint."
+            "Start training again on all machines: it resumes from the newest checkpoint."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Keras' optimizers, for gradients that are already summed over replicas."""
+"""Keras' optimizers for gradients that are already summed over replicas."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -41,8 +41,8 @@ class _LegacyMomentum(_Sgd):
 class _RmsProp(_SummedGradients, keras.optimizers.RMSprop):
     """RMSProp whose mean square may start above 0.
 
-    Source: TF1's `RMSPropOptimizer` starts it at 1, Keras at 0.  Where gradients are
-    small, the start decides the first updates: with epsilon 1e-10, rho 0.9 and a gradient
+    Source: TF1's `RMSPropOptimizer` starts it at 1, Keras at 0.  If gradients are small,
+    the initial value decides the first updates: with epsilon 1e-10, rho 0.9 and a gradient
     of 0.05, the first of Keras is 60 times that of TF1.
     """
 
@@ -147,7 +147,7 @@ def make_optimizer(
 
     Args:
         name: `sgd`, `rmsprop`, `adam`, `adamw`, `adadelta`, `adagrad` or `lars`.
-        learning_rate: float32 scalar of the present step.
+        learning_rate: returns the present learning rate, float32 scalar.
         variables: the variables to update.
         hyperparameters: Keras' own arguments: `momentum` and `nesterov` of sgd and lars;
             `rho`, `momentum`, `epsilon` and `centered` of rmsprop; `beta_1`, `beta_2` and
@@ -155,17 +155,17 @@ def make_optimizer(
             `initial_accumulator_value` and `epsilon` of adagrad.  Besides these
             `initial_accumulator_value` of rmsprop (see `_RmsProp`), and `lars_coefficient`,
             `lars_weight_decay` and `epsilon` of lars (see `_Lars`).
-        legacy_momentum: TF1's form of sgd and lars.
-        weight_decay: AdamW's, decoupled: weights shrink by it times the learning rate.
-        decayed: those of `variables` that shrink under adamw.
-        adapted: those of `variables` whose learning rate lars adapts.
+        legacy_momentum: use TF1's form of sgd and lars.
+        weight_decay: AdamW's decoupled decay: weights shrink by this times the learning rate.
+        decayed: variables that decay under adamw.
+        adapted: variables whose learning rate lars adapts.
     """
     options: dict[str, Any] = dict(hyperparameters)
     if name == "adamw":
         options["weight_decay"] = weight_decay
     if name == "lars":
         options["adapted"] = adapted
-    # Named, because Keras would count the optimizers of the process, and checkpoints go by path.
+    # With a name: Keras would count the optimizers of the process, and checkpoints use paths.
     make = (_LEGACY_CLASSES if legacy_momentum else _CLASSES)[name]
     optimizer = make(learning_rate, name=name, **options)
     if name == "adamw":

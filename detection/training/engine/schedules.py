@@ -1,8 +1,8 @@
 """Learning-rate schedules: pure functions of the step.
 
-All begin with a warm-up and measure their phase from its end; `hold_steps` more at the
-peak may come between.  Steps are counted from 0; the arithmetic is float32, the
-differences of steps exact.
+All begin with a warm-up, optionally hold the peak for `hold_steps`, and measure their phase
+from there.  Steps are counted from 0; the arithmetic is float32, with exact differences of
+steps.
 """
 
 import math
@@ -13,12 +13,12 @@ import tensorflow as tf
 
 
 class Warmup(NamedTuple):
-    """How training starts.
+    """Warm-up at the start of training.
 
-    steps: 0 for none.
+    steps: steps of warm-up; 0: none.
     start: learning rate at step 0.
-    rises: linearly to the peak; if not, the rate stays at `start` until it jumps to the
-        peak, the burn-in of the TF Object Detection API's exponential decay.
+    rises: true: the rate rises linearly to the peak; false: it stays at `start` and then
+        jumps to the peak, the burn-in of the TF Object Detection API's exponential decay.
     """
 
     steps: int = 0
@@ -27,12 +27,12 @@ class Warmup(NamedTuple):
 
 
 def constant(step: tf.Tensor, *, peak: float, warmup: Warmup) -> tf.Tensor:
-    """`peak` after the warm-up.
+    """Computes a constant rate: `peak` after the warm-up.
 
     Args:
         step: integer scalar, >= 0.
         peak: learning rate after warm-up.
-        warmup: comes first.
+        warmup: warm-up before the schedule.
 
     Returns:
         float32 scalar.
@@ -43,7 +43,7 @@ def constant(step: tf.Tensor, *, peak: float, warmup: Warmup) -> tf.Tensor:
 def stepwise(
     step: tf.Tensor, *, peak: float, boundaries: Sequence[int], rates: Sequence[float], warmup: Warmup
 ) -> tf.Tensor:
-    """`peak`, and from each boundary on another rate.
+    """Computes `peak`, and from each boundary on another rate.
 
     Source: TPU Mask R-CNN, google/automl (drops at 2/3 and 5/6 of the steps to a tenth
     and a hundredth), and the TF Object Detection API's manual steps, whose warm-up
@@ -54,8 +54,8 @@ def stepwise(
         step: integer scalar, >= 0.
         peak: learning rate between warm-up and the first boundary.
         boundaries: first steps of the rates, counted from step 0, increasing.
-        rates: one for each boundary.
-        warmup: comes first.
+        rates: one learning rate per boundary.
+        warmup: warm-up before the schedule.
 
     Returns:
         float32 scalar.
@@ -74,7 +74,7 @@ def cosine(
     hold_steps: int = 0,
     from_start: bool = False,
 ) -> tf.Tensor:
-    """Half a cosine from `peak` to `end` at `total_steps`, and `end` from there on.
+    """Computes half a cosine from `peak` to `end` at `total_steps`, and `end` from there on.
 
     Source: Loshchilov and Hutter, SGDR; with the phase measured from the end of warm-up
     TPU Mask R-CNN's, with `hold_steps` the TF Object Detection API's, where `end` is 0.
@@ -83,9 +83,9 @@ def cosine(
         step: integer scalar, >= 0.
         peak: learning rate at the end of warm-up.
         total_steps: length of the schedule, > warmup.steps + hold_steps; a run may do fewer or more.
-        warmup: comes first.
+        warmup: warm-up before the schedule.
         end: learning rate at the end.
-        hold_steps: at the peak, after warm-up.
+        hold_steps: steps at the peak, after warm-up.
         from_start: as google/automl has it, the phase is step / (total_steps -
             warmup.steps): the rate falls a little where warm-up ends, reaches `end`
             early and rises again.  For `hold_steps` = 0.
@@ -112,7 +112,7 @@ def polynomial(
     hold_steps: int = 0,
     from_start: bool = False,
 ) -> tf.Tensor:
-    """From `peak` to `end` at `total_steps` with the share of steps left to the power of `power`; then `end`.
+    """Computes a decay from `peak` to `end` at `total_steps`, with the share of steps left to the power of `power`.
 
     Source: google/automl (power 0.9), which counts the share from step 0.
 
@@ -120,10 +120,10 @@ def polynomial(
         step: integer scalar, >= 0.
         peak: learning rate at the end of warm-up.
         total_steps: length of the schedule, > warmup.steps + hold_steps; a run may do fewer or more.
-        warmup: comes first.
+        warmup: warm-up before the schedule.
         power: 1 is linear.
         end: learning rate at the end.
-        hold_steps: at the peak, after warm-up.
+        hold_steps: steps at the peak, after warm-up.
         from_start: as google/automl has it, the steps left are a share of all: the rate
             falls a little where warm-up ends.  For `hold_steps` = 0.
 
@@ -146,7 +146,7 @@ def exponential(
     end: float = 0.0,
     hold_steps: int = 0,
 ) -> tf.Tensor:
-    """`peak` times `factor` for every `decay_steps` steps, but not below `end`.
+    """Computes `peak` times `factor` per `decay_steps` steps, but not below `end`.
 
     Source: the TF Object Detection API.
 
@@ -155,10 +155,10 @@ def exponential(
         peak: learning rate at the end of warm-up.
         decay_steps: > 0.
         factor: 0 < factor <= 1.
-        staircase: whole decay steps count, not their fractions.
-        warmup: comes first.
-        end: the floor.
-        hold_steps: at the peak, after warm-up.
+        staircase: decay in whole multiples of `decay_steps`.
+        warmup: warm-up before the schedule.
+        end: min learning rate.
+        hold_steps: steps at the peak, after warm-up.
 
     Returns:
         float32 scalar.
@@ -169,7 +169,7 @@ def exponential(
 
 
 def _since(begin: int, step: tf.Tensor) -> tf.Tensor:
-    """Steps since `begin`, float32: exact up to 2 ** 24 of them, however late it is."""
+    """Returns the steps since `begin`, float32: exact up to 2 ** 24 of them."""
     return tf.cast(tf.cast(step, tf.int64) - begin, tf.float32)
 
 

@@ -23,7 +23,8 @@ from schemas.config.config import Config
 from schemas.config.config_io import load_config, to_yaml
 from schemas.errors import DataError
 from tests.detection.synthetic import rectangles, write_shards
-from tests.detection.training.tiny_run import CATEGORIES, tiny_config
+from tests.detection.training import tiny_detector
+from tests.detection.training.tiny_run import CATEGORIES, SMALL, tiny_config
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +65,8 @@ def test_a_failed_execution_goes_on_and_publishes_whole(
     from components.detection_trainer import executor
     from components.detection_trainer.working_folder import remove_served
 
-    call = _Call(tmp_path, tiny_config("train.steps=2", "run.name=mine"))
+    tiny_detector.register()
+    call = _Call(tmp_path, tiny_config(*SMALL, "train.steps=2", "run.name=mine"))
 
     def full_disk(*paths: Path) -> None:
         raise OSError("no space left")

@@ -19,7 +19,7 @@ from tensorflow.python.checkpoint import checkpoint_management
 
 from detection.training.checkpoints import manager as checkpoints
 from tests.detection.training import tiny_detector
-from tests.detection.training.tiny_run import run
+from tests.detection.training.tiny_run import SMALL, run
 
 # Where a save is cut off, and the function at whose call that is.
 MOMENTS: dict[str, tuple[Any, str]] = {
@@ -28,9 +28,7 @@ MOMENTS: dict[str, tuple[Any, str]] = {
     "removing": (checkpoint_management, "_delete_file_if_exists"),  # half of an old one is removed
 }
 SETTINGS = (
-    "model.name=tiny",
-    "model.overrides={}",
-    "model.image_size=null",
+    *SMALL,
     "train.checkpoint_every=1",
     "train.keep_checkpoints=2",
     "train.log_every=1",

@@ -234,3 +234,9 @@ def test_an_overflow_under_a_fixed_scale_is_a_fault() -> None:
     assert bool(report.halted)
     assert [float(report.scalars[name]) for name in ("loss_scale", "skipped_steps")] == [2.0**40, 0.0]
     assert _changed(before, _values(state)) == set()
+
+
+def test_initial_weights_follow_from_the_seed() -> None:
+    first, again, other = (_values(_training(f"seed={seed}")[0]) for seed in (3, 3, 4))
+    assert not _changed(first, again)
+    assert any("kernel" in path for path in _changed(first, other))

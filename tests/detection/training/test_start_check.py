@@ -1,4 +1,4 @@
-"""What `tests/pipelines/runs/test_start_check.py` cannot try: several replicas."""
+"""What `tests/pipelines/runs/test_start_check.py` does not test: several replicas, the detector for validation."""
 
 import pytest
 import tensorflow as tf
@@ -14,4 +14,5 @@ def test_a_batch_that_does_not_divide_is_refused(two_replicas: tf.distribute.Str
     config = tiny_config("model={name: tiny}", "train.batch_size=3")
     with pytest.raises(ConfigError, match=r"train\.batch_size = 3 does not divide among 2 replicas"):
         check_start(config, categories=CATEGORIES, strategy=two_replicas)
-    check_start(tiny_config("model={name: tiny}"), categories=CATEGORIES, strategy=two_replicas)
+    detector = check_start(tiny_config("model={name: tiny}"), categories=CATEGORIES, strategy=two_replicas)
+    assert detector.num_classes == len(CATEGORIES)

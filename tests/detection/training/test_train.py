@@ -13,7 +13,8 @@ from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, LOGS, SAVED
 from schemas.config.config_io import from_yaml
 from schemas.errors import CocoflowError, DataError
 from tests.detection.synthetic import CATEGORY_IDS, rectangles, write_shards
-from tests.detection.training.tiny_run import checkpoint_values, run, tiny_config
+from tests.detection.training import tiny_detector
+from tests.detection.training.tiny_run import SMALL, checkpoint_values, run, tiny_config
 
 pytestmark = pytest.mark.slow
 
@@ -42,8 +43,9 @@ def _assert_equal(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> 
         np.testing.assert_array_equal(value, right[name], err_msg=name)
 
 
+@pytest.mark.extended  # the resumed run shows it of two steps, test_build_step.py of the initial weights
 def test_equal_seeds_give_equal_weights_bit_for_bit(whole_run: Path, shards: list[str], tmp_path: Path) -> None:
-    assert _train(tmp_path, shards).returncode == 0
+    assert _train(tmp_path, shards, "no-export").returncode == 0
     _assert_equal(checkpoint_values(whole_run, 4), checkpoint_values(tmp_path, 4))
 
 
@@ -54,16 +56,18 @@ def test_a_stopped_run_goes_on_to_the_same_bits(whole_run: Path, shards: list[st
     for path in (whole_run / "checkpoints").glob("ckpt-2.*"):
         (kept / path.name).write_bytes(path.read_bytes())
     (kept / "checkpoint").write_text('model_checkpoint_path: "ckpt-2"\nall_model_checkpoint_paths: "ckpt-2"\n')
-    done = _train(tmp_path, shards)
+    done = _train(tmp_path, shards, "no-export")
     assert done.returncode == 0, done.stderr[-3000:]
     _assert_equal(checkpoint_values(whole_run, 4), checkpoint_values(tmp_path, 4))
     first, last = checkpoint_values(whole_run, 2), checkpoint_values(whole_run, 4)
     assert any((first[name] != last[name]).any() for name in first)
 
 
-def test_several_steps_a_call_change_nothing(whole_run: Path, shards: list[str], tmp_path: Path) -> None:
-    run(tmp_path, shards, "train.steps_per_loop=2", "train.log_every=4")
-    got, expected = checkpoint_values(tmp_path, 4), checkpoint_values(whole_run, 4)
+def test_several_steps_per_call_change_nothing(shards: list[str], tmp_path: Path) -> None:
+    tiny_detector.register()
+    run(tmp_path / "one", shards, *SMALL, exports=False)
+    run(tmp_path / "two", shards, *SMALL, "train.steps_per_loop=2", "train.log_every=4", exports=False)
+    got, expected = checkpoint_values(tmp_path / "two", 4), checkpoint_values(tmp_path / "one", 4)
     for name, value in expected.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
@@ -113,6 +117,7 @@ def test_the_exported_weights_are_the_averages(whole_run: Path) -> None:
 
 
 def test_a_diverging_run_stops_and_says_so(shards: list[str], tmp_path: Path) -> None:
+    tiny_detector.register()
     with pytest.raises(CocoflowError, match=r"training diverged: the loss is not finite at step \d+.*learning_rate"):
-        run(tmp_path, shards, "train.schedule.learning_rate=1e38", "train.clip.global_norm=null")
+        run(tmp_path, shards, *SMALL, "train.schedule.learning_rate=1e38", "train.clip.global_norm=null")
     assert not (tmp_path / SAVED_MODEL).exists()

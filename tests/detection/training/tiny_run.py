@@ -1,16 +1,19 @@
 """A training run of seconds: as a function, and as a process of its own.
 
-`python -m tests.detection.training.tiny_run OUTPUT SHARD... -- KEY=VALUE ...`
+`python -m tests.detection.training.tiny_run OUTPUT SHARD... -- KEY=VALUE ...` exports no SavedModel if a key is
+`no-export`.
 """
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 
-from detection.training.train import train
+from detection.training import train as training
 from schemas.artifacts import CHECKPOINTS
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
@@ -18,6 +21,8 @@ from tests.detection.synthetic import CATEGORY_IDS
 
 CATEGORIES = [{"id": number, "name": f"kind {number}"} for number in CATEGORY_IDS]
 
+# The keys of `tests.detection.training.tiny_detector`, for runs where the network does not matter.
+SMALL = ("model.name=tiny", "model.overrides={}", "model.image_size=null")
 # Drop-connect is on, so that a seed that is not restored shows.
 TINY = (
     "model.name=efficientdet-nano",
@@ -37,9 +42,10 @@ def tiny_config(*assignments: str) -> Config:
     return load_config(None, [*TINY, *assignments])
 
 
-def run(output: Path, shards: Sequence[str], *assignments: str) -> None:
-    """Trains into `output`."""
-    train(tiny_config(*assignments), shards=shards, categories=CATEGORIES, output=output)
+def run(output: Path, shards: Sequence[str], *assignments: str, exports: bool = True) -> None:
+    """Trains into `output`; tracing a SavedModel costs as much as the steps, so export it only if the test needs it."""
+    with contextlib.nullcontext() if exports else mock.patch.object(training, "export_checkpoint"):
+        training.train(tiny_config(*assignments), shards=shards, categories=CATEGORIES, output=output)
 
 
 def checkpoint_values(output: Path, step: int) -> dict[str, np.ndarray]:
@@ -55,4 +61,5 @@ def checkpoint_values(output: Path, step: int) -> dict[str, np.ndarray]:
 if __name__ == "__main__":
     folder, *rest = sys.argv[1:]
     end = rest.index("--")
-    run(Path(folder), rest[:end], *rest[end + 1 :])
+    assignments = [one for one in rest[end + 1 :] if one != "no-export"]
+    run(Path(folder), rest[:end], *assignments, exports="no-export" not in rest)

@@ -88,12 +88,12 @@ def test_vertex_ai_s_evaluator_is_told_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tree", "fault"),
+    ("tree", "issue"),
     [
         ([1], r"not a JSON object but '\[1\]'"),
-        ({"cluster": TWO}, "there is a cluster, but no task with type and index"),
-        ({"cluster": TWO, "task": {"type": "worker"}}, "no task with type and index"),
-        ({"cluster": TWO, "task": "worker"}, "no task with type and index"),
+        ({"cluster": TWO}, "there is a cluster, but no task with the type and index"),
+        ({"cluster": TWO, "task": {"type": "worker"}}, "no task with the type and index"),
+        ({"cluster": TWO, "task": "worker"}, "no task with the type and index"),
         ({"cluster": TWO, "task": _task("worker", "x")}, "task.index is 'x', not a number"),
         ({"cluster": TWO, "task": _task("worker", None)}, "task.index is None, not a number"),
         (
@@ -102,8 +102,8 @@ def test_vertex_ai_s_evaluator_is_told_so() -> None:
         ),
         ({"cluster": TWO, "task": _task("worker", -1)}, "task.index is -1"),
         ({"cluster": TWO, "task": _task("chief")}, r"task.index is 0, but cluster has 0 address\(es\) for 'chief'"),
-        ({"cluster": TWO, "task": _task("leader")}, "'leader' is no role; known are chief, master, worker"),
-        ({"cluster": {"boss": ["a:1"]}, "task": _task("worker")}, "'boss' is no role"),
+        ({"cluster": TWO, "task": _task("leader")}, "'leader' is not a role; known are chief, master, worker"),
+        ({"cluster": {"boss": ["a:1"]}, "task": _task("worker")}, "'boss' is not a role"),
         ({"cluster": ["a:1"], "task": _task("worker")}, "cluster is not an object with a list of addresses"),
         ({"cluster": {"worker": "a:1"}, "task": _task("worker")}, "cluster.worker is not a list of host:port"),
         ({"cluster": {"worker": ["a"]}, "task": _task("worker")}, r'cluster.worker is not a list .*\["a"\]'),
@@ -114,9 +114,9 @@ def test_vertex_ai_s_evaluator_is_told_so() -> None:
         ({"cluster": {"chief": ["a:1", "b:1"]}, "task": _task("chief")}, "there are 2 chiefs; one process leads"),
     ],
 )
-def test_a_wrong_variable_is_named_with_its_fault_and_a_right_one(tree: Any, fault: str) -> None:
+def test_an_invalid_variable_is_named_with_its_issue_and_a_valid_one(tree: Any, issue: str) -> None:
     for variable in ("TF_CONFIG", "CLUSTER_SPEC"):
-        with pytest.raises(ConfigError, match=rf'^{variable}: .*{fault}.*A right one looks like \{{"cluster": '):
+        with pytest.raises(ConfigError, match=rf'^{variable}: .*{issue}.*A valid one looks like \{{"cluster": '):
             cluster_from_environment({variable: json.dumps(tree)})
 
 

@@ -65,7 +65,7 @@ def test_a_saved_model_is_found_where_it_lies_and_one_folder_below(tmp_path: Pat
 def test_what_holds_no_weights_is_refused(tmp_path: Path) -> None:
     (tmp_path / "weights.h5").touch()
     for path in (tmp_path, tmp_path / "weights.h5"):
-        with pytest.raises(DataError, match=r"no weights are there\. Name a checkpoint \(\.\.\./ckpt-500\)"):
+        with pytest.raises(DataError, match=r"it holds no weights\. Name a checkpoint \(\.\.\./ckpt-500\)"):
             locate_weights(path)
     with pytest.raises(DataError, match=r"nowhere: no such file or folder\. Name a checkpoint"):
         locate_weights(tmp_path / "nowhere")

@@ -145,7 +145,7 @@ def test_classes_of_a_source_that_tells_no_categories(
     done = _start(detector, source, "detection")
     _assert_values(detector, source_values | {path: fresh[path] for path in (CLASS_KERNEL, CLASS_BIAS)})
     assert done.plan.skipped == dict.fromkeys(
-        (CLASS_KERNEL, CLASS_BIAS), "fine_tune_type=detection: no categories are told"
+        (CLASS_KERNEL, CLASS_BIAS), "fine_tune_type=detection: the source has no categories"
     )
     assert done.new_categories == ("cat", "dog", "cow")
     _start(detector, source, "full")

@@ -174,7 +174,7 @@ def test_averages_are_loaded_and_raw_weights_where_there_is_none(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("classes", "override", "message"),
-    [(7, "{}", r"has shape \[.*\], there it has \["), (3, "{fpn_filters: 16, fpn_cells: 2}", "there is none")],
+    [(7, "{}", r"has shape \[.*\], in the checkpoint \["), (3, "{fpn_filters: 16, fpn_cells: 2}", "it is missing")],
 )
 def test_a_checkpoint_of_another_detector_is_refused(classes: int, override: str, message: str, tmp_path: Path) -> None:
     _averaged_checkpoint(tiny_config(), tmp_path / "ckpt-2")

@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from detection.inference.results import joined
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
+from detection.models import registry
+from detection.training import build_run, build_step
 from detection.training.build_run import checkpoint_evaluator_from_config, inference_detector
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.train import train
@@ -68,8 +71,15 @@ def _train(output: Path, shards: Sequence[str], validation_shards: Sequence[str]
 
 @pytest.fixture(scope="module")
 def validated(tmp_path_factory: pytest.TempPathFactory, shards: list[str], data: Any) -> Path:
+    """A run with five validations; `networks.txt` has the number of networks that it built."""
     output = tmp_path_factory.mktemp("validated")
-    _train(output, shards, data[0], "train.validation.every=8", METRIC)
+    counted = mock.Mock(wraps=registry.detector_from_config)
+    with (
+        mock.patch.object(build_step, "detector_from_config", counted),
+        mock.patch.object(build_run, "detector_from_config", counted),
+    ):
+        _train(output, shards, data[0], "train.validation.every=8", METRIC)
+    (output / "networks.txt").write_text(str(counted.call_count))
     return output
 
 
@@ -98,6 +108,10 @@ def test_every_evaluation_is_kept_and_the_best_is_exported(validated: Path, data
     assert trained_steps(str(validated / SAVED_MODEL)) == best.step
     assert list((validated / LOGS / VALIDATION).glob("events.*"))
     assert [path.name for path in (validated / CHECKPOINTS).glob("*.index")] == ["ckpt-40.index"]
+
+
+def test_training_validation_and_export_build_two_networks(validated: Path) -> None:
+    assert (validated / "networks.txt").read_text() == "2"
 
 
 def _events(folder: Path) -> dict[str, dict[int, Any]]:

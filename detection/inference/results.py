@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.coco.io.results import results_from_rows
+from detection.datasets.entries import Rows
 from detection.ops.masks import Rle, rle_of_crop, rle_of_window
 from detection.types import EncodedImage
 from schemas import serving
 from schemas.errors import DataError
 
-Rows = npt.NDArray[np.float64]
 
 _KEYS = {"segm": "segmentation", "keypoints": "keypoints"}
 OUTPUT_OF_IOU_TYPE = {"bbox": serving.BOXES, "segm": serving.MASKS, "keypoints": serving.KEYPOINTS}

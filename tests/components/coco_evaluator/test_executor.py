@@ -390,7 +390,7 @@ def test_settings_of_an_eval_config(tmp_path: Path, examples: Path, models: list
     assert analysis["iou"] == 0.6
     assert read(folder, BLESSING_JSON)["blessed"] is False
     assert read(folder, BLESSING_JSON)["reasons"][0].startswith("AR100 is undefined: ")
-    with pytest.raises(ConfigError, match="use_cats false: the evaluator tells categories apart"):
+    with pytest.raises(ConfigError, match="use_cats false: the evaluator evaluates per category"):
         evaluate(tmp_path / "b", examples, tmp_path / "none", eval_config=config % '{"use_cats": false}')
 
 

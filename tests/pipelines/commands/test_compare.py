@@ -115,8 +115,8 @@ def test_flags_that_do_not_fit(tmp_path: Path, case: tuple[dict[str, Any], list[
     folder = evaluation(tmp_path / "old", truth, before)
     a, b, gt = (tmp_path / f"{name}.json" for name in ("a", "b", "gt"))
     for arguments, message in [
-        ((folder, b), "old is a folder, .*b.json is none"),
-        ((a, folder), "old is a folder, .*a.json is none"),
+        ((folder, b), "old is a folder, .*b.json is not"),
+        ((a, folder), "old is a folder, .*a.json is not"),
         ((a, b), "give its file with --ground-truth"),
         ((folder, folder, "--iou-type", "bbox"), "folders of evaluations say it themselves"),
         ((a, b, "--ground-truth", gt, "--images", tmp_path), "give --output and --ground-truth"),

@@ -6,8 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from detection.storage.atomic import explained
-from detection.storage.temporary_folder import temporary_folder
+from detection.storage.atomic import explained, temporary_folder
 
 _NAME = "cocoflow"
 _VARIABLE = "TMPDIR"

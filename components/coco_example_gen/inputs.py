@@ -20,7 +20,7 @@ from detection.datasets.importers.report import dialect_report
 from detection.datasets.importers.survey import ShardSurvey, survey_shard
 from detection.datasets.issues import Fault
 from detection.datasets.layouts import SplitFiles
-from detection.storage.json_text import serialize
+from detection.storage.json_files import serialize
 from detection.storage.tfrecord import find_shards
 from schemas.artifacts import DATASET_JSON
 from schemas.config.faults import FaultPolicies

@@ -9,6 +9,7 @@ from components.coco_example_gen.shards import SeenImage
 from detection.datasets.findings import printable
 from detection.datasets.issues import Fault
 from detection.datasets.packed_entries import unpack_entries
+from detection.storage.atomic import new_path
 from schemas import features
 from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
 from schemas.config.faults import FaultPolicies
@@ -55,13 +56,13 @@ def drop_images(shards: Iterable[Path], image_ids: set[int]) -> int:
     dropped = 0
     sources = {str(image_id).encode() for image_id in image_ids}
     for shard in shards:
-        beside = shard.parent.parent / f".{shard.name}.tmp"  # TFX reads every file of the split's folder
-        with tf.io.TFRecordWriter(str(beside)) as writer:
+        # TFX reads every file of the split's folder.
+        beside = shard.parent.parent
+        with new_path(shard, beside=beside) as unfinished, tf.io.TFRecordWriter(str(unfinished)) as writer:
             for record in tf.data.TFRecordDataset(str(shard)).as_numpy_iterator():
                 values = tf.train.Example.FromString(record).features.feature
                 if values[features.SOURCE_ID].bytes_list.value[0] in sources:
                     dropped += len(unpack_entries(values[features.COCO].bytes_list.value[0])[1])
                 else:
                     writer.write(record)
-        beside.rename(shard)
     return dropped

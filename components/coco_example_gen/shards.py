@@ -23,6 +23,7 @@ from detection.datasets.annotations import Entry
 from detection.datasets.encode_record import Record, Rules, make_record
 from detection.datasets.issues import Fault
 from detection.datasets.statistics import SplitSummary
+from detection.storage.atomic import new_path
 from schemas.artifacts import split_dir
 from schemas.config.faults import FaultPolicies
 
@@ -131,14 +132,16 @@ def write_shard(plan_path: str, threads: int | None = None) -> None:
     """
     plan = json.loads(Path(plan_path).read_bytes())
     result = SplitResult()
-    goal = plan["records"]
-    with contextlib.nullcontext() if goal is None else tf.io.TFRecordWriter(f"{plan_path}.tmp") as writer:
+    with contextlib.ExitStack() as stack:
+        writer = None
+        if plan["records"] is not None:
+            # TFX reads every file of the split's folder, unfinished ones as well.
+            unfinished = stack.enter_context(new_path(plan["records"], beside=Path(plan_path).parent))
+            writer = stack.enter_context(tf.io.TFRecordWriter(str(unfinished)))
         for entry, record in _records(plan, threads or os.cpu_count() or 1):
             result.add(entry, record)
             if record.example is not None and writer is not None:
                 writer.write(record.example.SerializeToString(deterministic=True))
-    if goal is not None:
-        Path(f"{plan_path}.tmp").rename(goal)
     Path(plan_path + RESULT).write_text(json.dumps(_result_as_dict(result)))
 
 

@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 
 from detection.analysis.findings import ERROR_TYPES, Analysis
 from detection.storage.atomic import write_bytes
-from detection.storage.typed_files import not_of_this_version, parse_file
+from detection.storage.json_files import not_of_this_version, parse_file
 from schemas.quoting import quoted
 
 _FORMAT = TypeAdapter(Analysis)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from detection.datasets.findings import Findings
 from detection.datasets.masks import has_degenerate_polygon, mask_box, mask_fault, without_degenerate_polygons
-from detection.storage.json_text import serialize
+from detection.storage.json_files import serialize
 
 Entry = Mapping[str, Any]
 

@@ -15,7 +15,7 @@ from detection.datasets.issues import Fault
 from detection.datasets.packed_entries import EntriesTooLargeError, pack_entries
 from detection.images.folder import ImageFileError
 from detection.images.inspect import ImageFile, converted, inspect_image, turned
-from detection.storage.json_text import serialize
+from detection.storage.json_files import serialize
 from schemas import features
 from schemas.config.faults import FaultPolicies
 

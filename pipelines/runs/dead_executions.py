@@ -13,7 +13,7 @@ from pathlib import Path
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from detection.storage.temporary_folder import remove_leftovers
+from detection.storage.atomic import remove_leftovers
 from pipelines.runs.run_metadata import node_name
 
 _UNFINISHED = (mlmd.Execution.NEW, mlmd.Execution.RUNNING)

@@ -12,7 +12,7 @@ from schemas.errors import DataError
 def output_folder(output: str) -> Iterator[Path]:
     """Yields an empty folder that becomes `output` when the block ends.
 
-    What killed runs left beside it is removed, see `detection.storage.temporary_folder`.
+    What killed runs left beside it is removed, see `detection.storage.atomic`.
 
     Args:
         output: folder, new or empty.

@@ -1,7 +1,6 @@
 """Beam: the records of the images that are analysed and shown, kept in files."""
 
 import math
-import uuid
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from PIL import Image
 
 from detection.analysis.sampling import sample_ids, sample_rank
 from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
+from detection.storage.atomic import write_bytes
 
 _RANKS = 2**64
 
@@ -106,7 +106,5 @@ class _Keep(beam.DoFn):
         image_id = parse_record(serialized).image.image_id
         if self._choice.holds(image_id):
             # Whole or not at all, however often and wherever a bundle is tried.
-            beside = self._folder / f".{uuid.uuid4().hex}"
-            beside.write_bytes(serialized)
-            beside.rename(self._folder / str(image_id))
+            write_bytes(self._folder / str(image_id), serialized, durable=False)
         yield from ()

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from detection.storage.typed_files import not_of_this_version, parse_file
+from detection.storage.json_files import not_of_this_version, parse_file
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from components.coco_example_gen.sources import CocoSource
 from detection.datasets.annotations import open_entries
 from detection.datasets.issues import Fault
 from detection.datasets.layouts import SplitFiles
-from detection.images.folder import ImageFileError, read_file
+from detection.images.files import ImageFileError, read_file
 from detection.reports.dataset.page import PICTURES_OF_A_KIND
 from detection.reports.dataset.pictures import FaultPicture, picture_of
 

@@ -20,7 +20,7 @@ from detection.datasets.importers.images import ForeignImage, read_images
 from detection.datasets.issues import Fault
 from detection.datasets.json_stream import Place
 from detection.datasets.layouts import SplitFiles, id_fraction
-from detection.images.folder import read_file
+from detection.images.files import read_file
 from schemas.config.faults import FaultPolicies
 from schemas.errors import DataError
 

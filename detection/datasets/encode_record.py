@@ -13,7 +13,7 @@ from detection.datasets.annotations import is_crowd
 from detection.datasets.findings import Findings, printable
 from detection.datasets.issues import Fault
 from detection.datasets.packed_entries import EntriesTooLargeError, pack_entries
-from detection.images.folder import ImageFileError
+from detection.images.files import ImageFileError
 from detection.images.inspect import ImageFile, converted, inspect_image, turned
 from detection.storage.json_files import serialize
 from schemas import features

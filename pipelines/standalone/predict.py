@@ -11,7 +11,7 @@ from rich.progress import track
 from detection.coco.io.results import write_results
 from detection.coco.validation.columns import by_id, identifiers, refuse_unless
 from detection.datasets.entries import unwritable
-from detection.images.folder import ImageFileError, read_file
+from detection.images.files import ImageFileError, read_file
 from detection.images.inspect import inspect_image
 from detection.inference.saved_model import Rows, SavedModelDetector
 from detection.storage.atomic import write_json

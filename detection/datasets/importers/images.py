@@ -27,7 +27,7 @@ from detection.datasets.importers.parsing import (
 )
 from detection.datasets.importers.survey import record_name
 from detection.datasets.packed_entries import unpack_entries
-from detection.images.headers import Header, HeaderError, has_image_suffix, read_header, suffix_of
+from detection.images.files import Header, ImageFileError, has_image_suffix, read_header, suffix_of
 from detection.storage.tfrecord import read_shard
 from schemas import features
 from schemas.errors import DataError
@@ -152,11 +152,11 @@ class _Reading:
         height, width = (int(self._record.get(key, [0])[0]) for key in (features.HEIGHT, features.WIDTH))
         try:
             found = read_header(encoded)
-        except HeaderError as error:
-            self._problem(error.kind, str(error))
-            return Header("", height, width, turned=False)
+        except ImageFileError as error:
+            self._problem(error.kind, f"{features.ENCODED}: {error.message}")
+            return Header("", "", height, width)
         if found.turned and (height, width) == (found.width, found.height) != (found.height, found.width):
-            return Header(found.format, height, width, turned=True)
+            return found._replace(height=height, width=width)
         if (height or found.height, width or found.width) != (found.height, found.width):
             self._problem(
                 "image_size",

@@ -15,7 +15,7 @@ from detection.datasets.importers.parsing import (
     object_count,
     parse_record,
 )
-from detection.images.headers import HeaderError, read_header
+from detection.images.files import ImageFileError, read_header
 from detection.storage.tfrecord import read_shard
 from schemas import features
 
@@ -116,9 +116,9 @@ class _Survey:
     def _add_format(self, record: Record, where: str) -> None:
         try:
             header = read_header(first_bytes(record, features.ENCODED))
-        except HeaderError as error:
+        except ImageFileError as error:
             self._formats[""] += 1
-            self._problem(str(error), where)
+            self._problem(f"{features.ENCODED}: {error.message}", where)
             return
         self._formats[header.format] += 1
         claimed = as_text(first_bytes(record, features.FORMAT)).lower().strip(".")

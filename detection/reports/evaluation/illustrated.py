@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from detection.images.drawing import text_color
-from detection.images.tag_places import Rectangle
+from detection.images.drawing import Rectangle, text_color
 from detection.reports.box_styles import STATUSES
 from detection.reports.evaluation.panels import Figure, Region
 from detection.reports.evaluation.pictures import Encoded, PictureSource, Wanted, encode_pictures

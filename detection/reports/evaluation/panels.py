@@ -10,7 +10,7 @@ from markupsafe import escape
 
 from detection.analysis.changes import ImageChange
 from detection.analysis.findings import ERROR_TYPES, ImageFindings, LabelError
-from detection.images.tag_places import Rectangle, frame_of, place_tags
+from detection.images.drawing import Rectangle, frame_of, place_tags
 from detection.reports.box_styles import STATUSES, Mark, detection_marks, object_marks
 from detection.reports.evaluation.error_tables import label_error_text
 from detection.reports.html.names import shown_name

@@ -8,7 +8,7 @@ from typing import Any
 
 from PIL import Image
 
-from detection.images.folder import ImageFileError, read_file
+from detection.images.files import ImageFileError, read_file
 from detection.reports.evaluation.pictures import PictureSource
 from schemas.config.faults import MAX_PIXELS
 from schemas.errors import DataError

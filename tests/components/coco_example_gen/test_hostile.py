@@ -24,7 +24,7 @@ from detection.datasets.issues import Fault
 from detection.datasets.layouts import SplitFiles, find_splits
 from detection.datasets.packed_entries import unpack_entries
 from detection.images import inspect as image_files
-from detection.images.folder import ImageFileError, read_file
+from detection.images.files import ImageFileError, read_file
 from detection.input_pipeline.record_decoder import decode_record
 from schemas import features
 from schemas.config.faults import MAX_PIXELS, FaultPolicies

@@ -15,7 +15,7 @@ from detection.datasets.annotations import index_annotations
 from detection.datasets.encode_record import Record, Rules, encode_example, make_record
 from detection.datasets.packed_entries import unpack_entries
 from detection.images.decode import decode_rgb
-from detection.images.folder import read_file
+from detection.images.files import read_file
 from detection.images.inspect import ImageFile
 from detection.input_pipeline.record_decoder import decode_record
 from schemas.config.faults import MAX_PIXELS, FaultPolicies

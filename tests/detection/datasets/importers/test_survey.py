@@ -80,7 +80,8 @@ def test_the_report_tells_what_is_amiss(tmp_path: Path) -> None:
     problems = [line.removeprefix("problem:    ") for line in lines if line.startswith("problem:")]
     assert problems == [
         f"another size in the record than in the image's header: 1, first {path}, record 1",
-        f"image/encoded is no image that can be read (no known format): 1, first {path}, record 2",
+        "image/encoded: not an image that can be read (no known format). Copy the file again or convert it anew.: "
+        f"1, first {path}, record 2",
         f"unequally many corners of boxes: 1, first {path}, record 2",
         f"keypoints that cannot be shared out among the objects: 1, first {path}, record 3",
         f"shards that are not there: 3, first {tmp_path}/coco.record-00000",

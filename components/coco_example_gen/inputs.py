@@ -15,8 +15,7 @@ from components.coco_example_gen.workers import MakePipeline
 from detection.datasets.annotations import AnnotationFile, index_annotations, merge_categories
 from detection.datasets.dataset_file import read_dataset_head
 from detection.datasets.importers.label_map import read_label_map
-from detection.datasets.importers.merging import Survey, merge_surveys
-from detection.datasets.importers.report import dialect_report
+from detection.datasets.importers.merging import Survey, merge_surveys, survey_report
 from detection.datasets.importers.survey import ShardSurvey, survey_shard
 from detection.datasets.issues import Fault
 from detection.datasets.layouts import SplitFiles
@@ -107,7 +106,7 @@ def _survey(
     )
     named = label_map or beside
     survey = merge_surveys(surveys, label_map=None if named is None else read_label_map(named))
-    for line in dialect_report(survey).splitlines():
+    for line in survey_report(survey).splitlines():
         log.info("%s", line)
     return survey, {"info": {}, "licenses": []} if beside is None else read_dataset_head(beside)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from detection.datasets.annotations import AnnotationFile, Entry, ImagePlaces, open_entries
-from detection.datasets.importers.images import ForeignImage, read_images
+from detection.datasets.importers.images import ImportedImage, read_images
 from detection.datasets.issues import Fault
 from detection.datasets.json_stream import Place
 from detection.datasets.layouts import SplitFiles, id_fraction
@@ -149,7 +149,7 @@ def _from_records(plan: Mapping[str, Any], policies: FaultPolicies) -> Iterator[
             taken += 1
 
 
-def _judged(image: ForeignImage, policies: FaultPolicies) -> PlannedImage:
+def _judged(image: ImportedImage, policies: FaultPolicies) -> PlannedImage:
     """An image of a record, without the objects that policies do not let pass."""
     image_id = image.entry["id"]
     faults = [

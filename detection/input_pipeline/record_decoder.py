@@ -52,7 +52,7 @@ def decode_record(
     image = decode_rgb(parsed[features.ENCODED])
     classes = _classes(serialized, dense[features.CLASS_LABEL], category_ids)
     crowd = dense[features.IS_CROWD]
-    # Foreign records may lack the crowd list altogether.
+    # Records of other tools may lack the crowd list altogether.
     crowds = tf.concat([crowd, tf.zeros([tf.size(classes) - tf.size(crowd)], tf.int64)], axis=0) != 0
     sample = Sample(
         image,

@@ -12,12 +12,10 @@ from rich.progress import track
 
 from detection.datasets.coco_writer import CocoWriter
 from detection.datasets.dataset_file import read_dataset_head
-from detection.datasets.importers.dialects import COCOFLOW
-from detection.datasets.importers.images import ForeignImage, read_images, read_own_images
+from detection.datasets.importers.images import ImportedImage, read_images, read_own_images
 from detection.datasets.importers.label_map import LabelMap, read_label_map
-from detection.datasets.importers.merging import merge_surveys
-from detection.datasets.importers.parsing import parse_record
-from detection.datasets.importers.report import dialect_report
+from detection.datasets.importers.merging import merge_surveys, survey_report
+from detection.datasets.importers.source_format import COCOFLOW, parse_record
 from detection.datasets.importers.survey import survey_shard
 from detection.storage.atomic import new_directory
 from detection.storage.tfrecord import find_shards, read_shard
@@ -38,7 +36,7 @@ class _Source(NamedTuple):
 
     head: dict[str, Any]
     report: str
-    read: Callable[[str], Iterator[ForeignImage]]
+    read: Callable[[str], Iterator[ImportedImage]]
 
 
 def export_coco(
@@ -65,7 +63,7 @@ def export_coco(
         console: for progress.
 
     Returns:
-        Lines for the user: the dialect report of foreign records, and what was written.
+        Lines for the user: the report about records of other tools, and what was written.
 
     Raises:
         ConfigError: no such split.
@@ -99,7 +97,7 @@ def _with_progress(shards: Sequence[str], description: str, console: Console) ->
     return track(shards, description, console=console, transient=True, disable=not console.is_terminal)
 
 
-def _copy(found: Iterable[ForeignImage], writer: CocoWriter, files: "_ImageFolder | None") -> None:
+def _copy(found: Iterable[ImportedImage], writer: CocoWriter, files: "_ImageFolder | None") -> None:
     for image in found:
         writer.add(image.entry, image.annotations, where=image.where)
         if files is not None:
@@ -156,7 +154,7 @@ def _open_source(
 def _survey(shards: Sequence[str], head: dict[str, Any], labels: LabelMap | None, console: Console) -> _Source:
     looked_at = _with_progress(shards, "looking at the records", console)
     survey = merge_surveys([survey_shard(shard) for shard in looked_at], label_map=labels)
-    report = "" if survey.dialect == COCOFLOW else dialect_report(survey)
+    report = "" if survey.source_format == COCOFLOW else survey_report(survey)
     return _Source(head | {"categories": survey.categories}, report, lambda shard: read_images(shard, survey))
 
 
@@ -185,7 +183,7 @@ class _ImageFolder:
         self._folder = folder
         self._digests: dict[str, bytes] = {}
 
-    def write(self, image: ForeignImage) -> None:
+    def write(self, image: ImportedImage) -> None:
         """Writes an image's encoded bytes to its `file_name`.
 
         Raises:

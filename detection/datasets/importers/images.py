@@ -7,16 +7,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detection.datasets.importers.classes import Named
-from detection.datasets.importers.decimals import coco_box
-from detection.datasets.importers.dialects import COCOFLOW
-from detection.datasets.importers.extras import split_extras
-from detection.datasets.importers.keypoints import coco_keypoints, object_keypoints
-from detection.datasets.importers.masks import MaskError, object_masks, segmentation_of
+from detection.datasets.importers.coco_geometry import (
+    MaskError,
+    coco_box,
+    coco_keypoints,
+    object_keypoints,
+    object_masks,
+    segmentation_of,
+)
 from detection.datasets.importers.merging import Survey
-from detection.datasets.importers.parsing import (
+from detection.datasets.importers.source_format import (
+    COCOFLOW,
     Record,
     as_text,
     corners,
+    extra_fields,
     first_bytes,
     numeric_source_id,
     object_classes,
@@ -47,7 +52,7 @@ class Problem(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ForeignImage:
+class ImportedImage:
     """A record as COCO has it.
 
     where: the shard and the record's number in it, for messages.
@@ -66,7 +71,7 @@ class ForeignImage:
     problems: list[Problem] = field(default_factory=list)
 
 
-def read_images(path: str | Path, survey: Survey) -> Iterator[ForeignImage]:
+def read_images(path: str | Path, survey: Survey) -> Iterator[ImportedImage]:
     """Yields the images of a shard, in its order.
 
     Args:
@@ -76,7 +81,7 @@ def read_images(path: str | Path, survey: Survey) -> Iterator[ForeignImage]:
     Raises:
         DataError: the shard is not what was surveyed, or its packed entries are damaged.
     """
-    if survey.dialect == COCOFLOW:
+    if survey.source_format == COCOFLOW:
         yield from read_own_images(path, {category["id"] for category in survey.categories})
         return
     number, annotation = survey.first_image[str(path)], survey.first_annotation[str(path)]
@@ -87,7 +92,7 @@ def read_images(path: str | Path, survey: Survey) -> Iterator[ForeignImage]:
         annotation += reading.count
 
 
-def read_own_images(path: str | Path, category_ids: Container[int]) -> Iterator[ForeignImage]:
+def read_own_images(path: str | Path, category_ids: Container[int]) -> Iterator[ImportedImage]:
     """Yields the images of a shard of Cocoflow's own, entries exactly as they were packed.
 
     Args:
@@ -112,11 +117,11 @@ def read_own_images(path: str | Path, category_ids: Container[int]) -> Iterator[
                     "of the data set's. Give the label map or dataset.json of this data."
                 )
         image_format = as_text(first_bytes(record, features.FORMAT))
-        yield ForeignImage(where, first_bytes(record, features.ENCODED), image_format, entry, annotations)
+        yield ImportedImage(where, first_bytes(record, features.ENCODED), image_format, entry, annotations)
 
 
 class _Reading:
-    """One foreign record on its way to COCO entries."""
+    """Turns one record of another tool into COCO entries."""
 
     def __init__(self, record: Record, where: str, survey: Survey, number: int, first_annotation: int) -> None:
         self.count = object_count(record)
@@ -131,10 +136,10 @@ class _Reading:
         self._first_annotation = first_annotation
         self._problems: list[Problem] = []
 
-    def image(self) -> ForeignImage:
+    def image(self) -> ImportedImage:
         encoded = first_bytes(self._record, features.ENCODED)
         header = self._header(encoded)
-        extras, object_extras = split_extras(self._record, self.count, self._survey.extras)
+        extras, object_extras = extra_fields(self._record, self.count, self._survey.extras)
         entry = {
             "id": self._image_id,
             "file_name": self._file_name(header.format),
@@ -145,7 +150,7 @@ class _Reading:
         if text not in ("", str(self._image_id)):
             entry["source_id"] = text
         annotations = self._annotations(header, object_extras) if header.height > 0 and header.width > 0 else []
-        return ForeignImage(self._where, encoded, header.format, entry | extras, annotations, self._problems)
+        return ImportedImage(self._where, encoded, header.format, entry | extras, annotations, self._problems)
 
     def _header(self, encoded: bytes) -> Header:
         """The header of the image; the record's size where there is none, or where it means the turned image."""

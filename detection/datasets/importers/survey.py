@@ -1,11 +1,11 @@
-"""First pass over foreign shards: what is there."""
+"""First pass over TFRecord shards: counts keys, classes, keypoints and image formats."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from detection.datasets.importers.keypoints import object_keypoints
-from detection.datasets.importers.parsing import (
+from detection.datasets.importers.coco_geometry import object_keypoints
+from detection.datasets.importers.source_format import (
     Record,
     as_text,
     corners,

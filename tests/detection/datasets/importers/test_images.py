@@ -12,9 +12,18 @@ from hypothesis import strategies as st
 from pycocotools import mask
 
 from detection.datasets.importers import images as images_module
-from detection.datasets.importers import keys, parsing
-from detection.datasets.importers.images import ForeignImage, Problem, read_images, read_own_images
+from detection.datasets.importers import source_format
+from detection.datasets.importers.images import ImportedImage, Problem, read_images, read_own_images
 from detection.datasets.importers.merging import Survey, merge_surveys
+from detection.datasets.importers.source_format import (
+    KEYPOINT_NUM,
+    KEYPOINT_TEXT,
+    KEYPOINT_VISIBILITY,
+    KEYPOINT_X,
+    KEYPOINT_Y,
+    MASK,
+    POLYGON,
+)
 from detection.datasets.importers.survey import survey_shard
 from detection.datasets.packed_entries import pack_entries
 from schemas import features
@@ -35,12 +44,12 @@ def survey_of(*shards: str) -> Survey:
     return merge_surveys([survey_shard(shard) for shard in shards])
 
 
-def read(tmp_path: Path, *records: bytes) -> list[ForeignImage]:
+def read(tmp_path: Path, *records: bytes) -> list[ImportedImage]:
     shard = write_shard(tmp_path / "one.record", records)
     return list(read_images(shard, survey_of(shard)))
 
 
-def read_one(tmp_path: Path, **more: Any) -> ForeignImage:
+def read_one(tmp_path: Path, **more: Any) -> ImportedImage:
     return read(tmp_path, automl_record(**more))[0]
 
 
@@ -183,7 +192,7 @@ def masks(height: int = 40, width: int = 60) -> np.ndarray:
     return inside
 
 
-def decoded(image: ForeignImage) -> np.ndarray:
+def decoded(image: ImportedImage) -> np.ndarray:
     return np.stack([mask.decode(each["segmentation"]) for each in image.annotations])
 
 
@@ -395,11 +404,11 @@ PICTURES = st.lists(st.sampled_from([mask_png(masks()[0]), encoded_image(40, 60)
 TEXTS = st.lists(st.binary(max_size=6), max_size=4)
 # Mostly of the type that a key has, else little but refusals would be seen.
 VALUES = (
-    dict.fromkeys((*CORNERS, features.AREA, keys.POLYGON, keys.KEYPOINT_X, keys.KEYPOINT_Y), FLOATS)
+    dict.fromkeys((*CORNERS, features.AREA, POLYGON, KEYPOINT_X, KEYPOINT_Y), FLOATS)
     | dict.fromkeys((features.HEIGHT, features.WIDTH, features.CLASS_LABEL, features.IS_CROWD), WHOLE)
-    | dict.fromkeys((keys.KEYPOINT_VISIBILITY, keys.KEYPOINT_NUM), WHOLE)
-    | dict.fromkeys((features.FORMAT, features.FILENAME, features.CLASS_TEXT, keys.KEYPOINT_TEXT), TEXTS)
-    | dict.fromkeys((features.ENCODED, keys.MASK), PICTURES)
+    | dict.fromkeys((KEYPOINT_VISIBILITY, KEYPOINT_NUM), WHOLE)
+    | dict.fromkeys((features.FORMAT, features.FILENAME, features.CLASS_TEXT, KEYPOINT_TEXT), TEXTS)
+    | dict.fromkeys((features.ENCODED, MASK), PICTURES)
     | {key: st.one_of(FLOATS, WHOLE, TEXTS) for key in (features.SOURCE_ID, "image/object/odd", "other")}
 )
 
@@ -444,7 +453,7 @@ def test_the_classes_of_a_record_are_read_once(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_key_of_too_many_numbers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsing, "MAX_NUMBERS", 10)
+    monkeypatch.setattr(source_format, "MAX_NUMBERS", 10)
     with pytest.raises(DataError, match=r"record 0: image/weights has 11 values, more than 10"):
         read(tmp_path, automl_record(image__weights=[1] * 11))
     assert len(read(tmp_path, automl_record(image__weights=[1] * 10))) == 1

@@ -1,4 +1,4 @@
-"""Float32 shares of an image back to the decimals of a COCO file."""
+"""Float32 fractions of an image back to the decimals of a COCO file."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detection.datasets.importers.decimals import coco_box, pixels_of_share
+from detection.datasets.importers.coco_geometry import coco_box, pixels_of_fraction
 
 
 def stored(value: float) -> float:
@@ -47,11 +47,11 @@ def test_a_box_of_coco() -> None:
 
 
 def test_the_shortest_decimal_wins() -> None:
-    assert pixels_of_share(stored(100 / 300), 300) == (100.0, 0)
-    assert pixels_of_share(stored(100.5 / 300), 300) == (100.5, 1)
-    assert pixels_of_share(stored(0.1234 / 300), 300) == (0.1234, 4)
-    assert pixels_of_share(0.0, 300) == (0.0, 0)
-    assert pixels_of_share(1.0, 300) == (300.0, 0)
+    assert pixels_of_fraction(stored(100 / 300), 300) == (100.0, 0)
+    assert pixels_of_fraction(stored(100.5 / 300), 300) == (100.5, 1)
+    assert pixels_of_fraction(stored(0.1234 / 300), 300) == (0.1234, 4)
+    assert pixels_of_fraction(0.0, 300) == (0.0, 0)
+    assert pixels_of_fraction(1.0, 300) == (300.0, 0)
 
 
 def test_outside_the_image_is_kept() -> None:
@@ -59,8 +59,8 @@ def test_outside_the_image_is_kept() -> None:
 
 
 def test_shares_finer_than_six_places_are_rounded() -> None:
-    share = stored(1e-9)
-    assert pixels_of_share(share, 100) == (round(share * 100, 6), 6)
+    fraction = stored(1e-9)
+    assert pixels_of_fraction(fraction, 100) == (round(fraction * 100, 6), 6)
 
 
 def test_a_box_that_cannot_be_drawn_is_none() -> None:

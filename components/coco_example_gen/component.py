@@ -24,7 +24,7 @@ from components.coco_example_gen.executor import (
 from components.coco_example_gen.spans.span_files import locate_given, locate_root, map_paths
 from components.coco_example_gen.spans.spans import fill_version, placeholders
 from detection.datasets.layouts import WHOLE, Division, SplitFiles
-from schemas.config.faults import MAX_PIXELS, FaultPolicies
+from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.errors import ConfigError
 
 
@@ -65,7 +65,7 @@ class CocoExampleGen(FileBasedExampleGen):
         data_root: str | None = None,
         splits: Mapping[str, tuple[str, str | None]] | None = None,
         label_map: str | None = None,
-        on_fault: FaultPolicies | None = None,
+        on_fault: IssuePolicies | None = None,
         max_pixels: int = MAX_PIXELS,
         division: Division = WHOLE,
         span: int | None = None,
@@ -79,7 +79,7 @@ class CocoExampleGen(FileBasedExampleGen):
             splits: instead of it, split name -> (annotation file, image folder), or
                 (pattern of TFRecords, None), likewise.
             label_map: categories of TFRecords that have none, see `read_label_map`.
-            on_fault: what is done about each kind of fault; None: the defaults.
+            on_fault: what is done about each kind of issue; None: the defaults.
             max_pixels: images of more are refused before they are decoded.
             division: how the files become splits.
             span: to read; None: the newest when the component runs.
@@ -103,7 +103,7 @@ class CocoExampleGen(FileBasedExampleGen):
         found = map_paths(located.splits, lambda path: fill_version(path, version))
         spec = CocoExampleGenSpec(
             splits=splits_to_json(found),
-            on_fault=(on_fault or FaultPolicies()).model_dump_json(),
+            on_fault=(on_fault or IssuePolicies()).model_dump_json(),
             max_pixels=max_pixels,
             label_map=label_map and os.path.abspath(label_map),
             input_base="/",

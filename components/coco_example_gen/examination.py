@@ -1,4 +1,4 @@
-"""Reads a whole COCO data set on Beam: writes its records, and finds every fault."""
+"""Reads a whole COCO data set on Beam: writes its records, and finds every issue."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +16,9 @@ from components.coco_example_gen.sources import Source
 from components.coco_example_gen.workers import MakePipeline, local_options, make_local_pipeline
 from detection.datasets.annotations import Entry
 from detection.datasets.encode_record import Rules
-from detection.datasets.findings import printable
-from detection.datasets.issues import Fault
+from detection.datasets.issues import Issue, printable
 from detection.datasets.layouts import SplitFiles
-from schemas.config.faults import FaultPolicies
+from schemas.config.issues import IssuePolicies
 
 
 @dataclass(frozen=True)
@@ -29,43 +28,43 @@ class Examination:
     dataset: the contents of dataset.json but for the counts.
     sources: of each split.
     results: what became of each split; images that are there twice are still in it.
-    faults: of the annotation files and of the whole data set; those of images are in
+    issues: of the annotation files and of the whole data set; those of images are in
         `results`.
     """
 
     dataset: dict[str, Any]
     sources: Mapping[str, Source]
     results: Mapping[str, SplitResult]
-    faults: list[Fault]
+    issues: list[Issue]
 
     @property
-    def all_faults(self) -> list[Fault]:
+    def all_issues(self) -> list[Issue]:
         """Those of images as well."""
-        return [*self.faults, *(fault for result in self.results.values() for fault in result.faults)]
+        return [*self.issues, *(issue for result in self.results.values() for issue in result.issues)]
 
 
 def examine(
     splits: Mapping[str, SplitFiles],
     *,
-    policies: FaultPolicies,
+    policies: IssuePolicies,
     max_pixels: int,
     work: Path,
     records: Path | None,
     make_pipeline: MakePipeline = make_local_pipeline,
     label_map: str | None = None,
-    judge: Callable[[Sequence[Fault]], None] = lambda faults: None,
+    judge: Callable[[Sequence[Issue]], None] = lambda issues: None,
 ) -> Examination:
     """Reads every annotation and every image.
 
     Args:
         splits: the files of each split.
-        policies: what is done about faults.
+        policies: what is done about issues.
         max_pixels: images of more are refused before they are decoded.
         work: existing folder, seen by all workers, for what they need and find.
         records: folder that receives Split-<name>/ with the records; None: none are written.
         make_pipeline: of the Beam pipelines that read the data.
         label_map: categories of TFRecords, see `read_label_map`; None: those of the records.
-        judge: sees the faults of the annotation files before any image is read, and
+        judge: sees the issues of the annotation files before any image is read, and
             may raise.
 
     Raises:
@@ -73,7 +72,7 @@ def examine(
             without images.
     """
     inputs = open_inputs(splits, policies, label_map=label_map, work=work, make_pipeline=make_pipeline)
-    judge(inputs.faults)
+    judge(inputs.issues)
     rules = _rules(inputs.dataset["categories"], policies, max_pixels)
     plans = write_plans(inputs.sources, rules, records=records, work=work)
     paths = [path for parts in plans.values() for path in parts]
@@ -87,12 +86,12 @@ def examine(
         )
     results = {name: read_results(parts) for name, parts in plans.items()}
     for name, found in find_repeats({name: result.seen for name, result in results.items()}, policies).items():
-        results[name].faults += found
+        results[name].issues += found
     empty = _empty_categories(inputs, results, policies)
-    return Examination(inputs.dataset, inputs.sources, results, inputs.faults + empty)
+    return Examination(inputs.dataset, inputs.sources, results, inputs.issues + empty)
 
 
-def _rules(categories: Sequence[Entry], policies: FaultPolicies, max_pixels: int) -> Rules:
+def _rules(categories: Sequence[Entry], policies: IssuePolicies, max_pixels: int) -> Rules:
     return Rules(
         policies=policies,
         max_pixels=max_pixels,
@@ -101,13 +100,13 @@ def _rules(categories: Sequence[Entry], policies: FaultPolicies, max_pixels: int
     )
 
 
-def _empty_categories(inputs: Inputs, results: Mapping[str, SplitResult], policies: FaultPolicies) -> list[Fault]:
+def _empty_categories(inputs: Inputs, results: Mapping[str, SplitResult], policies: IssuePolicies) -> list[Issue]:
     found: Counter[int] = Counter()
     for result in results.values():
         found.update(result.summary.instances)
     first = next(iter(inputs.sources.values()))
     return [
-        Fault(
+        Issue(
             "category_empty",
             policies.category_empty,
             first.path,

@@ -17,12 +17,12 @@ from detection.datasets.dataset_file import read_dataset_head
 from detection.datasets.importers.label_map import read_label_map
 from detection.datasets.importers.merging import Survey, merge_surveys, survey_report
 from detection.datasets.importers.survey import ShardSurvey, survey_shard
-from detection.datasets.issues import Fault
+from detection.datasets.issues import Issue
 from detection.datasets.layouts import SplitFiles
 from detection.storage.json_files import serialize
 from detection.storage.tfrecord import find_shards
 from schemas.artifacts import DATASET_JSON
-from schemas.config.faults import FaultPolicies
+from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 
 log = logging.getLogger("cocoflow.example_gen")
@@ -35,17 +35,17 @@ class Inputs:
     sources: of each split.
     dataset: the contents of dataset.json: the first file's info, all licences, all
         categories.
-    faults: of the annotation files.
+    issues: of the annotation files.
     """
 
     sources: dict[str, Source]
     dataset: dict[str, Any]
-    faults: list[Fault]
+    issues: list[Issue]
 
 
 def open_inputs(
     splits: Mapping[str, SplitFiles],
-    policies: FaultPolicies,
+    policies: IssuePolicies,
     *,
     label_map: str | None,
     work: Path,
@@ -55,7 +55,7 @@ def open_inputs(
 
     Args:
         splits: the files of each split.
-        policies: what is done about faults, for those found here.
+        policies: what is done about issues, for those found here.
         label_map: categories of TFRecords; None: those of the records.
         work: existing folder, seen by all workers.
         make_pipeline: of the Beam pipeline that surveys TFRecords.
@@ -80,10 +80,10 @@ def open_inputs(
         else CocoSource(files, indexed[files.annotations, files.keypoints])
         for name, files in splits.items()
     }
-    return Inputs(sources, _describe(heads), [fault for file in indexed.values() for fault in file.faults])
+    return Inputs(sources, _describe(heads), [issue for file in indexed.values() for issue in file.issues])
 
 
-def _index(splits: Mapping[str, SplitFiles], policies: FaultPolicies) -> dict[tuple[str, str | None], AnnotationFile]:
+def _index(splits: Mapping[str, SplitFiles], policies: IssuePolicies) -> dict[tuple[str, str | None], AnnotationFile]:
     keys = dict.fromkeys((files.annotations, files.keypoints) for files in splits.values())
     return {key: index_annotations(*key, policies=policies) for key in keys}
 

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from components.coco_example_gen.examination import Examination
 from components.coco_example_gen.sources import CocoSource
 from detection.datasets.annotations import open_entries
-from detection.datasets.issues import Fault
+from detection.datasets.issues import Issue
 
 MOST_IMAGES = 5000  # whose entries are read, for each split
 
@@ -23,14 +23,14 @@ def concerned_annotations(found: Examination) -> Counter[int]:
     for name, source in found.sources.items():
         if not isinstance(source, CocoSource):
             continue
-        by_image: dict[int, list[Fault]] = defaultdict(list)
-        for fault in found.results[name].faults:
-            if fault.image_id in source.annotations.images:
-                by_image[fault.image_id].append(fault)
+        by_image: dict[int, list[Issue]] = defaultdict(list)
+        for issue in found.results[name].issues:
+            if issue.image_id in source.annotations.images:
+                by_image[issue.image_id].append(issue)
         with open_entries(source.files.annotations, source.files.keypoints) as read:
             for image_id in list(by_image)[:MOST_IMAGES]:
                 _, annotations = read(source.annotations.places(image_id))
-                ids = {fault.annotation_id for fault in by_image[image_id]}
+                ids = {issue.annotation_id for issue in by_image[image_id]}
                 theirs = [one["category_id"] for one in annotations if None in ids or one["id"] in ids]
                 concerned.update(theirs)
     return concerned

@@ -6,16 +6,15 @@ from pathlib import Path
 import tensorflow as tf
 
 from components.coco_example_gen.shards import SeenImage
-from detection.datasets.findings import printable
-from detection.datasets.issues import Fault
+from detection.datasets.issues import Issue, printable
 from detection.datasets.packed_entries import unpack_entries
 from detection.storage.atomic import new_path
 from schemas import features
 from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
-from schemas.config.faults import FaultPolicies
+from schemas.config.issues import IssuePolicies
 
 
-def find_repeats(seen: Mapping[str, Sequence[SeenImage]], policies: FaultPolicies) -> dict[str, list[Fault]]:
+def find_repeats(seen: Mapping[str, Sequence[SeenImage]], policies: IssuePolicies) -> dict[str, list[Issue]]:
     """Finds images whose pixels are in their split, or in another split, already.
 
     The copy that counts as the first is that of the lowest id in a split; over splits
@@ -26,11 +25,11 @@ def find_repeats(seen: Mapping[str, Sequence[SeenImage]], policies: FaultPolicie
         policies: tell what is done about `image_duplicate` and `image_leak`.
 
     Returns:
-        The faults of each split, in the order of image ids.
+        The issues of each split, in the order of image ids.
     """
     order = sorted(seen, key=lambda name: (name == TRAIN_SPLIT, name != EVAL_SPLIT, name))
     first: dict[str, tuple[str, SeenImage]] = {}
-    faults: dict[str, list[Fault]] = {name: [] for name in seen}
+    issues: dict[str, list[Issue]] = {name: [] for name in seen}
     for split in order:
         for image in sorted(seen[split]):
             other_split, other = first.setdefault(image.digest, (split, image))
@@ -41,10 +40,10 @@ def find_repeats(seen: Mapping[str, Sequence[SeenImage]], policies: FaultPolicie
                 f"the same pixels as {other_split}: {printable(other.file_name)} (image {other.image_id}). "
                 "Remove one of them, or join their annotations."
             )
-            faults[split].append(
-                Fault(kind, policies.of(kind), f"{split}: {printable(image.file_name)}", image.image_id, None, message)
+            issues[split].append(
+                Issue(kind, policies.of(kind), f"{split}: {printable(image.file_name)}", image.image_id, None, message)
             )
-    return faults
+    return issues
 
 
 def drop_images(shards: Iterable[Path], image_ids: set[int]) -> int:

@@ -21,11 +21,11 @@ import tensorflow as tf
 from components.coco_example_gen.sources import PlannedImage, Source, planned_images
 from detection.datasets.annotations import Entry
 from detection.datasets.encode_record import Record, Rules, make_record
-from detection.datasets.issues import Fault
+from detection.datasets.issues import Issue
 from detection.datasets.statistics import SplitSummary
 from detection.storage.atomic import new_path
 from schemas.artifacts import split_dir
-from schemas.config.faults import FaultPolicies
+from schemas.config.issues import IssuePolicies
 
 IMAGES_PER_SHARD = 256
 RESULT = ".result"
@@ -45,20 +45,20 @@ class SplitResult:
 
     images: written.
     annotations: written.
-    faults: found, in the order of the records.
+    issues: found, in the order of the records.
     seen: the images written.
     summary: of the images written.
     """
 
     images: int = 0
     annotations: int = 0
-    faults: list[Fault] = field(default_factory=list)
+    issues: list[Issue] = field(default_factory=list)
     seen: list[SeenImage] = field(default_factory=list)
     summary: SplitSummary = field(default_factory=SplitSummary)
 
     def add(self, entry: Mapping[str, Any], record: Record) -> None:
         """Counts one image."""
-        self.faults += record.faults
+        self.issues += record.issues
         if record.file is not None:
             self.images += 1
             self.annotations += len(record.annotations)
@@ -75,7 +75,7 @@ class SplitResult:
         """Adds what became of other images."""
         self.images += other.images
         self.annotations += other.annotations
-        self.faults += other.faults
+        self.issues += other.issues
         self.seen += other.seen
         self.summary = self.summary.merge(other.summary)
 
@@ -156,7 +156,7 @@ def read_results(plans: Iterable[str]) -> SplitResult:
 def _records(plan: Mapping[str, Any], threads: int) -> Iterator[tuple[Entry, Record]]:
     """Makes the records of a plan, in its order, several at a time: decoding leaves Python's lock alone."""
     rules = Rules(
-        policies=FaultPolicies(**plan["policies"]),
+        policies=IssuePolicies(**plan["policies"]),
         max_pixels=plan["max_pixels"],
         category_names=dict(plan["categories"]),
         keypoints=dict(plan["keypoints"]),
@@ -165,7 +165,7 @@ def _records(plan: Mapping[str, Any], threads: int) -> Iterator[tuple[Entry, Rec
     with ThreadPoolExecutor(threads) as pool:
         for image in planned_images(plan, rules.policies):
             if not image.usable:
-                yield image.entry, Record(None, None, [], image.faults)
+                yield image.entry, Record(None, None, [], image.issues)
                 continue
             job = partial(
                 make_record, image.entry, image.annotations, read=image.read, split=plan["split"], rules=rules
@@ -180,14 +180,14 @@ def _records(plan: Mapping[str, Any], threads: int) -> Iterator[tuple[Entry, Rec
 def _finished(waiting: deque[tuple[PlannedImage, Future[Record]]]) -> tuple[Entry, Record]:
     image, job = waiting.popleft()
     record = job.result()
-    return image.entry, record._replace(faults=[*image.faults, *record.faults])
+    return image.entry, record._replace(issues=[*image.issues, *record.issues])
 
 
 def _result_as_dict(result: SplitResult) -> dict[str, Any]:
     return {
         "images": result.images,
         "annotations": result.annotations,
-        "faults": [fault.as_dict() for fault in result.faults],
+        "issues": [issue.as_dict() for issue in result.issues],
         "seen": result.seen,
         "summary": result.summary.as_dict(),
     }
@@ -197,7 +197,7 @@ def _result_from_dict(values: Mapping[str, Any]) -> SplitResult:
     return SplitResult(
         images=values["images"],
         annotations=values["annotations"],
-        faults=[Fault(**fault) for fault in values["faults"]],
+        issues=[Issue(**issue) for issue in values["issues"]],
         seen=[SeenImage(*image) for image in values["seen"]],
         summary=SplitSummary.from_dict(values["summary"]),
     )

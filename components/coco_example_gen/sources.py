@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, Protocol
 
 from detection.datasets.annotations import AnnotationFile, Entry, ImagePlaces, open_entries
 from detection.datasets.importers.images import ImportedImage, read_images
-from detection.datasets.issues import Fault
+from detection.datasets.issues import Issue
 from detection.datasets.json_stream import Place
 from detection.datasets.layouts import SplitFiles, id_fraction
 from detection.images.files import read_file
-from schemas.config.faults import FaultPolicies
+from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 
 Plan = dict[str, Any]
@@ -109,18 +109,18 @@ class PlannedImage(NamedTuple):
 
     entry, annotations: COCO's.
     read: gives the encoded image; may raise `ImageFileError`.
-    faults: found so far.
+    issues: found so far.
     usable: whether policies let it pass.
     """
 
     entry: Entry
     annotations: list[Entry]
     read: Callable[[], bytes]
-    faults: list[Fault]
+    issues: list[Issue]
     usable: bool
 
 
-def planned_images(plan: Plan | Mapping[str, Any], policies: FaultPolicies) -> Iterator[PlannedImage]:
+def planned_images(plan: Plan | Mapping[str, Any], policies: IssuePolicies) -> Iterator[PlannedImage]:
     """The images of a plan, in its order."""
     return _from_records(plan, policies) if "shard" in plan else _from_coco(plan)
 
@@ -138,26 +138,21 @@ def _from_coco(plan: Mapping[str, Any]) -> Iterator[PlannedImage]:
             yield PlannedImage(entry, entries, read, [], True)
 
 
-def _from_records(plan: Mapping[str, Any], policies: FaultPolicies) -> Iterator[PlannedImage]:
+def _from_records(plan: Mapping[str, Any], policies: IssuePolicies) -> Iterator[PlannedImage]:
     survey = pickle.loads(Path(plan["survey"]).read_bytes())
     low, high = plan["hash_range"] or (0.0, 1.0)
     taken = 0
-    for image in read_images(plan["shard"], survey):
+    for image in read_images(plan["shard"], survey, policies):
         if low <= id_fraction(image.entry["id"]) < high:
             if taken % plan["every"] == 0:
-                yield _judged(image, policies)
+                yield _planned(image)
             taken += 1
 
 
-def _judged(image: ImportedImage, policies: FaultPolicies) -> PlannedImage:
-    """An image of a record, without the objects that policies do not let pass."""
-    image_id = image.entry["id"]
-    faults = [
-        Fault(problem.kind, policies.of(problem.kind), image.where, image_id, problem.annotation_id, problem.message)
-        for problem in image.problems
-        # The size is that of the image already, whatever the record says.
-        if problem.kind != "image_size"
-    ]
-    refused = {fault.annotation_id for fault in faults if fault.policy in ("fail", "drop")}
+def _planned(image: ImportedImage) -> PlannedImage:
+    """Plans an image of a record, without the objects that policies refuse."""
+    # The size is that of the image already, whatever the record says.
+    issues = [issue for issue in image.issues if issue.kind != "image_size"]
+    refused = {issue.annotation_id for issue in issues if issue.policy in ("fail", "drop")}
     annotations = [annotation for annotation in image.annotations if annotation["id"] not in refused]
-    return PlannedImage(image.entry, annotations, lambda: image.encoded, faults, None not in refused)
+    return PlannedImage(image.entry, annotations, lambda: image.encoded, issues, None not in refused)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from detection.datasets.findings import Findings
+from detection.datasets.issues import ImageIssues
 from detection.datasets.masks import has_degenerate_polygon, mask_box, mask_fault, without_degenerate_polygons
 from detection.storage.json_files import serialize
 
@@ -39,7 +39,7 @@ class Problem(NamedTuple):
     fixed: dict[str, Any] | None = None
 
 
-def sound_annotations(annotations: Sequence[Entry], context: Context, findings: Findings) -> list[dict[str, Any]]:
+def sound_annotations(annotations: Sequence[Entry], context: Context, findings: ImageIssues) -> list[dict[str, Any]]:
     """Checks an image's annotations.
 
     Args:
@@ -65,7 +65,7 @@ def sound_annotations(annotations: Sequence[Entry], context: Context, findings: 
     return kept
 
 
-def without_nan(annotations: Sequence[dict[str, Any]], findings: Findings) -> list[dict[str, Any]]:
+def without_nan(annotations: Sequence[dict[str, Any]], findings: ImageIssues) -> list[dict[str, Any]]:
     """Leaves out what cannot be written as JSON: annotations with NaN or Infinity somewhere."""
     kept = []
     for annotation in annotations:
@@ -78,7 +78,7 @@ def without_nan(annotations: Sequence[dict[str, Any]], findings: Findings) -> li
     return kept
 
 
-def _checked(annotation: dict[str, Any], context: Context, findings: Findings) -> dict[str, Any] | None:
+def _checked(annotation: dict[str, Any], context: Context, findings: ImageIssues) -> dict[str, Any] | None:
     for kind, check in _CHECKS.items():
         problem = check(annotation, context)
         if problem is None:

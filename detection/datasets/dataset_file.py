@@ -19,7 +19,7 @@ def read_dataset_head(path: str | Path) -> dict[str, Any]:
         raise DataError(f"{path}: not the description of a data set: expected an object with `categories`.")
     head = {"info": tree.get("info") or {}, "licenses": tree.get("licenses") or []}
     for key, value in head.items():
-        fault = head_fault(value, dict if key == "info" else list)
-        if fault is not None:
-            raise DataError(f"{path}: {key}: {fault}, or remove it.")
+        issue = head_fault(value, dict if key == "info" else list)
+        if issue is not None:
+            raise DataError(f"{path}: {key}: {issue}, or remove it.")
     return head

@@ -18,7 +18,7 @@ _SUFFIXES = {"jpeg": ".jpg", "tiff": ".tif"}
 class ImageFileError(Exception):
     """Why an image cannot be used.
 
-    kind: a kind of issue, see `schemas.config.faults`.
+    kind: a kind of issue, see `schemas.config.issues`.
     message: the reason, and what to do about the file.
     option: alternative that the configuration offers; commands without one leave it out.
     """

@@ -40,9 +40,9 @@ def run(args: argparse.Namespace) -> int:
         from pipelines.standalone.convert import check_data
 
         found = check_data(config, args.report)
-    from pipelines.standalone.print_issues import print_findings
+    from pipelines.standalone.print_issues import print_issues
 
-    print_findings(found)
+    print_issues(found)
     if args.report:
         print(f"Report: {args.report}")
-    return 1 if found.all_faults else 0
+    return 1 if found.all_issues else 0

@@ -10,12 +10,12 @@ from pipelines.dataset_files import files_of
 from pipelines.scratch_folder import scratch_tempdir
 from pipelines.standalone.output_folder import output_folder
 from schemas.config.config import Config
-from schemas.config.faults import FaultPolicies
+from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 
 
 def write_examples(config: Config, output: str) -> None:
-    """Writes the data set as Examples; what is at fault is left out, unless `data.on_fault` says otherwise.
+    """Writes the data set as Examples; what has issues is left out, unless `data.on_fault` says otherwise.
 
     Args:
         config: `data` counts.
@@ -26,7 +26,7 @@ def write_examples(config: Config, output: str) -> None:
         DataError: the data cannot be used, or the folder cannot be written.
     """
     said = config.data.on_fault
-    policies = FaultPolicies.model_validate("drop").model_copy(
+    policies = IssuePolicies.model_validate("drop").model_copy(
         update={kind: said.of(kind) for kind in said.model_fields_set}
     )
     with output_folder(output) as folder, scratch_tempdir():

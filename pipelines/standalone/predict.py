@@ -18,7 +18,7 @@ from detection.storage.atomic import write_json
 from detection.storage.json_files import read_json
 from detection.types import EncodedImage
 from pipelines.standalone.prediction_sheet import MAX_PICTURES, Found, check_picture_name, write_sheet
-from schemas.config.faults import MAX_PIXELS
+from schemas.config.issues import MAX_PIXELS
 from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line, printable
 

@@ -14,23 +14,23 @@ from detection.reports.dataset.summary import (
     kinds_of,
     verdict,
 )
-from detection.reports.dataset.tables import fault_counts
+from detection.reports.dataset.tables import issue_counts
 from detection.reports.html.table import Table as Rows
 from detection.reports.html.table import cell_text
 
 
-def print_findings(found: Examination) -> None:
+def print_issues(found: Examination) -> None:
     """Prints whether the data set can be trained on, the issues of each kind, and what each split holds."""
     # Names of files and splits are shown as they are, whatever rich would make of [red] or :dog: in them.
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-    counts = fault_counts(found.all_faults, {})
+    counts = issue_counts(found.all_issues, {})
     said = verdict({name: result.summary for name, result in found.results.items()}, counts)
     console.print(said.text)
     for choice in said.choices:
         console.print(f"Correct the files, or pass {choice.flag}: {choice.effect}.")
-    _print_images(console, image_table(found.all_faults, {}))
+    _print_images(console, image_table(found.all_issues, {}))
     _print_categories(console, category_table(concerned_annotations(found), found.dataset["categories"]))
-    for kind in kinds_of(found.all_faults, counts):
+    for kind in kinds_of(found.all_issues, counts):
         _print_kind(console, kind)
     console.print(_statistics(found))
 
@@ -55,8 +55,8 @@ def _print_categories(console: Console, table: Rows) -> None:
 def _print_kind(console: Console, kind: Kind) -> None:
     issues = count_text(kind.issues, "issue")
     console.print(f"{kind.name} ({issues}, data.on_fault: {kind.policy}): {kind.meaning}")
-    for fault in kind.first:
-        console.print(f"  {fault}")
+    for issue in kind.first:
+        console.print(f"  {issue}")
     if kind.issues > LISTED:
         console.print(f"  ... and {kind.issues - LISTED:,} more")
     console.print(f"  In the files: {kind.in_the_files}")

@@ -73,11 +73,11 @@ def read_label_map(path: str | Path) -> LabelMap:
         raise DataError(f"{source}: {too_many}.")
     texts: dict[int, set[str]] = {}
     for place, (item, category) in enumerate(zip(items, categories, strict=True), 1):
-        fault = category_fault(category)
-        if fault is None and not category["name"]:
-            fault = "name is empty. Write a text"
-        if fault is not None:
-            raise DataError(f"{source}: item {place}: {fault}.")
+        issue = category_fault(category)
+        if issue is None and not category["name"]:
+            issue = "name is empty. Write a text"
+        if issue is not None:
+            raise DataError(f"{source}: item {place}: {issue}.")
         identity = category["id"]
         if identity in texts:
             raise DataError(f"{source}: item {place}: id {identity} is there twice. Give each item an id of its own.")

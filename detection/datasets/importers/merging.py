@@ -53,7 +53,7 @@ class Survey:
     first_image, first_annotation: shard -> number of its first, the order being that of
         the surveys.
     extras: key -> field name, of what COCO has no place for.
-    formats, claimed, problems: as in `ShardSurvey`.
+    formats, claimed, issues: as in `ShardSurvey`.
     """
 
     source_format: str
@@ -70,7 +70,7 @@ class Survey:
     extras: dict[str, str]
     formats: dict[str, int]
     claimed: dict[str, int]
-    problems: dict[str, list[int | str]]
+    issues: dict[str, list[int | str]]
 
 
 def merge_surveys(surveys: Sequence[ShardSurvey], *, label_map: LabelMap | None = None) -> Survey:
@@ -92,7 +92,7 @@ def merge_surveys(surveys: Sequence[ShardSurvey], *, label_map: LabelMap | None 
     classes = resolve_classes(_classes(surveys), label_map)
     labels = all(label is not None for label, _ in classes.ids)
     points = _keypoint_names(surveys, classes.ids)
-    problems = _problems(surveys)
+    issues = _issues(surveys)
     return Survey(
         source_format=source_format_of(keys, labels=labels),
         records=records,
@@ -108,7 +108,7 @@ def merge_surveys(surveys: Sequence[ShardSurvey], *, label_map: LabelMap | None 
         extras=extra_names(keys),
         formats=_sum(survey.formats for survey in surveys),
         claimed=_sum(survey.claimed for survey in surveys),
-        problems=problems,
+        issues=issues,
     )
 
 
@@ -178,10 +178,10 @@ def _starts(surveys: Sequence[ShardSurvey], counts: Sequence[int]) -> dict[str, 
     return starts
 
 
-def _problems(surveys: Sequence[ShardSurvey]) -> dict[str, list[int | str]]:
+def _issues(surveys: Sequence[ShardSurvey]) -> dict[str, list[int | str]]:
     merged: dict[str, list[int | str]] = {}
     for survey in surveys:
-        for what, (count, where) in survey.problems.items():
+        for what, (count, where) in survey.issues.items():
             entry = merged.setdefault(what, [0, where])
             entry[0] = int(entry[0]) + int(count)
     for stem, missing in _missing_shards([survey.path for survey in surveys]).items():
@@ -221,7 +221,7 @@ def survey_report(survey: Survey) -> str:
     if survey.extras:
         kept = [key if key.endswith(f"/{name}") else f"{key} as {name}" for key, name in survey.extras.items()]
         lines.append(f"kept too:   {', '.join(kept)}")
-    lines += [f"issue:      {what}: {count}, first {where}" for what, (count, where) in survey.problems.items()]
+    lines += [f"issue:      {what}: {count}, first {where}" for what, (count, where) in survey.issues.items()]
     return "\n".join(lines)
 
 

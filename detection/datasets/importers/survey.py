@@ -36,7 +36,7 @@ class ShardSurvey:
     source_ids: the records' numeric source ids; null where one has none.
     formats: image format, as found in the bytes -> records; "" where there is none.
     claimed: "found, claimed" -> records whose `image/format` is another.
-    problems: what is wrong -> [records, the first one].
+    issues: what is wrong -> [records, the first one].
     """
 
     path: str
@@ -48,7 +48,7 @@ class ShardSurvey:
     source_ids: list[int] | None = field(default_factory=list)
     formats: dict[str, int] = field(default_factory=dict)
     claimed: dict[str, int] = field(default_factory=dict)
-    problems: dict[str, list[int | str]] = field(default_factory=dict)
+    issues: dict[str, list[int | str]] = field(default_factory=dict)
 
 
 def survey_shard(path: str | Path) -> ShardSurvey:
@@ -80,7 +80,7 @@ class _Survey:
         self._source_ids: list[int] | None = []
         self._formats: Counter[str] = Counter()
         self._claimed: Counter[str] = Counter()
-        self._problems: dict[str, list[int | str]] = {}
+        self._issues: dict[str, list[int | str]] = {}
 
     def add(self, record: Record, where: str) -> None:
         self._records += 1
@@ -90,7 +90,7 @@ class _Survey:
         self._add_format(record, where)
         self._add_keypoints(record, where)
         if len(set(map(len, corners(record)))) > 1:
-            self._problem("unequally many corners of boxes", where)
+            self._add_issue("unequally many corners of boxes", where)
 
     def result(self) -> ShardSurvey:
         return ShardSurvey(
@@ -103,7 +103,7 @@ class _Survey:
             source_ids=self._source_ids,
             formats=dict(self._formats),
             claimed=dict(self._claimed),
-            problems=self._problems,
+            issues=self._issues,
         )
 
     def _add_source_id(self, record: Record) -> None:
@@ -118,7 +118,7 @@ class _Survey:
             header = read_header(first_bytes(record, features.ENCODED))
         except ImageFileError as error:
             self._formats[""] += 1
-            self._problem(f"{features.ENCODED}: {error.message}", where)
+            self._add_issue(f"{features.ENCODED}: {error.message}", where)
             return
         self._formats[header.format] += 1
         claimed = as_text(first_bytes(record, features.FORMAT)).lower().strip(".")
@@ -126,17 +126,17 @@ class _Survey:
             self._claimed[f"{header.format}, {claimed}"] += 1
         declared = record.get(features.HEIGHT, [header.height])[0], record.get(features.WIDTH, [header.width])[0]
         if declared != (header.height, header.width):
-            self._problem("another size in the record than in the image's header", where)
+            self._add_issue("another size in the record than in the image's header", where)
 
     def _add_keypoints(self, record: Record, where: str) -> None:
         points = object_keypoints(record, object_count(record))
         if points is None:
-            self._problem("keypoints that cannot be shared out among the objects", where)
+            self._add_issue("keypoints that cannot be shared out among the objects", where)
             return
         for (label, text), each in zip(object_classes(record), points, strict=False):
             if each.labelled:
                 self._keypoints[label, text, each.names, len(each.visibility)] = None
 
-    def _problem(self, what: str, where: str) -> None:
-        entry = self._problems.setdefault(what, [0, where])
+    def _add_issue(self, what: str, where: str) -> None:
+        entry = self._issues.setdefault(what, [0, where])
         entry[0] = int(entry[0]) + 1

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from schemas.config.faults import FaultPolicies, Policy
+from schemas.config.issues import IssuePolicies, Policy
 
 # In the data set's own files, by kind.
 IN_THE_FILES: Mapping[str, str] = {
@@ -48,10 +48,10 @@ def choices(kind: str, policy: Policy) -> list[Choice]:
     """The policies other than the present one with which a run goes on.
 
     Args:
-        kind: a field of `FaultPolicies`.
+        kind: a field of `IssuePolicies`.
         policy: what is done now.
     """
-    others = [other for other in ("fix", "drop", "keep") if other in FaultPolicies.allowed(kind) and other != policy]
+    others = [other for other in ("fix", "drop", "keep") if other in IssuePolicies.allowed(kind) and other != policy]
     return [Choice(f"--set data.on_fault.{kind}={other}", _effect(kind, other)) for other in others]
 
 
@@ -69,5 +69,5 @@ def _effect(kind: str, policy: str) -> str:
 
 def _description(kind: str) -> tuple[str, str]:
     """The kind's description: what is wrong, and what `fix` or `drop` does, if it says so."""
-    what, _, details = (FaultPolicies.model_fields[kind].description or "").partition("; ")
+    what, _, details = (IssuePolicies.model_fields[kind].description or "").partition("; ")
     return what, details

@@ -1,4 +1,4 @@
-"""Example pictures of faults: small, with the box drawn."""
+"""Example pictures of issues: small, with the box drawn."""
 
 import io
 import math
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from detection.datasets.issues import Fault
+from detection.datasets.issues import Issue
 from detection.images.drawing import draw_detections, eight_bit_rgb
 
 LONGEST_SIDE = 320  # pixels
@@ -20,37 +20,36 @@ _COLORS = 256  # of the palette: a quarter of the bytes of full colour
 
 
 @dataclass(frozen=True)
-class FaultPicture:
-    """An image that is at fault, as a small PNG.
+class IssuePicture:
+    """An image with an issue, as a small PNG.
 
-    fault: what is wrong with it.
+    issue: of the image.
     png: the encoded picture, neither side longer than LONGEST_SIDE.
     """
 
-    fault: Fault
+    issue: Issue
     png: bytes
 
 
-def picture_of(encoded: bytes, fault: Fault, bbox: Sequence[float] | None, *, max_pixels: int) -> FaultPicture | None:
-    """Renders an image that is at fault.  Never raises, whatever the bytes are.
+def picture_of(encoded: bytes, issue: Issue, bbox: Sequence[float] | None, *, max_pixels: int) -> IssuePicture | None:
+    """Renders an image with an issue.  Never raises, whatever the bytes are.
 
     Args:
         encoded: the image file's content.
-        fault: what is wrong.
+        issue: of the image.
         bbox: box to draw, (x, y, width, height) in pixels of the image as stored; a
             box that reaches beyond the image is shown on grey around it.
         max_pixels: images with more, by their header, are not decoded.
 
     Returns:
-        None where there is no picture to show: the image cannot be decoded, or is
-        too large.
+        None if the image cannot be decoded or is too large.
     """
     try:
         with Image.open(io.BytesIO(encoded)) as image:
             width, height = image.size
             if not 0 < width * height <= max_pixels:
                 return None
-            return FaultPicture(fault, _png(image, _usable(bbox)))
+            return IssuePicture(issue, _png(image, _usable(bbox)))
     except Exception:  # Pillow raises whatever its format plugins raise
         return None
 

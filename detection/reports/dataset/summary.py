@@ -4,12 +4,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from detection.datasets.issues import Fault
+from detection.datasets.issues import Issue
 from detection.reports.dataset.advice import IN_THE_FILES, Choice, choices, meaning
-from detection.reports.dataset.tables import HANDLING, FaultCounts, Splits
+from detection.reports.dataset.tables import HANDLING, IssueCounts, Splits
 from detection.reports.html.names import shown_name
 from detection.reports.html.table import Cell, Link, Table
-from schemas.config.faults import Policy
+from schemas.config.issues import Policy
 
 LISTED = 5  # images, categories, and issues of a kind
 _LISTED_IDS = 3  # annotations of an image
@@ -45,10 +45,10 @@ class Kind(NamedTuple):
     meaning: str
     in_the_files: str
     choices: Sequence[Choice]
-    first: Sequence[Fault]
+    first: Sequence[Issue]
 
 
-def verdict(splits: Splits, counts: FaultCounts) -> Verdict:
+def verdict(splits: Splits, counts: IssueCounts) -> Verdict:
     """Whether a run would train, and how many issues there are.
 
     A run stops at issues with the policy `fail`, and at a split without a valid image.
@@ -77,13 +77,13 @@ def verdict(splits: Splits, counts: FaultCounts) -> Verdict:
     return Verdict("warn", f"Yes, you can train on this: {issues}, {handled}.")
 
 
-def kinds_of(faults: Sequence[Fault], counts: FaultCounts) -> list[Kind]:
+def kinds_of(issues: Sequence[Issue], counts: IssueCounts) -> list[Kind]:
     """What to do about each kind, those that stop a run first, and within them the most frequent."""
-    first: dict[tuple[str, Policy], list[Fault]] = defaultdict(list)
-    for fault in faults:
-        listed = first[fault.kind, fault.policy]
+    first: dict[tuple[str, Policy], list[Issue]] = defaultdict(list)
+    for issue in issues:
+        listed = first[issue.kind, issue.policy]
         if len(listed) < LISTED:
-            listed.append(fault)
+            listed.append(issue)
     ordered = sorted(counts.items(), key=lambda item: (item[0][1] != "fail", -item[1]))
     return [
         Kind(
@@ -100,23 +100,23 @@ def kinds_of(faults: Sequence[Fault], counts: FaultCounts) -> list[Kind]:
     ]
 
 
-def image_table(faults: Sequence[Fault], anchors: Mapping[Fault, str]) -> Table:
+def image_table(issues: Sequence[Issue], anchors: Mapping[Issue, str]) -> Table:
     """The images with most issues.
 
     Args:
-        faults: all of them.
+        issues: all of them.
         anchors: issue -> id of its picture on the page.
     """
-    by_image: dict[tuple[str, int], list[Fault]] = defaultdict(list)
-    for fault in faults:
-        if fault.image_id is not None:
-            by_image[fault.where, fault.image_id].append(fault)
+    by_image: dict[tuple[str, int], list[Issue]] = defaultdict(list)
+    for issue in issues:
+        if issue.image_id is not None:
+            by_image[issue.where, issue.image_id].append(issue)
     ordered = sorted(by_image.items(), key=lambda item: (-len(item[1]), item[0]))
     rows: list[list[Cell]] = []
     for (where, image_id), theirs in ordered[:LISTED]:
-        anchor = next((anchors[fault] for fault in theirs if fault in anchors), None)
+        anchor = next((anchors[issue] for issue in theirs if issue in anchors), None)
         name = shown_name(where)
-        kinds = ", ".join(dict.fromkeys(fault.kind for fault in theirs))
+        kinds = ", ".join(dict.fromkeys(issue.kind for issue in theirs))
         rows.append([Link(name, f"#{anchor}") if anchor else name, str(image_id), len(theirs), kinds, _ids(theirs)])
     return Table("", ("image", "id", "issues", "kinds", "annotations"), rows)
 
@@ -144,7 +144,7 @@ def _handling(count: int, policy: Policy) -> str:
     return f"{count_text(count, 'issue')} {words}"
 
 
-def _ids(faults: Sequence[Fault]) -> str:
-    ids = list(dict.fromkeys(str(fault.annotation_id) for fault in faults if fault.annotation_id is not None))
+def _ids(issues: Sequence[Issue]) -> str:
+    ids = list(dict.fromkeys(str(issue.annotation_id) for issue in issues if issue.annotation_id is not None))
     rest = len(ids) - _LISTED_IDS
     return ", ".join(ids[:_LISTED_IDS]) + (f" and {rest:,} more" if rest > 0 else "")

@@ -10,7 +10,7 @@ from PIL import Image
 
 from detection.images.files import ImageFileError, read_file
 from detection.reports.evaluation.pictures import PictureSource
-from schemas.config.faults import MAX_PIXELS
+from schemas.config.issues import MAX_PIXELS
 from schemas.errors import DataError
 
 # What Pillow decodes by itself: for EPS and the like it starts other programs.

@@ -10,7 +10,7 @@ from components.coco_example_gen import issue_categories
 from components.coco_example_gen.examination import examine
 from components.coco_example_gen.issue_categories import concerned_annotations
 from detection.datasets.layouts import SplitFiles
-from schemas.config.faults import MAX_PIXELS, FaultPolicies
+from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from tests.components.coco_example_gen.data_set import write_data_set
 
 
@@ -27,12 +27,12 @@ def test_annotations_with_an_issue_and_those_of_images_with_one_are_counted(
     work.mkdir()
     found = examine(
         {"train": SplitFiles(str(path), str(root / "images"))},
-        policies=FaultPolicies(),
+        policies=IssuePolicies(),
         max_pixels=MAX_PIXELS,
         work=work,
         records=None,
     )
-    assert {fault.kind for fault in found.all_faults} == {
+    assert {issue.kind for issue in found.all_issues} == {
         *("box_outside", "image_missing", "box_empty", "entry", "category_empty")
     }
     assert concerned_annotations(found) == {4: 2, 2: 2}

@@ -13,7 +13,7 @@ from pycocotools import mask
 
 from detection.datasets.importers import images as images_module
 from detection.datasets.importers import source_format
-from detection.datasets.importers.images import ImportedImage, Problem, read_images, read_own_images
+from detection.datasets.importers.images import ImportedImage, read_images, read_own_images
 from detection.datasets.importers.merging import Survey, merge_surveys
 from detection.datasets.importers.source_format import (
     KEYPOINT_NUM,
@@ -25,6 +25,7 @@ from detection.datasets.importers.source_format import (
     POLYGON,
 )
 from detection.datasets.importers.survey import survey_shard
+from detection.datasets.issues import Issue
 from detection.datasets.packed_entries import pack_entries
 from schemas import features
 from schemas.errors import DataError
@@ -61,7 +62,7 @@ def test_a_record_as_coco_has_it(tmp_path: Path) -> None:
         {"id": 2, "image_id": 7, "category_id": 3, "bbox": [30, 2, 25.5, 7.25], "area": 33.25, "iscrowd": 1},
     ]
     assert image.encoded == encoded_image(40, 60)
-    assert (image.format, image.problems) == ("png", [])
+    assert (image.format, image.issues) == ("png", [])
     assert image.where.endswith("one.record, record 0")
 
 
@@ -114,7 +115,7 @@ def test_file_names(tmp_path: Path, file_name: str | None, source_id: Any, expec
 
 def test_an_absent_size_is_the_header_s(tmp_path: Path) -> None:
     image = read_one(tmp_path, image__height=None, image__width=None)
-    assert (image.entry["height"], image.entry["width"], image.problems) == (40, 60, [])
+    assert (image.entry["height"], image.entry["width"], image.issues) == (40, 60, [])
 
 
 def test_a_wrong_size_is_the_header_s_and_told(tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_a_wrong_size_is_the_header_s_and_told(tmp_path: Path) -> None:
     assert (image.entry["height"], image.entry["width"]) == (40, 60)
     assert image.annotations[0]["bbox"] == [3.25, 4.5, 10, 20.75]
     message = "the record says 600x400 pixels, the image's header 60x40, which are taken"
-    assert image.problems == [Problem("image_size", None, message)]
+    assert image.issues == [Issue("image_size", "fail", image.where, image.entry["id"], None, message)]
 
 
 def test_the_size_after_an_exif_rotation_stays_as_declared(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_the_size_after_an_exif_rotation_stays_as_declared(tmp_path: Path) -> No
         image__width=40,
         **boxes(rows, height=60, width=40),
     )
-    assert (image.entry["height"], image.entry["width"], image.problems) == (60, 40, [])
+    assert (image.entry["height"], image.entry["width"], image.issues) == (60, 40, [])
     assert image.annotations[0]["bbox"] == rows[0]
     untagged = read_one(tmp_path, image__height=60, image__width=40)
     assert (untagged.entry["height"], untagged.entry["width"]) == (40, 60)
@@ -148,8 +149,8 @@ def test_an_image_without_a_header_keeps_the_record_s_size(tmp_path: Path) -> No
     absent = automl_record(3, image__encoded=None, image__height=None)
     images = read(tmp_path, whole, broken, absent)
     assert [image.format for image in images] == ["png", "", ""]
-    assert images[1].problems[0].kind == "image_broken"
-    assert "no known format" in images[1].problems[0].message
+    assert images[1].issues[0].kind == "image_broken"
+    assert "no known format" in images[1].issues[0].message
     assert images[1].annotations[0]["bbox"] == [3.25, 4.5, 10, 20.75]
     assert (images[2].encoded, images[2].annotations) == (b"", [])
 
@@ -158,7 +159,7 @@ def test_an_image_beyond_pillow_s_limit_is_told(tmp_path: Path) -> None:
     header = bytearray(encoded_image(1, 1, image_format="BMP"))
     header[18:26] = (60_000).to_bytes(4, "little") * 2
     image = read_one(tmp_path, image__encoded=bytes(header))
-    assert [problem.kind for problem in image.problems] == ["image_huge"]
+    assert [issue.kind for issue in image.issues] == ["image_huge"]
 
 
 def test_what_is_absent_is_made_up_soundly(tmp_path: Path) -> None:
@@ -173,16 +174,15 @@ def test_what_is_absent_is_made_up_soundly(tmp_path: Path) -> None:
 def test_unequal_corners_leave_the_image_without_objects(tmp_path: Path) -> None:
     image = read_one(tmp_path, image__object__bbox__xmax=[0.5])
     assert image.annotations == []
-    assert image.problems == [
-        Problem("entry", None, "unequally many corners of boxes (2, 2, 1, 2); its objects are left out")
-    ]
+    message = "unequally many corners of boxes (2, 2, 1, 2); its objects are left out"
+    assert image.issues == [Issue("entry", "fail", image.where, image.entry["id"], None, message)]
 
 
 def test_a_box_that_is_not_finite_is_left_out(tmp_path: Path) -> None:
     image = read_one(tmp_path, image__object__bbox__xmax=[float("nan"), 0.5])
     assert [each["id"] for each in image.annotations] == [2]
-    assert [(problem.kind, problem.annotation_id) for problem in image.problems] == [("entry", 1)]
-    assert "is not finite or far outside" in image.problems[0].message
+    assert [(issue.kind, issue.annotation_id) for issue in image.issues] == [("entry", 1)]
+    assert "is not finite or far outside" in image.issues[0].message
 
 
 def masks(height: int = 40, width: int = 60) -> np.ndarray:
@@ -227,7 +227,7 @@ def test_masks_of_numbers(tmp_path: Path) -> None:
 def test_broken_masks_are_left_out_and_told(tmp_path: Path, stored: list[Any], message: str, whose: int | None) -> None:
     image = read_one(tmp_path, image__object__mask=stored)
     assert len(image.annotations) == 2
-    first = image.problems[0]
+    first = image.issues[0]
     assert (first.kind, first.annotation_id) == ("mask_broken", whose)
     assert message in first.message
     assert [each["id"] for each in image.annotations if "segmentation" in each] == ([1] if whose == 2 else [])
@@ -245,7 +245,7 @@ def test_flat_polygons(tmp_path: Path, end: list[float]) -> None:
 def test_an_object_without_polygon_has_no_mask(tmp_path: Path) -> None:
     image = read_one(tmp_path, image__object__polygon=[1.0, 2.0, 8.0, 2.0, 8.0, 9.0, -2.0])
     assert ["segmentation" in each for each in image.annotations] == [True, False]
-    assert image.problems == []
+    assert image.issues == []
 
 
 def keypoints(**more: Any) -> dict[str, Any]:
@@ -301,7 +301,7 @@ def test_objects_of_unequally_many_points(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [{"x": [0.1] * 5}, {"visibility": [2] * 5}, {"x": [0.1] * 5, "y": [0.1] * 5}])
 def test_keypoints_that_cannot_be_shared_out(tmp_path: Path, wrong: dict[str, Any]) -> None:
     image = read_one(tmp_path, **keypoints(**wrong))
-    assert [problem.kind for problem in image.problems] == ["keypoints_broken"]
+    assert [issue.kind for issue in image.issues] == ["keypoints_broken"]
     assert all("keypoints" not in each for each in image.annotations)
 
 

@@ -53,7 +53,7 @@ def test_raccoon_boxes_and_bytes_are_equal(shared_data: Path) -> None:
         assert image.encoded == (shared_data / "raccoon/images" / original["file_name"]).read_bytes()
         assert [image.entry["height"], image.entry["width"]] == [original["height"], original["width"]]
         assert image.entry["source_id"] == original["file_name"]
-        assert image.problems == []
+        assert image.issues == []
         expected = [(each["bbox"], each["category_id"], 0) for each in annotations[original["id"]]]
         assert [(each["bbox"], each["category_id"], each["iscrowd"]) for each in image.annotations] == expected
         assert all(each["area"] == each["bbox"][2] * each["bbox"][3] for each in image.annotations)
@@ -81,7 +81,7 @@ def test_coco_entries_are_equal(shared_data: Path, coco: tuple[Survey, list[Impo
         original = entries[image.entry["id"]]
         assert image.entry == {key: original[key] for key in ("id", "file_name", "height", "width")}
         assert image.encoded == (shared_data / "coco2017_ccby/images" / original["file_name"]).read_bytes()
-        assert image.problems == []
+        assert image.issues == []
         for found, expected in zip(image.annotations, annotations[original["id"]], strict=True):
             assert found["bbox"] == expected["bbox"]
             assert (found["category_id"], found["iscrowd"]) == (expected["category_id"], expected["iscrowd"])

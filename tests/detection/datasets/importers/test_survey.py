@@ -76,8 +76,8 @@ def test_the_report_tells_what_is_amiss(tmp_path: Path) -> None:
     assert "formats:    3 png, 1 unreadable; of these 1 png called jpeg" in lines
     assert "image ids:  those of image/source_id" in lines
     assert "kept too:   image/class/label, image/object/difficult" in lines
-    problems = [line.removeprefix("issue:      ") for line in lines if line.startswith("issue:")]
-    assert problems == [
+    issues = [line.removeprefix("issue:      ") for line in lines if line.startswith("issue:")]
+    assert issues == [
         f"another size in the record than in the image's header: 1, first {path}, record 1",
         "image/encoded: not an image that can be read (no known format). Copy the file again or convert it anew.: "
         f"1, first {path}, record 2",
@@ -94,10 +94,10 @@ def test_a_label_map_gives_the_categories(tmp_path: Path) -> None:
     assert "categories: 2, from map" in survey_report(survey)
 
 
-def test_problems_of_several_shards_add_up(tmp_path: Path) -> None:
+def test_issues_of_several_shards_add_up(tmp_path: Path) -> None:
     shards = [write_shard(tmp_path / name, [automl_record(image__height=1)]) for name in "ab"]
     survey = merge_surveys([survey_shard(shard) for shard in shards])
-    assert list(survey.problems.values()) == [[2, f"{shards[0]}, record 0"]]
+    assert list(survey.issues.values()) == [[2, f"{shards[0]}, record 0"]]
 
 
 @pytest.mark.parametrize(

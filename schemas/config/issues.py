@@ -1,7 +1,7 @@
-"""What can be wrong with a data set, and what is done about each kind of fault.
+"""Kinds of issues of a data set, and what is done about each.
 
-The fields of `FaultPolicies` are the kinds; their defaults are for training, where less
-data than was meant, or other data, must not go unnoticed.
+The fields of `IssuePolicies` are the kinds.  The defaults are for training: nobody should
+train on less data, or on other data, without noticing.
 """
 
 from typing import Any, Literal, get_args
@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from schemas.config.section import Section
 
-# fail: stop, listing all faults.  drop: leave the image or annotation out, and list it
+# fail: stop, listing all issues.  drop: leave the image or annotation out, and list it
 # in quarantine.jsonl.  fix: correct it.  keep: use it as it is, and tell.
 Policy = Literal["fail", "drop", "fix", "keep"]
 
@@ -22,10 +22,10 @@ FailDropKeep = Literal["fail", "drop", "keep"]
 FailDropFixKeep = Literal["fail", "drop", "fix", "keep"]
 
 
-class FaultPolicies(Section):
-    """A policy for each kind of fault.
+class IssuePolicies(Section):
+    """A policy for each kind of issue.
 
-    One word in place of the section holds for every kind: `fail` stops at each that is
+    A single word in place of the section sets every kind: `fail` stops at each that is
     not kept by default, `drop` leaves out what would stop, `fix` corrects what can be
     corrected and leaves out the rest.
     """
@@ -78,19 +78,19 @@ class FaultPolicies(Section):
     @model_validator(mode="before")
     @classmethod
     def _one_word(cls, value: Any) -> Any:
-        """One policy for all kinds, as far as each has it."""
+        """Turns a single word into a policy for each kind, the nearest that the kind allows."""
         if value not in ("fail", "drop", "fix"):
             return value
         return {kind: _nearest(value, cls.allowed(kind), field.default) for kind, field in cls.model_fields.items()}
 
     def of(self, kind: str) -> Policy:
-        """The policy for a kind of fault."""
+        """The policy for a kind of issue."""
         policy: Policy = getattr(self, kind)
         return policy
 
     @classmethod
     def allowed(cls, kind: str) -> tuple[Policy, ...]:
-        """The policies that a kind of fault can have."""
+        """The policies that a kind of issue can have."""
         return get_args(cls.model_fields[kind].annotation)
 
 

@@ -2,22 +2,22 @@
 
 import json
 import logging
-import os
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import tensorflow as tf
+
 from components.coco_example_gen.examination import Examination, examine
-from components.coco_example_gen.fault_pictures import pictures_of
-from components.coco_example_gen.issue_categories import concerned_annotations
-from components.coco_example_gen.repeats import drop_images
+from components.coco_example_gen.report import write_data_report
 from components.coco_example_gen.shards import SplitResult
 from components.coco_example_gen.workers import MakePipeline, make_local_pipeline
 from detection.datasets.issues import Issue
 from detection.datasets.layouts import SplitFiles
-from detection.reports.dataset.page import write_report
-from detection.storage.atomic import write_json, write_text
+from detection.datasets.packed_entries import unpack_entries
+from detection.storage.atomic import new_path, write_json, write_text
+from schemas import features
 from schemas.artifacts import DATA_REPORT_HTML, DATASET_JSON, QUARANTINE_JSONL, split_dir
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
@@ -66,7 +66,7 @@ def convert(
             judge=_stop_at,
         )
         _stop_at(found.all_issues)
-        _drop_repeats(found.results, root)
+        _drop_duplicates(found.results, root)
         _tell(found.results, found.all_issues)
         _write_side_files(found, splits, root, max_pixels)
     except BaseException:
@@ -77,46 +77,18 @@ def convert(
         shutil.rmtree(work, ignore_errors=True)
 
 
-def report(found: Examination, splits: Mapping[str, SplitFiles], path: Path, *, max_pixels: int) -> None:
-    """Writes the page that shows what a data set holds and what is wrong with it.
-
-    Args:
-        found: see `examine`.
-        splits: the files of each split.
-        path: of the HTML file.
-        max_pixels: images of more are not shown.
-
-    Raises:
-        DataError: the file cannot be written.
-    """
-    write_report(
-        path,
-        title=_title([source.path for source in found.sources.values()]),
-        splits={name: result.summary for name, result in found.results.items()},
-        categories=found.dataset["categories"],
-        issues=found.all_issues,
-        examples=pictures_of(found, splits, max_pixels=max_pixels),
-        concerned=concerned_annotations(found),
-    )
-
-
-def _title(paths: Sequence[str]) -> str:
-    """The file, or the folder that holds all of the files."""
-    return os.path.commonpath([os.path.abspath(path) for path in paths])
-
-
 def _write_side_files(found: Examination, splits: Mapping[str, SplitFiles], root: Path, max_pixels: int) -> None:
     dropped = [issue for issue in found.all_issues if issue.policy == "drop"]
     write_text(root / QUARANTINE_JSONL, "".join(f"{json.dumps(issue.as_dict())}\n" for issue in dropped))
-    report(found, splits, root / DATA_REPORT_HTML, max_pixels=max_pixels)
+    write_data_report(found, splits, root / DATA_REPORT_HTML, max_pixels=max_pixels)
     counts = {
         name: {"images": result.images, "annotations": result.annotations} for name, result in found.results.items()
     }
     write_json(root / DATASET_JSON, {**found.dataset, "splits": counts})
 
 
-def _drop_repeats(results: Mapping[str, SplitResult], root: Path) -> None:
-    """Leaves out images that are there twice, where policy says so."""
+def _drop_duplicates(results: Mapping[str, SplitResult], root: Path) -> None:
+    """Leaves out duplicate images if the policy says so."""
     for name, result in results.items():
         ids = {
             issue.image_id
@@ -125,7 +97,28 @@ def _drop_repeats(results: Mapping[str, SplitResult], root: Path) -> None:
         }
         if ids:
             result.images -= len(ids)
-            result.annotations -= drop_images(sorted((root / split_dir(name)).iterdir()), ids)
+            result.annotations -= _drop_images(sorted((root / split_dir(name)).iterdir()), ids)
+
+
+def _drop_images(shards: Iterable[Path], image_ids: set[int]) -> int:
+    """Rewrites shards without some images, each atomically.
+
+    Returns:
+        Number of annotations of these images.
+    """
+    dropped = 0
+    sources = {str(image_id).encode() for image_id in image_ids}
+    for shard in shards:
+        # TFX reads every file of the split's folder.
+        beside = shard.parent.parent
+        with new_path(shard, beside=beside) as unfinished, tf.io.TFRecordWriter(str(unfinished)) as writer:
+            for record in tf.data.TFRecordDataset(str(shard)).as_numpy_iterator():
+                values = tf.train.Example.FromString(record).features.feature
+                if values[features.SOURCE_ID].bytes_list.value[0] in sources:
+                    dropped += len(unpack_entries(values[features.COCO].bytes_list.value[0])[1])
+                else:
+                    writer.write(record)
+    return dropped
 
 
 def _stop_at(issues: Sequence[Issue]) -> None:

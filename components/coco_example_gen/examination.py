@@ -1,4 +1,4 @@
-"""Reads a whole COCO data set on Beam: writes its records, and finds every issue."""
+"""Examines a whole COCO data set on Beam: writes its records, and finds every issue, duplicate images included."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -9,25 +9,31 @@ from typing import Any
 import apache_beam as beam
 
 from components.coco_example_gen.inputs import Inputs, open_inputs
-from components.coco_example_gen.progress import told_progress
-from components.coco_example_gen.repeats import find_repeats
-from components.coco_example_gen.shards import IMAGES_PER_SHARD, SplitResult, read_results, write_plans, write_shard
+from components.coco_example_gen.shards import (
+    IMAGES_PER_SHARD,
+    SeenImage,
+    SplitResult,
+    read_results,
+    write_plans,
+    write_shard,
+)
 from components.coco_example_gen.sources import Source
-from components.coco_example_gen.workers import MakePipeline, local_options, make_local_pipeline
+from components.coco_example_gen.workers import MakePipeline, local_options, make_local_pipeline, told_progress
 from detection.datasets.annotations import Entry
 from detection.datasets.encode_record import Rules
 from detection.datasets.issues import Issue, printable
 from detection.datasets.layouts import SplitFiles
+from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
 from schemas.config.issues import IssuePolicies
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What a data set holds.
+    """The content of a data set and its issues.
 
     dataset: the contents of dataset.json but for the counts.
     sources: of each split.
-    results: what became of each split; images that are there twice are still in it.
+    results: what became of each split; duplicate images included.
     issues: of the annotation files and of the whole data set; those of images are in
         `results`.
     """
@@ -39,7 +45,7 @@ class Examination:
 
     @property
     def all_issues(self) -> list[Issue]:
-        """Those of images as well."""
+        """All issues, those of images included."""
         return [*self.issues, *(issue for result in self.results.values() for issue in result.issues)]
 
 
@@ -85,10 +91,42 @@ def examine(
             | "WriteShard" >> beam.Map(write_shard, threads=1 if options else None)
         )
     results = {name: read_results(parts) for name, parts in plans.items()}
-    for name, found in find_repeats({name: result.seen for name, result in results.items()}, policies).items():
+    for name, found in find_duplicates({name: result.seen for name, result in results.items()}, policies).items():
         results[name].issues += found
     empty = _empty_categories(inputs, results, policies)
     return Examination(inputs.dataset, inputs.sources, results, inputs.issues + empty)
+
+
+def find_duplicates(seen: Mapping[str, Sequence[SeenImage]], policies: IssuePolicies) -> dict[str, list[Issue]]:
+    """Finds images whose pixels are already in their split or in another split.
+
+    The first copy is that of the lowest id in a split; across splits that of eval, with
+    train last, so that dropping never makes an evaluation smaller.
+
+    Args:
+        seen: the images of each split.
+        policies: tell what is done about `image_duplicate` and `image_leak`.
+
+    Returns:
+        The issues of each split, in the order of image ids.
+    """
+    order = sorted(seen, key=lambda name: (name == TRAIN_SPLIT, name != EVAL_SPLIT, name))
+    first: dict[str, tuple[str, SeenImage]] = {}
+    issues: dict[str, list[Issue]] = {name: [] for name in seen}
+    for split in order:
+        for image in sorted(seen[split]):
+            other_split, other = first.setdefault(image.digest, (split, image))
+            if other == image and other_split == split:
+                continue
+            kind = "image_duplicate" if other_split == split else "image_leak"
+            message = (
+                f"the same pixels as {other_split}: {printable(other.file_name)} (image {other.image_id}). "
+                "Remove one of them, or join their annotations."
+            )
+            issues[split].append(
+                Issue(kind, policies.of(kind), f"{split}: {printable(image.file_name)}", image.image_id, None, message)
+            )
+    return issues
 
 
 def _rules(categories: Sequence[Entry], policies: IssuePolicies, max_pixels: int) -> Rules:

@@ -1,4 +1,4 @@
-"""What the example gen does: read annotations, let workers write shards, list the issues."""
+"""The component's work: reads annotations, lets workers write shards, lists the issues."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,7 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 
 from components.coco_example_gen.conversion import convert
-from components.coco_example_gen.spans.span_files import splits_at
-from components.coco_example_gen.spans.spans import SpanVersion
+from components.coco_example_gen.spans import SpanVersion, splits_at
 from components.coco_example_gen.workers import chooses_workers
 from detection.datasets.layouts import SplitFiles
 from schemas.artifacts import TRAIN_SPLIT

@@ -13,15 +13,13 @@ import apache_beam as beam
 from components.coco_example_gen.sources import CocoSource, RecordSource, Source
 from components.coco_example_gen.workers import MakePipeline
 from detection.datasets.annotations import AnnotationFile, index_annotations, merge_categories
-from detection.datasets.dataset_file import read_dataset_head
-from detection.datasets.importers.label_map import read_label_map
+from detection.datasets.importers.label_map import dataset_files_beside, read_dataset_head, read_label_map
 from detection.datasets.importers.merging import Survey, merge_surveys, survey_report
 from detection.datasets.importers.survey import ShardSurvey, survey_shard
 from detection.datasets.issues import Issue
 from detection.datasets.layouts import SplitFiles
 from detection.storage.json_files import serialize
 from detection.storage.tfrecord import find_shards
-from schemas.artifacts import DATASET_JSON
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 
@@ -30,10 +28,10 @@ log = logging.getLogger("cocoflow.example_gen")
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a data set is read from.
+    """The sources of a data set, indexed.
 
     sources: of each split.
-    dataset: the contents of dataset.json: the first file's info, all licences, all
+    dataset: content of dataset.json: the first file's info, all licences, all
         categories.
     issues: of the annotation files.
     """
@@ -101,9 +99,7 @@ def _survey(
             | "SurveyShard" >> beam.MapTuple(_write_survey)
         )
     surveys = [ShardSurvey(**json.loads(Path(answer).read_bytes())) for answer in answers]
-    beside = next(
-        (path for path in (folder / DATASET_JSON for folder in Path(shards[0]).parents[:2]) if path.is_file()), None
-    )
+    beside = next(iter(dataset_files_beside(shards[0])), None)
     named = label_map or beside
     survey = merge_surveys(surveys, label_map=None if named is None else read_label_map(named))
     for line in survey_report(survey).splitlines():

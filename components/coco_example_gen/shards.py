@@ -32,7 +32,7 @@ RESULT = ".result"
 
 
 class SeenImage(NamedTuple):
-    """An image that was written: what tells whether it is there twice."""
+    """A written image, and the digest that tells duplicates."""
 
     image_id: int
     file_name: str
@@ -41,7 +41,7 @@ class SeenImage(NamedTuple):
 
 @dataclass
 class SplitResult:
-    """What became of one split, or of one shard of it.
+    """Counts and issues of one split, or of one shard of it.
 
     images: written.
     annotations: written.
@@ -113,9 +113,9 @@ def write_plans(
         plans[name] = []
         for number, part in enumerate(parts):
             shard = f"data_tfrecord-{number:05d}-of-{len(parts):05d}"
-            goal = None if folder is None else str(folder / shard)
+            destination = None if folder is None else str(folder / shard)
             path = work / f"{name}-{shard}.json"
-            path.write_text(json.dumps({**part, **common, "split": name, "records": goal}))
+            path.write_text(json.dumps({**part, **common, "split": name, "records": destination}))
             plans[name].append(str(path))
     return plans
 
@@ -136,7 +136,7 @@ def write_shard(plan_path: str, threads: int | None = None) -> None:
         writer = None
         if plan["records"] is not None:
             # TFX reads every file of the split's folder, unfinished ones as well.
-            unfinished = stack.enter_context(new_path(plan["records"], beside=Path(plan_path).parent))
+            unfinished = stack.enter_context(new_path(plan["records"], beside=Path(plan_path).parent, durable=False))
             writer = stack.enter_context(tf.io.TFRecordWriter(str(unfinished)))
         for entry, record in _records(plan, threads or os.cpu_count() or 1):
             result.add(entry, record)
@@ -146,7 +146,7 @@ def write_shard(plan_path: str, threads: int | None = None) -> None:
 
 
 def read_results(plans: Iterable[str]) -> SplitResult:
-    """What `write_shard` found in the shards of one split, together."""
+    """Merges the results of `write_shard` for the shards of one split."""
     whole = SplitResult()
     for plan in plans:
         whole.merge(_result_from_dict(json.loads(Path(plan + RESULT).read_bytes())))
@@ -154,7 +154,7 @@ def read_results(plans: Iterable[str]) -> SplitResult:
 
 
 def _records(plan: Mapping[str, Any], threads: int) -> Iterator[tuple[Entry, Record]]:
-    """Makes the records of a plan, in its order, several at a time: decoding leaves Python's lock alone."""
+    """Makes the records of a plan, in its order, on several threads: decoding releases Python's lock."""
     rules = Rules(
         policies=IssuePolicies(**plan["policies"]),
         max_pixels=plan["max_pixels"],

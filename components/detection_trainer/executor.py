@@ -25,7 +25,7 @@ from components.detection_trainer.identity import (
 )
 from components.detection_trainer.working_folder import working_folder
 from detection.datasets.annotations import differing_categories
-from detection.input_pipeline.record_fingerprint import fingerprint_records
+from detection.input_pipeline.record_index import fingerprint_records
 from detection.storage.atomic import new_directory
 from detection.storage.json_files import read_json
 from detection.training.train import train

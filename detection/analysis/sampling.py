@@ -1,7 +1,8 @@
 """Which images are analysed where there are more than asked for."""
 
-import hashlib
 from collections.abc import Iterable
+
+from detection.datasets.sampling import key_hash
 
 
 def sample_rank(image_id: int, seed: int) -> int:
@@ -10,8 +11,7 @@ def sample_rank(image_id: int, seed: int) -> int:
     The images of least rank are the sample, whatever the order they come in, so that
     several workers can each keep the least of theirs.
     """
-    digest = hashlib.sha256(f"{seed}:{image_id}".encode()).digest()
-    return int.from_bytes(digest[:8], "big")
+    return key_hash(f"{seed}:{image_id}")
 
 
 def sample_ids(image_ids: Iterable[int], count: int, seed: int) -> list[int]:

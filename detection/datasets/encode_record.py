@@ -21,7 +21,7 @@ from schemas.config.issues import IssuePolicies
 
 @dataclass(frozen=True)
 class Rules:
-    """How every image of a data set becomes a record.
+    """Rules for turning the images of a data set into records.
 
     policies: what is done about issues.
     max_pixels: an image of more is refused before it is decoded.

@@ -24,7 +24,7 @@ _HIDDEN_SHARE = 0.25  # a tag that would cover more of others than this is left 
 
 
 class LineStyle(NamedTuple):
-    """How a box is drawn.
+    """Style of a box.
 
     color: (red, green, blue), 0..255.
     dash: lengths of a stroke, a gap, a stroke, ..., in widths of the line; () is an unbroken line.
@@ -85,7 +85,7 @@ def draw_detections(
     Args:
         image: uint8 [H, W, 3], RGB; not changed.
         boxes_xywh: [N, 4], (x, y, width, height) in pixels of `image`, as COCO has
-            them; parts outside the image are cut off.
+            them; parts outside the image are clipped.
         labels: N names; "" draws no tag.  In a crowd, weak detections' tags that would
             cover stronger ones' are left out.
         scores: N values in 0..1 shown behind the names; None for ground truth.

@@ -16,7 +16,7 @@ _SUFFIXES = {"jpeg": ".jpg", "tiff": ".tif"}
 
 
 class ImageFileError(Exception):
-    """Why an image cannot be used.
+    """An image that cannot be used.
 
     kind: a kind of issue, see `schemas.config.issues`.
     message: the reason, and what to do about the file.
@@ -82,7 +82,7 @@ class Header(NamedTuple):
 
     @property
     def turned(self) -> bool:
-        """Whether an EXIF tag asks viewers to swap height and width."""
+        """Returns whether an EXIF tag asks viewers to swap height and width."""
         return swaps_sides(self.orientation)
 
 
@@ -132,7 +132,7 @@ def read_header(encoded: bytes, *, max_pixels: int | None = None) -> Header:
 
 
 def swaps_sides(orientation: int) -> bool:
-    """Whether an EXIF orientation swaps height and width."""
+    """Returns whether an EXIF orientation swaps height and width."""
     return orientation in _TURNED
 
 
@@ -142,7 +142,7 @@ def suffix_of(image_format: str) -> str:
 
 
 def has_image_suffix(name: str) -> bool:
-    """Whether a file name ends as image files do."""
+    """Returns whether a file name ends as image files do."""
     return f".{name.rpartition('.')[2].lower()}" in Image.registered_extensions()
 
 

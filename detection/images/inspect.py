@@ -48,7 +48,7 @@ class ImageFile(NamedTuple):
 
     @property
     def turned(self) -> bool:
-        """Whether an EXIF tag asks viewers to swap height and width."""
+        """Returns whether an EXIF tag asks viewers to swap height and width."""
         return swaps_sides(self.orientation)
 
 

@@ -55,7 +55,7 @@ def record_masks(serialized: bytes, height: int, width: int) -> np.ndarray:
 
 
 def draw_mask(segmentation: Any, *, height: int, width: int) -> np.ndarray:
-    """A sound COCO segmentation as pixels, by pycocotools.
+    """Draws a valid COCO segmentation with pycocotools.
 
     Args:
         segmentation: polygons or an RLE, see `detection.datasets.masks`; none or empty: nothing.

@@ -5,17 +5,15 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
-from detection.input_pipeline.augmentation.autoaugment import autoaugment, randaugment
-from detection.input_pipeline.augmentation.autoaugment_policies import POLICIES
-from detection.input_pipeline.augmentation.chain import Augmentation
-from detection.input_pipeline.augmentation.color_jitter import random_color_jitter
-from detection.input_pipeline.augmentation.grid_mask import random_grid_mask
-from detection.input_pipeline.augmentation.mixup import mixup
-from detection.input_pipeline.augmentation.mosaic import mosaic
-from detection.input_pipeline.augmentation.ssd_crop import ssd_random_crop
-from detection.input_pipeline.keypoint_names import keypoint_flips, num_keypoints
+from detection.input_pipeline.augmentation.autoaugment import POLICIES, autoaugment, randaugment
+from detection.input_pipeline.augmentation.colors import random_color_jitter
+from detection.input_pipeline.augmentation.combining import mixup, mosaic
+from detection.input_pipeline.augmentation.crops import ssd_random_crop
+from detection.input_pipeline.augmentation.erasing import random_grid_mask
+from detection.input_pipeline.augmentation.flip import keypoint_flips
+from detection.input_pipeline.record_decoder import num_keypoints
 from detection.input_pipeline.sample import Sample
-from detection.input_pipeline.training_batches import InputOptions
+from detection.input_pipeline.training_batches import Augmentation, InputOptions
 from detection.models.detector import Detector
 from schemas.config.augmentation import AugmentConfig, ColorConfig, SsdCropConfig
 from schemas.config.config import Config

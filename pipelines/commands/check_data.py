@@ -37,11 +37,9 @@ def run(args: argparse.Namespace) -> int:
 
     config = config_of(args)
     with quiet_run(None, verbose=args.verbose):
-        from pipelines.standalone.convert import check_data
+        from pipelines.standalone.check_data import check_data, print_issues
 
         found = check_data(config, args.report)
-    from pipelines.standalone.print_issues import print_issues
-
     print_issues(found)
     if args.report:
         print(f"Report: {args.report}")

@@ -8,7 +8,7 @@ from detection.storage.atomic import require_writable, write_json, write_text
 from detection.storage.lock import exclusive_use
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
-from pipelines.dataset_files import files_of
+from pipelines.dataset_files import locate
 from pipelines.layout import RunLayout
 from pipelines.runs.metadata_file import check_metadata, metadata_failures_explained
 from pipelines.scratch_folder import scratch_tempdir
@@ -19,6 +19,7 @@ from schemas.config.config_io import to_yaml
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
+    from components.coco_example_gen.spans import SpanSplits
     from pipelines.runs.results import RunResults
 
 _LOGGER = logging.getLogger("cocoflow.run")
@@ -40,7 +41,7 @@ def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunRe
     """
     _require_one_machine()
     # What cannot be is said now, not after hours of training.
-    splits = files_of(config.data, TRAIN_SPLIT, config.evaluate.split)
+    located = locate(config.data, TRAIN_SPLIT, config.evaluate.split)
     layout = RunLayout(config)
     with exclusive_use(layout.root, instead="name another folder with --set run.root=DIR"):
         check_metadata(layout)
@@ -49,8 +50,8 @@ def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunRe
         # What an earlier run said must not be taken for this one's answer.
         layout.summary.unlink(missing_ok=True)
         with quiet_run(layout.log, verbose=verbose):
-            check_run(config, splits, layout)
-            results = _run_pipeline(config, layout, runner)
+            check_run(config, located.files, layout)
+            results = _run_pipeline(config, layout, runner, located)
         write_json(layout.summary, results.summary())
     return results
 
@@ -64,7 +65,7 @@ def _require_one_machine() -> None:
         )
 
 
-def _run_pipeline(config: Config, layout: RunLayout, runner: str) -> "RunResults":
+def _run_pipeline(config: Config, layout: RunLayout, runner: str, located: "SpanSplits") -> "RunResults":
     _LOGGER.info("loading TFX, which takes half a minute")
     from components.detection_trainer.working_folder import remove_served
     from pipelines.pipeline import create_pipeline
@@ -72,7 +73,7 @@ def _run_pipeline(config: Config, layout: RunLayout, runner: str) -> "RunResults
     from pipelines.runs.results import read_results
     from pipelines.runners.local import RUNNERS
 
-    pipeline = create_pipeline(config)
+    pipeline = create_pipeline(config, located)
     with metadata_failures_explained(layout):
         repair(layout, [component.id for component in pipeline.components])
         with scratch_tempdir():

@@ -14,8 +14,8 @@ from components.coco_evaluator.thresholds import Thresholds
 from detection.analysis.options import AnalysisOptions
 from detection.inference.restore import read_model_categories
 from detection.inference.saved_model import SavedModelDetector, require_saved_model
-from pipelines.standalone.data_as_examples import data_as_examples
 from pipelines.standalone.output_folder import output_folder
+from pipelines.standalone.to_examples import data_as_examples
 from schemas.config.config import Config
 from schemas.errors import DataError
 from schemas.quoting import quoted

@@ -28,7 +28,7 @@ _POLYGON_ENDS, _OBJECT_ENDS, _PADDING = -1.0, -2.0, -3.0
 
 
 def is_drawable(*coordinates: float) -> bool:
-    """Whether normalised coordinates can be of something in or near an image: finite, not absurdly far."""
+    """Returns whether normalised coordinates can lie in or near an image: finite, not absurdly far."""
     return all(abs(coordinate) < _LARGEST_FRACTION for coordinate in coordinates)  # false for NaN
 
 
@@ -96,7 +96,7 @@ class Keypoints(NamedTuple):
 
     @property
     def labelled(self) -> int:
-        """How many points are labelled: COCO's `num_keypoints`."""
+        """Number of labelled points: COCO's `num_keypoints`."""
         return sum(value > 0 for value in self.visibility)
 
 
@@ -164,7 +164,7 @@ def _shortest_pixels(fraction: float, size: int) -> float:
 
 
 class MaskError(Exception):
-    """Why a mask cannot be used."""
+    """A mask that cannot be used."""
 
 
 def object_masks(record: Record, count: int) -> list[Any]:

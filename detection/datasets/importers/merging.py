@@ -39,7 +39,7 @@ _EXPECTED = {
 
 @dataclass(frozen=True)
 class Survey:
-    """What the second pass needs to know about a whole data set.
+    """The whole data set as the second pass needs it.
 
     source_format: COCOFLOW, AUTOML or OD_API.
     records, objects: how many.

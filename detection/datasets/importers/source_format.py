@@ -170,7 +170,7 @@ def corners(record: Record) -> list[list[float]]:
 
 
 def object_count(record: Record) -> int:
-    """How many objects a record claims."""
+    """Returns the number of objects that a record claims."""
     return max(map(len, corners(record)))
 
 

@@ -24,7 +24,7 @@ _JPEG_NAMES = {"jpg", "jpe", "jfif"}
 
 @dataclass
 class ShardSurvey:
-    """What one shard holds; plain values only, so that `ShardSurvey(**json)` gives it back.
+    """Counts of one shard; plain values only, so that `ShardSurvey(**json)` restores it.
 
     path: the shard.
     records: how many.
@@ -66,7 +66,7 @@ def survey_shard(path: str | Path) -> ShardSurvey:
 
 
 def record_name(path: str | Path, number: int) -> str:
-    """How messages name a record; `number` counts from 0."""
+    """Names a record for messages; `number` counts from 0."""
     return f"{path}, record {number}"
 
 

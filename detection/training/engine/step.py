@@ -83,7 +83,7 @@ class TrainStep:
         scale = tf.constant(1.0) if state.loss_scale is None else tf.convert_to_tensor(state.loss_scale.scale)
         terms, gradients, statistics = self._differentiate(batch, number, scale)
         norm = tf.linalg.global_norm(gradients)
-        cut_off = tf.cast(tf.reduce_sum(batch.cut_off), tf.float32)
+        cut_off = tf.cast(tf.reduce_sum(batch.truncated), tf.float32)
         figures = _totals(terms | {"instances_cut_off": cut_off})
         figures |= {GRADIENT_NORM: norm, "learning_rate": tf.cast(state.optimizer.learning_rate, tf.float32)}
         figures |= self._summaries.norms(gradients, state.trainable)

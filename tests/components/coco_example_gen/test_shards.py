@@ -7,13 +7,13 @@ import pytest
 import tensorflow as tf
 
 from components.coco_example_gen import shards
-from components.coco_example_gen.fingerprint import fingerprint
 from components.coco_example_gen.shards import read_results, write_plans, write_shard
-from components.coco_example_gen.sources import CocoSource
+from components.coco_example_gen.sources import CocoSource, fingerprint
 from detection.datasets.annotations import index_annotations
 from detection.datasets.encode_record import Rules
-from detection.datasets.layouts import Division, SplitFiles, find_splits, id_fraction
+from detection.datasets.layouts import Division, SplitFiles, find_splits
 from detection.datasets.packed_entries import unpack_entries
+from detection.datasets.sampling import id_fraction
 from schemas import features
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.errors import DataError

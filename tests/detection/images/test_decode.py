@@ -7,7 +7,7 @@ import tensorflow as tf
 from PIL import Image
 
 from detection.images.decode import decode_rgb, decode_rgb_eagerly
-from detection.input_pipeline.fit import fit_to_input, normalize
+from detection.input_pipeline.network_input import fit_to_input, normalize
 from detection.input_pipeline.record_decoder import decode_record
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
 from tests.detection.synthetic import example

@@ -238,7 +238,7 @@ def test_splits_that_are_not_there(own: tuple[Path, dict[str, Any], dict[str, An
 @pytest.mark.parametrize(
     ("shard", "parts"),
     [
-        ("broken/truncated_raccoon_test.record", ["truncated_raccoon_test.record: cut off after"]),
+        ("broken/truncated_raccoon_test.record", ["truncated_raccoon_test.record: truncated after"]),
         ("broken/git_lfs_pointer.tfrecord", ["git_lfs_pointer.tfrecord: no TFRecord file but a Git LFS pointer"]),
         ("nowhere*", ["no TFRecord file there"]),
     ],

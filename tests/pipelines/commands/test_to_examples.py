@@ -15,7 +15,7 @@ import pipeline_runner
 from components.coco_example_gen.conversion import convert
 from detection.datasets.layouts import find_splits
 from detection.datasets.packed_entries import unpack_entries
-from pipelines.standalone import convert as data_conversion
+from pipelines.standalone import to_examples
 from schemas import features
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from tests.components.coco_example_gen.data_set import write_data_set
@@ -129,7 +129,7 @@ def test_a_folder_with_content_is_refused_at_once_and_kept(
     (tmp_path / "full/file").write_text("mine")
     (tmp_path / "full/deep/.hidden").write_text("mine")
     before = contents(tmp_path)
-    monkeypatch.setattr(data_conversion, "convert", never)
+    monkeypatch.setattr(to_examples, "convert", never)
     assert call("--data", data, "--output", output) == 1
     goal = (tmp_path / output).resolve()
     assert capfd.readouterr().err == (

@@ -14,11 +14,16 @@ from PIL import Image
 
 from detection.datasets.issues import Issue
 from detection.datasets.statistics import ASPECT_EDGES, SIDE_EDGES, SIZE_EDGES, SplitSummary
-from detection.reports.dataset.advice import IN_THE_FILES, Choice, choices, meaning
-from detection.reports.dataset.figures import Histogram, category_figure, histogram_figure, svg_of
-from detection.reports.dataset.page import LISTED_ISSUES, PICTURES_OF_A_KIND, write_report
-from detection.reports.dataset.pictures import LONGEST_SIDE, IssuePicture, picture_of
-from detection.reports.dataset.summary import verdict
+from detection.reports.dataset.charts import Histogram, category_figure, histogram_figure, svg_of
+from detection.reports.dataset.page import (
+    LISTED_ISSUES,
+    LONGEST_SIDE,
+    PICTURES_OF_A_KIND,
+    IssuePicture,
+    picture_of,
+    write_report,
+)
+from detection.reports.dataset.summary import IN_THE_FILES, Choice, choices, meaning, verdict
 from detection.reports.dataset.tables import bin_labels
 from detection.reports.html.table import DASH
 from pipelines.commands.common import DEFAULT_CONFIG
@@ -374,7 +379,7 @@ def test_a_folder_in_the_way_is_told(tmp_path: Path) -> None:
         report(tmp_path)
 
 
-def test_bars_have_the_height_of_the_shares() -> None:
+def test_bars_have_the_height_of_the_fractions() -> None:
     counts = {"a": np.array([0, 1, 3, 0, 0]), "b": np.array([0, 0, 10, 10, 0])}
     axes = histogram_figure(Histogram(counts, [1, 2, 4, 8], {2.0: "2"}, "x", "images", {4.0: "limit"})).axes[0]
     heights = [bar.get_height() for bar in axes.patches]  # type: ignore[attr-defined]

@@ -140,7 +140,7 @@ def _convert(folder: Path, name: str, out: Path, workers: str) -> None:
     from components.coco_example_gen.conversion import convert
     from components.coco_example_gen.workers import make_local_pipeline
     from detection.datasets.layouts import SplitFiles
-    from schemas.config.faults import MAX_PIXELS, FaultPolicies
+    from schemas.config.issues import MAX_PIXELS, IssuePolicies
 
     out.mkdir(parents=True)
     splits = {"train": SplitFiles(str(folder / name / "instances_train.json"), str(folder / "images"))}
@@ -153,7 +153,7 @@ def _convert(folder: Path, name: str, out: Path, workers: str) -> None:
     convert(
         splits,
         out,
-        policies=FaultPolicies(),
+        policies=IssuePolicies(),
         max_pixels=MAX_PIXELS,
         make_pipeline=lambda chosen: make_local_pipeline(options),
     )

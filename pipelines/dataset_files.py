@@ -1,22 +1,27 @@
-"""From the configuration to the files of the data set, and to what they tell without being read."""
+"""The files of the data set that a configuration names, and its categories as far as they can be told unread."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from components.coco_example_gen.spans.span_files import SpanSplits, locate_given, locate_root
+from components.coco_example_gen.spans import SpanSplits, locate_given, locate_root
 from detection.datasets.annotations import merge_categories, scan_categories
-from detection.datasets.importers.label_map import read_label_map
+from detection.datasets.importers.label_map import dataset_files_beside, read_label_map
 from detection.datasets.layouts import Division, SplitFiles
 from schemas.config.config import DataConfig
 from schemas.errors import ConfigError, DataError
 
 
 def files_of(data: DataConfig, *needed: str) -> dict[str, SplitFiles]:
-    """The files of each split that `data` names; of the newest span, where it names spans, unless it names one.
+    """Finds the files of each split, see `locate`."""
+    return locate(data, *needed).files
+
+
+def locate(data: DataConfig, *needed: str) -> SpanSplits:
+    """Finds the files of each split of a data set: of its newest span, or of `data.span`.
 
     Args:
-        data: where they are.
-        needed: splits that have to be among them.
+        data: the configuration's section.
+        needed: splits that must be among them.
 
     Raises:
         ConfigError: neither `data.root` nor `data.splits`, or both; keys about spans
@@ -27,7 +32,7 @@ def files_of(data: DataConfig, *needed: str) -> dict[str, SplitFiles]:
     if data.window > 1 and located.files == located.splits:
         raise ConfigError(
             f"data.window = {data.window}, but the data's paths have no {{SPAN}} and no date. "
-            "Write one there, or take data.window away."
+            "Write one there, or remove data.window."
         )
     found = located.files
     for split in needed:
@@ -35,14 +40,14 @@ def files_of(data: DataConfig, *needed: str) -> dict[str, SplitFiles]:
             listed = ", ".join(f"{name} ({files.annotations})" for name, files in found.items())
             raise DataError(
                 f"{data.root or 'data.splits'}: no annotations of the split {split!r}, only {listed}. "
-                f"Add its file, or say where it is: --set data.splits.{split}.annotations=FILE "
-                f"--set data.splits.{split}.images=DIR (then likewise for the other splits)."
+                f"Add its file, or specify it: --set data.splits.{split}.annotations=FILE "
+                f"--set data.splits.{split}.images=DIR (then specify the other splits as well)."
             )
-    return found
+    return located
 
 
 def division_of(data: DataConfig) -> Division:
-    """How the files become splits."""
+    """Returns the rules for dividing files into splits."""
     return Division(data.eval_fraction, data.split_ratios, data.sample_1_of_n)
 
 
@@ -70,16 +75,15 @@ def categories_of(splits: Mapping[str, SplitFiles], data: DataConfig) -> list[di
 
 def _categories_of_records(files: SplitFiles, data: DataConfig) -> list[dict[str, Any]] | None:
     # They import TensorFlow, which says so on the terminal unless a run keeps it from that.
-    from components.coco_example_gen.fingerprint import description_beside
     from detection.storage.tfrecord import find_shards
 
-    named = data.label_map or next(iter(description_beside(find_shards(files.annotations)[0])), None)
+    named = data.label_map or next(iter(dataset_files_beside(find_shards(files.annotations)[0])), None)
     return None if named is None else read_label_map(named).categories
 
 
 def _locate(data: DataConfig) -> SpanSplits:
     if data.root is not None and data.splits:
-        raise ConfigError("data.root and data.splits both name a data set. Take one of them away.")
+        raise ConfigError("data.root and data.splits both name a data set. Remove one of them.")
     division = division_of(data)
     if data.root is not None:
         return locate_root(data.root, division=division, span=data.span, version=data.version)

@@ -6,9 +6,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from detection.storage.atomic import explained, new_directory
+from detection.storage.atomic import explained, new_directory, temporary_folder
 from detection.storage.literal_paths import has_pattern_characters
-from detection.storage.temporary_folder import temporary_folder
 from schemas.artifacts import CONFIG_YAML, SUMMARY_JSON, TRAINING
 from schemas.config.config import Config
 from schemas.errors import ConfigError, DataError
@@ -91,7 +90,7 @@ def scratch_tempdir() -> Iterator[Path]:
 def output_folder(output: str) -> Iterator[Path]:
     """Yields an empty folder that becomes `output` when the block ends.
 
-    Removes leftovers of killed runs beside it, see `detection.storage.temporary_folder`.
+    Removes leftovers of killed runs beside it, see `detection.storage.atomic`.
 
     Args:
         output: folder, new or empty.

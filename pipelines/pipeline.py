@@ -12,6 +12,7 @@ import schemas
 from components.coco_evaluator.component import CocoEvaluator
 from components.coco_evaluator.tfma.eval_config import read_eval_config
 from components.coco_example_gen.component import CocoExampleGen
+from components.coco_example_gen.spans import SpanSplits
 from components.detection_trainer.component import DetectionTrainer
 from components.saved_model_pusher.component import SavedModelPusher
 from pipelines.dataset_files import division_of
@@ -24,7 +25,7 @@ from schemas.config.config import Config
 _SCHEMA_FILE = str(Path(schemas.__file__).parent / "records.pbtxt")
 
 
-def create_pipeline(config: Config) -> Pipeline:
+def create_pipeline(config: Config, located: SpanSplits | None = None) -> Pipeline:
     """Creates the pipeline from a COCO data set to a pushed detector.
 
     Data flows example_gen -> (statistics, validation) and trainer -> evaluator (with
@@ -35,6 +36,7 @@ def create_pipeline(config: Config) -> Pipeline:
 
     Args:
         config: whole configuration; `data.root` or `data.splits` is set.
+        located: files of the data set if the caller has located them; None: locates them.
 
     Returns:
         A pipeline for LocalDagRunner or BeamDagRunner, with caching.
@@ -46,14 +48,14 @@ def create_pipeline(config: Config) -> Pipeline:
     return Pipeline(
         pipeline_name=config.run.name,
         pipeline_root=str(layout.artifacts),
-        components=_nodes(config, layout),
+        components=_nodes(config, layout, located),
         enable_cache=True,
         beam_pipeline_args=list(config.run.beam_args),
         metadata_connection_config=metadata.sqlite_metadata_connection_config(str(layout.metadata)),
     )
 
 
-def _nodes(config: Config, layout: RunLayout) -> list[BaseNode]:
+def _nodes(config: Config, layout: RunLayout, located: SpanSplits | None) -> list[BaseNode]:
     data, evaluation = config.data, config.evaluate
     example_gen = CocoExampleGen(
         data_root=data.root,
@@ -64,6 +66,7 @@ def _nodes(config: Config, layout: RunLayout) -> list[BaseNode]:
         division=division_of(data),
         span=data.span,
         version=data.version,
+        located=located,
     )
     examples = example_gen.outputs["examples"]
     schema_gen = ImportSchemaGen(schema_file=_SCHEMA_FILE)

@@ -62,8 +62,8 @@ ALLOWED_IMPORTS = {
         "detection.training.monitoring components.coco_example_gen components.detection_trainer "
         "components.coco_evaluator components.saved_model_pusher pipelines.resolvers",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
-        "detection.coco detection.training.distributed detection.training components.detection_trainer "
-        "pipelines.runners pipelines",
+        "detection.coco detection.training.distributed detection.training components.coco_example_gen "
+        "components.detection_trainer pipelines.runners pipelines",
         "pipelines.standalone": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.coco detection.inference detection.analysis detection.reports "
         "detection.training.distributed detection.training.checkpoints detection.training.validation "

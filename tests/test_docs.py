@@ -13,7 +13,7 @@ from schemas import features
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, load_config
 from schemas.config.config_table import page
-from schemas.config.faults import FaultPolicies
+from schemas.config.issues import IssuePolicies
 
 ROOT = Path(__file__).parents[1]
 # Page -> tables that it has at least.
@@ -67,8 +67,8 @@ def test_every_row_has_the_cells_of_its_header(name: str, least: int) -> None:
 
 def test_the_kinds_of_faults() -> None:
     assert tables()["kind", "meaning", "default", "policies"] == [
-        [kind, field.description, field.default, ", ".join(FaultPolicies.allowed(kind))]
-        for kind, field in FaultPolicies.model_fields.items()
+        [kind, field.description, field.default, ", ".join(IssuePolicies.allowed(kind))]
+        for kind, field in IssuePolicies.model_fields.items()
     ]
 
 

@@ -1,4 +1,4 @@
-"""The example gen's contract: what goes in and what comes out."""
+"""The component's contract: parameters, and the `Examples` artifact that it writes."""
 
 import json
 import os
@@ -21,10 +21,16 @@ from components.coco_example_gen.executor import (
     Executor,
     splits_to_json,
 )
-from components.coco_example_gen.spans.span_files import locate_given, locate_root, map_paths
-from components.coco_example_gen.spans.spans import fill_version, placeholders
+from components.coco_example_gen.spans import (
+    SpanSplits,
+    fill_version,
+    locate_given,
+    locate_root,
+    map_paths,
+    placeholders,
+)
 from detection.datasets.layouts import WHOLE, Division, SplitFiles
-from schemas.config.faults import MAX_PIXELS, FaultPolicies
+from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.errors import ConfigError
 
 
@@ -65,11 +71,12 @@ class CocoExampleGen(FileBasedExampleGen):
         data_root: str | None = None,
         splits: Mapping[str, tuple[str, str | None]] | None = None,
         label_map: str | None = None,
-        on_fault: FaultPolicies | None = None,
+        on_fault: IssuePolicies | None = None,
         max_pixels: int = MAX_PIXELS,
         division: Division = WHOLE,
         span: int | None = None,
         version: int | None = None,
+        located: SpanSplits | None = None,
     ) -> None:
         """Finds the files and wires the component.
 
@@ -77,13 +84,14 @@ class CocoExampleGen(FileBasedExampleGen):
             data_root: folder in one of the recognised layouts; in it, {SPAN} or a date
                 and {VERSION} may stand for where new data arrives (see `spans`).
             splits: instead of it, split name -> (annotation file, image folder), or
-                (pattern of TFRecords, None), likewise.
+                (pattern of TFRecords, None), with such placeholders as well.
             label_map: categories of TFRecords that have none, see `read_label_map`.
-            on_fault: what is done about each kind of fault; None: the defaults.
+            on_fault: what is done about each kind of issue; None: the defaults.
             max_pixels: images of more are refused before they are decoded.
             division: how the files become splits.
             span: to read; None: the newest when the component runs.
             version: of the span; None: the newest when the component runs.
+            located: the files, if the caller has located them already; None: they are located here.
 
         Raises:
             ConfigError: neither or both of `data_root` and `splits`; placeholders that
@@ -95,15 +103,15 @@ class CocoExampleGen(FileBasedExampleGen):
             raise ConfigError(
                 "Name one data set: --data DIR (data.root), or data.splits.<name>.annotations and .images, not both."
             )
-        if data_root:
+        if located is None and data_root:
             located = locate_root(data_root, division=division, span=span, version=version)
-        else:
+        elif located is None:
             located = locate_given(splits or {}, division=division, span=span, version=version)
         # TFX's driver cannot be asked for a version.
         found = map_paths(located.splits, lambda path: fill_version(path, version))
         spec = CocoExampleGenSpec(
             splits=splits_to_json(found),
-            on_fault=(on_fault or FaultPolicies()).model_dump_json(),
+            on_fault=(on_fault or IssuePolicies()).model_dump_json(),
             max_pixels=max_pixels,
             label_map=label_map and os.path.abspath(label_map),
             input_base="/",

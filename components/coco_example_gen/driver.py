@@ -1,4 +1,4 @@
-"""Decides, before the executor, which span is read, and whether an earlier run has read the same data."""
+"""Chooses the span to read, and fingerprints the data, so that an earlier run on the same data is reused."""
 
 from typing import Any
 
@@ -11,9 +11,8 @@ from tfx.types import standard_component_specs as keys
 from tfx.utils import proto_utils
 
 from components.coco_example_gen.executor import LABEL_MAP_KEY, SPLITS_KEY, splits_from_json, splits_to_json
-from components.coco_example_gen.fingerprint import fingerprint
-from components.coco_example_gen.spans.span_files import find_newest, splits_at
-from components.coco_example_gen.spans.spans import SpanVersion, fill
+from components.coco_example_gen.sources import fingerprint
+from components.coco_example_gen.spans import SpanVersion, fill, find_newest, splits_at
 
 PINNED_VERSION_KEY = "pinned_version"
 DATA_SOURCE_KEY = "data_source"  # of the execution and of its `Examples`: the paths as the user wrote them
@@ -27,7 +26,7 @@ class Driver(driver.FileBasedDriver):
     """
 
     def run(self, execution_info: portable_data_types.ExecutionInfo) -> driver_output_pb2.DriverOutput:
-        """As TFX's; the examples also tell of which data they are a span."""
+        """Runs TFX's driver, and marks the examples with the data that they are a span of."""
         result = super().run(execution_info)
         for examples in result.output_artifacts[keys.EXAMPLES_KEY].artifacts:
             source = execution_info.exec_properties[DATA_SOURCE_KEY]
@@ -40,7 +39,7 @@ class Driver(driver.FileBasedDriver):
         pipeline_info: data_types.PipelineInfo,
         component_info: data_types.ComponentInfo,
     ) -> dict[str, Any]:
-        """Puts what is read in the place of patterns: it decides about reuse.
+        """Replaces patterns by the files that are read: these decide about reuse.
 
         Raises:
             ConfigError, DataError: see `find_newest`.

@@ -1,4 +1,4 @@
-"""Reads a whole COCO data set on Beam: writes its records, and finds every fault."""
+"""Examines a whole COCO data set on Beam: writes its records, and finds every issue, duplicate images included."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -9,63 +9,68 @@ from typing import Any
 import apache_beam as beam
 
 from components.coco_example_gen.inputs import Inputs, open_inputs
-from components.coco_example_gen.progress import told_progress
-from components.coco_example_gen.repeats import find_repeats
-from components.coco_example_gen.shards import IMAGES_PER_SHARD, SplitResult, read_results, write_plans, write_shard
+from components.coco_example_gen.shards import (
+    IMAGES_PER_SHARD,
+    SeenImage,
+    SplitResult,
+    read_results,
+    write_plans,
+    write_shard,
+)
 from components.coco_example_gen.sources import Source
-from components.coco_example_gen.workers import MakePipeline, local_options, make_local_pipeline
+from components.coco_example_gen.workers import MakePipeline, local_options, make_local_pipeline, told_progress
 from detection.datasets.encode_record import Rules
 from detection.datasets.entries import Entry
-from detection.datasets.findings import printable
-from detection.datasets.issues import Fault
+from detection.datasets.issues import Issue, printable
 from detection.datasets.layouts import SplitFiles
-from schemas.config.faults import FaultPolicies
+from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
+from schemas.config.issues import IssuePolicies
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What a data set holds.
+    """The content of a data set and its issues.
 
     dataset: the contents of dataset.json but for the counts.
     sources: of each split.
-    results: what became of each split; images that are there twice are still in it.
-    faults: of the annotation files and of the whole data set; those of images are in
+    results: what became of each split; duplicate images included.
+    issues: of the annotation files and of the whole data set; those of images are in
         `results`.
     """
 
     dataset: dict[str, Any]
     sources: Mapping[str, Source]
     results: Mapping[str, SplitResult]
-    faults: list[Fault]
+    issues: list[Issue]
 
     @property
-    def all_faults(self) -> list[Fault]:
-        """Those of images as well."""
-        return [*self.faults, *(fault for result in self.results.values() for fault in result.faults)]
+    def all_issues(self) -> list[Issue]:
+        """All issues, those of images included."""
+        return [*self.issues, *(issue for result in self.results.values() for issue in result.issues)]
 
 
 def examine(
     splits: Mapping[str, SplitFiles],
     *,
-    policies: FaultPolicies,
+    policies: IssuePolicies,
     max_pixels: int,
     work: Path,
     records: Path | None,
     make_pipeline: MakePipeline = make_local_pipeline,
     label_map: str | None = None,
-    judge: Callable[[Sequence[Fault]], None] = lambda faults: None,
+    judge: Callable[[Sequence[Issue]], None] = lambda issues: None,
 ) -> Examination:
     """Reads every annotation and every image.
 
     Args:
         splits: the files of each split.
-        policies: what is done about faults.
+        policies: what is done about issues.
         max_pixels: images of more are refused before they are decoded.
         work: existing folder, seen by all workers, for what they need and find.
         records: folder that receives Split-<name>/ with the records; None: none are written.
         make_pipeline: of the Beam pipelines that read the data.
         label_map: categories of TFRecords, see `read_label_map`; None: those of the records.
-        judge: sees the faults of the annotation files before any image is read, and
+        judge: sees the issues of the annotation files before any image is read, and
             may raise.
 
     Raises:
@@ -73,7 +78,7 @@ def examine(
             without images.
     """
     inputs = open_inputs(splits, policies, label_map=label_map, work=work, make_pipeline=make_pipeline)
-    judge(inputs.faults)
+    judge(inputs.issues)
     rules = _rules(inputs.dataset["categories"], policies, max_pixels)
     plans = write_plans(inputs.sources, rules, records=records, work=work)
     paths = [path for parts in plans.values() for path in parts]
@@ -86,13 +91,45 @@ def examine(
             | "WriteShard" >> beam.Map(write_shard, threads=1 if options else None)
         )
     results = {name: read_results(parts) for name, parts in plans.items()}
-    for name, found in find_repeats({name: result.seen for name, result in results.items()}, policies).items():
-        results[name].faults += found
+    for name, found in find_duplicates({name: result.seen for name, result in results.items()}, policies).items():
+        results[name].issues += found
     empty = _empty_categories(inputs, results, policies)
-    return Examination(inputs.dataset, inputs.sources, results, inputs.faults + empty)
+    return Examination(inputs.dataset, inputs.sources, results, inputs.issues + empty)
 
 
-def _rules(categories: Sequence[Entry], policies: FaultPolicies, max_pixels: int) -> Rules:
+def find_duplicates(seen: Mapping[str, Sequence[SeenImage]], policies: IssuePolicies) -> dict[str, list[Issue]]:
+    """Finds images whose pixels are already in their split or in another split.
+
+    The first copy is that of the lowest id in a split; across splits that of eval, with
+    train last, so that dropping never makes an evaluation smaller.
+
+    Args:
+        seen: the images of each split.
+        policies: tell what is done about `image_duplicate` and `image_leak`.
+
+    Returns:
+        The issues of each split, in the order of image ids.
+    """
+    order = sorted(seen, key=lambda name: (name == TRAIN_SPLIT, name != EVAL_SPLIT, name))
+    first: dict[str, tuple[str, SeenImage]] = {}
+    issues: dict[str, list[Issue]] = {name: [] for name in seen}
+    for split in order:
+        for image in sorted(seen[split]):
+            other_split, other = first.setdefault(image.digest, (split, image))
+            if other == image and other_split == split:
+                continue
+            kind = "image_duplicate" if other_split == split else "image_leak"
+            message = (
+                f"the same pixels as {other_split}: {printable(other.file_name)} (image {other.image_id}). "
+                "Remove one of them, or join their annotations."
+            )
+            issues[split].append(
+                Issue(kind, policies.of(kind), f"{split}: {printable(image.file_name)}", image.image_id, None, message)
+            )
+    return issues
+
+
+def _rules(categories: Sequence[Entry], policies: IssuePolicies, max_pixels: int) -> Rules:
     return Rules(
         policies=policies,
         max_pixels=max_pixels,
@@ -101,13 +138,13 @@ def _rules(categories: Sequence[Entry], policies: FaultPolicies, max_pixels: int
     )
 
 
-def _empty_categories(inputs: Inputs, results: Mapping[str, SplitResult], policies: FaultPolicies) -> list[Fault]:
+def _empty_categories(inputs: Inputs, results: Mapping[str, SplitResult], policies: IssuePolicies) -> list[Issue]:
     found: Counter[int] = Counter()
     for result in results.values():
         found.update(result.summary.instances)
     first = next(iter(inputs.sources.values()))
     return [
-        Fault(
+        Issue(
             "category_empty",
             policies.category_empty,
             first.path,

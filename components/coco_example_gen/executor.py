@@ -1,4 +1,4 @@
-"""What the example gen does: read annotations, let workers write shards, list the faults."""
+"""The component's work: reads annotations, lets workers write shards, lists the issues."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,14 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 
 from components.coco_example_gen.conversion import convert
-from components.coco_example_gen.spans.span_files import splits_at
-from components.coco_example_gen.spans.spans import SpanVersion
+from components.coco_example_gen.spans import SpanVersion, splits_at
 from components.coco_example_gen.workers import chooses_workers
 from detection.datasets.layouts import SplitFiles
 from schemas.artifacts import TRAIN_SPLIT
-from schemas.config.faults import FaultPolicies
+from schemas.config.issues import IssuePolicies
 
 SPLITS_KEY = "splits"  # JSON: split name -> fields of SplitFiles
-ON_FAULT_KEY = "on_fault"  # JSON: FaultPolicies
+ON_FAULT_KEY = "on_fault"  # JSON: IssuePolicies
 MAX_PIXELS_KEY = "max_pixels"
 LABEL_MAP_KEY = "label_map"  # file, or absent
 
@@ -50,7 +49,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         convert(
             splits,
             Path(examples.uri),
-            policies=FaultPolicies.model_validate_json(exec_properties[ON_FAULT_KEY]),
+            policies=IssuePolicies.model_validate_json(exec_properties[ON_FAULT_KEY]),
             max_pixels=exec_properties[MAX_PIXELS_KEY],
             label_map=exec_properties.get(LABEL_MAP_KEY),
             make_pipeline=self._make_pipeline,

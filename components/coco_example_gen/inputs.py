@@ -13,17 +13,14 @@ import apache_beam as beam
 from components.coco_example_gen.sources import CocoSource, RecordSource, Source
 from components.coco_example_gen.workers import MakePipeline
 from detection.datasets.annotations import AnnotationFile, index_annotations, merge_categories
-from detection.datasets.dataset_file import read_dataset_head
-from detection.datasets.importers.label_map import read_label_map
-from detection.datasets.importers.merging import Survey, merge_surveys
-from detection.datasets.importers.report import dialect_report
+from detection.datasets.importers.label_map import dataset_files_beside, read_dataset_head, read_label_map
+from detection.datasets.importers.merging import Survey, merge_surveys, survey_report
 from detection.datasets.importers.survey import ShardSurvey, survey_shard
-from detection.datasets.issues import Fault
+from detection.datasets.issues import Issue
 from detection.datasets.layouts import SplitFiles
-from detection.storage.json_text import serialize
+from detection.storage.json_files import serialize
 from detection.storage.tfrecord import find_shards
-from schemas.artifacts import DATASET_JSON
-from schemas.config.faults import FaultPolicies
+from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 
 log = logging.getLogger("cocoflow.example_gen")
@@ -31,22 +28,22 @@ log = logging.getLogger("cocoflow.example_gen")
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a data set is read from.
+    """The sources of a data set, indexed.
 
     sources: of each split.
-    dataset: the contents of dataset.json: the first file's info, all licences, all
+    dataset: content of dataset.json: the first file's info, all licences, all
         categories.
-    faults: of the annotation files.
+    issues: of the annotation files.
     """
 
     sources: dict[str, Source]
     dataset: dict[str, Any]
-    faults: list[Fault]
+    issues: list[Issue]
 
 
 def open_inputs(
     splits: Mapping[str, SplitFiles],
-    policies: FaultPolicies,
+    policies: IssuePolicies,
     *,
     label_map: str | None,
     work: Path,
@@ -56,7 +53,7 @@ def open_inputs(
 
     Args:
         splits: the files of each split.
-        policies: what is done about faults, for those found here.
+        policies: what is done about issues, for those found here.
         label_map: categories of TFRecords; None: those of the records.
         work: existing folder, seen by all workers.
         make_pipeline: of the Beam pipeline that surveys TFRecords.
@@ -81,10 +78,10 @@ def open_inputs(
         else CocoSource(files, indexed[files.annotations, files.keypoints])
         for name, files in splits.items()
     }
-    return Inputs(sources, _describe(heads), [fault for file in indexed.values() for fault in file.faults])
+    return Inputs(sources, _describe(heads), [issue for file in indexed.values() for issue in file.issues])
 
 
-def _index(splits: Mapping[str, SplitFiles], policies: FaultPolicies) -> dict[tuple[str, str | None], AnnotationFile]:
+def _index(splits: Mapping[str, SplitFiles], policies: IssuePolicies) -> dict[tuple[str, str | None], AnnotationFile]:
     keys = dict.fromkeys((files.annotations, files.keypoints) for files in splits.values())
     return {key: index_annotations(*key, policies=policies) for key in keys}
 
@@ -102,12 +99,10 @@ def _survey(
             | "SurveyShard" >> beam.MapTuple(_write_survey)
         )
     surveys = [ShardSurvey(**json.loads(Path(answer).read_bytes())) for answer in answers]
-    beside = next(
-        (path for path in (folder / DATASET_JSON for folder in Path(shards[0]).parents[:2]) if path.is_file()), None
-    )
+    beside = next(iter(dataset_files_beside(shards[0])), None)
     named = label_map or beside
     survey = merge_surveys(surveys, label_map=None if named is None else read_label_map(named))
-    for line in dialect_report(survey).splitlines():
+    for line in survey_report(survey).splitlines():
         log.info("%s", line)
     return survey, {"info": {}, "licenses": []} if beside is None else read_dataset_head(beside)
 

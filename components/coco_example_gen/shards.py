@@ -21,17 +21,18 @@ import tensorflow as tf
 from components.coco_example_gen.sources import PlannedImage, Source, planned_images
 from detection.datasets.encode_record import Record, Rules, make_record
 from detection.datasets.entries import Entry
-from detection.datasets.issues import Fault
+from detection.datasets.issues import Issue
 from detection.datasets.statistics import SplitSummary
+from detection.storage.atomic import new_path
 from schemas.artifacts import split_dir
-from schemas.config.faults import FaultPolicies
+from schemas.config.issues import IssuePolicies
 
 IMAGES_PER_SHARD = 256
 RESULT = ".result"
 
 
 class SeenImage(NamedTuple):
-    """An image that was written: what tells whether it is there twice."""
+    """A written image, and the digest that tells duplicates."""
 
     image_id: int
     file_name: str
@@ -40,24 +41,24 @@ class SeenImage(NamedTuple):
 
 @dataclass
 class SplitResult:
-    """What became of one split, or of one shard of it.
+    """Counts and issues of one split, or of one shard of it.
 
     images: written.
     annotations: written.
-    faults: found, in the order of the records.
+    issues: found, in the order of the records.
     seen: the images written.
     summary: of the images written.
     """
 
     images: int = 0
     annotations: int = 0
-    faults: list[Fault] = field(default_factory=list)
+    issues: list[Issue] = field(default_factory=list)
     seen: list[SeenImage] = field(default_factory=list)
     summary: SplitSummary = field(default_factory=SplitSummary)
 
     def add(self, entry: Mapping[str, Any], record: Record) -> None:
         """Counts one image."""
-        self.faults += record.faults
+        self.issues += record.issues
         if record.file is not None:
             self.images += 1
             self.annotations += len(record.annotations)
@@ -74,7 +75,7 @@ class SplitResult:
         """Adds what became of other images."""
         self.images += other.images
         self.annotations += other.annotations
-        self.faults += other.faults
+        self.issues += other.issues
         self.seen += other.seen
         self.summary = self.summary.merge(other.summary)
 
@@ -112,9 +113,9 @@ def write_plans(
         plans[name] = []
         for number, part in enumerate(parts):
             shard = f"data_tfrecord-{number:05d}-of-{len(parts):05d}"
-            goal = None if folder is None else str(folder / shard)
+            destination = None if folder is None else str(folder / shard)
             path = work / f"{name}-{shard}.json"
-            path.write_text(json.dumps({**part, **common, "split": name, "records": goal}))
+            path.write_text(json.dumps({**part, **common, "split": name, "records": destination}))
             plans[name].append(str(path))
     return plans
 
@@ -131,19 +132,21 @@ def write_shard(plan_path: str, threads: int | None = None) -> None:
     """
     plan = json.loads(Path(plan_path).read_bytes())
     result = SplitResult()
-    goal = plan["records"]
-    with contextlib.nullcontext() if goal is None else tf.io.TFRecordWriter(f"{plan_path}.tmp") as writer:
+    with contextlib.ExitStack() as stack:
+        writer = None
+        if plan["records"] is not None:
+            # TFX reads every file of the split's folder, unfinished ones as well.
+            unfinished = stack.enter_context(new_path(plan["records"], beside=Path(plan_path).parent, durable=False))
+            writer = stack.enter_context(tf.io.TFRecordWriter(str(unfinished)))
         for entry, record in _records(plan, threads or os.cpu_count() or 1):
             result.add(entry, record)
             if record.example is not None and writer is not None:
                 writer.write(record.example.SerializeToString(deterministic=True))
-    if goal is not None:
-        Path(f"{plan_path}.tmp").rename(goal)
     Path(plan_path + RESULT).write_text(json.dumps(_result_as_dict(result)))
 
 
 def read_results(plans: Iterable[str]) -> SplitResult:
-    """What `write_shard` found in the shards of one split, together."""
+    """Merges the results of `write_shard` for the shards of one split."""
     whole = SplitResult()
     for plan in plans:
         whole.merge(_result_from_dict(json.loads(Path(plan + RESULT).read_bytes())))
@@ -151,9 +154,9 @@ def read_results(plans: Iterable[str]) -> SplitResult:
 
 
 def _records(plan: Mapping[str, Any], threads: int) -> Iterator[tuple[Entry, Record]]:
-    """Makes the records of a plan, in its order, several at a time: decoding leaves Python's lock alone."""
+    """Makes the records of a plan, in its order, on several threads: decoding releases Python's lock."""
     rules = Rules(
-        policies=FaultPolicies(**plan["policies"]),
+        policies=IssuePolicies(**plan["policies"]),
         max_pixels=plan["max_pixels"],
         category_names=dict(plan["categories"]),
         keypoints=dict(plan["keypoints"]),
@@ -162,7 +165,7 @@ def _records(plan: Mapping[str, Any], threads: int) -> Iterator[tuple[Entry, Rec
     with ThreadPoolExecutor(threads) as pool:
         for image in planned_images(plan, rules.policies):
             if not image.usable:
-                yield image.entry, Record(None, None, [], image.faults)
+                yield image.entry, Record(None, None, [], image.issues)
                 continue
             job = partial(
                 make_record, image.entry, image.annotations, read=image.read, split=plan["split"], rules=rules
@@ -177,14 +180,14 @@ def _records(plan: Mapping[str, Any], threads: int) -> Iterator[tuple[Entry, Rec
 def _finished(waiting: deque[tuple[PlannedImage, Future[Record]]]) -> tuple[Entry, Record]:
     image, job = waiting.popleft()
     record = job.result()
-    return image.entry, record._replace(faults=[*image.faults, *record.faults])
+    return image.entry, record._replace(issues=[*image.issues, *record.issues])
 
 
 def _result_as_dict(result: SplitResult) -> dict[str, Any]:
     return {
         "images": result.images,
         "annotations": result.annotations,
-        "faults": [fault.as_dict() for fault in result.faults],
+        "issues": [issue.as_dict() for issue in result.issues],
         "seen": result.seen,
         "summary": result.summary.as_dict(),
     }
@@ -194,7 +197,7 @@ def _result_from_dict(values: Mapping[str, Any]) -> SplitResult:
     return SplitResult(
         images=values["images"],
         annotations=values["annotations"],
-        faults=[Fault(**fault) for fault in values["faults"]],
+        issues=[Issue(**issue) for issue in values["issues"]],
         seen=[SeenImage(*image) for image in values["seen"]],
         summary=SplitSummary.from_dict(values["summary"]),
     )

@@ -1,35 +1,42 @@
-"""Where the images of a split come from: a COCO annotation file, or TFRecords.
+"""Sources of a split's images, a COCO annotation file or TFRecords, and fingerprints that tell whether they changed.
 
 A source divides itself into plans, of plain values, each for one worker; the worker
 gets the images of its plan with `planned_images`.  A plan of a COCO file says where the
 entries of its images stand in that file, so nothing of it is held in memory or copied.
 """
 
+import hashlib
 import math
 import os
 import pickle
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from detection.datasets.annotations import AnnotationFile, ImagePlaces, open_entries
+from detection.datasets.annotations import AnnotationFile, ImagePlaces, open_entries, scan_file_names
 from detection.datasets.entries import Entry
-from detection.datasets.importers.images import ForeignImage, read_images
-from detection.datasets.issues import Fault
+from detection.datasets.importers.images import ImportedImage, read_images
+from detection.datasets.importers.label_map import dataset_files_beside
+from detection.datasets.issues import Issue
 from detection.datasets.json_stream import Place
-from detection.datasets.layouts import SplitFiles, id_fraction
-from detection.images.folder import read_file
-from schemas.config.faults import FaultPolicies
+from detection.datasets.layouts import SplitFiles
+from detection.datasets.sampling import id_fraction
+from detection.images.files import read_file
+from detection.storage.tfrecord import find_shards
+from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 
 Plan = dict[str, Any]
+# Raised when equal data gives other records, so that results of before are not reused.
+RECORD_VERSION = 2
 
 
 class Source(Protocol):
-    """What the images of a split come from."""
+    """A source of the images of a split."""
 
     @property
     def path(self) -> str:
@@ -66,7 +73,7 @@ class CocoSource:
         files = self.files
         ids = [image_id for image_id in self.annotations.images if files.holds(image_id)][:: files.every]
         if not ids:
-            advice = "Choose other shares" if files.hash_range else "Add images, or remove the split"
+            advice = "Choose other fractions" if files.hash_range else "Add images, or remove the split"
             raise DataError(f"{files.annotations}: no image for the split {split}. {advice}.")
         random.Random(split).shuffle(ids)
         shards = math.ceil(len(ids) / images)
@@ -110,18 +117,18 @@ class PlannedImage(NamedTuple):
 
     entry, annotations: COCO's.
     read: gives the encoded image; may raise `ImageFileError`.
-    faults: found so far.
+    issues: found so far.
     usable: whether policies let it pass.
     """
 
     entry: Entry
     annotations: Sequence[Entry]
     read: Callable[[], bytes]
-    faults: list[Fault]
+    issues: list[Issue]
     usable: bool
 
 
-def planned_images(plan: Plan | Mapping[str, Any], policies: FaultPolicies) -> Iterator[PlannedImage]:
+def planned_images(plan: Plan | Mapping[str, Any], policies: IssuePolicies) -> Iterator[PlannedImage]:
     """The images of a plan, in its order."""
     return _from_records(plan, policies) if "shard" in plan else _from_coco(plan)
 
@@ -139,26 +146,54 @@ def _from_coco(plan: Mapping[str, Any]) -> Iterator[PlannedImage]:
             yield PlannedImage(entry, entries, read, [], True)
 
 
-def _from_records(plan: Mapping[str, Any], policies: FaultPolicies) -> Iterator[PlannedImage]:
+def _from_records(plan: Mapping[str, Any], policies: IssuePolicies) -> Iterator[PlannedImage]:
     survey = pickle.loads(Path(plan["survey"]).read_bytes())
     low, high = plan["hash_range"] or (0.0, 1.0)
     taken = 0
-    for image in read_images(plan["shard"], survey):
+    for image in read_images(plan["shard"], survey, policies):
         if low <= id_fraction(image.entry["id"]) < high:
             if taken % plan["every"] == 0:
-                yield _judged(image, policies)
+                yield _planned(image)
             taken += 1
 
 
-def _judged(image: ForeignImage, policies: FaultPolicies) -> PlannedImage:
-    """An image of a record, without the objects that policies do not let pass."""
-    image_id = image.entry["id"]
-    faults = [
-        Fault(problem.kind, policies.of(problem.kind), image.where, image_id, problem.annotation_id, problem.message)
-        for problem in image.problems
-        # The size is that of the image already, whatever the record says.
-        if problem.kind != "image_size"
-    ]
-    refused = {fault.annotation_id for fault in faults if fault.policy in ("fail", "drop")}
+def _planned(image: ImportedImage) -> PlannedImage:
+    """Plans an image of a record, without the objects that policies refuse."""
+    # The size is that of the image already, whatever the record says.
+    issues = [issue for issue in image.issues if issue.kind != "image_size"]
+    refused = {issue.annotation_id for issue in issues if issue.policy in ("fail", "drop")}
     annotations = [annotation for annotation in image.annotations if annotation["id"] not in refused]
-    return PlannedImage(image.entry, annotations, lambda: image.encoded, faults, None not in refused)
+    return PlannedImage(image.entry, annotations, lambda: image.encoded, issues, None not in refused)
+
+
+def fingerprint(splits: Iterable[SplitFiles], *others: str | None) -> str:
+    """Digest of the size and modification time of every annotation, image and record file.
+
+    Covers exactly the images that the annotation files name, in whatever sub-folder.
+
+    Args:
+        splits: the files of a data set.
+        others: more files that its records depend on.
+    """
+    digest = hashlib.sha256(f"{RECORD_VERSION}\n".encode())
+    for path in chain(filter(None, others), *map(_files, splits)):
+        digest.update(_state(path).encode(errors="backslashreplace"))  # a JSON text may hold half a character
+    return digest.hexdigest()
+
+
+def _files(split: SplitFiles) -> Iterator[str | Path]:
+    if split.images is None:
+        for shard in find_shards(split.annotations):
+            yield from (shard, *dataset_files_beside(shard))
+        return
+    yield from filter(None, (split.annotations, split.keypoints))
+    for name in scan_file_names(split.annotations):
+        yield Path(split.images, name)
+
+
+def _state(path: str | Path) -> str:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):  # a NUL or half a character in a name; the checks of the data tell of it
+        return f"{path} absent\n"
+    return f"{path} {found.st_size} {found.st_mtime_ns}\n"

@@ -1,19 +1,27 @@
-"""How the work spreads over the cores of one machine.
+"""Workers on the cores of one machine, and the progress of a Beam pipeline.
 
 Threads start at once, but share Python's lock; processes do not, and each takes some
 fifteen seconds to import what it needs.
 """
 
+import contextlib
+import logging
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 
 import apache_beam as beam
+
+from components.coco_example_gen.shards import RESULT
 
 # From local Beam options, which a runner that was chosen makes no use of, to a pipeline.
 MakePipeline = Callable[[Sequence[str]], beam.Pipeline]
 
 # Images, for each core beyond the first, from which on processes are done earlier than threads.
 _PROCESSES_PAY = 30_000
+_SECONDS = 10.0  # between two lines
+
+log = logging.getLogger("cocoflow.example_gen")
 
 
 def local_options(images: int) -> list[str]:
@@ -30,5 +38,24 @@ def make_local_pipeline(options: Sequence[str]) -> beam.Pipeline:
 
 
 def chooses_workers(beam_args: Sequence[str]) -> bool:
-    """Whether Beam arguments say already where and how the work runs."""
+    """Returns whether Beam arguments already choose a runner or workers."""
     return any(argument.startswith(("--runner", "--direct_")) for argument in beam_args)
+
+
+@contextlib.contextmanager
+def told_progress(plans: Sequence[str]) -> Iterator[None]:
+    """Logs every few seconds how many of the plans have their result."""
+    stop = threading.Event()
+    teller = threading.Thread(target=_log_progress, args=(plans, stop), daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        teller.join()
+
+
+def _log_progress(plans: Sequence[str], stop: threading.Event) -> None:
+    while not stop.wait(_SECONDS):
+        done = sum(os.path.exists(plan + RESULT) for plan in plans)
+        log.info("%d of %d shards", done, len(plans))

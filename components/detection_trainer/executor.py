@@ -24,7 +24,7 @@ from components.detection_trainer.identity import (
 )
 from components.detection_trainer.working_folder import describe_training, restore_training, working_folder
 from detection.datasets.annotations import differing_categories
-from detection.input_pipeline.record_fingerprint import fingerprint_records
+from detection.input_pipeline.record_index import fingerprint_records
 from detection.storage.atomic import new_directory
 from detection.storage.json_files import read_json
 from detection.training.train import train

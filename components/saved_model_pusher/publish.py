@@ -16,8 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from detection.storage.atomic import fsync_path, fsync_tree
-from detection.storage.temporary_folder import remove_leftovers, temporary_folder
+from detection.storage.atomic import fsync_path, fsync_tree, remove_leftovers, temporary_folder
 from schemas.errors import DataError
 
 _TEMPORARY_STEM = "push"

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from detection.storage.atomic import write_bytes
-from detection.storage.typed_files import not_of_this_version, parse_file
+from detection.storage.json_files import not_of_this_version, parse_file
 from schemas.quoting import quoted
 
 # As TIDE (Bolya et al., ECCV 2020) names them.

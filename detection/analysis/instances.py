@@ -1,6 +1,5 @@
 """Ground truth and detections as columns, in an order independent of that of the images; the sample of images."""
 
-import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from detection.coco.validation.checks import (
     valid_images,
 )
 from detection.datasets.entries import Entry, Rows
+from detection.datasets.sampling import key_hash
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -29,8 +29,7 @@ def sample_rank(image_id: int, seed: int) -> int:
     The images of lowest rank are the sample, whatever their order, so that each of several
     workers can keep the lowest of its own.
     """
-    digest = hashlib.sha256(f"{seed}:{image_id}".encode()).digest()
-    return int.from_bytes(digest[:8], "big")
+    return key_hash(f"{seed}:{image_id}")
 
 
 def sample_ids(image_ids: Iterable[int], count: int, seed: int) -> list[int]:

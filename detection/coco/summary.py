@@ -13,7 +13,7 @@ from rich.table import Table
 from detection.coco.metrics import FREQUENCIES, METRIC_DEFINITIONS, UNDEFINED, CocoMetrics, MetricDefinition
 from detection.coco.validation.invalid_entries import InvalidEntry
 from detection.storage.atomic import write_json, write_text
-from detection.storage.typed_files import not_of_this_version, parse_file
+from detection.storage.json_files import not_of_this_version, parse_file
 
 _SHOWN = 10  # skipped records on the screen
 

@@ -1,1 +1,1 @@
-"""What users bring: COCO files, data set layouts, checks, statistics, and the records made of them."""
+"""Data sets of users: COCO files, layouts, checks, statistics, and the records made from them."""

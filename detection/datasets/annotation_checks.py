@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from detection.datasets.entries import Entry
-from detection.datasets.findings import Findings
+from detection.datasets.issues import ImageIssues
 from detection.datasets.masks import has_degenerate_polygon, mask_box, mask_fault, without_degenerate_polygons
-from detection.storage.json_text import serialize
+from detection.storage.json_files import serialize
 
 MARGIN = 1.0  # pixels that a box may reach beyond its image: annotation tools round
 _LARGEST = 3.4e38  # of a float32, which areas are stored as
@@ -38,13 +38,13 @@ class Problem(NamedTuple):
     fixed: dict[str, Any] | None = None
 
 
-def valid_annotations(annotations: Sequence[Entry], context: Context, findings: Findings) -> list[dict[str, Any]]:
+def valid_annotations(annotations: Sequence[Entry], context: Context, issues: ImageIssues) -> list[dict[str, Any]]:
     """Checks an image's annotations.
 
     Args:
         annotations: entries of a COCO file, structure checked.
         context: what they are checked against.
-        findings: receives the faults.
+        issues: receives the issues.
 
     Returns:
         Those that may be used: without what policies drop, and fixed as they say.
@@ -52,19 +52,19 @@ def valid_annotations(annotations: Sequence[Entry], context: Context, findings: 
     kept: list[dict[str, Any]] = []
     repeats = _Repeats()
     for annotation in annotations:
-        sound = _checked(dict(annotation), context, findings)
-        if sound is None:
+        valid = _checked(dict(annotation), context, issues)
+        if valid is None:
             continue
-        first = repeats.earlier(sound)
+        first = repeats.earlier(valid)
         if first is not None:
             message = f"the same object as annotation {first}. Remove one of them."
-            if findings.add("annotation_duplicate", message, annotation_id=sound["id"]) != "keep":
+            if issues.add("annotation_duplicate", message, annotation_id=valid["id"]) != "keep":
                 continue
-        kept.append(sound)
+        kept.append(valid)
     return kept
 
 
-def without_nan(annotations: Sequence[dict[str, Any]], findings: Findings) -> list[dict[str, Any]]:
+def without_nan(annotations: Sequence[dict[str, Any]], issues: ImageIssues) -> list[dict[str, Any]]:
     """Leaves out what cannot be written as JSON: annotations with NaN or Infinity somewhere."""
     kept = []
     for annotation in annotations:
@@ -73,16 +73,16 @@ def without_nan(annotations: Sequence[dict[str, Any]], findings: Findings) -> li
             kept.append(annotation)
         except ValueError:
             message = "holds NaN or Infinity, which JSON does not have. Write a number."
-            findings.add("entry", message, annotation_id=annotation["id"])
+            issues.add("entry", message, annotation_id=annotation["id"])
     return kept
 
 
-def _checked(annotation: dict[str, Any], context: Context, findings: Findings) -> dict[str, Any] | None:
+def _checked(annotation: dict[str, Any], context: Context, issues: ImageIssues) -> dict[str, Any] | None:
     for kind, check in _CHECKS.items():
         problem = check(annotation, context)
         if problem is None:
             continue
-        policy = findings.add(kind, problem.message, annotation_id=annotation["id"], fixable=problem.fixed is not None)
+        policy = issues.add(kind, problem.message, annotation_id=annotation["id"], fixable=problem.fixed is not None)
         if policy == "fix" and problem.fixed is not None:
             annotation = problem.fixed
         elif policy != "keep":

@@ -19,9 +19,9 @@ from detection.datasets.entries import (
     short,
     too_many_categories,
 )
-from detection.datasets.issues import Fault
+from detection.datasets.issues import Issue
 from detection.datasets.json_stream import Member, Place, stream_members
-from schemas.config.faults import FaultPolicies
+from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 
 _NEEDED = ("images", "annotations", "categories")
@@ -33,12 +33,12 @@ _LISTED_IDS = 100  # more than a message shows
 class AnnotationScan:
     """One pass over a file: places of the sound entries, faults of the others."""
 
-    def __init__(self, path: str, policies: FaultPolicies) -> None:
+    def __init__(self, path: str, policies: IssuePolicies) -> None:
         self.path = path
         self.images: dict[int, Place] = {}
         self.members: dict[str, Any] = {}
         self.lists: dict[str, list[Any]] = defaultdict(list)
-        self.faults: list[Fault] = []
+        self.issues: list[Issue] = []
         self._policies = policies
         self._faulty_images: set[int] = set()
         # id, image id, offset, length and category id of each annotation.
@@ -177,7 +177,7 @@ class AnnotationScan:
         self, kind: str, message: str, *, image_id: int | None = None, annotation_id: int | None = None, path: str = ""
     ) -> None:
         policy = self._policies.of(kind)
-        self.faults.append(Fault(kind, policy, path or self.path, image_id, annotation_id, f"{message}."))
+        self.issues.append(Issue(kind, policy, path or self.path, image_id, annotation_id, f"{message}."))
 
     def _check_head(self) -> None:
         """Leaves out what dataset.json has no place for."""

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detection.datasets.annotation_scan import AnnotationScan, keypoint_fields
-from detection.datasets.issues import Fault
+from detection.datasets.issues import Issue
 from detection.datasets.json_stream import Place, read_entry
-from schemas.config.faults import FaultPolicies
+from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 
 _CATEGORIES = re.compile(rb'"categories"\s*:\s*\[')
@@ -66,7 +66,7 @@ class AnnotationFile:
     categories: entries of `categories`; each has an int `id` of its own and a str `name`.
     info: the file's `info`, {} where it has none.
     licenses: the file's `licenses`, [] where it has none.
-    faults: what was found.
+    issues: with the file.
     """
 
     path: str
@@ -75,7 +75,7 @@ class AnnotationFile:
     categories: list[dict[str, Any]]
     info: dict[str, Any]
     licenses: list[dict[str, Any]]
-    faults: list[Fault]
+    issues: list[Issue]
     _annotations: _Annotations
 
     def places(self, image_id: int) -> ImagePlaces:
@@ -124,7 +124,7 @@ def open_entries(path: str, keypoints: str | None) -> Iterator[EntriesReader]:
 
 
 def index_annotations(
-    path: str | Path, keypoints: str | Path | None = None, *, policies: FaultPolicies | None = None
+    path: str | Path, keypoints: str | Path | None = None, *, policies: IssuePolicies | None = None
 ) -> AnnotationFile:
     """Reads a COCO instances file.
 
@@ -133,13 +133,13 @@ def index_annotations(
         keypoints: a person_keypoints file of the same images; its `keypoints` and
             `num_keypoints` join the annotations of the same id, its `keypoints` and
             `skeleton` the categories.
-        policies: what is done about faulty entries, and told in `faults`; the index
+        policies: what is done about faulty entries, and told in `issues`; the index
             leaves them out in any case.
 
     Raises:
         DataError: the file is missing or no COCO file; a category is faulty.
     """
-    scan = AnnotationScan(str(path), policies or FaultPolicies())
+    scan = AnnotationScan(str(path), policies or IssuePolicies())
     scan.read()
     categories = scan.categories()
     columns = scan.annotations({category["id"] for category in categories})
@@ -153,7 +153,7 @@ def index_annotations(
         categories=categories,
         info=scan.members.get("info") or {},
         licenses=scan.members.get("licenses") or [],
-        faults=scan.faults,
+        issues=scan.issues,
         _annotations=_Annotations(*columns[1:], *points),
     )
 

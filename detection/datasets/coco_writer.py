@@ -10,13 +10,12 @@ from typing import IO, Any, Self
 
 import numpy as np
 
-from detection.storage.atomic import fsync_path
-from detection.storage.temporary_folder import temporary_folder
+from detection.storage.atomic import new_path, temporary_folder
 from schemas.errors import DataError
 
 
 class CocoWriter:
-    """Collects entries in a file beside the goal, and writes them sorted by id; a context manager.
+    """Collects entries in a file beside the destination, and writes them sorted by id; a context manager.
 
     In memory there are three integers for each entry.  Nothing is at `path` before
     `finish`, and the whole file after it.
@@ -95,10 +94,9 @@ class CocoWriter:
             head: what stands before the lists: info, licenses, categories.
 
         Raises:
-            DataError: an id is there twice.
+            DataError: a duplicate id.
         """
-        goal = self._folder / "goal"
-        with self._explained(), goal.open("wb") as file:
+        with new_path(self._path, beside=self._folder) as unfinished, unfinished.open("wb") as file:
             file.write(b"{")
             for key, value in head.items():
                 file.write(f"{json.dumps(key)}: {json.dumps(value)},\n".encode())
@@ -109,10 +107,6 @@ class CocoWriter:
                     file.write(separator + line)
                     separator = b",\n"
                 file.write(end)
-        with self._explained():
-            fsync_path(goal)
-            goal.replace(self._path)
-            fsync_path(self._path.parent)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -147,8 +141,8 @@ class _Index:
         twice = np.flatnonzero(np.diff(ids[order]) == 0)
         if twice.size:
             raise DataError(
-                f"{path}: {self.key}: id {ids[order[twice[0]]]} is there twice in the records. "
-                "Give shards that belong together, each once."
+                f"{path}: {self.key}: id {ids[order[twice[0]]]} is a duplicate in the records. "
+                "Pass shards of one data set, each once."
             )
         for row in order.tolist():
             file.seek(self._offsets[row])

@@ -1,4 +1,4 @@
-"""From an image file and its COCO entries to a `tf.train.Example`."""
+"""Encoding: from an image file and its COCO entries to a `tf.train.Example`."""
 
 import hashlib
 import math
@@ -10,45 +10,44 @@ import tensorflow as tf
 
 from detection.datasets.annotation_checks import MARGIN, Context, valid_annotations, without_nan
 from detection.datasets.annotations import is_crowd
-from detection.datasets.findings import Findings, printable
-from detection.datasets.issues import Fault
+from detection.datasets.issues import ImageIssues, Issue, printable
 from detection.datasets.packed_entries import EntriesTooLargeError, pack_entries
-from detection.images.folder import ImageFileError
+from detection.images.files import ImageFileError
 from detection.images.inspect import ImageFile, converted, inspect_image, turned
-from detection.storage.json_text import serialize
+from detection.storage.json_files import serialize
 from schemas import features
-from schemas.config.faults import FaultPolicies
+from schemas.config.issues import IssuePolicies
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What holds for all images of a data set.
+    """Rules for turning the images of a data set into records.
 
-    policies: what is done about faults.
+    policies: what is done about issues.
     max_pixels: an image of more is refused before it is decoded.
     category_names: category id -> name, of every category.
-    keypoints: category id -> number of its keypoints, of those categories that have any.
+    keypoints: category id -> number of its keypoints, for categories with keypoints.
     """
 
-    policies: FaultPolicies
+    policies: IssuePolicies
     max_pixels: int
     category_names: Mapping[int, str]
     keypoints: Mapping[int, int]
 
 
 class Record(NamedTuple):
-    """What became of one image.
+    """One image as a record, or why it was left out.
 
-    example: None where the image was left out.
-    file: the image as it is in the record; None where it was left out.
+    example: None: the image was left out.
+    file: the image as stored in the record; None: left out.
     annotations: those in the record.
-    faults: of the image and its annotations.
+    issues: of the image and its annotations.
     """
 
     example: tf.train.Example | None
     file: ImageFile | None
     annotations: Sequence[Mapping[str, Any]]
-    faults: list[Fault]
+    issues: list[Issue]
 
 
 def make_record(
@@ -59,32 +58,32 @@ def make_record(
     split: str,
     rules: Rules,
 ) -> Record:
-    """Reads and checks one image, and encodes what may be used.
+    """Reads and checks one image, and encodes what is valid.
 
     Args:
         image: the image's entry of the COCO file.
         annotations: its annotations.
         read: gives the image file's bytes; may raise `ImageFileError`.
-        split: name of the split, for the faults.
-        rules: of the data set.
+        split: name of the split, for the issues.
+        rules: how images become records.
     """
-    findings = Findings(rules.policies, where=f"{split}: {printable(image['file_name'])}", image_id=image["id"])
-    file = _usable(image, read, rules.max_pixels, findings)
-    fitted = None if file is None else _fitted(image, annotations, file, findings)
+    issues = ImageIssues(rules.policies, where=f"{split}: {printable(image['file_name'])}", image_id=image["id"])
+    file = _usable(image, read, rules.max_pixels, issues)
+    fitted = None if file is None else _fitted(image, annotations, file, issues)
     if fitted is None:
-        return Record(None, None, [], findings.faults)
+        return Record(None, None, [], issues.issues)
     image, file = fitted
-    sound = valid_annotations(annotations, Context(file.height, file.width, rules.keypoints), findings)
+    valid = valid_annotations(annotations, Context(file.height, file.width, rules.keypoints), issues)
     try:
         try:
-            example = encode_example(file, image, sound, category_names=rules.category_names)
+            example = encode_example(file, image, valid, category_names=rules.category_names)
         except ValueError:  # NaN, wherever it hides
-            sound = without_nan(sound, findings)
-            example = encode_example(file, image, sound, category_names=rules.category_names)
+            valid = without_nan(valid, issues)
+            example = encode_example(file, image, valid, category_names=rules.category_names)
     except EntriesTooLargeError as error:
-        findings.add("entry", f"{error}.")
-        return Record(None, None, [], findings.faults)
-    return Record(example, file, sound, findings.faults)
+        issues.add("entry", f"{error}.")
+        return Record(None, None, [], issues.issues)
+    return Record(example, file, valid, issues.issues)
 
 
 def encode_example(
@@ -99,8 +98,8 @@ def encode_example(
     Args:
         file: the image file.
         image: the image's entry of the COCO file.
-        annotations: its annotations, with sound boxes; those that reach beyond the
-            image are clipped in the normalised features, not in the packed entries.
+        annotations: its annotations, with valid boxes; boxes that reach beyond the image are
+            clipped in the normalised features, not in the packed entries.
         category_names: category id -> name.
 
     Raises:
@@ -129,10 +128,10 @@ def encode_example(
     put_bytes(features.SHA256, hashlib.sha256(file.data).hexdigest())
     put_ints(features.HEIGHT, [file.height])
     put_ints(features.WIDTH, [file.width])
-    put_floats(features.BBOX_XMIN, [_share(x, file.width) for x, _, _, _ in boxes])
-    put_floats(features.BBOX_XMAX, [_share(x + width, file.width) for x, _, width, _ in boxes])
-    put_floats(features.BBOX_YMIN, [_share(y, file.height) for _, y, _, _ in boxes])
-    put_floats(features.BBOX_YMAX, [_share(y + height, file.height) for _, y, _, height in boxes])
+    put_floats(features.BBOX_XMIN, [_fraction(x, file.width) for x, _, _, _ in boxes])
+    put_floats(features.BBOX_XMAX, [_fraction(x + width, file.width) for x, _, width, _ in boxes])
+    put_floats(features.BBOX_YMIN, [_fraction(y, file.height) for _, y, _, _ in boxes])
+    put_floats(features.BBOX_YMAX, [_fraction(y + height, file.height) for _, y, _, height in boxes])
     put_ints(features.CLASS_LABEL, categories)
     put_bytes(features.CLASS_TEXT, *(category_names[category] for category in categories))
     put_ints(features.IS_CROWD, [int(is_crowd(annotation)) for annotation in annotations])
@@ -142,9 +141,9 @@ def encode_example(
 
 
 def _usable(
-    image: Mapping[str, Any], read: Callable[[], bytes], max_pixels: int, findings: Findings
+    image: Mapping[str, Any], read: Callable[[], bytes], max_pixels: int, issues: ImageIssues
 ) -> ImageFile | None:
-    """The image file, converted where policy says so; None where it is to be left out."""
+    """Returns the image file, converted if the policy says so; None: leave it out."""
     data = b""
     try:
         serialize(image)
@@ -156,23 +155,23 @@ def _usable(
             )
         data = read()
         return inspect_image(data, max_pixels=max_pixels)
-    except ImageFileError as fault:
-        if findings.add(fault.kind, str(fault)) != "fix":
+    except ImageFileError as error:
+        if issues.add(error.kind, str(error)) != "fix":
             return None
     except ValueError:
-        findings.add("entry", "the image's entry holds NaN or Infinity, which JSON does not have. Write a number.")
+        issues.add("entry", "the image's entry holds NaN or Infinity, which JSON does not have. Write a number.")
         return None
     try:
         return converted(data)
-    except ImageFileError as fault:
-        findings.add(fault.kind, str(fault))
+    except ImageFileError as error:
+        issues.add(error.kind, str(error))
         return None
 
 
 def _fitted(
-    image: Mapping[str, Any], annotations: Sequence[Mapping[str, Any]], file: ImageFile, findings: Findings
+    image: Mapping[str, Any], annotations: Sequence[Mapping[str, Any]], file: ImageFile, issues: ImageIssues
 ) -> tuple[Mapping[str, Any], ImageFile] | None:
-    """Entry and file that agree about the size; None where the image is to be left out.
+    """Returns an entry and a file of the same size; None: leave the image out.
 
     The declared size decides which pixels the boxes belong to: the stored ones, or
     those that an EXIF tag asks to turn.
@@ -186,13 +185,13 @@ def _fitted(
             "turned as their EXIF tag asks. An EXIF tag turns the picture: store it turned and without the tag, or let "
             "it be done with --set data.on_fault.image_turned=fix."
         )
-        return (image, turned(file)) if findings.add("image_turned", message) == "fix" else None
+        return (image, turned(file)) if issues.add("image_turned", message) == "fix" else None
     inside = all(_lies_inside(annotation["bbox"], file) for annotation in annotations)
     message = (
         f"declared as {declared[0]}x{declared[1]} pixels, the file has {file.width}x{file.height}. "
         "Correct the entry, or put the right file there."
     )
-    if findings.add("image_size", message, fixable=inside) != "fix":
+    if issues.add("image_size", message, fixable=inside) != "fix":
         return None
     return {**image, "width": file.width, "height": file.height}, file
 
@@ -202,7 +201,7 @@ def _lies_inside(bbox: Sequence[float], file: ImageFile) -> bool:
     return min(x, y) >= -MARGIN and x + width <= file.width + MARGIN and y + height <= file.height + MARGIN
 
 
-def _share(position: float, length: int) -> float:
+def _fraction(position: float, length: int) -> float:
     return min(max(position / length, 0.0), 1.0)
 
 

@@ -1,20 +1,20 @@
-"""One thing that is wrong with a data set."""
+"""Issues: everything that is wrong with a data set, each with what its policy does about it."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from schemas.config.faults import Policy
+from schemas.config.issues import IssuePolicies, Policy
 
 
 @dataclass(frozen=True)
-class Fault:
-    """What is wrong with one image or annotation, and what is done about it.
+class Issue:
+    """One thing that is wrong with an image, an annotation or the data set, and what is done about it.
 
-    kind: a field of `schemas.config.faults.FaultPolicies`.
+    kind: a field of `schemas.config.issues.IssuePolicies`.
     policy: what is done.
     where: the file that has to be corrected, or the split and the image's file_name.
-    image_id: None where it is unknown or makes no difference.
-    annotation_id: None where the image, or the whole data set, is at fault.
+    image_id: None if it is unknown or makes no difference.
+    annotation_id: None: the issue concerns the image or the whole data set.
     message: what is wrong, and what to do.
     """
 
@@ -33,3 +33,42 @@ class Fault:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return asdict(self)
+
+
+class ImageIssues:
+    """The issues of one image and of its annotations.
+
+    Args:
+        policies: what is done about each kind.
+        where: names the image to people: its split and file name.
+        image_id: COCO's.
+    """
+
+    def __init__(self, policies: IssuePolicies, *, where: str, image_id: int) -> None:
+        self.issues: list[Issue] = []
+        self._policies = policies
+        self._where = where
+        self._image_id = image_id
+
+    def add(self, kind: str, message: str, *, annotation_id: int | None = None, fixable: bool = True) -> Policy:
+        """Adds an issue.
+
+        Args:
+            kind: see `IssuePolicies`.
+            message: what is wrong, and what to do.
+            annotation_id: None: the issue concerns the image.
+            fixable: whether this one can be fixed; if not, `fix` becomes `drop`.
+
+        Returns:
+            What is done about it.
+        """
+        policy = self._policies.of(kind)
+        if policy == "fix" and not fixable:
+            policy = "drop"
+        self.issues.append(Issue(kind, policy, self._where, self._image_id, annotation_id, message))
+        return policy
+
+
+def printable(text: str) -> str:
+    """Makes a text safe for a terminal: control characters become escapes."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode()

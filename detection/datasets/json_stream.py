@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from detection.storage.json_files import cannot_read
-from detection.storage.json_text import is_too_deep, parse
+from detection.storage.json_files import cannot_read, is_too_deep, parse
 from schemas.errors import DataError
 from schemas.limits import MAX_DEPTH, MAX_ENTRY
 

@@ -1,6 +1,5 @@
-"""Where the files of a COCO data set lie: the layouts recognised without being told."""
+"""Layouts of COCO data sets: finds the files of each split, and divides them into splits."""
 
-import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -9,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from detection.datasets.annotations import scan_file_names
+from detection.datasets.sampling import id_fraction
 from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT, split_dir
 from schemas.errors import ConfigError, DataError
 
@@ -30,8 +30,8 @@ _KNOWN_LAYOUTS = f"""Known layouts:
   annotations/instances_default.json (CVAT)
   the same with person_keypoints_ in place of instances_
   TFRecords with `train`, `val`, `test` in their names: *.record*, *.tfrecord*; Split-*/ of Examples
-Anything else is said outright:
-  --set data.splits.train.annotations=FILE --set data.splits.train.images=DIR (likewise eval), or
+Specify any other layout explicitly:
+  --set data.splits.train.annotations=FILE --set data.splits.train.images=DIR (and for eval), or
   --set data.splits.train.records=PATTERN"""
 
 
@@ -55,18 +55,18 @@ class SplitFiles:
     every: int = 1
 
     def holds(self, image_id: int) -> bool:
-        """Whether an image of the annotation file belongs to this split."""
+        """Returns whether an image of the annotation file belongs to this split."""
         return self.hash_range is None or self.hash_range[0] <= id_fraction(image_id) < self.hash_range[1]
 
 
 @dataclass(frozen=True)
 class Division:
-    """How a data set's files become splits.
+    """Rules for dividing a data set's files into splits.
 
-    eval_fraction: share of images for `eval` where it has no file of its own.
-    ratios: split -> share of a data set of one file, instead; empty: as it is.
-    sample_1_of_n: of how many images one is taken, for quick trials; or split -> that
-        number, other splits being taken whole.
+    eval_fraction: fraction of the images for `eval` if it has no file of its own.
+    ratios: split -> fraction of a data set of one file; empty: no division by ratios.
+    sample_1_of_n: takes one of every n images, for quick trials; or split -> n, other
+        splits being taken whole.
     """
 
     eval_fraction: float = 0.1
@@ -83,7 +83,7 @@ class Division:
         if self.ratios:
             splits = self._by_ratios(splits)
         elif TRAIN_SPLIT in splits and EVAL_SPLIT not in splits:
-            splits = splits | _ranges(
+            splits = splits | _partitions(
                 splits[TRAIN_SPLIT], {EVAL_SPLIT: self.eval_fraction, TRAIN_SPLIT: 1 - self.eval_fraction}
             )
         every = self.sample_1_of_n
@@ -100,11 +100,11 @@ class Division:
         if len(splits) > 1:
             raise ConfigError(
                 f"data.split_ratios divides a data set of one file; this one has {', '.join(sorted(splits))}. "
-                "Take data.split_ratios away, or name one file in data.splits."
+                "Remove data.split_ratios, or name one file in data.splits."
             )
         [whole] = splits.values()
-        # Train last, so that other splits keep their images when only the share of train changes.
-        return _ranges(whole, dict(sorted(self.ratios.items(), key=lambda item: item[0] == TRAIN_SPLIT)))
+        # Train last, so that other splits keep their images when only the fraction of train changes.
+        return _partitions(whole, dict(sorted(self.ratios.items(), key=lambda item: item[0] == TRAIN_SPLIT)))
 
 
 WHOLE = Division()
@@ -144,7 +144,7 @@ def find_splits(root: str | Path, division: Division = WHOLE) -> dict[str, Split
 
 
 def given_splits(sources: Mapping[str, tuple[str, str | None]], division: Division = WHOLE) -> dict[str, SplitFiles]:
-    """The splits that a user names outright.
+    """Checks the splits that a user specifies.
 
     Args:
         sources: split name -> (annotation file, image folder), or (file, folder or
@@ -169,12 +169,6 @@ def given_splits(sources: Mapping[str, tuple[str, str | None]], division: Divisi
             raise DataError(f"{images}: no such image folder. Check data.splits.{name}.images.")
         _add(splits, name, SplitFiles(str(annotations), str(images), _keypoints_beside(Path(annotations))))
     return division.apply(splits)
-
-
-def id_fraction(image_id: int) -> float:
-    """A pseudo-random figure of an image id, 0 <= figure < 1: SHA-256 of its decimal digits."""
-    digest = hashlib.sha256(str(image_id).encode()).digest()
-    return int.from_bytes(digest[:6], "big") / 2**48
 
 
 def _annotated(root: Path, folder: Path, pattern: re.Pattern[str]) -> Iterator[tuple[str, SplitFiles]]:
@@ -232,11 +226,11 @@ def _add(splits: dict[str, SplitFiles], name: str, files: SplitFiles) -> None:
     splits[name] = files
 
 
-def _ranges(whole: SplitFiles, shares: Mapping[str, float]) -> dict[str, SplitFiles]:
-    """Parts of one file, next to each other on the scale of `id_fraction`."""
+def _partitions(whole: SplitFiles, fractions: Mapping[str, float]) -> dict[str, SplitFiles]:
+    """Partitions one file by adjacent ranges of `id_fraction`."""
     splits, low = {}, 0.0
-    for number, (name, share) in enumerate(shares.items(), start=1):
-        high = 1.0 if number == len(shares) else low + share
+    for number, (name, fraction) in enumerate(fractions.items(), start=1):
+        high = 1.0 if number == len(fractions) else low + fraction
         splits[name] = replace(whole, hash_range=(low, high))
         low = high
     return splits

@@ -1,7 +1,6 @@
-"""Whether a COCO `segmentation` is what it should be, found without trusting it.
+"""Validation of COCO segmentations.
 
-pycocotools decodes in C and believes what it is given: sizes and run lengths are
-checked here first.
+pycocotools decodes in C without checks: sizes and run lengths are checked here first.
 """
 
 import math
@@ -16,7 +15,7 @@ _CHARACTERS = 13  # of a run of 63 bits
 
 
 def mask_fault(segmentation: Any, *, height: int, width: int) -> str | None:
-    """Why `segmentation` is no mask of an image; None where it is one, or is empty.
+    """Tells why `segmentation` is not a valid mask of an image; None if it is valid or empty.
 
     Polygons of fewer than three points pass: see `has_degenerate_polygon`.
 
@@ -43,20 +42,20 @@ def mask_fault(segmentation: Any, *, height: int, width: int) -> str | None:
 
 
 def has_degenerate_polygon(segmentation: Any) -> bool:
-    """Whether a polygon, of a sound segmentation, has fewer than three points."""
+    """Returns whether a polygon of a valid segmentation has fewer than three points."""
     return isinstance(segmentation, list) and any(len(polygon) < MIN_POLYGON for polygon in segmentation)
 
 
 def without_degenerate_polygons(segmentation: list[list[float]]) -> list[list[float]]:
-    """The polygons of three points and more."""
+    """Removes the polygons of fewer than three points."""
     return [polygon for polygon in segmentation if len(polygon) >= MIN_POLYGON]
 
 
 def mask_box(segmentation: Any) -> list[float] | None:
-    """The box around a sound segmentation.
+    """Computes the box around a valid segmentation.
 
     Returns:
-        [x, y, width, height] in pixels; None where the mask is empty.
+        [x, y, width, height] in pixels; None if the mask is empty.
     """
     if isinstance(segmentation, Mapping):
         height = segmentation["size"][0]
@@ -87,7 +86,7 @@ def decode_counts(text: str) -> list[int]:
         more = True
         while more:
             if position == len(text) or shift > 60:
-                raise ValueError("the last run is cut off" if position == len(text) else "a run is too long")
+                raise ValueError("the last run is truncated" if position == len(text) else "a run is too long")
             character = ord(text[position]) - 48
             if not 0 <= character < 64:
                 raise ValueError(f"character {text[position]!r} does not belong in an RLE")
@@ -120,7 +119,7 @@ def _rle_fault(rle: Mapping[str, Any], height: int, width: int) -> str | None:
 
 
 def _runs_box(counts: Sequence[int], height: int) -> list[float] | None:
-    """As pycocotools' toBbox, in whole pixels."""
+    """Computes the box as pycocotools' toBbox does, in whole pixels."""
     left, top, right, bottom = math.inf, math.inf, -math.inf, -math.inf
     start = 0
     for number, count in enumerate(counts):

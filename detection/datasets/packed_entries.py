@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from detection.datasets.entries import annotation_issue, image_issue
-from detection.storage.json_text import is_too_deep, parse, serialize
+from detection.storage.json_files import is_too_deep, parse, serialize
 from schemas.errors import DataError
 from schemas.limits import MAX_DEPTH, MAX_IMAGE_ENTRIES
 

@@ -1,4 +1,4 @@
-"""What a split holds, as counts that can be gathered in parts and added up.
+"""Statistics of a split: counts that can be gathered in parts and added up.
 
 The size does not grow with the number of images: histograms have fixed bins, and
 the rest is counted by category, file format and colour mode.
@@ -21,7 +21,7 @@ ASPECT_EDGES = tuple(2.0 ** (half / 2) for half in range(-8, 9))  # 1/16..16: wi
 SIDE_EDGES = tuple(2.0 ** (quarter / 4) for quarter in range(12, 57))  # 8..16384 pixels: width or height of an image
 
 # Upper bounds of COCO's object sizes, square pixels, as in pycocotools' cocoeval.py.  Its
-# ranges share their bounds; here the bound itself belongs to the larger size.
+# ranges overlap at their bounds; here the bound itself belongs to the larger size.
 COCO_SIZES: Mapping[str, float] = {"small": 32.0**2, "medium": 96.0**2, "large": math.inf}
 
 Counts = npt.NDArray[np.int64]

@@ -1,1 +1,1 @@
-"""Images: decoding, headers, drawing."""
+"""Image files: reading, headers, decoding, and drawing on images."""

@@ -14,13 +14,9 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 from detection.images.decode import decode_rgb_eagerly
-from detection.images.folder import ImageFileError
+from detection.images.files import EXIF_ORIENTATION, ImageFileError, read_header, swaps_sides
 
-# Pillow's name -> ours, of what TensorFlow decodes.  MPO: several JPEGs in one
-# file, as phones write under .jpg; decoders take the first.
-_FORMATS = {"JPEG": "jpeg", "MPO": "jpeg", "PNG": "png", "GIF": "gif", "BMP": "bmp"}
-_ORIENTATION = 0x0112  # EXIF tag
-_ROTATED = (5, 6, 7, 8)  # its values that swap width and height
+_DECODED = ("jpeg", "png", "gif", "bmp")  # formats that TensorFlow decodes
 _NODE = re.compile(r"\{\{.*?\}\}|\[Op:.*")  # TensorFlow's names of the op, before and after its reason
 # Of the sums in a digest; odd, so that no change of a single word is lost.
 _BLOCK = 4096
@@ -52,8 +48,8 @@ class ImageFile(NamedTuple):
 
     @property
     def turned(self) -> bool:
-        """Whether an EXIF tag asks viewers to swap height and width."""
-        return self.orientation in _ROTATED
+        """Returns whether an EXIF tag asks viewers to swap height and width."""
+        return swaps_sides(self.orientation)
 
 
 def inspect_image(data: bytes, *, max_pixels: int) -> ImageFile:
@@ -69,30 +65,30 @@ def inspect_image(data: bytes, *, max_pixels: int) -> ImageFile:
     """
     if not data:
         raise ImageFileError("image_broken", "the image file has 0 bytes. Copy it again.")
-    name, mode, width, height, orientation = _header(data, max_pixels)
-    if name not in _FORMATS:
+    header = read_header(data, max_pixels=max_pixels)
+    if header.format not in _DECODED:
         raise ImageFileError(
             "image_unsupported",
-            f"{name} is not decoded by TensorFlow. Convert the file to JPEG or PNG.",
+            f"{header.format.upper()} is not decoded by TensorFlow. Convert the file to JPEG or PNG.",
             option="Or let it be done with --set data.on_fault.image_unsupported=fix.",
         )
     try:
-        pixels = decode_rgb_eagerly(data, jpeg=_FORMATS[name] == "jpeg")
+        pixels = decode_rgb_eagerly(data, jpeg=header.format == "jpeg")
     except tf.errors.InvalidArgumentError as error:
         reason = _reason(data, error)
         # Whatever Pillow can read, storing it anew will mend.
-        kind = "image_unsupported" if reason is None and name == "BMP" else "image_broken"
+        kind = "image_unsupported" if reason is None and header.format == "bmp" else "image_broken"
         raise ImageFileError(
             kind,
             f"the image file does not decode: {reason or _first_words(error)}. Copy it again or convert it anew.",
         ) from None
-    if pixels.shape[:2] != (height, width):
+    if pixels.shape[:2] != (header.height, header.width):
         raise ImageFileError(
             "image_broken",
-            f"the header says {width}x{height} pixels, decoded are {pixels.shape[1]}x{pixels.shape[0]}. "
+            f"the header says {header.width}x{header.height} pixels, decoded are {pixels.shape[1]}x{pixels.shape[0]}. "
             "Convert it anew.",
         )
-    return ImageFile(data, _FORMATS[name], height, width, mode, orientation, _digest(pixels))
+    return ImageFile(data, header.format, header.height, header.width, header.mode, header.orientation, _digest(pixels))
 
 
 def converted(data: bytes) -> ImageFile:
@@ -115,7 +111,7 @@ def converted(data: bytes) -> ImageFile:
 def turned(file: ImageFile) -> ImageFile:
     """The image as its EXIF tag asks to show it, as PNG without that tag; no pixel changes its value."""
     image = Image.fromarray(decode_rgb_eagerly(file.data, jpeg=file.format == "jpeg"))
-    image.getexif()[_ORIENTATION] = file.orientation
+    image.getexif()[EXIF_ORIENTATION] = file.orientation
     return _stored(np.asarray(ImageOps.exif_transpose(image)), file.mode)
 
 
@@ -124,46 +120,6 @@ def _stored(pixels: np.ndarray, mode: str) -> ImageFile:
     Image.fromarray(pixels).save(buffer, "PNG")
     height, width = pixels.shape[:2]
     return ImageFile(buffer.getvalue(), "png", height, width, mode, 1, _digest(pixels))
-
-
-def _header(data: bytes, max_pixels: int) -> tuple[str, str, int, int, int]:
-    """Format, mode, width, height and orientation that the header says."""
-    limit = Image.MAX_IMAGE_PIXELS
-    if limit is not None and max_pixels > limit:
-        Image.MAX_IMAGE_PIXELS = max_pixels  # the user has asked for it
-    try:
-        with Image.open(io.BytesIO(data)) as image:
-            width, height = image.size
-            # A GIF is unpacked with all its frames.
-            pixels = width * height * (getattr(image, "n_frames", 1) if image.format == "GIF" else 1)
-            found = (str(image.format), image.mode, width, height, _orientation(image))
-    except Image.DecompressionBombError:  # its text tells a limit of Pillow's
-        raise ImageFileError(
-            "image_huge",
-            f"by its header the image has more than {max_pixels} pixels. Scale it down.",
-            option="Or raise data.max_pixels.",
-        ) from None
-    except Exception as error:  # Pillow raises whatever its format plugins raise
-        reason = "no known format" if isinstance(error, Image.UnidentifiedImageError) else str(error)
-        raise ImageFileError(
-            "image_broken", f"not an image that can be read ({reason}). Copy the file again or convert it anew."
-        ) from None
-    if pixels > max_pixels:
-        raise ImageFileError(
-            "image_huge",
-            f"the image has {width}x{height} pixels, {pixels} with all frames; at most {max_pixels} are read. "
-            "Scale it down.",
-            option="Or raise data.max_pixels.",
-        )
-    return found
-
-
-def _orientation(image: Image.Image) -> int:
-    try:
-        value = image.getexif().get(_ORIENTATION)
-    except Exception:  # damaged EXIF data must not reject pixels that decode
-        return 1
-    return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
 def _digest(pixels: np.ndarray) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from detection.images.decode import decode_rgb_or_blank
-from detection.input_pipeline.fit import fit_to_input
+from detection.input_pipeline.network_input import fit_to_input
 from detection.models.detector import Detector, variables_by_path
 from detection.ops.masks import paste_masks
 from detection.storage.atomic import write_text

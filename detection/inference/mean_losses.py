@@ -7,10 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from detection.inference.restore import restore_detector
-from detection.input_pipeline.fit import fit_to_input
-from detection.input_pipeline.input_sample import in_window, pad_labels
-from detection.input_pipeline.keypoint_names import num_keypoints
-from detection.input_pipeline.record_decoder import decode_record
+from detection.input_pipeline.network_input import fit_to_input, in_window, pad_labels
+from detection.input_pipeline.record_decoder import decode_record, num_keypoints
 from detection.models.detector import Detector
 from detection.types import Labels
 from schemas.errors import DataError

@@ -14,7 +14,6 @@ from detection.types import EncodedImage
 from schemas import serving
 from schemas.errors import DataError
 
-
 _KEYS = {"segm": "segmentation", "keypoints": "keypoints"}
 OUTPUT_OF_IOU_TYPE = {"bbox": serving.BOXES, "segm": serving.MASKS, "keypoints": serving.KEYPOINTS}
 

@@ -1,13 +1,18 @@
-"""Masks and keypoints of a record's objects, from our records and from foreign ones."""
+"""Masks and keypoints of a record's objects, from our records and from those of other tools."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from detection.datasets.importers.keypoints import coco_keypoints, object_keypoints
-from detection.datasets.importers.masks import MaskError, object_masks, segmentation_of
-from detection.datasets.importers.parsing import Record, first_bytes, object_count, parse_record, source_id
+from detection.datasets.importers.coco_geometry import (
+    MaskError,
+    coco_keypoints,
+    object_keypoints,
+    object_masks,
+    segmentation_of,
+)
+from detection.datasets.importers.source_format import Record, first_bytes, object_count, parse_record, source_id
 from detection.datasets.masks import without_degenerate_polygons
 from detection.datasets.packed_entries import unpack_entries
 from schemas import features
@@ -17,7 +22,7 @@ from schemas.errors import DataError
 def record_masks(serialized: bytes, height: int, width: int) -> np.ndarray:
     """The masks of a record's objects, as pycocotools draws them.
 
-    Of records of ours they come from the packed COCO entries, of foreign ones from
+    In our records they come from the packed COCO entries, in those of other tools from
     `image/object/mask` or `image/object/polygon`.  An object without a mask gets an empty one.
 
     Args:
@@ -36,7 +41,7 @@ def record_masks(serialized: bytes, height: int, width: int) -> np.ndarray:
     if annotations is not None:
         segmentations = [annotation.get("segmentation") for annotation in annotations]
     else:
-        segmentations = _foreign_segmentations(record, where, height, width)
+        segmentations = _stored_segmentations(record, where, height, width)
     masks = np.zeros((len(segmentations), height, width), np.uint8)
     for number, segmentation in enumerate(segmentations):
         try:
@@ -50,7 +55,7 @@ def record_masks(serialized: bytes, height: int, width: int) -> np.ndarray:
 
 
 def draw_mask(segmentation: Any, *, height: int, width: int) -> np.ndarray:
-    """A sound COCO segmentation as pixels, by pycocotools.
+    """Draws a valid COCO segmentation with pycocotools.
 
     Args:
         segmentation: polygons or an RLE, see `detection.datasets.masks`; none or empty: nothing.
@@ -144,7 +149,7 @@ def _parsed(serialized: bytes) -> tuple[Record, str]:
 
 
 def _annotations(record: Record, where: str) -> Sequence[Mapping[str, Any]] | None:
-    """The packed COCO entries of a record's objects; None where it is a foreign one."""
+    """The packed COCO entries of a record's objects; None: a record of another tool."""
     packed = first_bytes(record, features.COCO)
     if not packed:
         return None
@@ -156,7 +161,7 @@ def _annotations(record: Record, where: str) -> Sequence[Mapping[str, Any]] | No
     return annotations
 
 
-def _foreign_segmentations(record: Record, where: str, height: int, width: int) -> list[Any]:
+def _stored_segmentations(record: Record, where: str, height: int, width: int) -> list[Any]:
     count = object_count(record)
     try:
         stored = object_masks(record, count) or [[]] * count

@@ -1,13 +1,13 @@
 """A serialised record (`tf.train.Example`) to pixels and objects."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from detection.images.decode import decode_rgb
 from detection.input_pipeline.object_shapes import record_keypoints, record_masks, refuse_category
-from detection.input_pipeline.python_op import python_op
 from detection.input_pipeline.sample import Sample, select
 from schemas import features
 
@@ -21,6 +21,39 @@ _SPEC = {
     features.IS_CROWD: tf.io.VarLenFeature(tf.int64),
 }
 _CORNERS = (features.BBOX_YMIN, features.BBOX_XMIN, features.BBOX_YMAX, features.BBOX_XMAX)
+
+
+def num_keypoints(categories: Sequence[Mapping[str, Any]]) -> int:
+    """The most keypoints of any category, whose `keypoints` holds their names; 0 where none has any."""
+    return max((len(category.get("keypoints", ())) for category in categories), default=0)
+
+
+def python_op(
+    function: Callable[..., Any], inputs: Sequence[Any], dtype: tf.DType, shape: Sequence[int | None]
+) -> tf.Tensor:
+    """The result of a Python function, as a tensor of a known shape.
+
+    Args:
+        function: of numpy arrays and, for tensors without axes, Python values; equal inputs
+            must give equal results.
+        inputs: its arguments.
+        dtype: of the result.
+        shape: of the result, None where it varies.
+
+    Returns:
+        The result.  What the function raises comes out of the pipeline as a
+        `tf.errors.UnknownError` with the message in its text, where
+        `schemas.errors.find_user_error` finds it.
+    """
+
+    def call(*values: Any) -> Any:
+        # Eagerly, scalars come as arrays.
+        return function(
+            *(value.item() if isinstance(value, np.ndarray) and not value.ndim else value for value in values)
+        )
+
+    # Stateless: otherwise op determinism would run the whole pipeline serially.
+    return tf.ensure_shape(tf.numpy_function(call, inputs, dtype, stateful=False), shape)
 
 
 def decode_record(
@@ -52,7 +85,7 @@ def decode_record(
     image = decode_rgb(parsed[features.ENCODED])
     classes = _classes(serialized, dense[features.CLASS_LABEL], category_ids)
     crowd = dense[features.IS_CROWD]
-    # Foreign records may lack the crowd list altogether.
+    # Records of other tools may lack the crowd list altogether.
     crowds = tf.concat([crowd, tf.zeros([tf.size(classes) - tf.size(crowd)], tf.int64)], axis=0) != 0
     sample = Sample(
         image,

@@ -1,12 +1,14 @@
-"""Random access to the records of TFRecord shards.
+"""Random access to the records of TFRecord shards, and their order in a run.
 
 Any record can be read alone, which is what lets a resumed run continue in mid-epoch.
 Uncompressed shards are indexed by one pass over their frame headers.  Gzipped ones have
 no offsets: at each start they are decompressed once into a temporary file.
 """
 
+import functools
 import logging
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,13 +16,47 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-from detection.input_pipeline.record_index import RecordIndex, ShardFile, index_records, is_header, open_shard
-from detection.input_pipeline.scratch_file import ScratchFile
+from detection.input_pipeline.record_index import (
+    RecordIndex,
+    ScratchFile,
+    ShardFile,
+    index_records,
+    is_header,
+    open_shard,
+)
 from detection.storage.tfrecord import CHECKSUM, HEADER, is_gzipped, masked_crc
 from schemas.errors import DataError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 _THREADS = 16  # they mostly wait for storage, or decompress
+
+
+def epoch_permutation(seed: int, epoch: int, size: int) -> np.ndarray:
+    """The order of the records in one epoch: int64 [size], a function of its arguments alone."""
+    return np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(size)
+
+
+class RecordOrder:
+    """Order of the records in a run; positions count images, batch after batch.
+
+    Each epoch is a permutation of its own.  Any thread may ask.
+
+    Args:
+        seed: of the run.
+        size: number of records.
+    """
+
+    def __init__(self, seed: int, size: int) -> None:
+        self._size = size
+        self._lock = threading.Lock()
+        # Two epochs are open at once around an epoch's end.
+        self._permutation = functools.lru_cache(maxsize=2)(lambda epoch: epoch_permutation(seed, epoch, size))
+
+    def record(self, position: int) -> int:
+        """The record's number, 0 <= number < size, at a position from 0 on."""
+        epoch, place = divmod(position, self._size)
+        with self._lock:  # otherwise many threads would permute the same epoch at its start
+            return int(self._permutation(epoch)[place])
 
 
 class RecordReader:
@@ -77,7 +113,7 @@ class RecordReader:
         return record
 
     def name(self, index: int) -> str:
-        """Where a record stands, for messages: its shard, and its number in it from 0 on."""
+        """Names a record for messages: its shard, and its number in it from 0 on."""
         shard = int(np.searchsorted(self._ends, index, side="right"))
         first = int(self._ends[shard - 1]) if shard else 0
         return f"{self._paths[shard]}: record {index - first}"

@@ -1,4 +1,4 @@
-"""One image with its objects, as augmentation sees it."""
+"""`Sample`: one decoded image with its objects, which augmentation changes."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -56,7 +56,7 @@ def keep_labelled(keypoints: tf.Tensor) -> tf.Tensor:
 
 
 def inside(keypoints: tf.Tensor) -> tf.Tensor:
-    """Which keypoints, bool [N, K], are labelled, and 0 <= y, x <= 1."""
+    """Tells which keypoints are labelled and inside the image, 0 <= y, x <= 1: bool [N, K]."""
     within = tf.reduce_all((keypoints[..., :2] >= 0.0) & (keypoints[..., :2] <= 1.0), axis=-1)
     return within & (keypoints[..., 2] > 0.0)
 

@@ -11,43 +11,55 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from detection.input_pipeline.augmentation.chain import Augmentation, augment
+from detection.input_pipeline.augmentation.crops import random_scale_crop
 from detection.input_pipeline.augmentation.flip import random_horizontal_flip
-from detection.input_pipeline.augmentation.scale_crop import random_scale_crop
-from detection.input_pipeline.fit import normalize, pad_to
-from detection.input_pipeline.input_sample import pad_labels
-from detection.input_pipeline.python_op import python_op
-from detection.input_pipeline.record_decoder import decode_record
-from detection.input_pipeline.record_order import RecordOrder
-from detection.input_pipeline.record_reader import RecordReader
+from detection.input_pipeline.network_input import normalize, pad_labels, pad_to
+from detection.input_pipeline.record_decoder import decode_record, python_op
+from detection.input_pipeline.record_reader import RecordOrder, RecordReader
 from detection.input_pipeline.sample import Sample
 from detection.types import Labels
 
 
 class Batch(NamedTuple):
-    """What one training step consumes.
+    """One batch of training examples.
 
     images: float32 [B, H, W, 3], normalised.
     labels: ground truth in pixels of the input.
-    cut_off: int32 [B], objects beyond the padding's size that were left out.
+    truncated: int32 [B], instances beyond `max_instances` that were left out.
     """
 
     images: tf.Tensor
     labels: Labels
-    cut_off: tf.Tensor
+    truncated: tf.Tensor
+
+
+class Augmentation(NamedTuple):
+    """A step of the chain.
+
+    number: of its seed; no two steps share one, so that switching one on leaves the
+        draws of all others as they were.
+    apply: gets the sample, its partners and `seed` (int32 [2]) by name; gives the new sample.
+    probability: how often it acts.
+    partners: how many other samples it wants.
+    """
+
+    number: int
+    apply: Callable[..., Sample]
+    probability: float = 1.0
+    partners: int = 0
 
 
 class InputOptions(NamedTuple):
-    """How a record becomes a training example.
+    """Options that turn a record into a training example.
 
     image_size: (height, width) of the input, pixels.
     mean: RGB, on the 0 to 255 scale.
-    std: RGB, likewise.
+    std: RGB, on the same scale.
     category_ids: in the order of the network's classes.
-    max_instances: objects an image; more are cut off and counted.
+    max_instances: max instances per image; more are truncated and counted.
     horizontal_flip: mirror half of the images.
     scale_min: see `random_scale_crop`.
-    scale_max: likewise.
+    scale_max: see `random_scale_crop`.
     augmentations: what is done before flip and scale jitter, in this order.
     mask_size: side of the mask crops, pixels; 0: no masks.
     num_keypoints: K, the most of any category; 0: no keypoints.
@@ -170,5 +182,37 @@ def _example(
     )
     # Padding follows normalisation, so that it is the mean colour: 0.
     image = pad_to(normalize(window.image, mean=options.mean, std=options.std), options.image_size)
-    labels, cut_off = pad_labels(window, max_instances=options.max_instances)
-    return Batch(image, labels, cut_off)
+    labels, truncated = pad_labels(window, max_instances=options.max_instances)
+    return Batch(image, labels, truncated)
+
+
+def augment(
+    sample: Sample, steps: Sequence[Augmentation], *, draw_partner: Callable[[tf.Tensor], Sample], seed: tf.Tensor
+) -> Sample:
+    """Applies the steps in their order.
+
+    Args:
+        sample: as decoded.
+        steps: what is done to it.
+        draw_partner: another sample of the data set, as decoded, by a seed (int32 [2]);
+            called inside the graph's branch that needs it, so that others cost nothing.
+        seed: int32 [2], of this sample.
+    """
+    for step in steps:
+        sample = _apply_step(sample, step, draw_partner, tf.random.fold_in(seed, step.number))
+    return sample
+
+
+def _apply_step(
+    sample: Sample, step: Augmentation, draw_partner: Callable[[tf.Tensor], Sample], seed: tf.Tensor
+) -> Sample:
+    decision_seed, partner_seed, step_seed = tf.unstack(tf.random.split(seed, 3))
+
+    def act() -> Sample:
+        partners = [draw_partner(tf.random.fold_in(partner_seed, number)) for number in range(step.partners)]
+        return step.apply(sample, *partners, seed=step_seed)
+
+    if step.probability >= 1.0:
+        return act()
+    decision = tf.random.stateless_uniform([], decision_seed) < step.probability
+    return tf.cond(decision, act, lambda: sample)

@@ -107,8 +107,9 @@ class Detector(keras.Model):
         given, needed = tf.TensorShape(images.shape), tf.TensorShape([None, *self.image_size, 3])
         if not given.is_compatible_with(needed):
             raise ValueError(
-                f"{self.name} takes images of {_size_text(needed)}, not of {_size_text(given)}. Resize and pad them "
-                "(detection.input_pipeline.fit.fit_to_input), or build the detector with that model.image_size."
+                f"{self.name} takes images of {_size_text(needed)}, not of {_size_text(given)}. Resize and pad "
+                "them (detection.input_pipeline.network_input.fit_to_input), or build the detector with that "
+                "model.image_size."
             )
         return images if given[1:].is_fully_defined() else tf.ensure_shape(images, needed)
 

@@ -1,8 +1,9 @@
 """Writing files and folders that others may read: beside, fsync, rename.
 
 A reader sees the old content, or the new one, whole; never a part.  A process
-killed in the middle leaves at most a hidden `.NAME.XXXXXXXX.tmp` beside the goal.
-The next `new_directory` of the same goal removes such folders.
+killed in the middle leaves at most a hidden `.NAME.XXXXXXXX.tmp` beside the destination.
+The next `new_directory` or `temporary_folder` for the same destination removes such folders:
+a marker in them, and a lock that ends with the process, tell them from a user's.
 
 Local (POSIX) file systems only: renaming within a folder is atomic there.  Remote
 ones such as `gs://` or `s3://` have no atomic rename of a folder; write there
@@ -10,48 +11,85 @@ through the client library, which publishes single objects whole.
 """
 
 import contextlib
+import fcntl
+import glob
 import json
 import os
+import shutil
+import socket
+import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from detection.storage.temporary_folder import hidden_sibling, temporary_folder
 from schemas.errors import DataError
 
+TEMPORARY_SUFFIX = ".tmp"
+# A process writes all the time.  Only for folders of other machines, whose locks a shared file system may not show.
+SILENT_SECONDS = 3600.0
 
-def write_bytes(path: str | Path, content: bytes) -> None:
+_MARKER = ".unfinished"  # JSON: {"folder": name of the temporary folder, "host": machine that writes}
+_CONTENT = "content"
+_MARKER_BYTES = 4096  # more than any marker has
+
+
+def write_bytes(path: str | Path, content: bytes, *, durable: bool = True) -> None:
     """Writes a file atomically, over an old one if there is one; makes its folder.
+
+    Args:
+        path: destination.
+        content: of the file.
+        durable: see `new_path`.
 
     Raises:
         DataError: the folder cannot be made or written, or `path` is a folder.
     """
-    with new_file(path) as file:
-        file.write(content)
+    with new_path(path, durable=durable) as unfinished:
+        unfinished.write_bytes(content)
 
 
 @contextlib.contextmanager
 def new_file(path: str | Path) -> Iterator[BinaryIO]:
     """Yields a file, for content of any size, that takes its place at `path` when the block ends.
 
-    Where the block raises, the file is removed and `path` stays as it was.
+    Raises:
+        DataError: see `new_path`.
+    """
+    with new_path(path) as unfinished, unfinished.open("wb") as file:
+        yield file
+
+
+@contextlib.contextmanager
+def new_path(path: str | Path, *, beside: str | Path | None = None, durable: bool = True) -> Iterator[Path]:
+    """Yields a path for writers that open files by name; the file moves to `path` when the block ends.
+
+    If the block raises, the file is removed and `path` stays as it was.
+
+    Args:
+        path: destination; its folder is made.
+        beside: folder for the unfinished file, on the same file system; None: that of `path`.
+        durable: flush the file to the disk.  Files that are useless after a crash of the machine need
+            no flush.
 
     Raises:
-        DataError: see `write_bytes`; also where the block itself raises an `OSError`.
+        DataError: the folder cannot be made or written, `path` is a folder, or the block
+            raised an `OSError`.
     """
-    goal = Path(path)
-    beside = hidden_sibling(goal)
+    destination = Path(path)
+    unfinished = hidden_sibling(destination if beside is None else Path(beside, destination.name))
     try:
-        with explained(goal):
-            goal.parent.mkdir(parents=True, exist_ok=True)
-            with beside.open("wb") as file:
-                yield file
-            fsync_path(beside)
-            beside.replace(goal)
-            fsync_path(goal.parent)
+        with explained(destination):
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            yield unfinished
+            if durable:
+                fsync_path(unfinished)
+            unfinished.replace(destination)
+            if durable:
+                fsync_path(destination.parent)
     finally:
         with contextlib.suppress(OSError):
-            beside.unlink()
+            unfinished.unlink()
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -60,7 +98,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """`write_text` of `value` as JSON, one line a level, ending in a line feed.
+    """`write_text` of `value` as indented JSON with a final line feed.
 
     Raises:
         DataError: see `write_bytes`.
@@ -71,24 +109,24 @@ def write_json(path: str | Path, value: Any) -> None:
 
 @contextlib.contextmanager
 def new_directory(path: str | Path) -> Iterator[Path]:
-    """Yields an empty folder in a hidden one beside `path`; it takes its place when the block ends.
+    """Yields an empty folder in a hidden one beside `path`; it moves to `path` when the block ends.
 
-    Where the block raises, the folder is removed and `path` stays as it was.  An
-    empty folder at `path` (as TFX makes for every artifact) is replaced.
+    If the block raises, the folder is removed and `path` stays as it was.  An
+    empty folder at `path` (TFX makes one for every artifact) is replaced.
 
     Raises:
         DataError: `path` is a file or a folder with content, or its parent cannot
             be made or written.
     """
-    goal = Path(path)
+    destination = Path(path)
     with contextlib.ExitStack() as stack:
-        with explained(goal):
-            beside = stack.enter_context(temporary_folder(goal))
+        with explained(destination):
+            beside = stack.enter_context(temporary_folder(destination))
         yield beside
         fsync_tree(beside)
-        with explained(goal):
-            beside.rename(goal)
-            fsync_path(goal.parent)
+        with explained(destination):
+            beside.rename(destination)
+            fsync_path(destination.parent)
 
 
 @contextlib.contextmanager
@@ -108,7 +146,7 @@ def explained(path: str | Path) -> Iterator[None]:
 
 
 def require_writable(folder: str | Path) -> None:
-    """Makes a folder, and sees that files can be written there.
+    """Makes a folder, and checks that files can be written there.
 
     Raises:
         DataError: they cannot.
@@ -135,3 +173,96 @@ def fsync_path(path: str | Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[Path]:
+    """Yields an empty folder on the file system of `destination`, and removes it when the block ends.
+
+    The block may rename the yielded folder, or files in it, to `destination`.  Leftovers of killed
+    processes for the same destination are removed first (see `remove_leftovers`).
+
+    Args:
+        destination: file or folder that the block makes; the folders above it are made if need be.
+        mode: permissions of the folder, before the umask.
+
+    Raises:
+        OSError: a parent cannot be made or written.
+    """
+    destination = Path(destination)
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(destination.parent, destination.name)
+    folder = hidden_sibling(destination)
+    folder.mkdir(mode)
+    with _lock(folder):
+        try:
+            # Written under the lock: a folder with a marker and without a lock is dead.
+            marker = {"folder": folder.name, "host": socket.gethostname()}
+            (folder / _MARKER).write_text(json.dumps(marker), encoding="utf-8")
+            (folder / _CONTENT).mkdir()
+            yield folder / _CONTENT
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_leftovers(parent: str | Path, destination: str | None = None) -> list[Path]:
+    """Removes temporary folders whose process was killed, and nothing else.
+
+    A folder counts only if it has the marker that `temporary_folder` wrote for this very
+    folder, and no process holds its lock.  One that another machine wrote must also have been
+    silent for an hour.
+
+    Args:
+        parent: folder with the temporary folders.
+        destination: name of the file or folder that was to be made; None: any.
+
+    Returns:
+        The removed folders.
+    """
+    name = "*" if destination is None else glob.escape(destination)
+    removed = []
+    for leftover in Path(parent).glob(f".{name}.{'[0-9a-f]' * 8}{TEMPORARY_SUFFIX}"):
+        host = _host_of(leftover)
+        if host is None:
+            continue
+        with _lock(leftover) as free, contextlib.suppress(OSError):
+            if free and (host == socket.gethostname() or time.time() - _last_change(leftover) > SILENT_SECONDS):
+                shutil.rmtree(leftover)
+                removed.append(leftover)
+    return removed
+
+
+def hidden_sibling(destination: Path) -> Path:
+    """A new name beside `destination`.  `tempfile`'s files and folders would be closed to everyone but their owner."""
+    return destination.with_name(f".{destination.name}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}")
+
+
+def _host_of(folder: Path) -> str | None:
+    """The machine that wrote a temporary folder; None: `temporary_folder` did not make this folder."""
+    try:
+        if folder.is_symlink():
+            return None
+        with (folder / _MARKER).open("rb") as file:
+            marker = json.loads(file.read(_MARKER_BYTES))
+        return str(marker["host"]) if marker["folder"] == folder.name else None
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[bool]:
+    """Yields whether no other process holds the folder; this one does then, until it ends."""
+    with contextlib.ExitStack() as stack:
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = True
+        except OSError:
+            held = False
+        yield held
+
+
+def _last_change(folder: Path) -> float:
+    """When anything in the folder last changed, seconds since 1970."""
+    return max(path.lstat().st_ctime for path in [folder, *folder.rglob("*")])

@@ -1,4 +1,4 @@
-"""Paths that TensorFlow must not take for patterns."""
+"""Paths with characters of glob patterns, under names that TensorFlow takes literally."""
 
 import atexit
 import functools
@@ -13,7 +13,7 @@ _PATTERN_CHARACTER = re.compile(r"[\[\]*?\\]")
 
 
 def has_pattern_characters(path: str | Path) -> bool:
-    """Whether a path has a character that means something else in a glob pattern."""
+    """Returns whether a path has a character with a meaning in glob patterns."""
     return _PATTERN_CHARACTER.search(str(path)) is not None
 
 

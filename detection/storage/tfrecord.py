@@ -77,7 +77,7 @@ def read_shard(path: str | Path) -> Iterator[bytes]:
     Holds one record at a time, and checks both checksums of each.
 
     Raises:
-        DataError: the file cannot be read, is no TFRecord file, is cut off or damaged;
+        DataError: the file cannot be read, is no TFRecord file, is truncated or damaged;
             the message tells how many whole records came before.
     """
     name = str(path)
@@ -100,7 +100,7 @@ def read_shard(path: str | Path) -> Iterator[bytes]:
 
 
 def is_gzipped(start: bytes) -> bool:
-    """Whether a file's first bytes are gzip's."""
+    """Returns whether a file's first bytes are gzip's."""
     return start.startswith(_GZIP_MAGIC)
 
 
@@ -133,10 +133,10 @@ class _Frames:
     def _length(self, header: bytes) -> int:
         if len(header) < HEADER.size and self._count:
             raise self._cut_off(HEADER.size)
-        sound = len(header) == HEADER.size and HEADER.unpack(header)[1] == masked_crc(header[:8])
-        if not sound and self._count:
+        valid = len(header) == HEADER.size and HEADER.unpack(header)[1] == masked_crc(header[:8])
+        if not valid and self._count:
             raise self._damaged("the checksum of its length does not match")
-        if not sound:
+        if not valid:
             raise DataError(
                 f"{self._path}: no TFRecord file: it does not start with a record, so 0 records are read. "
                 "Name TFRecord files only, for example by a pattern."
@@ -169,7 +169,7 @@ class _Frames:
 
     def _cut_off(self, needed: int) -> DataError:
         return DataError(
-            f"{self._path}: cut off after {self._count} whole records: the next one needs {needed} bytes from byte "
+            f"{self._path}: truncated after {self._count} whole records: the next one needs {needed} bytes from byte "
             f"{self._position} on, which are not there. Copy or write the file again."
         )
 

@@ -14,17 +14,15 @@ import tensorflow as tf
 from detection.coco.params import make_params
 from detection.inference.export import ExportedFrom, export_saved_model
 from detection.inference.mean_losses import MeanLosses
-from detection.input_pipeline.augmentation.autoaugment import autoaugment, randaugment
-from detection.input_pipeline.augmentation.autoaugment_policies import POLICIES
-from detection.input_pipeline.augmentation.chain import Augmentation
-from detection.input_pipeline.augmentation.color_jitter import random_color_jitter
-from detection.input_pipeline.augmentation.grid_mask import random_grid_mask
-from detection.input_pipeline.augmentation.mixup import mixup
-from detection.input_pipeline.augmentation.mosaic import mosaic
-from detection.input_pipeline.augmentation.ssd_crop import ssd_random_crop
-from detection.input_pipeline.keypoint_names import keypoint_flips, num_keypoints
+from detection.input_pipeline.augmentation.autoaugment import POLICIES, autoaugment, randaugment
+from detection.input_pipeline.augmentation.colors import random_color_jitter
+from detection.input_pipeline.augmentation.combining import mixup, mosaic
+from detection.input_pipeline.augmentation.crops import ssd_random_crop
+from detection.input_pipeline.augmentation.erasing import random_grid_mask
+from detection.input_pipeline.augmentation.flip import keypoint_flips
+from detection.input_pipeline.record_decoder import num_keypoints
 from detection.input_pipeline.record_reader import RecordReader
-from detection.input_pipeline.training_batches import InputOptions, training_batches
+from detection.input_pipeline.training_batches import Augmentation, InputOptions, training_batches
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory

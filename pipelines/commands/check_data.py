@@ -37,12 +37,10 @@ def run(args: argparse.Namespace) -> int:
 
     config = config_of(args)
     with quiet_run(None, verbose=args.verbose):
-        from pipelines.standalone.convert import check_data
+        from pipelines.standalone.check_data import check_data, print_issues
 
         examination = check_data(config, args.report)
-    from pipelines.standalone.print_issues import print_findings
-
-    print_findings(examination)
+    print_issues(examination)
     if args.report:
         print(f"Report: {args.report}")
-    return 1 if examination.all_faults else 0
+    return 1 if examination.all_issues else 0

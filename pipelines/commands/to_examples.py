@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
 
     config = config_of(args)
     with quiet_run(None, verbose=args.verbose):
-        from pipelines.standalone.convert import write_examples
+        from pipelines.standalone.to_examples import write_examples
 
         write_examples(config, args.output)
     print(args.output)

@@ -8,10 +8,9 @@ from detection.storage.atomic import require_writable, write_json, write_text
 from detection.storage.lock import exclusive_use
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
-from pipelines.dataset_files import files_of
-from pipelines.folders import RunLayout
+from pipelines.dataset_files import locate
+from pipelines.folders import RunLayout, scratch_tempdir
 from pipelines.runs.metadata import check_metadata, metadata_failures_explained
-from pipelines.folders import scratch_tempdir
 from pipelines.runs.start_check import check_run
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
@@ -19,6 +18,7 @@ from schemas.config.config_io import to_yaml
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
+    from components.coco_example_gen.spans import SpanSplits
     from pipelines.runs.results import RunResults
 
 _LOGGER = logging.getLogger("cocoflow.run")
@@ -40,7 +40,7 @@ def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunRe
     """
     _require_one_machine()
     # Errors in the configuration appear now, not after hours of training.
-    splits = files_of(config.data, TRAIN_SPLIT, config.evaluate.split)
+    located = locate(config.data, TRAIN_SPLIT, config.evaluate.split)
     layout = RunLayout(config)
     with exclusive_use(layout.root, instead="choose another folder with --set run.root=DIR"):
         check_metadata(layout)
@@ -49,8 +49,8 @@ def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunRe
         # The summary of an earlier run must not pass for this one's.
         layout.summary.unlink(missing_ok=True)
         with quiet_run(layout.log, verbose=verbose):
-            check_run(config, splits, layout)
-            results = _run_pipeline(config, layout, runner)
+            check_run(config, located.files, layout)
+            results = _run_pipeline(config, layout, runner, located)
         write_json(layout.summary, results.summary())
     return results
 
@@ -64,7 +64,7 @@ def _require_one_machine() -> None:
         )
 
 
-def _run_pipeline(config: Config, layout: RunLayout, runner: str) -> "RunResults":
+def _run_pipeline(config: Config, layout: RunLayout, runner: str, located: "SpanSplits") -> "RunResults":
     _LOGGER.info("loading TFX, which takes half a minute")
     from components.detection_trainer.working_folder import remove_served
     from pipelines.pipeline import create_pipeline
@@ -72,7 +72,7 @@ def _run_pipeline(config: Config, layout: RunLayout, runner: str) -> "RunResults
     from pipelines.runs.results import read_results
     from pipelines.runners.local import RUNNERS
 
-    pipeline = create_pipeline(config)
+    pipeline = create_pipeline(config, located)
     with metadata_failures_explained(layout):
         repair(layout, [component.id for component in pipeline.components])
         with scratch_tempdir():

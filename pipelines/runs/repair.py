@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from detection.storage.temporary_folder import remove_leftovers
+from detection.storage.atomic import remove_leftovers
 from pipelines.runs.metadata import node_name
 
 _LISTED = 10  # outputs named in the log

@@ -12,7 +12,7 @@ from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
 from detection.inference.restore import read_model_categories
 from detection.inference.saved_model import SavedModelDetector, require_saved_model
 from pipelines.folders import output_folder
-from pipelines.standalone.data_as_examples import data_as_examples
+from pipelines.standalone.to_examples import data_as_examples
 from schemas.config.config import Config
 from schemas.errors import DataError
 from schemas.quoting import quoted

@@ -16,7 +16,7 @@ from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.validation.checkpoint_evaluator import CheckpointEvaluator
 from detection.training.validation.follow import Patience, follow_checkpoints
 from detection.training.validation.history import has_stalled, read_history
-from pipelines.standalone.data_as_examples import data_as_examples
+from pipelines.standalone.to_examples import data_as_examples
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, HISTORY_JSON, LABELS_JSON, VALIDATION
 from schemas.config.config import Config
 from schemas.config.config_io import load_config

@@ -15,7 +15,7 @@ from detection.coco.validation.invalid_entries import by_id, find_invalid, refus
 from detection.datasets.entries import Id, unwritable
 from detection.images.decode import decode_rgb
 from detection.images.drawing import contact_sheet, draw_detections
-from detection.images.folder import ImageFileError, read_file
+from detection.images.files import ImageFileError, read_file
 from detection.images.inspect import inspect_image
 from detection.inference.restore import read_model_categories
 from detection.inference.results import Results, joined
@@ -23,7 +23,7 @@ from detection.inference.saved_model import SavedModelDetector
 from detection.storage.atomic import write_bytes, write_json
 from detection.storage.json_files import read_json
 from detection.types import EncodedImage
-from schemas.config.faults import MAX_PIXELS
+from schemas.config.issues import MAX_PIXELS
 from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line, printable
 

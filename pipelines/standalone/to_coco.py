@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -11,13 +12,10 @@ from rich.console import Console
 from rich.progress import track
 
 from detection.datasets.coco_writer import CocoWriter
-from detection.datasets.dataset_file import read_dataset_head
-from detection.datasets.importers.dialects import COCOFLOW
-from detection.datasets.importers.images import ForeignImage, read_images, read_own_images
-from detection.datasets.importers.label_map import LabelMap, read_label_map
-from detection.datasets.importers.merging import merge_surveys
-from detection.datasets.importers.parsing import parse_record
-from detection.datasets.importers.report import dialect_report
+from detection.datasets.importers.images import ImportedImage, read_images, read_own_images
+from detection.datasets.importers.label_map import LabelMap, dataset_files_beside, read_dataset_head, read_label_map
+from detection.datasets.importers.merging import merge_surveys, survey_report
+from detection.datasets.importers.source_format import COCOFLOW, parse_record
 from detection.datasets.importers.survey import survey_shard
 from detection.storage.atomic import new_directory
 from detection.storage.tfrecord import find_shards, read_shard
@@ -38,7 +36,7 @@ class _Source(NamedTuple):
 
     head: dict[str, Any]
     report: str
-    read: Callable[[str], Iterator[ForeignImage]]
+    read: Callable[[str], Iterator[ImportedImage]]
 
 
 def export_coco(
@@ -65,7 +63,7 @@ def export_coco(
         console: for progress.
 
     Returns:
-        Lines for the user: the dialect report of foreign records, and what was written.
+        Lines for the user: the report about records of other tools, and what was written.
 
     Raises:
         ConfigError: no such split.
@@ -76,9 +74,9 @@ def export_coco(
     splits = _find_splits(examples)
     chosen = _choose(splits, split, examples)
     source = _open_source(splits, examples, label_map, console)
-    goals = _goals(Path(output), list(chosen))
+    paths = _output_paths(Path(output), list(chosen))
     with contextlib.ExitStack() as stack:
-        writers = {name: stack.enter_context(CocoWriter(goal)) for name, goal in goals.items()}
+        writers = {name: stack.enter_context(CocoWriter(path)) for name, path in paths.items()}
         # The files that name the images appear after the images.
         with contextlib.nullcontext() if images is None else new_directory(images) as folder:
             files = None if folder is None else _ImageFolder(folder)
@@ -89,7 +87,7 @@ def export_coco(
             writer.finish(source.head)
     lines = [source.report] if source.report else []
     for name, writer in writers.items():
-        lines.append(f"{goals[name]}: {writer.images} images, {writer.annotations} annotations")
+        lines.append(f"{paths[name]}: {writer.images} images, {writer.annotations} annotations")
     if images is not None:
         lines.append(f"{images}: {sum(writer.images for writer in writers.values())} image files")
     return lines
@@ -99,14 +97,14 @@ def _with_progress(shards: Sequence[str], description: str, console: Console) ->
     return track(shards, description, console=console, transient=True, disable=not console.is_terminal)
 
 
-def _copy(found: Iterable[ForeignImage], writer: CocoWriter, files: "_ImageFolder | None") -> None:
+def _copy(found: Iterable[ImportedImage], writer: CocoWriter, files: "_ImageFolder | None") -> None:
     for image in found:
         writer.add(image.entry, image.annotations, where=image.where)
         if files is not None:
             files.write(image)
 
 
-def _goals(output: Path, names: Sequence[str]) -> dict[str, Path]:
+def _output_paths(output: Path, names: Sequence[str]) -> dict[str, Path]:
     """Split name -> its COCO file."""
     if len(names) == 1:
         return {names[0]: output}
@@ -156,18 +154,18 @@ def _open_source(
 def _survey(shards: Sequence[str], head: dict[str, Any], labels: LabelMap | None, console: Console) -> _Source:
     looked_at = _with_progress(shards, "looking at the records", console)
     survey = merge_surveys([survey_shard(shard) for shard in looked_at], label_map=labels)
-    report = "" if survey.dialect == COCOFLOW else dialect_report(survey)
+    report = "" if survey.source_format == COCOFLOW else survey_report(survey)
     return _Source(head | {"categories": survey.categories}, report, lambda shard: read_images(shard, survey))
 
 
 def _dataset_file(examples: str | Path, shards: Iterable[str]) -> Path | None:
     """The dataset.json of the artifact that the shards lie in."""
-    folders = [Path(examples), *(folder for shard in shards for folder in Path(shard).parents[:2])]
-    return next((path for folder in dict.fromkeys(folders) if (path := folder / DATASET_JSON).is_file()), None)
+    root = Path(examples, DATASET_JSON)
+    return next(chain([root] if root.is_file() else [], *map(dataset_files_beside, shards)), None)
 
 
 def _is_ours(shards: Iterable[str]) -> bool:
-    """Whether the first record there is has our packed entries; true where there is no record at all."""
+    """Returns whether the first record has our packed entries; true if there is no record at all."""
     for shard in shards:
         for data in read_shard(shard):
             return features.COCO in parse_record(data, shard)
@@ -185,7 +183,7 @@ class _ImageFolder:
         self._folder = folder
         self._digests: dict[str, bytes] = {}
 
-    def write(self, image: ForeignImage) -> None:
+    def write(self, image: ImportedImage) -> None:
         """Writes an image's encoded bytes to its `file_name`.
 
         Raises:
@@ -205,10 +203,10 @@ class _ImageFolder:
                 f"{image.where}: file_name {name!r} is another image's, too. "
                 "Write the images of one split at a time with --split, or none."
             )
-        goal = self._folder / path
+        destination = self._folder / path
         try:
-            goal.parent.mkdir(parents=True, exist_ok=True)
-            goal.write_bytes(image.encoded)
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            destination.write_bytes(image.encoded)
         except OSError as error:
             raise DataError(f"{image.where}: cannot write the image {name!r}: {error.strerror}.") from None
 

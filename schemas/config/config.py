@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from schemas.config.faults import MAX_PIXELS, FaultPolicies
+from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.config.section import MetricName, Section
 from schemas.config.training import TrainConfig
 
@@ -87,7 +87,7 @@ class DataConfig(Section):
         lt=2**31,
         description="train on this many spans up to the one that is read; the others as earlier runs read them",
     )
-    on_fault: FaultPolicies = FaultPolicies()
+    on_fault: IssuePolicies = IssuePolicies()
     max_pixels: PositiveInt = Field(MAX_PIXELS, description="images of more are refused before they are decoded")
     label_map: str | None = Field(
         None, description="categories of TFRecords: label_map.pbtxt or a COCO file; none: those of the records"

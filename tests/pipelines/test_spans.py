@@ -176,8 +176,7 @@ def test_the_driver_of_tfx_finds_the_same(tmp_path: Path) -> None:
 
     from components.coco_example_gen.component import CocoExampleGen
     from components.coco_example_gen.executor import splits_from_json
-    from components.coco_example_gen.spans.span_files import splits_at
-    from components.coco_example_gen.spans.spans import SpanVersion
+    from components.coco_example_gen.spans import SpanVersion, splits_at
 
     for folder in ("1/v1", "1/v2", "2/v1", "2/v2"):
         write_data_set(tmp_path / folder)

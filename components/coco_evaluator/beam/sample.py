@@ -1,7 +1,6 @@
 """Beam: writes the records of the sample of images, which are analysed and shown, to files."""
 
 import math
-import uuid
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from PIL import Image
 
 from detection.analysis.instances import sample_ids, sample_rank
 from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
+from detection.storage.atomic import write_bytes
 
 _RANKS = 2**64
 
@@ -105,8 +105,6 @@ class _Keep(beam.DoFn):
     def process(self, serialized: bytes) -> Iterator[None]:
         image_id = parse_record(serialized).image.image_id
         if self._choice.holds(image_id):
-            # Atomic: a bundle may be tried several times, on several machines.
-            beside = self._folder / f".{uuid.uuid4().hex}"
-            beside.write_bytes(serialized)
-            beside.rename(self._folder / str(image_id))
+            # Whole or not at all, however often and wherever a bundle is tried.
+            write_bytes(self._folder / str(image_id), serialized, durable=False)
         yield from ()

@@ -1,4 +1,4 @@
-"""Which category the objects of foreign records belong to."""
+"""Categories of the objects in records of other tools."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from detection.datasets.entries import is_id, too_many_categories
 from detection.datasets.importers.label_map import LabelMap
 from schemas.errors import DataError
 
-# An object's label and text, None for what its record does not tell.
+# An object's label and text, each None if its record lacks it.
 Named: TypeAlias = tuple[int | None, str | None]
 
 ONLY_CATEGORY = "object"  # the name where no record tells any

@@ -4,19 +4,24 @@ import math
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from detection.datasets.importers.classes import Named
-from detection.datasets.importers.decimals import coco_box
-from detection.datasets.importers.dialects import COCOFLOW
-from detection.datasets.importers.extras import split_extras
-from detection.datasets.importers.keypoints import coco_keypoints, object_keypoints
-from detection.datasets.importers.masks import MaskError, object_masks, segmentation_of
+from detection.datasets.importers.coco_geometry import (
+    MaskError,
+    coco_box,
+    coco_keypoints,
+    object_keypoints,
+    object_masks,
+    segmentation_of,
+)
 from detection.datasets.importers.merging import Survey
-from detection.datasets.importers.parsing import (
+from detection.datasets.importers.source_format import (
+    COCOFLOW,
     Record,
     as_text,
     corners,
+    extra_fields,
     first_bytes,
     numeric_source_id,
     object_classes,
@@ -26,28 +31,17 @@ from detection.datasets.importers.parsing import (
     source_id,
 )
 from detection.datasets.importers.survey import record_name
+from detection.datasets.issues import ImageIssues, Issue
 from detection.datasets.packed_entries import unpack_entries
-from detection.images.headers import Header, HeaderError, has_image_suffix, read_header, suffix_of
+from detection.images.files import Header, ImageFileError, has_image_suffix, read_header, suffix_of
 from detection.storage.tfrecord import read_shard
 from schemas import features
+from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 
 
-class Problem(NamedTuple):
-    """What is wrong with a record, or one of its objects.
-
-    kind: a field of `schemas.config.faults.FaultPolicies`.
-    annotation_id: None where the image is meant.
-    message: what is wrong, and what was done.
-    """
-
-    kind: str
-    annotation_id: int | None
-    message: str
-
-
 @dataclass(frozen=True)
-class ForeignImage:
+class ImportedImage:
     """A record as COCO has it.
 
     where: the shard and the record's number in it, for messages.
@@ -55,7 +49,7 @@ class ForeignImage:
     format: of these bytes, such as "jpeg"; "" where they are no image.
     entry: for COCO's `images`.
     annotations: for COCO's `annotations`.
-    problems: what could not be read as it stands; none in records of ours.
+    issues: what could not be read as it stands; none in records of ours.
     """
 
     where: str
@@ -63,31 +57,39 @@ class ForeignImage:
     format: str
     entry: dict[str, Any]
     annotations: list[dict[str, Any]]
-    problems: list[Problem] = field(default_factory=list)
+    issues: list[Issue] = field(default_factory=list)
 
 
-def read_images(path: str | Path, survey: Survey) -> Iterator[ForeignImage]:
+def read_images(path: str | Path, survey: Survey, policies: IssuePolicies | None = None) -> Iterator[ImportedImage]:
     """Yields the images of a shard, in its order.
 
     Args:
         path: one of the survey's shards.
         survey: of the data set.
+        policies: what is done about each kind of issue; None: the defaults.
 
     Raises:
         DataError: the shard is not what was surveyed, or its packed entries are damaged.
     """
-    if survey.dialect == COCOFLOW:
+    if survey.source_format == COCOFLOW:
         yield from read_own_images(path, {category["id"] for category in survey.categories})
         return
     number, annotation = survey.first_image[str(path)], survey.first_annotation[str(path)]
     for place, data in enumerate(read_shard(path)):
         where = record_name(path, place)
-        reading = _Reading(parse_record(data, where), where, survey, number + place, annotation)
+        reading = _Reading(
+            parse_record(data, where),
+            where,
+            survey,
+            number=number + place,
+            first_annotation=annotation,
+            policies=policies or IssuePolicies(),
+        )
         yield reading.image()
         annotation += reading.count
 
 
-def read_own_images(path: str | Path, category_ids: Container[int]) -> Iterator[ForeignImage]:
+def read_own_images(path: str | Path, category_ids: Container[int]) -> Iterator[ImportedImage]:
     """Yields the images of a shard of Cocoflow's own, entries exactly as they were packed.
 
     Args:
@@ -112,13 +114,22 @@ def read_own_images(path: str | Path, category_ids: Container[int]) -> Iterator[
                     "of the data set's. Give the label map or dataset.json of this data."
                 )
         image_format = as_text(first_bytes(record, features.FORMAT))
-        yield ForeignImage(where, first_bytes(record, features.ENCODED), image_format, entry, annotations)
+        yield ImportedImage(where, first_bytes(record, features.ENCODED), image_format, entry, annotations)
 
 
 class _Reading:
-    """One foreign record on its way to COCO entries."""
+    """Turns one record of another tool into COCO entries."""
 
-    def __init__(self, record: Record, where: str, survey: Survey, number: int, first_annotation: int) -> None:
+    def __init__(
+        self,
+        record: Record,
+        where: str,
+        survey: Survey,
+        *,
+        number: int,
+        first_annotation: int,
+        policies: IssuePolicies,
+    ) -> None:
         self.count = object_count(record)
         self._classes = object_classes(record)
         self._record = record
@@ -129,12 +140,12 @@ class _Reading:
         if survey.image_ids == "source" and identity is not None:
             self._image_id = identity
         self._first_annotation = first_annotation
-        self._problems: list[Problem] = []
+        self._issues = ImageIssues(policies, where=where, image_id=self._image_id)
 
-    def image(self) -> ForeignImage:
+    def image(self) -> ImportedImage:
         encoded = first_bytes(self._record, features.ENCODED)
         header = self._header(encoded)
-        extras, object_extras = split_extras(self._record, self.count, self._survey.extras)
+        extras, object_extras = extra_fields(self._record, self.count, self._survey.extras)
         entry = {
             "id": self._image_id,
             "file_name": self._file_name(header.format),
@@ -145,20 +156,20 @@ class _Reading:
         if text not in ("", str(self._image_id)):
             entry["source_id"] = text
         annotations = self._annotations(header, object_extras) if header.height > 0 and header.width > 0 else []
-        return ForeignImage(self._where, encoded, header.format, entry | extras, annotations, self._problems)
+        return ImportedImage(self._where, encoded, header.format, entry | extras, annotations, self._issues.issues)
 
     def _header(self, encoded: bytes) -> Header:
         """The header of the image; the record's size where there is none, or where it means the turned image."""
         height, width = (int(self._record.get(key, [0])[0]) for key in (features.HEIGHT, features.WIDTH))
         try:
             found = read_header(encoded)
-        except HeaderError as error:
-            self._problem(error.kind, str(error))
-            return Header("", height, width, turned=False)
+        except ImageFileError as error:
+            self._add_issue(error.kind, f"{features.ENCODED}: {error.message}")
+            return Header("", "", height, width)
         if found.turned and (height, width) == (found.width, found.height) != (found.height, found.width):
-            return Header(found.format, height, width, turned=True)
+            return found._replace(height=height, width=width)
         if (height or found.height, width or found.width) != (found.height, found.width):
-            self._problem(
+            self._add_issue(
                 "image_size",
                 f"the record says {width}x{height} pixels, the image's header {found.width}x{found.height}, "
                 "which are taken",
@@ -175,14 +186,14 @@ class _Reading:
         boxes = corners(self._record)
         if any(len(values) != self.count for values in boxes):
             counts = ", ".join(str(len(values)) for values in boxes)
-            self._problem("entry", f"unequally many corners of boxes ({counts}); its objects are left out")
+            self._add_issue("entry", f"unequally many corners of boxes ({counts}); its objects are left out")
             return []
         annotations = []
         fields = [self._masks(header), self._keypoints(header), extras]
         for row, corner in enumerate(zip(*boxes, strict=True)):
             box = coco_box(*corner, height=header.height, width=header.width)
             if box is None:
-                self._problem("entry", f"the box {list(corner)} is not finite or far outside; it is left out", row)
+                self._add_issue("entry", f"the box {list(corner)} is not finite or far outside; it is left out", row)
                 continue
             annotation = self._annotation(row, box)
             for each in fields:
@@ -207,13 +218,13 @@ class _Reading:
         try:
             stored = object_masks(self._record, self.count)
         except MaskError as error:
-            self._problem("mask_broken", f"{error}; they are left out")
+            self._add_issue("mask_broken", f"{error}; they are left out")
             return found
         for row, mask in enumerate(stored):
             try:
                 segmentation = segmentation_of(mask, height=header.height, width=header.width)
             except MaskError as error:
-                self._problem("mask_broken", f"{error}; it is left out", row)
+                self._add_issue("mask_broken", f"{error}; it is left out", row)
                 continue
             if segmentation is not None:
                 found[row]["segmentation"] = segmentation
@@ -223,7 +234,7 @@ class _Reading:
         found: list[dict[str, Any]] = [{} for _ in range(self.count)]
         points = object_keypoints(self._record, self.count)
         if points is None:
-            self._problem("keypoints_broken", "keypoints cannot be shared out among the objects, and are left out")
+            self._add_issue("keypoints_broken", "keypoints cannot be shared out among the objects, and are left out")
         for row, (named, each) in enumerate(zip(self._classes, points or [], strict=False)):
             if self._category(named) in self._survey.with_keypoints:
                 values = coco_keypoints(each, height=header.height, width=header.width)
@@ -239,6 +250,6 @@ class _Reading:
                 "Leave the shards alone meanwhile, and start again."
             ) from None
 
-    def _problem(self, kind: str, message: str, row: int | None = None) -> None:
+    def _add_issue(self, kind: str, message: str, row: int | None = None) -> None:
         identity = None if row is None else self._first_annotation + row
-        self._problems.append(Problem(kind, identity, message))
+        self._issues.add(kind, message, annotation_id=identity)

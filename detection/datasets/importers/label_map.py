@@ -1,4 +1,4 @@
-"""Categories from a label map: the Object Detection API's text format, or a COCO file's."""
+"""Categories of records: from a label map, a COCO file, or the dataset.json of an Examples artifact."""
 
 import re
 from collections.abc import Iterator
@@ -7,8 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from detection.datasets.entries import category_issue, too_many_categories
+from detection.datasets.entries import category_issue, head_issue, too_many_categories
 from detection.storage.json_files import read_bytes, read_json
+from schemas.artifacts import DATASET_JSON
 from schemas.errors import DataError
 from schemas.limits import MAX_LABEL_MAP
 
@@ -56,7 +57,7 @@ def read_label_map(path: str | Path) -> LabelMap:
             there is one, is the category's name, and records may use either.
 
     Raises:
-        DataError: the file cannot be read, is no label map, or has an id twice.
+        DataError: the file cannot be read, is no label map, or has a duplicate id.
     """
     source = str(path)
     if source.endswith(".json"):
@@ -73,16 +74,38 @@ def read_label_map(path: str | Path) -> LabelMap:
         raise DataError(f"{source}: {too_many}.")
     texts: dict[int, set[str]] = {}
     for place, (item, category) in enumerate(zip(items, categories, strict=True), 1):
-        fault = category_issue(category)
-        if fault is None and not category["name"]:
-            fault = "name is empty. Write a text"
-        if fault is not None:
-            raise DataError(f"{source}: item {place}: {fault}.")
+        issue = category_issue(category)
+        if issue is None and not category["name"]:
+            issue = "name is empty. Write a text"
+        if issue is not None:
+            raise DataError(f"{source}: item {place}: {issue}.")
         identity = category["id"]
         if identity in texts:
-            raise DataError(f"{source}: item {place}: id {identity} is there twice. Give each item an id of its own.")
+            raise DataError(f"{source}: item {place}: id {identity} is a duplicate. Give each item an id of its own.")
         texts[identity] = {str(item[key]) for key in ("name", "display_name") if item.get(key)}
     return LabelMap(source, categories, texts)
+
+
+def read_dataset_head(path: str | Path) -> dict[str, Any]:
+    """Reads `info` and `licenses` of a dataset.json; {} and [] if the file has none.
+
+    Raises:
+        DataError: the file cannot be read, is not an object, or one of the two is invalid.
+    """
+    tree = read_json(path)
+    if not isinstance(tree, dict):
+        raise DataError(f"{path}: not the description of a data set: expected an object with `categories`.")
+    head = {"info": tree.get("info") or {}, "licenses": tree.get("licenses") or []}
+    for key, value in head.items():
+        issue = head_issue(value, dict if key == "info" else list)
+        if issue is not None:
+            raise DataError(f"{path}: {key}: {issue}, or remove it.")
+    return head
+
+
+def dataset_files_beside(shard: str | Path) -> list[Path]:
+    """Finds the dataset.json of the Examples artifact that a shard lies in; [] if it lies in none."""
+    return [path for path in (folder / DATASET_JSON for folder in Path(shard).parents[:2]) if path.is_file()]
 
 
 def _category(item: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Between the passes: what the shards' surveys mean for the whole data set."""
+"""Merges the shards' surveys: categories, ids and field names of the whole data set, and a report for people."""
 
 import re
 from collections import Counter
@@ -7,21 +7,41 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from detection.datasets.importers.classes import Named, resolve_classes
-from detection.datasets.importers.dialects import dialect_of
-from detection.datasets.importers.extras import extra_names
 from detection.datasets.importers.label_map import LabelMap
+from detection.datasets.importers.source_format import (
+    AUTOML,
+    COCOFLOW,
+    OBJECT_PREFIX,
+    OD_API,
+    extra_names,
+    source_format_of,
+)
 from detection.datasets.importers.survey import ShardSurvey
 from schemas import features
 from schemas.errors import DataError
 
 _SHARD_NUMBER = re.compile(r"^(.*)-(\d{5})-of-(\d{5})(?:\.\w+)*$")
+_NAMES = {
+    COCOFLOW: "Cocoflow's own",
+    AUTOML: "google/automl",
+    OD_API: "TF Object Detection API",
+}
+_EXPECTED = {
+    features.CLASS_LABEL: "labels",
+    features.CLASS_TEXT: "texts of the labels",
+    features.IS_CROWD: "crowd flags (taken as 0)",
+    features.AREA: "areas (taken from the boxes)",
+    features.HEIGHT: "heights (taken from the images)",
+    features.WIDTH: "widths (taken from the images)",
+    features.FILENAME: "file names (made from the ids)",
+}
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What the second pass has to know about a whole data set.
+    """The whole data set as the second pass needs it.
 
-    dialect: of `detection.datasets.importers.dialects`.
+    source_format: COCOFLOW, AUTOML or OD_API.
     records, objects: how many.
     keys: key -> records that have a value for it.
     categories: COCO entries.
@@ -33,10 +53,10 @@ class Survey:
     first_image, first_annotation: shard -> number of its first, the order being that of
         the surveys.
     extras: key -> field name, of what COCO has no place for.
-    formats, claimed, problems: as in `ShardSurvey`.
+    formats, claimed, issues: as in `ShardSurvey`.
     """
 
-    dialect: str
+    source_format: str
     records: int
     objects: int
     keys: dict[str, int]
@@ -50,7 +70,7 @@ class Survey:
     extras: dict[str, str]
     formats: dict[str, int]
     claimed: dict[str, int]
-    problems: dict[str, list[int | str]]
+    issues: dict[str, list[int | str]]
 
 
 def merge_surveys(surveys: Sequence[ShardSurvey], *, label_map: LabelMap | None = None) -> Survey:
@@ -72,9 +92,9 @@ def merge_surveys(surveys: Sequence[ShardSurvey], *, label_map: LabelMap | None 
     classes = resolve_classes(_classes(surveys), label_map)
     labels = all(label is not None for label, _ in classes.ids)
     points = _keypoint_names(surveys, classes.ids)
-    problems = _problems(surveys)
+    issues = _issues(surveys)
     return Survey(
-        dialect=dialect_of(keys, labels=labels),
+        source_format=source_format_of(keys, labels=labels),
         records=records,
         objects=sum(survey.objects for survey in surveys),
         keys=keys,
@@ -88,7 +108,7 @@ def merge_surveys(surveys: Sequence[ShardSurvey], *, label_map: LabelMap | None 
         extras=extra_names(keys),
         formats=_sum(survey.formats for survey in surveys),
         claimed=_sum(survey.claimed for survey in surveys),
-        problems=problems,
+        issues=issues,
     )
 
 
@@ -158,10 +178,10 @@ def _starts(surveys: Sequence[ShardSurvey], counts: Sequence[int]) -> dict[str, 
     return starts
 
 
-def _problems(surveys: Sequence[ShardSurvey]) -> dict[str, list[int | str]]:
+def _issues(surveys: Sequence[ShardSurvey]) -> dict[str, list[int | str]]:
     merged: dict[str, list[int | str]] = {}
     for survey in surveys:
-        for what, (count, where) in survey.problems.items():
+        for what, (count, where) in survey.issues.items():
             entry = merged.setdefault(what, [0, where])
             entry[0] = int(entry[0]) + int(count)
     for stem, missing in _missing_shards([survey.path for survey in surveys]).items():
@@ -183,3 +203,44 @@ def _sum(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     for count in counts:
         total.update(count)
     return dict(sorted(total.items()))
+
+
+def survey_report(survey: Survey) -> str:
+    """Describes a data set's records in a few lines: source format, counts, keys, categories, ids, issues."""
+    lines = [
+        f"source:     {_NAMES[survey.source_format]} ({survey.source_format})",
+        f"records:    {survey.records} with {survey.objects} objects",
+        f"categories: {len(survey.categories)}, from {survey.category_source}",
+        f"image ids:  {_ids(survey)}",
+        f"formats:    {_formats(survey)}",
+        f"keys:       {', '.join(map(str, _keys_with_counts(survey)))}",
+    ]
+    missing = [text for key, text in _EXPECTED.items() if key not in survey.keys]
+    if missing and survey.source_format != COCOFLOW:
+        lines.append(f"missing:    {', '.join(missing)}")
+    if survey.extras:
+        kept = [key if key.endswith(f"/{name}") else f"{key} as {name}" for key, name in survey.extras.items()]
+        lines.append(f"kept too:   {', '.join(kept)}")
+    lines += [f"issue:      {what}: {count}, first {where}" for what, (count, where) in survey.issues.items()]
+    return "\n".join(lines)
+
+
+def _ids(survey: Survey) -> str:
+    if survey.source_format == COCOFLOW:
+        return "those of the COCO entries"
+    if survey.image_ids == "source":
+        return f"those of {features.SOURCE_ID}"
+    return f"1 to {survey.records} in the order of the records; {features.SOURCE_ID} has no number of its own for each"
+
+
+def _formats(survey: Survey) -> str:
+    readable = [f"{count} {name}" for name, count in survey.formats.items() if name]
+    found = ", ".join([*readable, *(f"{count} unreadable" for name, count in survey.formats.items() if not name)])
+    lies = [f"{count} {pair.replace(', ', ' called ')}" for pair, count in survey.claimed.items()]
+    return found + (f"; of these {', '.join(lies)}" if lies else "")
+
+
+def _keys_with_counts(survey: Survey) -> list[str]:
+    """The keys, with how many records have them where these are not all."""
+    short = {key: key.removeprefix(OBJECT_PREFIX) for key in survey.keys}
+    return [f"{short[key]}" + ("" if count == survey.records else f" ({count})") for key, count in survey.keys.items()]

@@ -1,11 +1,11 @@
-"""First pass over foreign shards: what is there."""
+"""First pass over TFRecord shards: counts keys, classes, keypoints and image formats."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from detection.datasets.importers.keypoints import object_keypoints
-from detection.datasets.importers.parsing import (
+from detection.datasets.importers.coco_geometry import object_keypoints
+from detection.datasets.importers.source_format import (
     Record,
     as_text,
     corners,
@@ -15,7 +15,7 @@ from detection.datasets.importers.parsing import (
     object_count,
     parse_record,
 )
-from detection.images.headers import HeaderError, read_header
+from detection.images.files import ImageFileError, read_header
 from detection.storage.tfrecord import read_shard
 from schemas import features
 
@@ -24,7 +24,7 @@ _JPEG_NAMES = {"jpg", "jpe", "jfif"}
 
 @dataclass
 class ShardSurvey:
-    """What one shard holds; plain values only, so that `ShardSurvey(**json)` gives it back.
+    """Counts of one shard; plain values only, so that `ShardSurvey(**json)` restores it.
 
     path: the shard.
     records: how many.
@@ -36,7 +36,7 @@ class ShardSurvey:
     source_ids: the records' numeric source ids; null where one has none.
     formats: image format, as found in the bytes -> records; "" where there is none.
     claimed: "found, claimed" -> records whose `image/format` is another.
-    problems: what is wrong -> [records, the first one].
+    issues: what is wrong -> [records, the first one].
     """
 
     path: str
@@ -48,7 +48,7 @@ class ShardSurvey:
     source_ids: list[int] | None = field(default_factory=list)
     formats: dict[str, int] = field(default_factory=dict)
     claimed: dict[str, int] = field(default_factory=dict)
-    problems: dict[str, list[int | str]] = field(default_factory=dict)
+    issues: dict[str, list[int | str]] = field(default_factory=dict)
 
 
 def survey_shard(path: str | Path) -> ShardSurvey:
@@ -66,7 +66,7 @@ def survey_shard(path: str | Path) -> ShardSurvey:
 
 
 def record_name(path: str | Path, number: int) -> str:
-    """How messages name a record; `number` counts from 0."""
+    """Names a record for messages; `number` counts from 0."""
     return f"{path}, record {number}"
 
 
@@ -80,7 +80,7 @@ class _Survey:
         self._source_ids: list[int] | None = []
         self._formats: Counter[str] = Counter()
         self._claimed: Counter[str] = Counter()
-        self._problems: dict[str, list[int | str]] = {}
+        self._issues: dict[str, list[int | str]] = {}
 
     def add(self, record: Record, where: str) -> None:
         self._records += 1
@@ -90,7 +90,7 @@ class _Survey:
         self._add_format(record, where)
         self._add_keypoints(record, where)
         if len(set(map(len, corners(record)))) > 1:
-            self._problem("unequally many corners of boxes", where)
+            self._add_issue("unequally many corners of boxes", where)
 
     def result(self) -> ShardSurvey:
         return ShardSurvey(
@@ -103,7 +103,7 @@ class _Survey:
             source_ids=self._source_ids,
             formats=dict(self._formats),
             claimed=dict(self._claimed),
-            problems=self._problems,
+            issues=self._issues,
         )
 
     def _add_source_id(self, record: Record) -> None:
@@ -116,9 +116,9 @@ class _Survey:
     def _add_format(self, record: Record, where: str) -> None:
         try:
             header = read_header(first_bytes(record, features.ENCODED))
-        except HeaderError as error:
+        except ImageFileError as error:
             self._formats[""] += 1
-            self._problem(str(error), where)
+            self._add_issue(f"{features.ENCODED}: {error.message}", where)
             return
         self._formats[header.format] += 1
         claimed = as_text(first_bytes(record, features.FORMAT)).lower().strip(".")
@@ -126,17 +126,17 @@ class _Survey:
             self._claimed[f"{header.format}, {claimed}"] += 1
         declared = record.get(features.HEIGHT, [header.height])[0], record.get(features.WIDTH, [header.width])[0]
         if declared != (header.height, header.width):
-            self._problem("another size in the record than in the image's header", where)
+            self._add_issue("another size in the record than in the image's header", where)
 
     def _add_keypoints(self, record: Record, where: str) -> None:
         points = object_keypoints(record, object_count(record))
         if points is None:
-            self._problem("keypoints that cannot be shared out among the objects", where)
+            self._add_issue("keypoints that cannot be shared out among the objects", where)
             return
         for (label, text), each in zip(object_classes(record), points, strict=False):
             if each.labelled:
                 self._keypoints[label, text, each.names, len(each.visibility)] = None
 
-    def _problem(self, what: str, where: str) -> None:
-        entry = self._problems.setdefault(what, [0, where])
+    def _add_issue(self, what: str, where: str) -> None:
+        entry = self._issues.setdefault(what, [0, where])
         entry[0] = int(entry[0]) + 1

@@ -11,15 +11,26 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from detection.input_pipeline.augmentation import affine, photometric
-from detection.input_pipeline.augmentation.affine import Affine, Content, image_extent
-from detection.input_pipeline.augmentation.box_content import change_boxes
-from detection.input_pipeline.augmentation.cutout import box_cutout, cutout
+from detection.input_pipeline.augmentation import colors
+from detection.input_pipeline.augmentation.content import (
+    Affine,
+    Content,
+    change_boxes,
+    image_extent,
+    rotation,
+    shear_x,
+    shear_y,
+    translation_x,
+    translation_y,
+    warp,
+    warp_content,
+)
+from detection.input_pipeline.augmentation.erasing import box_cutout, cutout
 from detection.input_pipeline.sample import Sample
 
 
 class Draw(NamedTuple):
-    """What an operation is told.
+    """The random draw for an operation.
 
     argument: float32 scalar, its strength in its own unit (`Operation.argument`).
     probability: float32 scalar, the step's; operations on single boxes act on each box
@@ -90,7 +101,7 @@ def _recolor(change: _Recolor, argument: _ToArgument) -> Operation:
 
 def _move(motion: _Motion, argument: _ToArgument) -> Operation:
     def run(sample: Sample, draw: Draw) -> Sample:
-        return affine.warp(sample, motion(_either_way(draw), image_extent(sample.image)))
+        return warp(sample, motion(_either_way(draw), image_extent(sample.image)))
 
     return Operation(run, argument)
 
@@ -111,7 +122,7 @@ def _move_in_boxes(motion: _Motion, argument: _ToArgument) -> Operation:
         amount = _either_way(draw)
 
         def moved(content: Content, _seed: tf.Tensor) -> Content:
-            return affine.warp_content(content, motion(amount, image_extent(content.image)))
+            return warp_content(content, motion(amount, image_extent(content.image)))
 
         return change_boxes(sample, moved, probability=draw.probability / 3.0, seed=draw.seed)
 
@@ -138,29 +149,29 @@ def _either_way(draw: Draw) -> tf.Tensor:
     return tf.where(forth, draw.argument, -draw.argument)
 
 
-_AUTOCONTRAST, _EQUALIZE = _simple(photometric.autocontrast), _simple(photometric.equalize)
-_POSTERIZE, _SOLARIZE = _graded(photometric.posterize), _graded(photometric.solarize)
-_SHEAR_X, _SHEAR_Y = _still(affine.shear_x), _still(affine.shear_y)
-_TRANSLATE_X, _TRANSLATE_Y = _still(affine.translation_x), _still(affine.translation_y)
+_AUTOCONTRAST, _EQUALIZE = _simple(colors.autocontrast), _simple(colors.equalize)
+_POSTERIZE, _SOLARIZE = _graded(colors.posterize), _graded(colors.solarize)
+_SHEAR_X, _SHEAR_Y = _still(shear_x), _still(shear_y)
+_TRANSLATE_X, _TRANSLATE_Y = _still(translation_x), _still(translation_y)
 
 OPERATIONS: dict[str, Operation] = {
     "AutoContrast": _recolor(_AUTOCONTRAST, _unused),
     "Equalize": _recolor(_EQUALIZE, _unused),
     "Posterize": _recolor(_POSTERIZE, _whole_share_of(4)),
     "Solarize": _recolor(_SOLARIZE, _whole_share_of(256)),
-    "SolarizeAdd": _recolor(_graded(photometric.solarize_add), _whole_share_of(110)),
-    "Color": _recolor(_graded(photometric.color), _enhancement),
-    "Contrast": _recolor(_graded(photometric.contrast), _enhancement),
-    "Brightness": _recolor(_graded(photometric.brightness), _enhancement),
-    "Sharpness": _recolor(_graded(photometric.sharpness), _enhancement),
+    "SolarizeAdd": _recolor(_graded(colors.solarize_add), _whole_share_of(110)),
+    "Color": _recolor(_graded(colors.color), _enhancement),
+    "Contrast": _recolor(_graded(colors.contrast), _enhancement),
+    "Brightness": _recolor(_graded(colors.brightness), _enhancement),
+    "Sharpness": _recolor(_graded(colors.sharpness), _enhancement),
     "Cutout": _recolor(cutout, _whole_share_of(100)),
     "BBox_Cutout": Operation(_cut_out_of_box, _share_of(0.75)),
-    "Rotate_BBox": _move(affine.rotation, _share_of(30)),
+    "Rotate_BBox": _move(rotation, _share_of(30)),
     "ShearX_BBox": _move(_SHEAR_X, _share_of(0.3)),
     "ShearY_BBox": _move(_SHEAR_Y, _share_of(0.3)),
     "TranslateX_BBox": _move(_TRANSLATE_X, _share_of(250)),
     "TranslateY_BBox": _move(_TRANSLATE_Y, _share_of(250)),
-    "Rotate_Only_BBoxes": _move_in_boxes(affine.rotation, _share_of(30)),
+    "Rotate_Only_BBoxes": _move_in_boxes(rotation, _share_of(30)),
     "ShearX_Only_BBoxes": _move_in_boxes(_SHEAR_X, _share_of(0.3)),
     "ShearY_Only_BBoxes": _move_in_boxes(_SHEAR_Y, _share_of(0.3)),
     "TranslateX_Only_BBoxes": _move_in_boxes(_TRANSLATE_X, _share_of(120)),

@@ -1,10 +1,17 @@
-"""Mirroring."""
+"""Horizontal flips: of images with their objects, and of keypoints by their names."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 
+from detection.input_pipeline.record_decoder import num_keypoints
 from detection.input_pipeline.sample import Sample
+from schemas.errors import ConfigError
+
+_SIDE = re.compile(r"(?<![a-z])(left|right|l|r)(?![a-z])", re.IGNORECASE)
+_OTHER_SIDE = {"left": "right", "right": "left", "l": "r", "r": "l"}
 
 
 def random_horizontal_flip(
@@ -46,3 +53,44 @@ def _mirrored_keypoints(
         return mirrored
     sources = tf.gather(tf.constant(keypoint_flips, tf.int32), classes)
     return tf.gather(mirrored, sources, batch_dims=1)
+
+
+def keypoint_flips(categories: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+    """Maps each keypoint to the one that it becomes in a mirrored image, by their names.
+
+    A name with the word left, right, l or r ("left_eye", "Eye Right", "l-eye") becomes
+    that with the other side's word; others stay what they are.
+
+    Args:
+        categories: COCO's entries, in the order of the classes; `keypoints` holds the names.
+
+    Returns:
+        int [C, K], K being the most keypoints of any category; further ones stay.
+
+    Raises:
+        ConfigError: the point of a side has none on the other.
+    """
+    most = num_keypoints(categories)
+    return [_flips_of(category, most) for category in categories]
+
+
+def _flips_of(category: Mapping[str, Any], most: int) -> list[int]:
+    names = list(category.get("keypoints", ()))
+    flips = list(range(most))
+    for number, name in enumerate(names):
+        other = _SIDE.sub(_with_other_side, name)
+        if other not in names:
+            raise ConfigError(
+                f"train.augment.horizontal_flip: category {category['name']!r} has a keypoint {name!r} but none "
+                f"{other!r}, which it is in a mirrored image. Set it to false, or name the keypoints in pairs."
+            )
+        flips[number] = names.index(other)
+    return flips
+
+
+def _with_other_side(match: re.Match[str]) -> str:
+    found = match[0]
+    other = _OTHER_SIDE[found.lower()]
+    if found.isupper():
+        return other.upper()
+    return other.capitalize() if found[0].isupper() else other

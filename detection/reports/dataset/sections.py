@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from detection.datasets.statistics import ASPECT_EDGES, OBJECTS_EDGES, SIDE_EDGES, SIZE_EDGES, total
-from detection.reports.dataset.figures import MOST_NAMES, Histogram, category_figure, histogram_figure, svg_of
+from detection.reports.dataset.charts import MOST_NAMES, Histogram, category_figure, histogram_figure, svg_of
 from detection.reports.dataset.tables import (
     Splits,
     Table,
@@ -163,5 +163,5 @@ def _histogram_chart(histogram: Histogram) -> Chart:
     tops = [
         f"{split}: most often {labels[column.index(max(column))]}" for split, column in counts.items() if any(column)
     ]
-    alt = f"Histogram: {histogram.xlabel}, share of {histogram.share_of}. {'; '.join(tops)}."
+    alt = f"Histogram: {histogram.xlabel}, fraction of {histogram.fraction_of}. {'; '.join(tops)}."
     return Chart(svg_of(histogram_figure(histogram)), alt, numbers)

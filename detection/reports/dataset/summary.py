@@ -1,17 +1,49 @@
-"""What to act on, as the page and the terminal begin: the verdict, images, categories, and what to do per kind."""
+"""The start of the page and of the terminal output: verdict, images, categories, and what to do per kind of issue."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from detection.datasets.issues import Fault
-from detection.reports.dataset.advice import IN_THE_FILES, Choice, choices, meaning
-from detection.reports.dataset.tables import HANDLING, FaultCounts, Splits
+from detection.datasets.issues import Issue
+from detection.reports.dataset.tables import HANDLING, IssueCounts, Splits
 from detection.reports.html.table import Cell, Link, Table, shown_name
-from schemas.config.faults import Policy
+from schemas.config.issues import IssuePolicies, Policy
 
+# In the data set's own files, by kind.
+IN_THE_FILES: Mapping[str, str] = {
+    "entry": "Complete or correct the entry, or remove it.",
+    "duplicate_id": "Give one of the two another id, or remove it.",
+    "image_missing": "Copy the file into the image folder, or correct file_name.",
+    "image_unsafe": "Copy the file into the image folder, and make file_name relative to it.",
+    "image_broken": "Copy or export the file again, or remove the image.",
+    "image_unsupported": "Convert the file to JPEG or PNG, and correct file_name.",
+    "image_huge": "Resize the image together with its annotations, or raise data.max_pixels.",
+    "image_size": "Set width and height to those of the file, and check that the annotations belong to it.",
+    "image_turned": "Store the rotated pixels without the EXIF tag, or set width and height to the stored pixels.",
+    "image_duplicate": "Remove one of the two images.",
+    "image_leak": "Remove the image from one split: metrics on images seen in training are too high.",
+    "annotation_duplicate": "Remove one of the two annotations.",
+    "box_empty": "Draw the box again, or remove the annotation.",
+    "box_outside": "Clip the box to the image, or remove the annotation.",
+    "mask_broken": "Draw the mask again, or remove `segmentation`.",
+    "mask_degenerate": "Draw the polygon with three or more points, or remove it.",
+    "mask_box": "Set the box to that of the mask, or draw the mask again.",
+    "keypoints_broken": "Give x, y and visibility for each keypoint of the category, or remove `keypoints`.",
+    "keypoints_outside": "Move the keypoint into the image, or set x, y and visibility to 0.",
+    "category_empty": "Add annotations of the category, or remove it.",
+}
+
+_DROP, _KEEP = "leave out the {subject}", "use as it is"
 LISTED = 5  # images, categories, and issues of a kind
 _LISTED_IDS = 3  # annotations of an image
+
+
+class Choice(NamedTuple):
+    """A policy that a user can choose: the flag to pass, and its effect."""
+
+    flag: str
+    effect: str
+
 
 _ALL_AT_ONCE = (
     Choice("--set data.on_fault=fix", "correct what can be corrected, leave out the rest"),
@@ -20,7 +52,7 @@ _ALL_AT_ONCE = (
 
 
 class Verdict(NamedTuple):
-    """Whether the data set can be trained on: `tone` is "good", "warn" or "bad"; `choices` let a run go on."""
+    """Verdict on a data set for training: `tone` is "good", "warn" or "bad"; `choices` let a run go on."""
 
     tone: str
     text: str
@@ -44,11 +76,11 @@ class Kind(NamedTuple):
     meaning: str
     in_the_files: str
     choices: Sequence[Choice]
-    first: Sequence[Fault]
+    first: Sequence[Issue]
 
 
-def verdict(splits: Splits, counts: FaultCounts) -> Verdict:
-    """Whether a run would train, and how many issues there are.
+def verdict(splits: Splits, counts: IssueCounts) -> Verdict:
+    """Tells whether a run would train, and how many issues there are.
 
     A run stops at issues with the policy `fail`, and at a split without a valid image.
 
@@ -76,13 +108,13 @@ def verdict(splits: Splits, counts: FaultCounts) -> Verdict:
     return Verdict("warn", f"Yes, you can train on this: {issues}, {handled}.")
 
 
-def kinds_of(faults: Sequence[Fault], counts: FaultCounts) -> list[Kind]:
-    """What to do about each kind, those that stop a run first, and within them the most frequent."""
-    first: dict[tuple[str, Policy], list[Fault]] = defaultdict(list)
-    for fault in faults:
-        listed = first[fault.kind, fault.policy]
+def kinds_of(issues: Sequence[Issue], counts: IssueCounts) -> list[Kind]:
+    """Lists the kinds of issues with what to do about each; those that stop a run first, then the most frequent."""
+    first: dict[tuple[str, Policy], list[Issue]] = defaultdict(list)
+    for issue in issues:
+        listed = first[issue.kind, issue.policy]
         if len(listed) < LISTED:
-            listed.append(fault)
+            listed.append(issue)
     ordered = sorted(counts.items(), key=lambda item: (item[0][1] != "fail", -item[1]))
     return [
         Kind(
@@ -99,23 +131,23 @@ def kinds_of(faults: Sequence[Fault], counts: FaultCounts) -> list[Kind]:
     ]
 
 
-def image_table(faults: Sequence[Fault], anchors: Mapping[Fault, str]) -> Table:
+def image_table(issues: Sequence[Issue], anchors: Mapping[Issue, str]) -> Table:
     """The images with most issues.
 
     Args:
-        faults: all of them.
+        issues: all of them.
         anchors: issue -> id of its picture on the page.
     """
-    by_image: dict[tuple[str, int], list[Fault]] = defaultdict(list)
-    for fault in faults:
-        if fault.image_id is not None:
-            by_image[fault.where, fault.image_id].append(fault)
+    by_image: dict[tuple[str, int], list[Issue]] = defaultdict(list)
+    for issue in issues:
+        if issue.image_id is not None:
+            by_image[issue.where, issue.image_id].append(issue)
     ordered = sorted(by_image.items(), key=lambda item: (-len(item[1]), item[0]))
     rows: list[list[Cell]] = []
     for (where, image_id), theirs in ordered[:LISTED]:
-        anchor = next((anchors[fault] for fault in theirs if fault in anchors), None)
+        anchor = next((anchors[issue] for issue in theirs if issue in anchors), None)
         name = shown_name(where)
-        kinds = ", ".join(dict.fromkeys(fault.kind for fault in theirs))
+        kinds = ", ".join(dict.fromkeys(issue.kind for issue in theirs))
         rows.append([Link(name, f"#{anchor}") if anchor else name, str(image_id), len(theirs), kinds, _ids(theirs)])
     return Table("", ("image", "id", "issues", "kinds", "annotations"), rows)
 
@@ -134,7 +166,7 @@ def category_table(concerned: Mapping[int, int], categories: Sequence[Mapping[st
 
 
 def count_text(count: int, what: str) -> str:
-    """Such as "1 issue" or "1,200 issues"."""
+    """Formats a count, such as "1 issue" or "1,200 issues"."""
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
@@ -143,7 +175,41 @@ def _handling(count: int, policy: Policy) -> str:
     return f"{count_text(count, 'issue')} {words}"
 
 
-def _ids(faults: Sequence[Fault]) -> str:
-    ids = list(dict.fromkeys(str(fault.annotation_id) for fault in faults if fault.annotation_id is not None))
+def _ids(issues: Sequence[Issue]) -> str:
+    ids = list(dict.fromkeys(str(issue.annotation_id) for issue in issues if issue.annotation_id is not None))
     rest = len(ids) - _LISTED_IDS
     return ", ".join(ids[:_LISTED_IDS]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def meaning(kind: str) -> str:
+    """Describes a kind of issue, without what the policies do."""
+    return _description(kind)[0]
+
+
+def choices(kind: str, policy: Policy) -> list[Choice]:
+    """Lists the other policies with which a run goes on.
+
+    Args:
+        kind: a field of `IssuePolicies`.
+        policy: the present one.
+    """
+    others = [other for other in ("fix", "drop", "keep") if other in IssuePolicies.allowed(kind) and other != policy]
+    return [Choice(f"--set data.on_fault.{kind}={other}", _effect(kind, other)) for other in others]
+
+
+def _effect(kind: str, policy: str) -> str:
+    details = _description(kind)[1]
+    if policy == "fix":
+        return details.removeprefix("fix: ")
+    if policy == "drop":
+        if details.startswith("drop keeps"):
+            return details.removeprefix("drop ")
+        subject = "image" if kind.startswith("image") else "image or annotation" if kind == "entry" else "annotation"
+        return _DROP.format(subject=subject)
+    return _KEEP
+
+
+def _description(kind: str) -> tuple[str, str]:
+    """Splits the kind's description: the issue, and the effect of `fix` or `drop` if it is told."""
+    what, _, details = (IssuePolicies.model_fields[kind].description or "").partition("; ")
+    return what, details

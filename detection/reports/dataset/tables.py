@@ -5,16 +5,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from detection.datasets.issues import Fault
+from detection.datasets.issues import Issue
 from detection.datasets.statistics import COCO_SIZES, SplitSummary, total
 from detection.reports.html.table import Cell, Table
-from schemas.config.faults import FaultPolicies, Policy
+from schemas.config.issues import IssuePolicies, Policy
 
 # How an issue is handled, by its policy, the gravest first.
 HANDLING: Mapping[Policy, str] = {"fail": "stops a run", "drop": "dropped", "fix": "fixed", "keep": "kept"}
 
 Splits = Mapping[str, SplitSummary]
-FaultCounts = Mapping[tuple[str, Policy], int]
+IssueCounts = Mapping[tuple[str, Policy], int]
 
 
 def split_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Table:
@@ -28,19 +28,19 @@ def split_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Tabl
     return Table(f"The data set has {_number(len(categories), 'category', 'categories')}.", header, rows)
 
 
-def fault_counts(faults: Iterable[Fault], omitted: FaultCounts) -> dict[tuple[str, Policy], int]:
-    """(kind, policy) -> number, in the order of `FaultPolicies`, worst policy first."""
-    counts = Counter((fault.kind, fault.policy) for fault in faults)
+def issue_counts(issues: Iterable[Issue], omitted: IssueCounts) -> dict[tuple[str, Policy], int]:
+    """(kind, policy) -> number, in the order of `IssuePolicies`, worst policy first."""
+    counts = Counter((issue.kind, issue.policy) for issue in issues)
     counts.update(omitted)
-    kinds, policies = list(FaultPolicies.model_fields), list(HANDLING)
+    kinds, policies = list(IssuePolicies.model_fields), list(HANDLING)
     return dict(sorted(counts.items(), key=lambda item: (kinds.index(item[0][0]), policies.index(item[0][1]))))
 
 
-def fault_table(faults: Iterable[Fault]) -> Table:
+def issue_table(issues: Iterable[Issue]) -> Table:
     """One row per issue."""
     rows = [
-        (fault.kind, HANDLING[fault.policy], fault.where, _id(fault.image_id), _id(fault.annotation_id), fault.message)
-        for fault in faults
+        (issue.kind, HANDLING[issue.policy], issue.where, _id(issue.image_id), _id(issue.annotation_id), issue.message)
+        for issue in issues
     ]
     return Table("", ("kind", "handling", "location", "image", "annotation", "message"), rows)
 

@@ -10,7 +10,7 @@ from markupsafe import escape
 
 from detection.analysis.analysis_file import ERROR_TYPES, ImageResult, LabelError
 from detection.analysis.comparison import ImageChange
-from detection.images.tag_places import Rectangle, frame_of, place_tags
+from detection.images.drawing import Rectangle, frame_of, place_tags
 from detection.reports.box_styles import STATUSES, StyledBox, detection_boxes, ground_truth_boxes
 from detection.reports.evaluation.error_tables import label_error_text
 from detection.reports.html.table import shown_name

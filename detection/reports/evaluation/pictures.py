@@ -12,14 +12,13 @@ from markupsafe import Markup
 from PIL import Image
 
 from detection.analysis.analysis_file import ImageResult
-from detection.images.drawing import eight_bit_rgb, text_color
-from detection.images.folder import ImageFileError, read_file
-from detection.images.tag_places import Rectangle
+from detection.images.drawing import Rectangle, eight_bit_rgb, text_color
+from detection.images.files import ImageFileError, read_file
 from detection.reports.box_styles import STATUSES
 from detection.reports.evaluation.panels import Figure, Region
 from detection.reports.html.render import render_page
 from detection.storage.atomic import write_text
-from schemas.config.faults import MAX_PIXELS
+from schemas.config.issues import MAX_PIXELS
 from schemas.errors import DataError
 
 LONGEST_SIDE = 512  # pixels

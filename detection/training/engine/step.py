@@ -115,7 +115,7 @@ class TrainStep:
         scale = tf.constant(1.0) if state.loss_scale is None else tf.convert_to_tensor(state.loss_scale.scale)
         terms, gradients, statistics = self._differentiate(batch, step, scale)
         norm = tf.linalg.global_norm(gradients)
-        truncated = tf.cast(tf.reduce_sum(batch.cut_off), tf.float32)
+        truncated = tf.cast(tf.reduce_sum(batch.truncated), tf.float32)
         scalars = _totals(terms | {"instances_cut_off": truncated})
         scalars |= {GRADIENT_NORM: norm, "learning_rate": tf.cast(state.optimizer.learning_rate, tf.float32)}
         scalars |= self._summaries.norms(gradients, state.trainable)

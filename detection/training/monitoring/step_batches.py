@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from detection.input_pipeline.record_order import RecordOrder
-from detection.input_pipeline.record_reader import RecordReader
+from detection.input_pipeline.record_reader import RecordOrder, RecordReader
 from detection.input_pipeline.training_batches import Batch, InputOptions, training_batches
 from schemas import features
 

@@ -9,7 +9,7 @@ import pytest
 
 import schemas
 from pipelines.demo_data import make_demo_data
-from schemas.config.faults import FaultPolicies
+from schemas.config.issues import IssuePolicies
 from schemas.errors import ConfigError, DataError, find_user_error
 from tests.components.coco_example_gen.data_set import write_data_set
 
@@ -120,12 +120,12 @@ def test_unchanged_data_is_not_read_again(tmp_path: Path) -> None:
 def test_faults_are_listed_and_nothing_is_left(tmp_path: Path, runner: str) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     write_data_set(data, broken=True)
-    with pytest.raises(Exception, match="2 faults in the data set") as caught:
+    with pytest.raises(Exception, match="2 issues in the data set") as caught:
         _run(run, data, runner=runner)
     error = find_user_error(caught.value)
     assert isinstance(error, DataError)
     lines = str(error).splitlines()
-    assert lines[0] == "2 faults in the data set:"
+    assert lines[0] == "2 issues in the data set:"
     assert sorted(lines[1:3]) == [
         "  train: train/0/2.png (image 2): cannot read the image file: No such file or directory. "
         "Put it there or correct file_name.",
@@ -135,7 +135,7 @@ def test_faults_are_listed_and_nothing_is_left(tmp_path: Path, runner: str) -> N
     assert "--set data.on_fault=drop" in lines[3]
     assert _examples(run) == []
     if runner == "local":
-        _run(run, data, on_fault=FaultPolicies.model_validate("drop"))
+        _run(run, data, on_fault=IssuePolicies.model_validate("drop"))
         [folder] = _examples(run)
         assert (folder / "Split-train").is_dir()
 
@@ -156,9 +156,9 @@ def _do(folder: Path, **parameters: Any) -> Any:
 def test_dropped_faults_are_listed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_data_set(tmp_path / "data", broken=True)
     with caplog.at_level("INFO", "cocoflow.example_gen"):
-        _do(tmp_path / "out", data_root=str(tmp_path / "data"), on_fault=FaultPolicies.model_validate("drop"))
+        _do(tmp_path / "out", data_root=str(tmp_path / "data"), on_fault=IssuePolicies.model_validate("drop"))
     listed = [json.loads(line) for line in (tmp_path / "out/quarantine.jsonl").read_text().splitlines()]
-    assert sorted((fault["kind"], fault["image_id"], fault["annotation_id"]) for fault in listed) == [
+    assert sorted((issue["kind"], issue["image_id"], issue["annotation_id"]) for issue in listed) == [
         ("box_outside", 1, 2),
         ("image_missing", 2, None),
     ]
@@ -175,8 +175,8 @@ def test_a_split_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
     write_data_set(data, images=12)
     for picture in data.glob("images/train/*/*.png"):
         picture.unlink()
-    with pytest.raises(DataError, match="split train: no image is usable, 12 are at fault") as caught:
-        _do(out, data_root=str(data), on_fault=FaultPolicies.model_validate("drop"))
+    with pytest.raises(DataError, match="split train: no valid image, 12 issues") as caught:
+        _do(out, data_root=str(data), on_fault=IssuePolicies.model_validate("drop"))
     assert "... and 2 more" in str(caught.value)
     assert _contents(out) == {}
 

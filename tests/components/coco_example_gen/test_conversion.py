@@ -13,7 +13,7 @@ from components.coco_example_gen.conversion import convert
 from detection.datasets.layouts import find_splits
 from detection.datasets.packed_entries import unpack_entries
 from schemas import features
-from schemas.config.faults import MAX_PIXELS, FaultPolicies
+from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.errors import DataError
 
 CATEGORIES = [{"id": 4, "name": "cat"}, {"id": 2, "name": "dog"}]
@@ -42,7 +42,7 @@ def _convert(root: Path, out: Path, **policies: str) -> dict[str, list[int]]:
     convert(
         find_splits(root),
         out,
-        policies=FaultPolicies.model_validate(policies),
+        policies=IssuePolicies.model_validate(policies),
         max_pixels=MAX_PIXELS,
     )
     return {
@@ -59,7 +59,7 @@ def _convert(root: Path, out: Path, **policies: str) -> dict[str, list[int]]:
 
 def _quarantine(out: Path) -> list[tuple[str, int | None]]:
     lines = (out / "quarantine.jsonl").read_text().splitlines()
-    return [(fault["kind"], fault["image_id"]) for fault in map(json.loads, lines)]
+    return [(issue["kind"], issue["image_id"]) for issue in map(json.loads, lines)]
 
 
 def test_the_data_set_is_described_by_all_its_files(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_faults_of_the_structure_stop_before_any_image_is_read(tmp_path: Path) -
     with pytest.raises(DataError) as caught:
         _convert(root, tmp_path / "a")
     lines = str(caught.value).splitlines()
-    assert lines[0] == "2 faults in the data set:"
+    assert lines[0] == "2 issues in the data set:"
     assert lines[1].startswith(f"  {root}/instances_train.json (image 1, annotation 9): category_id 5 does not exist")
     assert lines[2].startswith(f"  {root}/instances_train.json (image 1, annotation 1): the id is there twice.")
     assert "data.on_fault.entry=drop" in lines[3]
@@ -114,10 +114,10 @@ def test_faults_of_the_structure_stop_before_any_image_is_read(tmp_path: Path) -
 def test_nothing_is_left_of_a_conversion_that_fails(tmp_path: Path) -> None:
     root = _data(tmp_path / "data", {"train": {1: 1}, "val": {2: 2}})
     (root / "images/val2.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match="1 fault in the data set"):
+    with pytest.raises(DataError, match="1 issue in the data set"):
         _convert(root, tmp_path / "a")
     assert list((tmp_path / "a").iterdir()) == []
-    with pytest.raises(DataError, match="split eval: no image is usable, 1 are at fault"):
+    with pytest.raises(DataError, match="split eval: no valid image, 1 issues"):
         _convert(root, tmp_path / "b", image_broken="drop")
     assert list((tmp_path / "b").iterdir()) == []
 

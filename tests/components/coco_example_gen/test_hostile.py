@@ -20,17 +20,17 @@ from components.coco_example_gen.conversion import convert
 from detection.datasets import json_stream
 from detection.datasets.annotations import index_annotations
 from detection.datasets.encode_record import Record, Rules, make_record
-from detection.datasets.issues import Fault
+from detection.datasets.issues import Issue
 from detection.datasets.layouts import SplitFiles, find_splits
 from detection.datasets.packed_entries import unpack_entries
 from detection.images import inspect as image_files
-from detection.images.folder import ImageFileError, read_file
+from detection.images.files import ImageFileError, read_file
 from detection.input_pipeline.record_decoder import decode_record
 from schemas import features
-from schemas.config.faults import MAX_PIXELS, FaultPolicies
+from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.errors import CocoflowError, DataError
 
-DROP = FaultPolicies.model_validate("drop")
+DROP = IssuePolicies.model_validate("drop")
 WIDTH, HEIGHT = 20, 10
 INT64 = 2**63
 
@@ -86,7 +86,7 @@ def _write(root: Path, tree: Any) -> None:
     (root / "instances_train.json").write_text(json.dumps(tree))
 
 
-def _convert(root: Path, policies: FaultPolicies = DROP, max_pixels: int = MAX_PIXELS) -> Path:
+def _convert(root: Path, policies: IssuePolicies = DROP, max_pixels: int = MAX_PIXELS) -> Path:
     """Converts the one file of `root` beside it."""
     out = root.parent / f"out{len(list(root.parent.glob('out*')))}"
     out.mkdir()
@@ -124,19 +124,19 @@ def _ids(out: Path) -> tuple[list[int], list[int]]:
 class _Made(NamedTuple):
     """What became of a data set."""
 
-    faults: list[Fault]
+    issues: list[Issue]
     category_ids: list[int]
     image_ids: list[int]
     annotation_ids: list[int]
     examples: list[bytes]
 
     @property
-    def dropped(self) -> list[Fault]:
+    def dropped(self) -> list[Issue]:
         """Faults that left something out."""
-        return [fault for fault in self.faults if fault.policy in ("drop", "fail")]
+        return [issue for issue in self.issues if issue.policy in ("drop", "fail")]
 
 
-def _examined(pictures: Path, tree: Any, policies: FaultPolicies = DROP) -> _Made:
+def _examined(pictures: Path, tree: Any, policies: IssuePolicies = DROP) -> _Made:
     """What a conversion makes of a data set, or of the text of its file, without Beam.
 
     Raises:
@@ -160,12 +160,12 @@ def _examined(pictures: Path, tree: Any, policies: FaultPolicies = DROP) -> _Mad
 
     entries = list(index.entries())
     records = [record_of(*entry) for entry in entries]
-    faults = [*index.faults, *(fault for record in records for fault in record.faults)]
+    issues = [*index.issues, *(issue for record in records for issue in record.issues)]
     # What becomes dataset.json and quarantine.jsonl has to be JSON in UTF-8.
-    told = [index.info, index.licenses, index.categories, [fault.as_dict() for fault in faults]]
+    told = [index.info, index.licenses, index.categories, [issue.as_dict() for issue in issues]]
     json.dumps(told, ensure_ascii=False, allow_nan=False).encode()
     return _Made(
-        faults=faults,
+        issues=issues,
         category_ids=list(rules.category_names),
         image_ids=[image["id"] for (image, _), record in zip(entries, records, strict=True) if record.example],
         annotation_ids=[each["id"] for record in records for each in record.annotations],
@@ -226,8 +226,8 @@ def test_a_file_name_leads_nowhere_else(root: Path) -> None:
     assert _faults(out) == sorted(((kind, 100 + n, None) for n, kind in enumerate(FILE_NAMES.values())), key=str)
     assert _ids(out) == ([1, 2, 3, 4], [10, 11, 12, 13, 14])
     for line in (out / "quarantine.jsonl").read_text().splitlines():
-        fault = json.loads(line)
-        assert (fault["where"] + fault["message"]).isprintable()
+        issue = json.loads(line)
+        assert (issue["where"] + issue["message"]).isprintable()
 
 
 def test_a_file_name_says_nothing_to_the_terminal(root: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_file_name_says_nothing_to_the_terminal(root: Path) -> None:
     tree["images"][1]["file_name"] = "\x1b[31mred\n.png"
     _write(root, tree)
     with pytest.raises(DataError, match=r"train: \\x1b\[31mred\\n\.png \(image 2\): cannot read the image file"):
-        _convert(root, FaultPolicies())
+        _convert(root, IssuePolicies())
 
 
 def test_a_link_within_the_folder_is_followed(root: Path) -> None:
@@ -267,7 +267,7 @@ def test_bombs_are_refused_before_they_are_decoded(root: Path, monkeypatch: pyte
     with pytest.raises(
         DataError, match=r"train: 2\.png \(image 2\): declared as 4000x3000 pixels; data\.max_pixels is"
     ):
-        _convert(root, FaultPolicies(), max_pixels=1_000_000)
+        _convert(root, IssuePolicies(), max_pixels=1_000_000)
     assert decoded
     assert max(decoded) < 1000
     (root / "images/2.png").write_bytes(bytes(4_000_000))
@@ -347,11 +347,11 @@ def test_a_hostile_annotation_is_dropped_by_name(pictures: Path, change: dict[st
     tree["annotations"][0] |= change
     identity = change.get("id", 10)
     made = _examined(pictures, tree)
-    assert [fault.kind for fault in made.faults if fault.policy == "drop"] == [kind]
-    [fault] = made.faults
-    assert fault.annotation_id == (identity if type(identity) is int else None)
-    assert str(pictures.parent) in fault.where or fault.where == "train: 1.png"
-    assert len(str(fault)) < 2000
+    assert [issue.kind for issue in made.issues if issue.policy == "drop"] == [kind]
+    [issue] = made.issues
+    assert issue.annotation_id == (identity if type(identity) is int else None)
+    assert str(pictures.parent) in issue.where or issue.where == "train: 1.png"
+    assert len(str(issue)) < 2000
     assert made.annotation_ids == [11, 12, 13, 14]
 
 
@@ -382,7 +382,7 @@ def test_a_hostile_image_entry_is_dropped_by_name(pictures: Path, change: dict[s
     tree = _tree()
     tree["images"][0] |= change
     made = _examined(pictures, tree)
-    assert {fault.kind for fault in made.faults} == {"entry"}
+    assert {issue.kind for issue in made.issues} == {"entry"}
     assert made.image_ids == [2, 3, 4]
     assert made.annotation_ids == [13, 14]
 
@@ -453,14 +453,14 @@ def test_odd_info_and_licences_are_told(pictures: Path, head: dict[str, Any], le
     index = index_annotations(path, policies=DROP)
     assert [index.info, index.licenses] == left
     told = [key for key, value in head.items() if value and left == [{}, []]]
-    assert [fault.message.split(":")[0] for fault in index.faults] == told
-    assert {(fault.kind, fault.policy, fault.where) for fault in index.faults} <= {("entry", "drop", str(path))}
+    assert [issue.message.split(":")[0] for issue in index.issues] == told
+    assert {(issue.kind, issue.policy, issue.where) for issue in index.issues} <= {("entry", "drop", str(path))}
 
 
 def test_odd_info_stops_or_is_left_out(root: Path) -> None:
     _write(root, _tree() | {"info": [1]})
     with pytest.raises(DataError, match=r"instances_train\.json: info: \[1\]: no object\. Write one, or remove it"):
-        _convert(root, FaultPolicies())
+        _convert(root, IssuePolicies())
     out = _convert(root)
     assert json.loads((out / "dataset.json").read_text())["info"] == {}
     assert _faults(out) == [("entry", None, None)]
@@ -581,8 +581,8 @@ def test_annotations_may_come_before_images(root: Path) -> None:
     assert _ids(_convert(root)) == ([1, 2, 3, 4], [10, 11, 12, 13, 14])
 
 
-@pytest.mark.parametrize("policies", [DROP, FaultPolicies()])
-def test_a_data_set_without_annotations_or_of_crowds_is_one(root: Path, policies: FaultPolicies) -> None:
+@pytest.mark.parametrize("policies", [DROP, IssuePolicies()])
+def test_a_data_set_without_annotations_or_of_crowds_is_one(root: Path, policies: IssuePolicies) -> None:
     _write(root, _tree() | {"annotations": []})
     out = _convert(root, policies)
     assert _ids(out) == ([1, 2, 3, 4], [])
@@ -635,8 +635,8 @@ def test_huge_extra_fields_of_an_image_come_through(root: Path) -> None:
 def test_a_mask_is_no_better_box_where_it_leaves_the_image(pictures: Path) -> None:
     tree = _tree()
     tree["annotations"][0]["segmentation"] = [[2, 2, 35, 2, 35, 6, 2, 6]]
-    made = _examined(pictures, tree, FaultPolicies.model_validate("fix"))
-    assert [(fault.kind, fault.policy) for fault in made.faults] == [("mask_box", "drop")]
+    made = _examined(pictures, tree, IssuePolicies.model_validate("fix"))
+    assert [(issue.kind, issue.policy) for issue in made.issues] == [("mask_box", "drop")]
 
 
 # --- generated
@@ -707,11 +707,11 @@ def _mutated(draw: st.DrawFn) -> str:
 
 
 def _check(text: str, made: _Made) -> None:
-    """Each annotation of the file is written once, or a fault says why not; what is written can be trained on."""
+    """Each annotation of the file is written once, or an issue says why not; what is written can be trained on."""
     entries = [each for each in json.loads(text)["annotations"] if isinstance(each, dict)]
     image_of = {each["id"]: each.get("image_id") for each in entries if type(each.get("id")) is int}
-    lost = {(type(fault.image_id), fault.image_id) for fault in made.dropped if fault.annotation_id is None}
-    left_out = {fault.annotation_id for fault in made.dropped}
+    lost = {(type(issue.image_id), issue.image_id) for issue in made.dropped if issue.annotation_id is None}
+    left_out = {issue.annotation_id for issue in made.dropped}
     left_out |= {number for number, image in image_of.items() if type(image) is int and (int, image) in lost}
     assert len(set(made.annotation_ids)) == len(made.annotation_ids)
     assert set(made.annotation_ids) <= image_of.keys() <= set(made.annotation_ids) | left_out
@@ -724,7 +724,7 @@ def _check(text: str, made: _Made) -> None:
         assert boxes.shape[0] == sample.classes.shape[0]
 
 
-def _examined_or_refused(pictures: Path, text: str, policies: FaultPolicies) -> _Made | CocoflowError:
+def _examined_or_refused(pictures: Path, text: str, policies: IssuePolicies) -> _Made | CocoflowError:
     try:
         return _examined(pictures, text, policies)
     except CocoflowError as error:
@@ -734,7 +734,7 @@ def _examined_or_refused(pictures: Path, text: str, policies: FaultPolicies) -> 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(text=_mutated(), policies=st.sampled_from(["drop", "drop", "fix", "fail"]))
 def test_whatever_stands_in_the_file_is_read_or_refused(pictures: Path, text: str, policies: str) -> None:
-    made = _examined_or_refused(pictures, text, FaultPolicies.model_validate(policies))
+    made = _examined_or_refused(pictures, text, IssuePolicies.model_validate(policies))
     if isinstance(made, CocoflowError):
         assert "instances_train.json" in str(made)
         assert len(str(made)) < 3000
@@ -753,7 +753,7 @@ def _converted_or_refused(pictures: Path, text: str, out: Path) -> _Made | Cocof
     dataset = json.loads((out / "dataset.json").read_text())
     image_ids, annotation_ids = _ids(out)
     return _Made(
-        faults=[Fault(**json.loads(line)) for line in (out / "quarantine.jsonl").read_text().splitlines()],
+        issues=[Issue(**json.loads(line)) for line in (out / "quarantine.jsonl").read_text().splitlines()],
         category_ids=[each["id"] for each in dataset["categories"]],
         image_ids=image_ids,
         annotation_ids=annotation_ids,

@@ -16,7 +16,7 @@ from detection.datasets.layouts import Division, SplitFiles, find_splits
 from detection.datasets.packed_entries import unpack_entries
 from detection.images.decode import decode_rgb
 from schemas import features
-from schemas.config.faults import MAX_PIXELS, FaultPolicies
+from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.errors import DataError
 
 Rebuilt = dict[str, dict[str, Any]]
@@ -24,7 +24,7 @@ Rebuilt = dict[str, dict[str, Any]]
 
 def _convert(splits: dict[str, SplitFiles], out: Path, **policies: str) -> Path:
     out.mkdir()
-    convert(splits, out, policies=FaultPolicies.model_validate(policies), max_pixels=MAX_PIXELS)
+    convert(splits, out, policies=IssuePolicies.model_validate(policies), max_pixels=MAX_PIXELS)
     return out
 
 
@@ -191,7 +191,7 @@ def test_records_of_the_od_api_become_the_same_examples_as_their_source(
     convert(
         {"eval": SplitFiles(pattern, None)},
         out,
-        policies=FaultPolicies(),
+        policies=IssuePolicies(),
         max_pixels=MAX_PIXELS,
         label_map=str(shared_data / "coco2017_ccby/instances_val.json"),
     )
@@ -231,7 +231,7 @@ def test_awkward_images_become_records_as_their_manifest_says(shared_data: Path,
     path = tmp_path / "instances.json"
     path.write_text(json.dumps({"images": images, "annotations": [], "categories": []}))
     splits = {"train": SplitFiles(str(path), str(folder))}
-    with pytest.raises(DataError, match="32 faults in the data set"):
+    with pytest.raises(DataError, match="32 issues in the data set"):
         _convert(splits, tmp_path / "strict")
     whole = dict.fromkeys(("image_broken", "image_huge"), "drop")
     for unsupported, expected in (("drop", {"accept"}), ("fix", {"accept", "accept_if_reencoded_else_skip"})):

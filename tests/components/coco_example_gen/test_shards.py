@@ -7,15 +7,15 @@ import pytest
 import tensorflow as tf
 
 from components.coco_example_gen import shards
-from components.coco_example_gen.fingerprint import fingerprint
 from components.coco_example_gen.shards import read_results, write_plans, write_shard
-from components.coco_example_gen.sources import CocoSource
+from components.coco_example_gen.sources import CocoSource, fingerprint
 from detection.datasets.annotations import index_annotations
 from detection.datasets.encode_record import Rules
-from detection.datasets.layouts import Division, SplitFiles, find_splits, id_fraction
+from detection.datasets.layouts import Division, SplitFiles, find_splits
 from detection.datasets.packed_entries import unpack_entries
+from detection.datasets.sampling import id_fraction
 from schemas import features
-from schemas.config.faults import MAX_PIXELS, FaultPolicies
+from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.errors import DataError
 from tests.components.coco_example_gen.data_set import write_data_set
 
@@ -32,7 +32,7 @@ def _value(example: tf.train.Example, key: str) -> bytes:
 
 def _convert(splits: Mapping[str, SplitFiles], out: Path) -> dict[str, shards.SplitResult]:
     names = {4: "cat", 2: "dog", 9: "none of these"}
-    rules = Rules(policies=FaultPolicies(), max_pixels=MAX_PIXELS, category_names=names, keypoints={})
+    rules = Rules(policies=IssuePolicies(), max_pixels=MAX_PIXELS, category_names=names, keypoints={})
     work = out / "work"
     work.mkdir(parents=True)
     sources = {name: CocoSource(files, index_annotations(files.annotations)) for name, files in splits.items()}
@@ -68,8 +68,8 @@ def test_every_image_is_in_one_record_of_a_shuffled_shard(tmp_path: Path) -> Non
     ]
     assert sorted(ids) == list(range(1, 11))
     assert ids != sorted(ids)
-    assert (results["train"].images, results["train"].annotations, results["train"].faults) == (10, 20, [])
-    assert (results["eval"].images, results["eval"].annotations, results["eval"].faults) == (1, 2, [])
+    assert (results["train"].images, results["train"].annotations, results["train"].issues) == (10, 20, [])
+    assert (results["eval"].images, results["eval"].annotations, results["eval"].issues) == (1, 2, [])
     assert [image.image_id for image in results["train"].seen] == ids
 
 
@@ -95,7 +95,7 @@ def test_faults_come_with_the_result(tmp_path: Path) -> None:
     write_data_set(tmp_path / "data", broken=True)
     result = _convert(find_splits(tmp_path / "data"), tmp_path / "out")["train"]
     assert (result.images, result.annotations) == (4, 7)
-    assert {(fault.kind, fault.image_id, fault.annotation_id) for fault in result.faults} == {
+    assert {(issue.kind, issue.image_id, issue.annotation_id) for issue in result.issues} == {
         ("box_outside", 1, 2),
         ("image_missing", 2, None),
     }

@@ -5,7 +5,7 @@ import pytest
 from components.coco_example_gen import shards, workers
 from components.coco_example_gen.conversion import convert
 from detection.datasets.layouts import find_splits
-from schemas.config.faults import MAX_PIXELS, FaultPolicies
+from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from tests.components.coco_example_gen.data_set import write_data_set
 
 
@@ -40,6 +40,6 @@ def test_processes_write_the_same_bytes_as_threads(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr("components.coco_example_gen.examination.local_options", lambda images, o=options: o)
         out = tmp_path / name
         out.mkdir()
-        convert(find_splits(tmp_path / "data"), out, policies=FaultPolicies(), max_pixels=MAX_PIXELS)
+        convert(find_splits(tmp_path / "data"), out, policies=IssuePolicies(), max_pixels=MAX_PIXELS)
         contents.append({path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()})
     assert contents[0] == contents[1]

@@ -14,7 +14,7 @@ import pytest
 
 from components.saved_model_pusher import publish as publishing
 from components.saved_model_pusher.publish import publish, versions
-from detection.storage import temporary_folder
+from detection.storage.atomic import SILENT_SECONDS
 from schemas.errors import DataError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -216,7 +216,7 @@ def test_a_living_pusher_is_left_alone_however_long_it_is_silent(
         monkeypatch.setattr(publishing, "fsync_tree", fsync_tree)
         with monkeypatch.context() as later:
             now = time.time()
-            later.setattr(publishing.time, "time", lambda: now + temporary_folder.SILENT_SECONDS + 60)
+            later.setattr(publishing.time, "time", lambda: now + SILENT_SECONDS + 60)
             publish(another(other), serving)
         fsync_tree(folder)
 

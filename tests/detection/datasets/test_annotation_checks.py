@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from detection.datasets.annotation_checks import Context, valid_annotations
-from detection.datasets.findings import Findings
-from schemas.config.faults import FaultPolicies
+from detection.datasets.issues import ImageIssues
+from schemas.config.issues import IssuePolicies
 
 CONTEXT = Context(height=40, width=80, keypoints={9: 2})
 SQUARE = [[10, 10, 20, 10, 20, 20, 10, 20]]
@@ -16,9 +16,9 @@ def _annotation(number: int = 1, bbox: Any = (10, 10, 10, 10), **more: Any) -> d
     return {"id": number, "image_id": 7, "category_id": 9, "bbox": list(bbox), **more}
 
 
-def _check(*annotations: dict[str, Any], **policies: str) -> tuple[list[dict[str, Any]], Findings]:
-    findings = Findings(FaultPolicies.model_validate(policies), where="train: a.png", image_id=7)
-    return valid_annotations(annotations, CONTEXT, findings), findings
+def _check(*annotations: dict[str, Any], **policies: str) -> tuple[list[dict[str, Any]], ImageIssues]:
+    issues = ImageIssues(IssuePolicies.model_validate(policies), where="train: a.png", image_id=7)
+    return valid_annotations(annotations, CONTEXT, issues), issues
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def _check(*annotations: dict[str, Any], **policies: str) -> tuple[list[dict[str
     ],
 )
 def test_boxes(bbox: list[float], kind: str | None) -> None:
-    kept, findings = _check(_annotation(bbox=bbox))
-    assert [fault.kind for fault in findings.faults] == ([] if kind is None else [kind])
+    kept, issues = _check(_annotation(bbox=bbox))
+    assert [issue.kind for issue in issues.issues] == ([] if kind is None else [kind])
     assert len(kept) == (kind is None)
 
 
@@ -90,9 +90,9 @@ def test_boxes(bbox: list[float], kind: str | None) -> None:
 )
 def test_the_rest_of_an_annotation(more: dict[str, Any], kind: str | None) -> None:
     annotation = _annotation(**more)
-    kept, findings = _check(annotation)
-    assert [fault.kind for fault in findings.faults] == ([] if kind is None else [kind])
-    kept_by_default = kind is None or FaultPolicies().of(kind) == "keep"
+    kept, issues = _check(annotation)
+    assert [issue.kind for issue in issues.issues] == ([] if kind is None else [kind])
+    kept_by_default = kind is None or IssuePolicies().of(kind) == "keep"
     assert kept == ([annotation] if kept_by_default else [])
 
 
@@ -111,7 +111,7 @@ def test_the_rest_of_an_annotation(more: dict[str, Any], kind: str | None) -> No
 )
 def test_what_can_be_fixed(more: dict[str, Any], fixed: dict[str, Any]) -> None:
     annotation = _annotation() | more
-    kept, findings = _check(
+    kept, issues = _check(
         annotation,
         box_outside="fix",
         mask_broken="fix",
@@ -121,7 +121,7 @@ def test_what_can_be_fixed(more: dict[str, Any], fixed: dict[str, Any]) -> None:
         keypoints_outside="fix",
     )
     assert kept == [annotation | fixed]
-    assert [fault.policy for fault in findings.faults] == ["fix"]
+    assert [issue.policy for issue in issues.issues] == ["fix"]
     assert annotation == _annotation() | more
 
 
@@ -131,19 +131,19 @@ def test_keypoints_that_are_none_are_removed() -> None:
 
 
 def test_what_cannot_be_fixed_is_dropped() -> None:
-    kept, findings = _check(_annotation(bbox=[90, 0, 5, 5]), box_outside="fix")
-    assert (kept, [fault.policy for fault in findings.faults]) == ([], ["drop"])
+    kept, issues = _check(_annotation(bbox=[90, 0, 5, 5]), box_outside="fix")
+    assert (kept, [issue.policy for issue in issues.issues]) == ([], ["drop"])
 
 
 def test_the_same_object_twice_is_told_and_dropped_on_demand() -> None:
     twins = [_annotation(1, segmentation=SQUARE), _annotation(2, segmentation=SQUARE)]
     others = [_annotation(3), _annotation(4, segmentation=SQUARE, iscrowd=1), _annotation(5) | {"category_id": 5}]
-    kept, findings = _check(*twins, *others)
+    kept, issues = _check(*twins, *others)
     assert kept == [*twins, *others]
-    assert [(fault.kind, fault.annotation_id, fault.policy) for fault in findings.faults] == [
+    assert [(issue.kind, issue.annotation_id, issue.policy) for issue in issues.issues] == [
         ("annotation_duplicate", 2, "keep")
     ]
-    assert "the same object as annotation 1" in findings.faults[0].message
+    assert "the same object as annotation 1" in issues.issues[0].message
     kept, _ = _check(*twins, *others, annotation_duplicate="drop")
     assert kept == [twins[0], *others]
 
@@ -172,9 +172,9 @@ def test_repeated_objects_are_those_that_comparing_each_with_each_finds(policy: 
             more |= draw.choice([{}, {"keypoints": draw.choice([[0, -0.0, 0, 10, 9, 1], [0.0, 0, 0, 10, 9, True]])}])
             box = draw.choice([(10, 10, 10, 10), (10.0, 10, 10, 10), (10, 10, 10, 11)])
             annotations.append(_annotation(number, box, **more) | {"category_id": draw.choice([9, 3])})
-        kept, findings = _check(*annotations, annotation_duplicate=policy, mask_broken="drop", mask_box="keep")
-        others = [fault for fault in findings.faults if fault.kind != "annotation_duplicate"]
-        broken = {fault.annotation_id for fault in others if fault.policy != "keep"}
+        kept, issues = _check(*annotations, annotation_duplicate=policy, mask_broken="drop", mask_box="keep")
+        others = [issue for issue in issues.issues if issue.kind != "annotation_duplicate"]
+        broken = {issue.annotation_id for issue in others if issue.policy != "keep"}
         valid = [annotation for annotation in annotations if annotation["id"] not in broken]
         keys = ("category_id", "bbox", "segmentation", "iscrowd", "keypoints")
         pairs = [
@@ -182,8 +182,8 @@ def test_repeated_objects_are_those_that_comparing_each_with_each_finds(policy: 
             for place, each in enumerate(valid)
         ]
         repeated = {each["id"]: first for each, first in zip(valid, pairs, strict=True) if first is not None}
-        found = [fault for fault in findings.faults if fault.kind == "annotation_duplicate"]
-        assert {fault.annotation_id: fault.message.split()[5] for fault in found} == {
+        found = [issue for issue in issues.issues if issue.kind == "annotation_duplicate"]
+        assert {issue.annotation_id: issue.message.split()[5] for issue in found} == {
             number: f"{first}." for number, first in repeated.items()
         }
         assert [each["id"] for each in kept] == [
@@ -195,5 +195,5 @@ def test_many_objects_of_one_category_and_box_take_no_longer_than_others() -> No
     """Comparing each with each would take minutes."""
     count = 30_000
     corner = [[10, 10, 20, 10, 20, 20, 10, 20 - number / count] for number in range(count)]
-    kept, findings = _check(*(_annotation(number, segmentation=[corner[number]]) for number in range(count)))
-    assert (len(kept), findings.faults) == (count, [])
+    kept, issues = _check(*(_annotation(number, segmentation=[corner[number]]) for number in range(count)))
+    assert (len(kept), issues.issues) == (count, [])

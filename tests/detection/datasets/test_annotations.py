@@ -20,7 +20,7 @@ from detection.datasets.annotations import (
     scan_categories,
     scan_file_names,
 )
-from schemas.config.faults import FaultPolicies
+from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 
 
@@ -51,7 +51,7 @@ def test_entries_keep_their_order_and_every_image_has_a_list(tmp_path: Path) -> 
     assert read.path == str(path)
     assert list(read.images) == [7, 0]
     assert list(read.entries()) == [(_tree()["images"][0], _tree()["annotations"]), (_tree()["images"][1], [])]
-    assert read.faults == []
+    assert read.issues == []
     assert read.categories == _tree()["categories"]
     assert (read.info, read.licenses) == ({}, [])
 
@@ -148,7 +148,7 @@ def test_a_faulty_entry_is_left_out_and_told(
     tree[key][position].update(change)
     path = _write(tmp_path, tree)
     read = index_annotations(path)
-    [fault] = read.faults
+    [fault] = read.issues
     assert (fault.kind, fault.policy, fault.where) == (kind, "fail", str(path))
     assert fault.message.startswith(message)
     left = tree[key][:position] + tree[key][position + 1 :]
@@ -158,13 +158,13 @@ def test_a_faulty_entry_is_left_out_and_told(
 def test_annotations_of_a_faulty_image_point_to_it(tmp_path: Path) -> None:
     tree = _tree()
     tree["images"][0]["width"] = 0
-    read = index_annotations(_write(tmp_path, tree), policies=FaultPolicies(entry="drop"))
-    assert [(fault.image_id, fault.annotation_id, fault.policy) for fault in read.faults] == [
+    read = index_annotations(_write(tmp_path, tree), policies=IssuePolicies(entry="drop"))
+    assert [(fault.image_id, fault.annotation_id, fault.policy) for fault in read.issues] == [
         (7, None, "drop"),
         (7, 3, "drop"),
         (7, 1, "drop"),
     ]
-    assert "the entry of its image is at fault" in read.faults[1].message
+    assert "the entry of its image is at fault" in read.issues[1].message
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_faulty_category_is_refused(tmp_path: Path, change: dict[str, Any], me
 def test_a_missing_field_is_named(tmp_path: Path, key: str, field: str) -> None:
     tree = _tree()
     del tree[key][1][field]
-    [fault] = index_annotations(_write(tmp_path, tree)).faults
+    [fault] = index_annotations(_write(tmp_path, tree)).issues
     assert fault.message.startswith(f"{key}[1]: {field} is missing. Write ")
 
 
@@ -227,7 +227,7 @@ def test_ids_are_valid_where_the_evaluator_takes_them(tmp_path: Path, key: str, 
     except DataError:
         measurable = False
     try:
-        valid = index_annotations(_write(tmp_path, tree)).faults == []
+        valid = index_annotations(_write(tmp_path, tree)).issues == []
     except DataError:
         valid = False
     assert valid == measurable == (type(identity) is int and 0 <= identity <= 2**53)
@@ -257,7 +257,7 @@ def test_keypoints_are_merged_by_annotation_id(tmp_path: Path) -> None:
 
 def test_keypoints_of_an_unknown_annotation_are_told(tmp_path: Path) -> None:
     keypoints = _write(tmp_path, {"annotations": [{"id": 5}], "categories": []}, "person_keypoints.json")
-    [fault] = index_annotations(_write(tmp_path, _tree()), keypoints).faults
+    [fault] = index_annotations(_write(tmp_path, _tree()), keypoints).issues
     assert re.match(r".*person_keypoints\.json \(annotation 5\): not in .*instances\.json", str(fault))
 
 
@@ -401,6 +401,6 @@ def test_an_image_whose_annotations_fill_no_record_is_left_out(tmp_path: Path, m
     monkeypatch.setattr(packing, "MAX_IMAGE_ENTRIES", 100)  # one annotation
     read = index_annotations(_write(tmp_path, tree))
     assert [(image["id"], [each["id"] for each in found]) for image, found in read.entries()] == [(0, [4])]
-    [fault] = read.faults
+    [fault] = read.issues
     assert (fault.kind, fault.image_id) == ("entry", 7)
     assert re.match(r"the image's annotations have 1\d\d bytes of JSON, more than 100\. Simplify", fault.message)

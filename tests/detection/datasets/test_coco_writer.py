@@ -64,8 +64,8 @@ def test_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        ([({"id": 1}, []), ({"id": 1}, [])], "out.json: images: id 1 is there twice"),
-        ([({"id": 1}, [{"id": 8}]), ({"id": 2}, [{"id": 8}])], "out.json: annotations: id 8 is there twice"),
+        ([({"id": 1}, []), ({"id": 1}, [])], "out.json: images: id 1 is a duplicate"),
+        ([({"id": 1}, [{"id": 8}]), ({"id": 2}, [{"id": 8}])], "out.json: annotations: id 8 is a duplicate"),
         ([({"id": "1"}, [])], "here: an entry for images has the id '1'"),
         ([({"id": 1}, [{}])], "here: an entry for annotations has the id None"),
         ([({"id": 2**63}, [])], "no whole number of 64 bits"),

@@ -15,10 +15,10 @@ from detection.datasets.annotations import index_annotations
 from detection.datasets.encode_record import Record, Rules, encode_example, make_record
 from detection.datasets.packed_entries import unpack_entries
 from detection.images.decode import decode_rgb
-from detection.images.folder import read_file
+from detection.images.files import read_file
 from detection.images.inspect import ImageFile
 from detection.input_pipeline.record_decoder import decode_record
-from schemas.config.faults import MAX_PIXELS, FaultPolicies
+from schemas.config.issues import MAX_PIXELS, IssuePolicies
 
 NAMES = {5: "cät", 9: "dog"}
 FILE = ImageFile(b"bytes", "png", 40, 80, "RGB", 1, "")
@@ -84,7 +84,7 @@ def test_boxes_a_little_outside_are_clipped_in_the_features_only() -> None:
 
 def _make(folder: Path, image: dict[str, Any], annotations: list[dict[str, Any]], **policies: str) -> Record:
     rules = Rules(
-        policies=FaultPolicies.model_validate(policies),
+        policies=IssuePolicies.model_validate(policies),
         max_pixels=MAX_PIXELS,
         category_names=NAMES,
         keypoints={9: 2},
@@ -109,7 +109,7 @@ def test_faulty_annotations_are_left_out_and_told(folder: Path) -> None:
     assert unpack_entries(_lists(record.example)["coco/annotations"][0]) == (IMAGE, annotations[1:2])
     assert _lists(record.example)["image/object/class/label"] == [9]
     assert record.annotations == annotations[1:2]
-    assert [fault.as_dict() for fault in record.faults] == [
+    assert [issue.as_dict() for issue in record.issues] == [
         {
             "kind": "box_empty",
             "policy": "drop",
@@ -128,31 +128,31 @@ def test_faulty_annotations_are_left_out_and_told(folder: Path) -> None:
             "Correct the box, or remove the annotation.",
         },
     ]
-    assert str(record.faults[0]).startswith("train: a.png (image 7, annotation 1): bbox [0, 0, 0, 5] has no area.")
+    assert str(record.issues[0]).startswith("train: a.png (image 7, annotation 1): bbox [0, 0, 0, 5] has no area.")
 
 
 def test_a_faulty_image_gives_no_record(tmp_path: Path) -> None:
     record = _make(tmp_path, {"id": 7, "file_name": "absent.png"}, [_annotation(1, [0, 0, 0, 5])])
     assert (record.example, record.file, record.annotations) == (None, None, [])
-    assert [(fault.kind, fault.annotation_id) for fault in record.faults] == [("image_missing", None)]
-    assert str(record.faults[0]).startswith("train: absent.png (image 7): cannot read the image file: No such file")
+    assert [(issue.kind, issue.annotation_id) for issue in record.issues] == [("image_missing", None)]
+    assert str(record.issues[0]).startswith("train: absent.png (image 7): cannot read the image file: No such file")
 
 
 def test_a_wrong_size_is_refused_or_taken_from_the_file(folder: Path) -> None:
     wrong = IMAGE | {"width": 40, "height": 80}
     boxes = [_annotation(1, [60, 0, 20, 40])]
-    [fault] = _make(folder, wrong, boxes).faults
-    assert (fault.kind, fault.message) == (
+    [issue] = _make(folder, wrong, boxes).issues
+    assert (issue.kind, issue.message) == (
         "image_size",
         "declared as 40x80 pixels, the file has 80x40. Correct the entry, or put the right file there.",
     )
     fixed = _make(folder, wrong, boxes, image_size="fix")
     assert fixed.example is not None
     assert unpack_entries(_lists(fixed.example)["coco/annotations"][0]) == (IMAGE, boxes)
-    assert [fault.policy for fault in fixed.faults] == ["fix"]
+    assert [issue.policy for issue in fixed.issues] == ["fix"]
     # Boxes of the declared size that do not fit the file's: another picture, perhaps.
     tall = _make(folder, wrong, [_annotation(1, [0, 0, 20, 60])], image_size="fix")
-    assert (tall.example, [fault.policy for fault in tall.faults]) == (None, ["drop"])
+    assert (tall.example, [issue.policy for issue in tall.issues]) == (None, ["drop"])
 
 
 def test_the_declared_size_decides_which_pixels_a_turned_image_means(tmp_path: Path) -> None:
@@ -164,12 +164,12 @@ def test_the_declared_size_decides_which_pixels_a_turned_image_means(tmp_path: P
     shown = stored | {"width": 40, "height": 80}
     for meant in (stored, {"id": 7, "file_name": "b.png"}):
         kept = _make(tmp_path, meant, [])
-        assert kept.faults == []
+        assert kept.issues == []
         assert kept.file is not None
         assert kept.file.data == (tmp_path / "b.png").read_bytes()
-    [fault] = _make(tmp_path, shown, []).faults
-    assert fault.kind == "image_turned"
-    assert "An EXIF tag turns the picture" in fault.message
+    [issue] = _make(tmp_path, shown, []).issues
+    assert issue.kind == "image_turned"
+    assert "An EXIF tag turns the picture" in issue.message
     fixed = _make(tmp_path, shown, [_annotation(1, [0, 60, 40, 20])], image_turned="fix")
     assert fixed.example is not None
     lists = _lists(fixed.example)
@@ -181,7 +181,7 @@ def test_the_declared_size_decides_which_pixels_a_turned_image_means(tmp_path: P
 def test_what_pillow_alone_reads_is_stored_as_png(tmp_path: Path) -> None:
     Image.new("RGB", (80, 40), (1, 2, 3)).save(tmp_path / "a.tiff")
     image = IMAGE | {"file_name": "a.tiff"}
-    assert [fault.kind for fault in _make(tmp_path, image, []).faults] == ["image_unsupported"]
+    assert [issue.kind for issue in _make(tmp_path, image, []).issues] == ["image_unsupported"]
     record = _make(tmp_path, image, [], image_unsupported="fix")
     assert record.example is not None
     assert _lists(record.example)["image/format"] == [b"png"]
@@ -190,7 +190,7 @@ def test_what_pillow_alone_reads_is_stored_as_png(tmp_path: Path) -> None:
 
 def test_a_declared_bomb_is_not_even_opened(tmp_path: Path) -> None:
     record = _make(tmp_path, {"id": 7, "file_name": "absent.png", "width": 10**6, "height": 10**6}, [])
-    assert [fault.kind for fault in record.faults] == ["image_huge"]
+    assert [issue.kind for issue in record.issues] == ["image_huge"]
 
 
 @pytest.mark.parametrize("place", ["image", "annotation"])
@@ -198,7 +198,7 @@ def test_nan_anywhere_is_a_fault(folder: Path, place: str) -> None:
     odd = {"score": math.nan}
     annotations = [_annotation(1, [0, 0, 5, 5]), _annotation(2, [0, 0, 6, 6], **(odd if place == "annotation" else {}))]
     record = _make(folder, IMAGE | (odd if place == "image" else {}), annotations)
-    assert [(fault.kind, fault.annotation_id) for fault in record.faults] == [
+    assert [(issue.kind, issue.annotation_id) for issue in record.issues] == [
         ("entry", 2 if place == "annotation" else None)
     ]
     assert [entry["id"] for entry in record.annotations] == ([1] if place == "annotation" else [])
@@ -216,12 +216,12 @@ def test_real_records_decode_to_the_entries(shared_data: Path) -> None:
     folder = shared_data / "coco2017_ccby"
     file = index_annotations(folder / "instances_train.json")
     names = {category["id"]: category["name"] for category in file.categories}
-    rules = Rules(policies=FaultPolicies(), max_pixels=MAX_PIXELS, category_names=names, keypoints={})
+    rules = Rules(policies=IssuePolicies(), max_pixels=MAX_PIXELS, category_names=names, keypoints={})
     for image, entries in islice(file.entries(), 4):
         path = folder / "images" / image["file_name"]
         record = make_record(image, entries, read=path.read_bytes, split="train", rules=rules)
         assert record.example is not None
-        assert record.faults == []
+        assert record.issues == []
         sample = decode_record(record.example.SerializeToString(), category_ids=sorted(names))
         height, width = image["height"], image["width"]
         assert sample.image.shape == (height, width, 3)
@@ -239,6 +239,6 @@ def test_an_image_whose_annotations_fill_no_record_is_left_out(tmp_path: Path, m
     Image.new("RGB", (80, 40)).save(tmp_path / "a.png")
     record = _make(tmp_path, IMAGE, [annotation])
     assert record.example is None
-    [fault] = record.faults
-    assert (fault.kind, fault.annotation_id) == ("entry", None)
-    assert "bytes of JSON, more than 200. Simplify their polygons" in fault.message
+    [issue] = record.issues
+    assert (issue.kind, issue.annotation_id) == ("entry", None)
+    assert "bytes of JSON, more than 200. Simplify their polygons" in issue.message

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from detection.datasets.layouts import Division, SplitFiles, find_splits, given_splits, id_fraction
+from detection.datasets.layouts import Division, SplitFiles, find_splits, given_splits
+from detection.datasets.sampling import id_fraction
 from schemas.errors import ConfigError, DataError
 
 

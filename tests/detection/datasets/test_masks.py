@@ -38,7 +38,7 @@ def test_large_runs_decode() -> None:
 
 @pytest.mark.parametrize("counts", ["o", "o" * 20])
 def test_a_run_that_does_not_end_is_refused(counts: str) -> None:
-    with pytest.raises(ValueError, match=r"the last run is cut off|a run is too long"):
+    with pytest.raises(ValueError, match=r"the last run is truncated|a run is too long"):
         decode_counts(counts)
 
 

@@ -10,7 +10,7 @@ from PIL import Image, ImageOps
 
 from detection.images import inspect as image_files
 from detection.images.decode import decode_rgb
-from detection.images.folder import ImageFileError, read_file
+from detection.images.files import ImageFileError, read_file
 from detection.images.inspect import ImageFile, converted, inspect_image, turned
 
 LIMIT = 89_478_485

@@ -10,7 +10,7 @@ import tensorflow as tf
 from detection.inference.export import export_saved_model
 from detection.inference.mean_losses import mean_losses
 from detection.inference.restore import restore_detector
-from detection.input_pipeline.input_sample import InputSample, pad_labels
+from detection.input_pipeline.network_input import InputSample, pad_labels
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.types import Labels

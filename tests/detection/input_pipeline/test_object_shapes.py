@@ -1,4 +1,4 @@
-"""Masks and keypoints of records, ours and foreign ones, against pycocotools."""
+"""Masks and keypoints of records, ours and of other tools, against pycocotools."""
 
 import io
 import json
@@ -16,14 +16,14 @@ from pycocotools.coco import COCO
 
 from detection.datasets.annotations import index_annotations
 from detection.datasets.encode_record import Rules, make_record
-from detection.datasets.importers import keys
+from detection.datasets.importers import source_format
 from detection.datasets.packed_entries import pack_entries
 from detection.input_pipeline.object_shapes import draw_mask
 from detection.input_pipeline.record_decoder import decode_record
 from detection.input_pipeline.sample import Sample
 from detection.storage.tfrecord import read_shard
 from schemas import features
-from schemas.config.faults import MAX_PIXELS, FaultPolicies
+from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.errors import DataError, find_user_error
 from tests.detection.input_pipeline.augmentation.coordinate_images import array
 from tests.detection.synthetic import example
@@ -33,10 +33,10 @@ BOXES = [[2, 3, 12, 9], [5, 10, 15, 28]]  # pixels, (ymin, xmin, ymax, xmax)
 
 
 def _record(**values: Sequence[Any]) -> bytes:
-    """A record of `BOXES`, both of category 7, with more features: `keys` and `features` names in lower case."""
+    """A record of `BOXES`, both of category 7, with more features: names of keys in lower case."""
     record = tf.train.Example.FromString(example(np.zeros((HEIGHT, WIDTH, 3), np.uint8), BOXES, [7, 7]))
     for name, listed in values.items():
-        feature = record.features.feature[getattr(features, name.upper(), None) or getattr(keys, name.upper())]
+        feature = record.features.feature[getattr(features, name.upper(), None) or getattr(source_format, name.upper())]
         if isinstance(listed[0], bytes):
             feature.bytes_list.value.extend(listed)
         elif isinstance(listed[0], float):
@@ -78,7 +78,7 @@ def test_real_polygons_and_run_lengths_are_drawn_as_pycocotools_draws_them(share
         points = {entry["id"]: entry["keypoints"] for entry in person["annotations"]}
         file = index_annotations(folder / f"instances_{split}.json", folder / f"person_keypoints_{split}.json")
         names = {category["id"]: category["name"] for category in file.categories}
-        rules = Rules(FaultPolicies(), MAX_PIXELS, names, {1: 17})
+        rules = Rules(IssuePolicies(), MAX_PIXELS, names, {1: 17})
         for image, entries in islice(file.entries(), 0, None, 3):
             path = folder / "images" / image["file_name"]
             record = make_record(image, entries, read=path.read_bytes, split=split, rules=rules)
@@ -162,7 +162,7 @@ def test_every_form_of_segmentation() -> None:
         assert not draw_mask(nothing, height=HEIGHT, width=WIDTH).any()
 
 
-def test_foreign_masks_as_png_as_pixels_and_as_polygons() -> None:
+def test_masks_of_other_tools_as_png_as_pixels_and_as_polygons() -> None:
     expected = np.zeros((2, HEIGHT, WIDTH), np.uint8)
     for one, (top, left, bottom, right) in zip(expected, BOXES, strict=True):
         one[top:bottom, left:right] = 1
@@ -181,13 +181,13 @@ def test_foreign_masks_as_png_as_pixels_and_as_polygons() -> None:
     assert not np.asarray(_decode(_record()).masks).any()
 
 
-def test_keypoints_ours_and_foreign_y_first_and_zero_where_not_labelled() -> None:
+def test_keypoints_ours_and_of_other_tools_y_first_and_zero_where_not_labelled() -> None:
     expected = [[[0.25, 0.5, 2], [0, 0, 0]], [[0.1, 0.9, 1], [0.5, 0.2, 2]]]
     ours = _packed({"keypoints": [15, 5, 2, 9, 9, 0]}, {"keypoints": [27, 2, 1, 6, 10, 2]})
-    foreign = _record(
+    theirs = _record(
         keypoint_y=[0.25, 0.3, 0.1, 0.5], keypoint_x=[0.5, 0.7, 0.9, 0.2], keypoint_visibility=[2, 0, 1, 2]
     )
-    for record in (ours, foreign):
+    for record in (ours, theirs):
         np.testing.assert_allclose(array(_decode(record).keypoints), np.array(expected), atol=1e-6)
     assert not np.asarray(_decode(_record()).keypoints).any()
     # A category of fewer points, in a data set whose categories have up to three.

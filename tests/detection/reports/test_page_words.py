@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from detection.datasets.issues import Fault
+from detection.datasets.issues import Issue
 from detection.reports.dataset.page import write_report
 from detection.reports.evaluation.comparison_page import write_comparison_page
 from detection.reports.evaluation.page import write_evaluation_report
-from schemas.config.faults import FaultPolicies
+from schemas.config.issues import IssuePolicies
 from tests.detection.reports.dataset.test_data_report import CATEGORIES, two_splits
 from tests.detection.reports.evaluation.builders import analysis, category, smooth_pictures
 from tests.detection.reports.evaluation.test_comparison_page import comparison
@@ -62,13 +62,13 @@ def compared(path: Path) -> None:
 
 
 def data(path: Path) -> None:
-    faults = [
-        Fault(kind, policy, f"train: {kind}.jpg", number, number, "A message.")
-        for number, kind in enumerate(FaultPolicies.model_fields)
-        for policy in FaultPolicies.allowed(kind)
+    issues = [
+        Issue(kind, policy, f"train: {kind}.jpg", number, number, "A message.")
+        for number, kind in enumerate(IssuePolicies.model_fields)
+        for policy in IssuePolicies.allowed(kind)
     ]
     splits = two_splits()
-    write_report(path, title="data", splits=splits, categories=CATEGORIES, faults=faults, concerned={3: 7, 90: 2})
+    write_report(path, title="data", splits=splits, categories=CATEGORIES, issues=issues, concerned={3: 7, 90: 2})
 
 
 def replaced_words(text: str) -> list[str]:

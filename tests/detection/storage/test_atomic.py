@@ -1,17 +1,31 @@
+"""Atomic writing, and leftovers of killed processes: whose they are, and when they are removed."""
+
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from detection.storage import atomic as atomic_files
+from detection.storage import atomic
+from detection.storage.atomic import remove_leftovers, temporary_folder
 from schemas.errors import DataError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
+UNFINISHED = """
+import sys
+from detection.storage.atomic import temporary_folder
+with temporary_folder(sys.argv[1]) as folder:
+    (folder / "half").write_text("work")
+    print("middle", flush=True)
+    sys.stdin.read()
+"""
 
 
 def names(folder: Path) -> list[str]:
@@ -34,9 +48,9 @@ def kill_while(script: str, folder: Path) -> None:
 
 
 def test_files_hold_what_was_written_and_nothing_else_is_left(tmp_path: Path) -> None:
-    atomic_files.write_bytes(tmp_path / "b", b"\x00\xff")
-    atomic_files.write_text(tmp_path / "deep" / "er" / "t", "zwölf\r\n")
-    atomic_files.write_json(str(tmp_path / "j"), {"name": "Käfer", "ids": [2, 1]})
+    atomic.write_bytes(tmp_path / "b", b"\x00\xff")
+    atomic.write_text(tmp_path / "deep" / "er" / "t", "zwölf\r\n")
+    atomic.write_json(str(tmp_path / "j"), {"name": "Käfer", "ids": [2, 1]})
     assert (tmp_path / "b").read_bytes() == b"\x00\xff"
     assert (tmp_path / "deep/er/t").read_bytes() == "zwölf\r\n".encode()
     assert json.loads((tmp_path / "j").read_bytes()) == {"name": "Käfer", "ids": [2, 1]}
@@ -45,16 +59,16 @@ def test_files_hold_what_was_written_and_nothing_else_is_left(tmp_path: Path) ->
 
 
 def test_an_old_file_is_replaced(tmp_path: Path) -> None:
-    atomic_files.write_text(tmp_path / "t", "a long first text")
-    atomic_files.write_text(tmp_path / "t", "short")
+    atomic.write_text(tmp_path / "t", "a long first text")
+    atomic.write_text(tmp_path / "t", "short")
     assert (tmp_path / "t").read_text() == "short"
 
 
 def test_permissions_follow_the_umask(tmp_path: Path) -> None:
     old = os.umask(0o027)
     try:
-        atomic_files.write_text(tmp_path / "file", "")
-        with atomic_files.new_directory(tmp_path / "folder"):
+        atomic.write_text(tmp_path / "file", "")
+        with atomic.new_directory(tmp_path / "folder"):
             pass
     finally:
         os.umask(old)
@@ -63,15 +77,15 @@ def test_permissions_follow_the_umask(tmp_path: Path) -> None:
 
 
 def test_json_refuses_not_a_number_and_keeps_the_old_file(tmp_path: Path) -> None:
-    atomic_files.write_json(tmp_path / "j", 1)
+    atomic.write_json(tmp_path / "j", 1)
     with pytest.raises(ValueError, match="not JSON compliant"):
-        atomic_files.write_json(tmp_path / "j", float("nan"))
+        atomic.write_json(tmp_path / "j", float("nan"))
     assert (tmp_path / "j").read_text() == "1\n"
 
 
 def test_a_folder_appears_only_when_it_is_done(tmp_path: Path) -> None:
     goal = tmp_path / "goal"
-    with atomic_files.new_directory(goal) as beside:
+    with atomic.new_directory(goal) as beside:
         (beside / "sub").mkdir()
         (beside / "sub" / "file").write_text("x")
         assert beside.parent.parent == tmp_path
@@ -83,7 +97,7 @@ def test_a_folder_appears_only_when_it_is_done(tmp_path: Path) -> None:
 
 
 def test_a_failing_block_leaves_no_trace(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), atomic_files.new_directory(tmp_path / "goal") as beside:
+    with pytest.raises(ZeroDivisionError), atomic.new_directory(tmp_path / "goal") as beside:
         (beside / "file").write_text(str(1 / 0))
     assert names(tmp_path) == []
 
@@ -91,11 +105,11 @@ def test_a_failing_block_leaves_no_trace(tmp_path: Path) -> None:
 def test_an_empty_folder_is_replaced_a_full_one_is_not(tmp_path: Path) -> None:
     goal = tmp_path / "goal"
     goal.mkdir()
-    with atomic_files.new_directory(goal) as beside:
+    with atomic.new_directory(goal) as beside:
         (beside / "first").write_text("x")
     with (
         pytest.raises(DataError, match=r"goal: cannot write: Directory not empty\. Check that"),
-        atomic_files.new_directory(goal) as beside,
+        atomic.new_directory(goal) as beside,
     ):
         (beside / "second").write_text("x")
     assert names(goal) == ["first"]
@@ -103,7 +117,7 @@ def test_an_empty_folder_is_replaced_a_full_one_is_not(tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_block_itself_is_not_renamed(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), atomic_files.new_directory(tmp_path / "goal"):
+    with pytest.raises(FileNotFoundError), atomic.new_directory(tmp_path / "goal"):
         (tmp_path / "absent").read_text()
 
 
@@ -112,15 +126,15 @@ def test_a_file_where_a_folder_should_be_is_explained(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"file/t: cannot write: (File exists|Not a directory)\. Check that .*file is a"
     ):
-        atomic_files.write_text(tmp_path / "file" / "t", "x")
+        atomic.write_text(tmp_path / "file" / "t", "x")
     with (
         pytest.raises(DataError, match=r"file/d: cannot write: .* or name another\."),
-        atomic_files.new_directory(tmp_path / "file" / "d"),
+        atomic.new_directory(tmp_path / "file" / "d"),
     ):
         pass
     (tmp_path / "folder").mkdir()
     with pytest.raises(DataError, match="folder: cannot write: Is a directory"):
-        atomic_files.write_text(tmp_path / "folder", "x")
+        atomic.write_text(tmp_path / "folder", "x")
     assert names(tmp_path) == ["file", "folder"]
 
 
@@ -129,7 +143,7 @@ def test_a_folder_without_permission_is_explained(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     try:
         with pytest.raises(DataError, match="Permission denied"):
-            atomic_files.write_text(tmp_path / "t", "x")
+            atomic.write_text(tmp_path / "t", "x")
     finally:
         tmp_path.chmod(0o700)
 
@@ -146,7 +160,7 @@ def test_killed_while_filling_a_folder_leaves_no_visible_result(tmp_path: Path) 
     )
     assert [name for name in names(tmp_path) if not name.startswith(".")] == []
     assert len(names(tmp_path)) == 1
-    with atomic_files.new_directory(tmp_path / "goal"):
+    with atomic.new_directory(tmp_path / "goal"):
         pass
     assert names(tmp_path) == ["goal"]
 
@@ -155,12 +169,12 @@ def test_killed_while_writing_a_file_keeps_the_old_one(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("old")
     kill_while(
         "import time\n"
-        "from detection import atomic_files\n"
+        "from detection.storage import atomic\n"
         "def stop(path):\n"
         "    print('middle', flush=True)\n"
         "    time.sleep(600)\n"
-        "atomic_files.fsync_path = stop\n"
-        "atomic_files.write_text('t', 'new')\n",
+        "atomic.fsync_path = stop\n"
+        "atomic.write_text('t', 'new')\n",
         tmp_path,
     )
     assert (tmp_path / "t").read_text() == "old"
@@ -168,8 +182,137 @@ def test_killed_while_writing_a_file_keeps_the_old_one(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_probed_and_left_empty(tmp_path: Path) -> None:
-    atomic_files.require_writable(tmp_path / "new" / "folder")
+    atomic.require_writable(tmp_path / "new" / "folder")
     assert list((tmp_path / "new" / "folder").iterdir()) == []
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DataError, match=r"file/below: cannot write"):
-        atomic_files.require_writable(tmp_path / "file" / "below")
+        atomic.require_writable(tmp_path / "file" / "below")
+
+
+def start(goal: Path) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", UNFINISHED, str(goal)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"middle\n"
+    return process
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture
+def leftover(tmp_path: Path) -> Path:
+    """What a killed process left in tmp_path / "here" for the goal "out"."""
+    kill(start(tmp_path / "here" / "out"))
+    [folder] = (tmp_path / "here").iterdir()
+    return folder
+
+
+def test_a_living_process_keeps_its_folder_and_a_killed_one_does_not(tmp_path: Path) -> None:
+    process = start(tmp_path / "out")
+    try:
+        [folder] = tmp_path.iterdir()
+        assert remove_leftovers(tmp_path) == []
+        with temporary_folder(tmp_path / "out"):
+            assert len(names(tmp_path)) == 2
+    finally:
+        kill(process)
+    assert names(tmp_path) == [folder.name]
+    assert remove_leftovers(tmp_path) == [folder]
+    assert names(tmp_path) == []
+
+
+def test_only_leftovers_of_the_named_goal_go(leftover: Path) -> None:
+    for goal in ("other", "out2", "*", "ou?", "[o]ut"):
+        assert remove_leftovers(leftover.parent, goal) == []
+    with temporary_folder(leftover.parent / "out"):
+        assert not leftover.exists()
+
+
+def _renamed(leftover: Path, name: str) -> None:
+    leftover.rename(leftover.with_name(name))
+
+
+def _without_marker(leftover: Path) -> None:
+    (leftover / ".unfinished").unlink()
+
+
+def _marker(text: str) -> Callable[[Path], object]:
+    return lambda leftover: (leftover / ".unfinished").write_text(text)
+
+
+def _linked(leftover: Path) -> None:
+    mine = leftover.parent.parent / "mine"
+    leftover.rename(mine)
+    leftover.symlink_to(mine)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda leftover: _renamed(leftover, ".out.mybackup.tmp"),
+        lambda leftover: _renamed(leftover, ".out.0123abcd.tmp"),
+        lambda leftover: _renamed(leftover, "out"),
+        _without_marker,
+        _linked,
+        _marker(""),
+        _marker("[1]"),
+        _marker("[" * 100_000),
+        _marker('{"folder": null}'),
+        _marker("\udc80".encode("utf-8", "surrogateescape").decode("latin-1")),
+    ],
+)
+def test_a_users_folder_that_looks_like_a_leftover_stays(leftover: Path, change: Callable[[Path], object]) -> None:
+    change(leftover)
+    before = sorted(leftover.parent.parent.rglob("*"))
+    assert remove_leftovers(leftover.parent) == []
+    with temporary_folder(leftover.parent / "out"):
+        pass
+    assert sorted(leftover.parent.parent.rglob("*")) == before
+
+
+def test_another_machines_leftover_goes_after_an_hour_of_silence(
+    leftover: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marker = json.loads((leftover / ".unfinished").read_text())
+    (leftover / ".unfinished").write_text(json.dumps(marker | {"host": "elsewhere"}))
+    assert remove_leftovers(leftover.parent) == []
+    now = time.time()
+    monkeypatch.setattr(atomic.time, "time", lambda: now + atomic.SILENT_SECONDS + 60)
+    assert remove_leftovers(leftover.parent) == [leftover]
+
+
+def test_the_block_may_take_the_folder_away(tmp_path: Path) -> None:
+    with temporary_folder(tmp_path / "deep" / "out") as folder:
+        assert names(folder) == []
+        folder.rename(tmp_path / "deep" / "out")
+    assert names(tmp_path / "deep") == ["out"]
+    with pytest.raises(ZeroDivisionError), temporary_folder(tmp_path / "deep" / "out"):
+        raise ZeroDivisionError
+    assert names(tmp_path / "deep") == ["out"]
+    shutil.rmtree(tmp_path / "deep")
+    assert remove_leftovers(tmp_path / "deep") == []
+
+
+def test_a_private_folder_is_closed_to_others(tmp_path: Path) -> None:
+    with temporary_folder(tmp_path / "out", mode=0o700) as folder:
+        assert folder.parent.stat().st_mode & 0o077 == 0
+
+
+def test_an_unfinished_file_may_lie_in_another_folder(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    with atomic.new_path(tmp_path / "shards" / "a", beside=tmp_path / "work", durable=False) as unfinished:
+        unfinished.write_bytes(b"half")
+        assert unfinished.parent == tmp_path / "work"
+        assert names(tmp_path / "shards") == []
+    assert (tmp_path / "shards" / "a").read_bytes() == b"half"
+    nothing_written = atomic.new_path(tmp_path / "shards" / "b", beside=tmp_path / "work")
+    with pytest.raises(DataError, match="cannot write"), nothing_written:
+        pass
+    assert (names(tmp_path / "shards"), names(tmp_path / "work")) == (["a"], [])

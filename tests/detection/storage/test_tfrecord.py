@@ -47,7 +47,7 @@ def test_a_lost_end_is_told_with_the_whole_records_before_it(shared_data: Path) 
     path = shared_data / "tfrecords/broken/truncated_raccoon_test.record"
     whole = sum(1 for _ in tf.data.TFRecordDataset(str(path)).ignore_errors())
     assert whole > 0
-    with pytest.raises(DataError, match=rf"{path}: cut off after {whole} whole records.*Copy or write"):
+    with pytest.raises(DataError, match=rf"{path}: truncated after {whole} whole records.*Copy or write"):
         list(read_shard(path))
 
 
@@ -81,7 +81,7 @@ def test_no_cut_goes_unnoticed(tmp_path: Path, compression: str) -> None:
             assert len(list(read_shard(path))) == ends[length]
             continue
         read: list[bytes] = []
-        with pytest.raises(DataError, match=r"cut off after|no TFRecord file") as refused:
+        with pytest.raises(DataError, match=r"truncated after|no TFRecord file") as refused:
             read.extend(read_shard(path))
         assert f"after {len(read)} whole" in str(refused.value) or not read
 
@@ -120,7 +120,7 @@ def claim(length: int) -> bytes:
 def test_a_length_beyond_the_file_is_never_trusted(tmp_path: Path) -> None:
     path = tmp_path / "claims"
     path.write_bytes(claim(2**62) + b"abc")
-    with pytest.raises(DataError, match="cut off after 0 whole records"):
+    with pytest.raises(DataError, match="truncated after 0 whole records"):
         list(read_shard(path))
     path.write_bytes(gzip.compress(claim(2**62) + b"abc"))
     with pytest.raises(DataError, match=rf"it claims {2**62} bytes, more than {2**28}"):

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detection.input_pipeline.augmentation.chain import Augmentation
 from detection.input_pipeline.record_reader import RecordReader
-from detection.input_pipeline.training_batches import Batch, InputOptions, training_batches
+from detection.input_pipeline.training_batches import Augmentation, Batch, InputOptions, training_batches
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.training.build_run import input_options_from_config

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import pipeline_runner
-from schemas.config.faults import FaultPolicies
+from schemas.config.issues import IssuePolicies
 from tests.components.coco_example_gen.data_set import write_data_set
 
 Change = Callable[[Path, dict[str, Any]], None]
@@ -153,7 +153,7 @@ def test_any_fault_is_told_and_is_exit_code_1(
     assert call("--data", data) == 1
     lines = capfd.readouterr().out.splitlines()
     [number] = [number for number, line in enumerate(lines) if line.startswith(kind)]
-    meaning = str(FaultPolicies.model_fields[kind].description).partition(";")[0]
+    meaning = str(IssuePolicies.model_fields[kind].description).partition(";")[0]
     assert lines[number] == f"{kind} (1 issue, data.on_fault: {policy}): {meaning}"
     assert lines[number + 1].startswith(f"  {told.format(data=data)}")
     assert lines[number + 2].startswith("  In the files: ")
@@ -223,7 +223,7 @@ def test_a_report_is_one_page_that_needs_nothing_else(
     assert "url(" not in page.text
     assert "bbox [70, 0, 50, 5] (x, y, width, height) lies outside the 80x40 image" in page.text
     pictures = [base64.b64decode(link.split(",")[1]) for link in page.links if link.startswith("data:image/png")]
-    assert len(pictures) == 1  # of the one fault
+    assert len(pictures) == 1  # of the one issue
 
 
 def test_a_report_of_a_sound_data_set_replaces_an_old_one(data: Path, tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_awkward_images_are_faults_as_their_manifest_says(
     expected = Counter(entry["expect"] for entry in entries)
     assert counts.pop("image_unsupported") >= expected["accept_if_reencoded_else_skip"]
     assert counts.keys() == {"image_broken", "image_huge"}
-    kinds = FaultPolicies.model_fields.keys() - {"image_duplicate"}
+    kinds = IssuePolicies.model_fields.keys() - {"image_duplicate"}
     rows = [row for row in Page(tmp_path / "page.html").rows if row[0] in kinds]
     told = [cell.split(": ")[1] for row in rows for cell in row if cell.startswith(("train: ", "eval: "))]
     assert sorted(told) == sorted(entry["file"] for entry in entries if entry["expect"] != "accept")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pipeline_runner
-from pipelines.standalone import data_as_examples
+from pipelines.standalone import to_examples
 from schemas.artifacts import (
     ANALYSIS_JSON,
     BLESSING_JSON,
@@ -145,7 +145,7 @@ def test_categories_are_compared_before_the_data_is_converted(
         place = tmp_path / "examples"
         assert pipeline_runner.main(["to-examples", "--data", str(data), "--output", str(place)]) == 0
     else:
-        monkeypatch.setattr(data_as_examples, "convert", lambda *_args, **_named: pytest.fail("converted"))
+        monkeypatch.setattr(to_examples, "convert", lambda *_args, **_named: pytest.fail("converted"))
     assert evaluate("--model", model, "--examples", place, "--output", tmp_path / "out") == 1
     message = capfd.readouterr().err
     assert f"{place}: it lacks categories that the model {model} detects: {known[0]['id']} 'sofa\\n'. " in message
@@ -157,6 +157,6 @@ def test_a_model_that_does_not_load_is_told_before_the_data_is_converted(
 ) -> None:
     model = Path(shutil.copytree(models[0], tmp_path / "model"))
     (model / "saved_model.pb").write_bytes(b"\xff" * 40)
-    monkeypatch.setattr(data_as_examples, "convert", lambda *_args, **_named: pytest.fail("converted"))
+    monkeypatch.setattr(to_examples, "convert", lambda *_args, **_named: pytest.fail("converted"))
     assert evaluate("--model", models[0], "--baseline", model, "--examples", data, "--output", tmp_path / "out") == 1
     assert f"{model}: the SavedModel does not load" in capfd.readouterr().err

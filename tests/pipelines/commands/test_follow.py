@@ -15,7 +15,7 @@ from detection.storage.lock import LOCK_FILE
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.engine.state import MODEL_PART
 from detection.training.validation.history import HistoryEntry, write_history
-from pipelines.standalone import data_as_examples
+from pipelines.standalone import to_examples
 from schemas.config.config_io import load_config, to_yaml
 from tests.detection.training.evaluation_records import CATEGORIES, coco_records, write_coco_shards
 from tests.folder_holder import folder_holder
@@ -170,7 +170,7 @@ def test_other_categories_are_refused_before_a_data_set_is_converted(
         (data / "annotations" / f"instances_{name}.json").write_text(json.dumps(others))
     (run / "checkpoints").mkdir()
     (run / "checkpoints" / "ckpt-10.index").touch()
-    monkeypatch.setattr(data_as_examples, "convert", lambda *args, **kwargs: pytest.fail("converted"))
+    monkeypatch.setattr(to_examples, "convert", lambda *args, **kwargs: pytest.fail("converted"))
     message = _refusal(run, data, code=1, capsys=capsys)
     assert f"{data}: its categories are not those of the run" in message
     assert "41 'lorry'" in message

@@ -142,7 +142,7 @@ def test_our_records_without_the_dataset_file(tmp_path: Path, capfd: pytest.Capt
     found = json.loads((tmp_path / "back.json").read_text())
     assert found["images"] == [image]
     assert found["categories"] == [{"id": 3, "name": "dog"}, {"id": 17, "name": "cat"}]
-    assert "dialect" not in capfd.readouterr().out
+    assert "source:" not in capfd.readouterr().out
 
 
 def test_an_artifact_with_an_empty_split(tmp_path: Path) -> None:
@@ -152,7 +152,9 @@ def test_an_artifact_with_an_empty_split(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "back.json").read_text()) == nothing
 
 
-def test_foreign_records_with_a_report(shared_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_records_of_other_tools_with_a_report(
+    shared_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     source = shared_data / "coco2017_ccby"
     call(
         *("--examples", shared_data / "tfrecords/coco2017_ccby_odapi", "--output", tmp_path / "back.json"),
@@ -170,14 +172,14 @@ def test_foreign_records_with_a_report(shared_data: Path, tmp_path: Path, capfd:
         name = image["file_name"]
         assert (tmp_path / "images" / name).read_bytes() == (source / "images" / name).read_bytes()
     lines = capfd.readouterr().out.splitlines()
-    assert lines[0] == "dialect:    TF Object Detection API (od_api)"
+    assert lines[0] == "source:     TF Object Detection API (od_api)"
     assert lines[-2:] == [
         f"{tmp_path}/back.json: 25 images, 263 annotations",
         f"{tmp_path}/images: 25 image files",
     ]
 
 
-def test_foreign_splits_share_ids_and_categories(tmp_path: Path) -> None:
+def test_splits_of_other_tools_share_ids_and_categories(tmp_path: Path) -> None:
     for number, split in enumerate(("a", "b")):
         record = automl_record("x", seed=number, image__object__class__label=None, objects=number + 1)
         write_shard(tmp_path / "tfx" / split_dir(split) / "data.gz", [record], compression="GZIP")
@@ -236,7 +238,7 @@ def test_splits_that_are_not_there(own: tuple[Path, dict[str, Any], dict[str, An
 @pytest.mark.parametrize(
     ("shard", "parts"),
     [
-        ("broken/truncated_raccoon_test.record", ["truncated_raccoon_test.record: cut off after"]),
+        ("broken/truncated_raccoon_test.record", ["truncated_raccoon_test.record: truncated after"]),
         ("broken/git_lfs_pointer.tfrecord", ["git_lfs_pointer.tfrecord: no TFRecord file but a Git LFS pointer"]),
         ("nowhere*", ["no TFRecord file there"]),
     ],

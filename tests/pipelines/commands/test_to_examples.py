@@ -15,13 +15,13 @@ import pipeline_runner
 from components.coco_example_gen.conversion import convert
 from detection.datasets.layouts import find_splits
 from detection.datasets.packed_entries import unpack_entries
-from pipelines.standalone import convert as data_conversion
+from pipelines.standalone import to_examples
 from schemas import features
-from schemas.config.faults import MAX_PIXELS, FaultPolicies
+from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from tests.components.coco_example_gen.data_set import write_data_set
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-DROP = FaultPolicies.model_validate("drop")
+DROP = IssuePolicies.model_validate("drop")
 
 
 def call(*arguments: str | Path) -> int:
@@ -57,8 +57,8 @@ def entries(out: Path, split: str = "train") -> dict[int, list[dict[str, Any]]]:
 
 
 def quarantined(out: Path) -> list[tuple[str, str, int, int | None]]:
-    faults = map(json.loads, (out / "quarantine.jsonl").read_text().splitlines())
-    return sorted((each["kind"], each["policy"], each["image_id"], each["annotation_id"]) for each in faults)
+    issues = map(json.loads, (out / "quarantine.jsonl").read_text().splitlines())
+    return sorted((each["kind"], each["policy"], each["image_id"], each["annotation_id"]) for each in issues)
 
 
 def test_what_is_at_fault_is_left_out_and_listed(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +109,7 @@ def test_a_policy_for_all_kinds_stops_and_leaves_nothing(
     captured = capfd.readouterr()
     assert captured.out == ""
     lines = captured.err.splitlines()
-    assert lines[0] == "error: 2 faults in the data set:"
+    assert lines[0] == "error: 2 issues in the data set:"
     told = sorted(lines[1:3])
     assert told[0].startswith("  train: train/0/2.png (image 2): cannot read the image file")
     assert told[1].startswith("  train: train/1/1.png (image 1, annotation 2): bbox [70, 0, 50, 5]")
@@ -129,7 +129,7 @@ def test_a_folder_with_content_is_refused_at_once_and_kept(
     (tmp_path / "full/file").write_text("mine")
     (tmp_path / "full/deep/.hidden").write_text("mine")
     before = contents(tmp_path)
-    monkeypatch.setattr(data_conversion, "convert", never)
+    monkeypatch.setattr(to_examples, "convert", never)
     assert call("--data", data, "--output", output) == 1
     goal = (tmp_path / output).resolve()
     assert capfd.readouterr().err == (
@@ -213,7 +213,7 @@ def test_a_killed_run_leaves_nothing_that_looks_whole_and_the_next_one_clears_up
     assert process.stdout is not None
     assert process.stdout.readline() == b"middle\n"
     [living] = tmp_path.glob(".out.*.tmp")
-    assert [path.suffix for path in living.rglob("train-data_tfrecord-*") if path.suffix == ".tmp"] == [".tmp"]
+    assert len(list(living.rglob(".data_tfrecord-*.tmp"))) == 1
     # A second run meanwhile leaves the first one's files alone.
     assert call("--data", data, "--output", "out") == 0
     assert names(tmp_path) == [living.name, "data", "out"]

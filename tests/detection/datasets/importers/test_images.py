@@ -12,10 +12,20 @@ from hypothesis import strategies as st
 from pycocotools import mask
 
 from detection.datasets.importers import images as images_module
-from detection.datasets.importers import keys, parsing
-from detection.datasets.importers.images import ForeignImage, Problem, read_images, read_own_images
+from detection.datasets.importers import source_format
+from detection.datasets.importers.images import ImportedImage, read_images, read_own_images
 from detection.datasets.importers.merging import Survey, merge_surveys
+from detection.datasets.importers.source_format import (
+    KEYPOINT_NUM,
+    KEYPOINT_TEXT,
+    KEYPOINT_VISIBILITY,
+    KEYPOINT_X,
+    KEYPOINT_Y,
+    MASK,
+    POLYGON,
+)
 from detection.datasets.importers.survey import survey_shard
+from detection.datasets.issues import Issue
 from detection.datasets.packed_entries import pack_entries
 from schemas import features
 from schemas.errors import DataError
@@ -35,12 +45,12 @@ def survey_of(*shards: str) -> Survey:
     return merge_surveys([survey_shard(shard) for shard in shards])
 
 
-def read(tmp_path: Path, *records: bytes) -> list[ForeignImage]:
+def read(tmp_path: Path, *records: bytes) -> list[ImportedImage]:
     shard = write_shard(tmp_path / "one.record", records)
     return list(read_images(shard, survey_of(shard)))
 
 
-def read_one(tmp_path: Path, **more: Any) -> ForeignImage:
+def read_one(tmp_path: Path, **more: Any) -> ImportedImage:
     return read(tmp_path, automl_record(**more))[0]
 
 
@@ -52,7 +62,7 @@ def test_a_record_as_coco_has_it(tmp_path: Path) -> None:
         {"id": 2, "image_id": 7, "category_id": 3, "bbox": [30, 2, 25.5, 7.25], "area": 33.25, "iscrowd": 1},
     ]
     assert image.encoded == encoded_image(40, 60)
-    assert (image.format, image.problems) == ("png", [])
+    assert (image.format, image.issues) == ("png", [])
     assert image.where.endswith("one.record, record 0")
 
 
@@ -105,7 +115,7 @@ def test_file_names(tmp_path: Path, file_name: str | None, source_id: Any, expec
 
 def test_an_absent_size_is_the_header_s(tmp_path: Path) -> None:
     image = read_one(tmp_path, image__height=None, image__width=None)
-    assert (image.entry["height"], image.entry["width"], image.problems) == (40, 60, [])
+    assert (image.entry["height"], image.entry["width"], image.issues) == (40, 60, [])
 
 
 def test_a_wrong_size_is_the_header_s_and_told(tmp_path: Path) -> None:
@@ -113,7 +123,7 @@ def test_a_wrong_size_is_the_header_s_and_told(tmp_path: Path) -> None:
     assert (image.entry["height"], image.entry["width"]) == (40, 60)
     assert image.annotations[0]["bbox"] == [3.25, 4.5, 10, 20.75]
     message = "the record says 600x400 pixels, the image's header 60x40, which are taken"
-    assert image.problems == [Problem("image_size", None, message)]
+    assert image.issues == [Issue("image_size", "fail", image.where, image.entry["id"], None, message)]
 
 
 def test_the_size_after_an_exif_rotation_stays_as_declared(tmp_path: Path) -> None:
@@ -127,7 +137,7 @@ def test_the_size_after_an_exif_rotation_stays_as_declared(tmp_path: Path) -> No
         image__width=40,
         **boxes(rows, height=60, width=40),
     )
-    assert (image.entry["height"], image.entry["width"], image.problems) == (60, 40, [])
+    assert (image.entry["height"], image.entry["width"], image.issues) == (60, 40, [])
     assert image.annotations[0]["bbox"] == rows[0]
     untagged = read_one(tmp_path, image__height=60, image__width=40)
     assert (untagged.entry["height"], untagged.entry["width"]) == (40, 60)
@@ -139,8 +149,8 @@ def test_an_image_without_a_header_keeps_the_record_s_size(tmp_path: Path) -> No
     absent = automl_record(3, image__encoded=None, image__height=None)
     images = read(tmp_path, whole, broken, absent)
     assert [image.format for image in images] == ["png", "", ""]
-    assert images[1].problems[0].kind == "image_broken"
-    assert "no known format" in images[1].problems[0].message
+    assert images[1].issues[0].kind == "image_broken"
+    assert "no known format" in images[1].issues[0].message
     assert images[1].annotations[0]["bbox"] == [3.25, 4.5, 10, 20.75]
     assert (images[2].encoded, images[2].annotations) == (b"", [])
 
@@ -149,7 +159,7 @@ def test_an_image_beyond_pillow_s_limit_is_told(tmp_path: Path) -> None:
     header = bytearray(encoded_image(1, 1, image_format="BMP"))
     header[18:26] = (60_000).to_bytes(4, "little") * 2
     image = read_one(tmp_path, image__encoded=bytes(header))
-    assert [problem.kind for problem in image.problems] == ["image_huge"]
+    assert [issue.kind for issue in image.issues] == ["image_huge"]
 
 
 def test_what_is_absent_is_made_up_soundly(tmp_path: Path) -> None:
@@ -164,16 +174,15 @@ def test_what_is_absent_is_made_up_soundly(tmp_path: Path) -> None:
 def test_unequal_corners_leave_the_image_without_objects(tmp_path: Path) -> None:
     image = read_one(tmp_path, image__object__bbox__xmax=[0.5])
     assert image.annotations == []
-    assert image.problems == [
-        Problem("entry", None, "unequally many corners of boxes (2, 2, 1, 2); its objects are left out")
-    ]
+    message = "unequally many corners of boxes (2, 2, 1, 2); its objects are left out"
+    assert image.issues == [Issue("entry", "fail", image.where, image.entry["id"], None, message)]
 
 
 def test_a_box_that_is_not_finite_is_left_out(tmp_path: Path) -> None:
     image = read_one(tmp_path, image__object__bbox__xmax=[float("nan"), 0.5])
     assert [each["id"] for each in image.annotations] == [2]
-    assert [(problem.kind, problem.annotation_id) for problem in image.problems] == [("entry", 1)]
-    assert "is not finite or far outside" in image.problems[0].message
+    assert [(issue.kind, issue.annotation_id) for issue in image.issues] == [("entry", 1)]
+    assert "is not finite or far outside" in image.issues[0].message
 
 
 def masks(height: int = 40, width: int = 60) -> np.ndarray:
@@ -183,7 +192,7 @@ def masks(height: int = 40, width: int = 60) -> np.ndarray:
     return inside
 
 
-def decoded(image: ForeignImage) -> np.ndarray:
+def decoded(image: ImportedImage) -> np.ndarray:
     return np.stack([mask.decode(each["segmentation"]) for each in image.annotations])
 
 
@@ -218,7 +227,7 @@ def test_masks_of_numbers(tmp_path: Path) -> None:
 def test_broken_masks_are_left_out_and_told(tmp_path: Path, stored: list[Any], message: str, whose: int | None) -> None:
     image = read_one(tmp_path, image__object__mask=stored)
     assert len(image.annotations) == 2
-    first = image.problems[0]
+    first = image.issues[0]
     assert (first.kind, first.annotation_id) == ("mask_broken", whose)
     assert message in first.message
     assert [each["id"] for each in image.annotations if "segmentation" in each] == ([1] if whose == 2 else [])
@@ -236,7 +245,7 @@ def test_flat_polygons(tmp_path: Path, end: list[float]) -> None:
 def test_an_object_without_polygon_has_no_mask(tmp_path: Path) -> None:
     image = read_one(tmp_path, image__object__polygon=[1.0, 2.0, 8.0, 2.0, 8.0, 9.0, -2.0])
     assert ["segmentation" in each for each in image.annotations] == [True, False]
-    assert image.problems == []
+    assert image.issues == []
 
 
 def keypoints(**more: Any) -> dict[str, Any]:
@@ -292,7 +301,7 @@ def test_objects_of_unequally_many_points(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [{"x": [0.1] * 5}, {"visibility": [2] * 5}, {"x": [0.1] * 5, "y": [0.1] * 5}])
 def test_keypoints_that_cannot_be_shared_out(tmp_path: Path, wrong: dict[str, Any]) -> None:
     image = read_one(tmp_path, **keypoints(**wrong))
-    assert [problem.kind for problem in image.problems] == ["keypoints_broken"]
+    assert [issue.kind for issue in image.issues] == ["keypoints_broken"]
     assert all("keypoints" not in each for each in image.annotations)
 
 
@@ -395,11 +404,11 @@ PICTURES = st.lists(st.sampled_from([mask_png(masks()[0]), encoded_image(40, 60)
 TEXTS = st.lists(st.binary(max_size=6), max_size=4)
 # Mostly of the type that a key has, else little but refusals would be seen.
 VALUES = (
-    dict.fromkeys((*CORNERS, features.AREA, keys.POLYGON, keys.KEYPOINT_X, keys.KEYPOINT_Y), FLOATS)
+    dict.fromkeys((*CORNERS, features.AREA, POLYGON, KEYPOINT_X, KEYPOINT_Y), FLOATS)
     | dict.fromkeys((features.HEIGHT, features.WIDTH, features.CLASS_LABEL, features.IS_CROWD), WHOLE)
-    | dict.fromkeys((keys.KEYPOINT_VISIBILITY, keys.KEYPOINT_NUM), WHOLE)
-    | dict.fromkeys((features.FORMAT, features.FILENAME, features.CLASS_TEXT, keys.KEYPOINT_TEXT), TEXTS)
-    | dict.fromkeys((features.ENCODED, keys.MASK), PICTURES)
+    | dict.fromkeys((KEYPOINT_VISIBILITY, KEYPOINT_NUM), WHOLE)
+    | dict.fromkeys((features.FORMAT, features.FILENAME, features.CLASS_TEXT, KEYPOINT_TEXT), TEXTS)
+    | dict.fromkeys((features.ENCODED, MASK), PICTURES)
     | {key: st.one_of(FLOATS, WHOLE, TEXTS) for key in (features.SOURCE_ID, "image/object/odd", "other")}
 )
 
@@ -444,7 +453,7 @@ def test_the_classes_of_a_record_are_read_once(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_key_of_too_many_numbers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsing, "MAX_NUMBERS", 10)
+    monkeypatch.setattr(source_format, "MAX_NUMBERS", 10)
     with pytest.raises(DataError, match=r"record 0: image/weights has 11 values, more than 10"):
         read(tmp_path, automl_record(image__weights=[1] * 11))
     assert len(read(tmp_path, automl_record(image__weights=[1] * 10))) == 1

@@ -74,7 +74,7 @@ def test_a_text_of_two_categories_names_none(tmp_path: Path) -> None:
         ("item { id: -1 name: 'cat' }", "item 1: id is -1. Write an integer from 0"),
         ("item { id: 9007199254740993 name: 'cat' }", "item 1: id is 9007199254740993. Write an integer from 0"),
         (f"item {{ id: {'9' * 5001} name: 'cat' }}", 'item 1: id is "9999'),
-        ("item { id: 1 name: 'cat' } item { id: 1 name: 'dog' }", "item 2: id 1 is there twice"),
+        ("item { id: 1 name: 'cat' } item { id: 1 name: 'dog' }", "item 2: id 1 is a duplicate"),
     ],
 )
 def test_no_label_map(tmp_path: Path, text: str, message: str) -> None:

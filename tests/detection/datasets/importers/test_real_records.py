@@ -9,22 +9,21 @@ import pytest
 from pycocotools import mask
 from pycocotools.coco import COCO
 
-from detection.datasets.importers.images import ForeignImage, read_images
+from detection.datasets.importers.images import ImportedImage, read_images
 from detection.datasets.importers.label_map import LabelMap, read_label_map
-from detection.datasets.importers.merging import Survey, merge_surveys
-from detection.datasets.importers.report import dialect_report
+from detection.datasets.importers.merging import Survey, merge_surveys, survey_report
 from detection.datasets.importers.survey import survey_shard
 from detection.storage.tfrecord import find_shards
 
 
-def read_all(where: Path, label_map: LabelMap | None = None) -> tuple[Survey, list[ForeignImage]]:
+def read_all(where: Path, label_map: LabelMap | None = None) -> tuple[Survey, list[ImportedImage]]:
     shards = find_shards(where)
     survey = merge_surveys([survey_shard(shard) for shard in shards], label_map=label_map)
     return survey, [image for shard in shards for image in read_images(shard, survey)]
 
 
 @pytest.fixture(scope="module")
-def coco(shared_data: Path) -> tuple[Survey, list[ForeignImage]]:
+def coco(shared_data: Path) -> tuple[Survey, list[ImportedImage]]:
     labels = read_label_map(shared_data / "coco2017_ccby/person_keypoints_val.json")
     everything = read_label_map(shared_data / "coco2017_ccby/instances_val.json")
     categories = {category["id"]: category for category in [*everything.categories, *labels.categories]}
@@ -54,7 +53,7 @@ def test_raccoon_boxes_and_bytes_are_equal(shared_data: Path) -> None:
         assert image.encoded == (shared_data / "raccoon/images" / original["file_name"]).read_bytes()
         assert [image.entry["height"], image.entry["width"]] == [original["height"], original["width"]]
         assert image.entry["source_id"] == original["file_name"]
-        assert image.problems == []
+        assert image.issues == []
         expected = [(each["bbox"], each["category_id"], 0) for each in annotations[original["id"]]]
         assert [(each["bbox"], each["category_id"], each["iscrowd"]) for each in image.annotations] == expected
         assert all(each["area"] == each["bbox"][2] * each["bbox"][3] for each in image.annotations)
@@ -62,8 +61,8 @@ def test_raccoon_boxes_and_bytes_are_equal(shared_data: Path) -> None:
 
 def test_raccoon_report(shared_data: Path) -> None:
     survey, _ = read_all(shared_data / "tfrecords/raccoon")
-    lines = dialect_report(survey).splitlines()
-    assert lines[0] == "dialect:    TF Object Detection API (od_api)"
+    lines = survey_report(survey).splitlines()
+    assert lines[0] == "source:     TF Object Detection API (od_api)"
     assert lines[1] == "records:    40 with 44 objects"
     assert lines[2] == "categories: 1, from the records' labels and texts"
     assert "1 to 40 in the order of the records" in lines[3]
@@ -72,7 +71,7 @@ def test_raccoon_report(shared_data: Path) -> None:
     assert lines[6:] == ["missing:    crowd flags (taken as 0), areas (taken from the boxes)"]
 
 
-def test_coco_entries_are_equal(shared_data: Path, coco: tuple[Survey, list[ForeignImage]]) -> None:
+def test_coco_entries_are_equal(shared_data: Path, coco: tuple[Survey, list[ImportedImage]]) -> None:
     survey, images = coco
     entries, annotations = by_image(shared_data / "coco2017_ccby/instances_val.json")
     assert survey.image_ids == "source"
@@ -82,7 +81,7 @@ def test_coco_entries_are_equal(shared_data: Path, coco: tuple[Survey, list[Fore
         original = entries[image.entry["id"]]
         assert image.entry == {key: original[key] for key in ("id", "file_name", "height", "width")}
         assert image.encoded == (shared_data / "coco2017_ccby/images" / original["file_name"]).read_bytes()
-        assert image.problems == []
+        assert image.issues == []
         for found, expected in zip(image.annotations, annotations[original["id"]], strict=True):
             assert found["bbox"] == expected["bbox"]
             assert (found["category_id"], found["iscrowd"]) == (expected["category_id"], expected["iscrowd"])
@@ -90,7 +89,7 @@ def test_coco_entries_are_equal(shared_data: Path, coco: tuple[Survey, list[Fore
             assert np.float32(found["area"]) == np.float32(expected["area"])
 
 
-def test_coco_masks_are_those_of_the_polygons(shared_data: Path, coco: tuple[Survey, list[ForeignImage]]) -> None:
+def test_coco_masks_are_those_of_the_polygons(shared_data: Path, coco: tuple[Survey, list[ImportedImage]]) -> None:
     truth = COCO(str(shared_data / "coco2017_ccby/instances_val.json"))
     originals = by_image(shared_data / "coco2017_ccby/instances_val.json")[1]
     compared = 0
@@ -101,7 +100,7 @@ def test_coco_masks_are_those_of_the_polygons(shared_data: Path, coco: tuple[Sur
     assert compared == 263
 
 
-def test_coco_keypoints_are_equal(shared_data: Path, coco: tuple[Survey, list[ForeignImage]]) -> None:
+def test_coco_keypoints_are_equal(shared_data: Path, coco: tuple[Survey, list[ImportedImage]]) -> None:
     tree = json.loads((shared_data / "coco2017_ccby/person_keypoints_val.json").read_text())
     points = {annotation["id"]: annotation for annotation in tree["annotations"]}
     originals = by_image(shared_data / "coco2017_ccby/instances_val.json")[1]
@@ -124,5 +123,5 @@ def test_names_of_keypoints_come_from_the_records(shared_data: Path) -> None:
     tree = json.loads((shared_data / "coco2017_ccby/person_keypoints_val.json").read_text())
     person = next(category for category in survey.categories if category["name"] == "person")
     assert person["keypoints"] == tree["categories"][0]["keypoints"]
-    assert "numbered in sorted order" in dialect_report(survey)
-    assert "missing:    labels" in dialect_report(survey)
+    assert "numbered in sorted order" in survey_report(survey)
+    assert "missing:    labels" in survey_report(survey)

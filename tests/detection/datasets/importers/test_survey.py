@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from detection.datasets.importers.dialects import AUTOML, COCOFLOW, OD_API
 from detection.datasets.importers.label_map import LabelMap
-from detection.datasets.importers.merging import merge_surveys
-from detection.datasets.importers.report import dialect_report
+from detection.datasets.importers.merging import merge_surveys, survey_report
+from detection.datasets.importers.source_format import AUTOML, COCOFLOW, OD_API
 from detection.datasets.importers.survey import ShardSurvey, survey_shard
 from detection.datasets.packed_entries import pack_entries
 from schemas.errors import DataError
@@ -48,7 +47,7 @@ def test_names_of_one_format_are_no_lies(tmp_path: Path, claimed: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "dialect"),
+    ("more", "source_format"),
     [
         ({}, AUTOML),
         ({"image__caption": "a cat", "image__object__is_crowd": None}, AUTOML),
@@ -59,10 +58,10 @@ def test_names_of_one_format_are_no_lies(tmp_path: Path, claimed: str) -> None:
         ({"coco__annotations": PACKED}, COCOFLOW),
     ],
 )
-def test_dialects(tmp_path: Path, more: dict[str, Any], dialect: str) -> None:
+def test_source_formats(tmp_path: Path, more: dict[str, Any], source_format: str) -> None:
     survey = merge_surveys([survey_shard(write_shard(tmp_path / "s", [automl_record(**more)]))])
-    assert survey.dialect == dialect
-    assert dialect_report(survey).splitlines()[0].endswith(f"({dialect})")
+    assert survey.source_format == source_format
+    assert survey_report(survey).splitlines()[0].endswith(f"({source_format})")
 
 
 def test_the_report_tells_what_is_amiss(tmp_path: Path) -> None:
@@ -73,14 +72,15 @@ def test_the_report_tells_what_is_amiss(tmp_path: Path) -> None:
         automl_record(4, image__object__keypoint__x=[0.5] * 3, image__object__keypoint__y=[0.5] * 3),
     ]
     path = write_shard(tmp_path / "coco.record-00001-of-00004", records)
-    lines = dialect_report(merge_surveys([survey_shard(path)])).splitlines()
+    lines = survey_report(merge_surveys([survey_shard(path)])).splitlines()
     assert "formats:    3 png, 1 unreadable; of these 1 png called jpeg" in lines
     assert "image ids:  those of image/source_id" in lines
     assert "kept too:   image/class/label, image/object/difficult" in lines
-    problems = [line.removeprefix("problem:    ") for line in lines if line.startswith("problem:")]
-    assert problems == [
+    issues = [line.removeprefix("issue:      ") for line in lines if line.startswith("issue:")]
+    assert issues == [
         f"another size in the record than in the image's header: 1, first {path}, record 1",
-        f"image/encoded is no image that can be read (no known format): 1, first {path}, record 2",
+        "image/encoded: not an image that can be read (no known format). Copy the file again or convert it anew.: "
+        f"1, first {path}, record 2",
         f"unequally many corners of boxes: 1, first {path}, record 2",
         f"keypoints that cannot be shared out among the objects: 1, first {path}, record 3",
         f"shards that are not there: 3, first {tmp_path}/coco.record-00000",
@@ -91,13 +91,13 @@ def test_a_label_map_gives_the_categories(tmp_path: Path) -> None:
     labels = LabelMap("map", [{"id": 17, "name": "cat"}, {"id": 3, "name": "dog"}], {17: {"cat"}, 3: {"dog"}})
     survey = merge_surveys([survey_shard(write_shard(tmp_path / "s", [automl_record()]))], label_map=labels)
     assert survey.categories == labels.categories
-    assert "categories: 2, from map" in dialect_report(survey)
+    assert "categories: 2, from map" in survey_report(survey)
 
 
-def test_problems_of_several_shards_add_up(tmp_path: Path) -> None:
+def test_issues_of_several_shards_add_up(tmp_path: Path) -> None:
     shards = [write_shard(tmp_path / name, [automl_record(image__height=1)]) for name in "ab"]
     survey = merge_surveys([survey_shard(shard) for shard in shards])
-    assert list(survey.problems.values()) == [[2, f"{shards[0]}, record 0"]]
+    assert list(survey.issues.values()) == [[2, f"{shards[0]}, record 0"]]
 
 
 @pytest.mark.parametrize(

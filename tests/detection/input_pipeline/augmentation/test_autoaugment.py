@@ -8,9 +8,15 @@ import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
 from detection.input_pipeline.augmentation import autoaugment as module
-from detection.input_pipeline.augmentation.autoaugment import RANDAUGMENT_OPERATIONS, autoaugment, randaugment
+from detection.input_pipeline.augmentation.autoaugment import (
+    POLICIES,
+    RANDAUGMENT_OPERATIONS,
+    Policy,
+    Step,
+    autoaugment,
+    randaugment,
+)
 from detection.input_pipeline.augmentation.autoaugment_operations import OPERATIONS, Draw, Operation
-from detection.input_pipeline.augmentation.autoaugment_policies import POLICIES, Policy, Step
 from detection.input_pipeline.sample import Sample
 from tests.detection.input_pipeline.augmentation.coordinate_images import assert_equal, coordinate_sample
 

@@ -4,8 +4,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detection.input_pipeline.augmentation.flip import random_horizontal_flip
-from detection.input_pipeline.keypoint_names import keypoint_flips, num_keypoints
+from detection.input_pipeline.augmentation.flip import keypoint_flips, random_horizontal_flip
+from detection.input_pipeline.record_decoder import num_keypoints
 from detection.input_pipeline.sample import Sample
 from schemas.errors import ConfigError
 from tests.detection.input_pipeline.augmentation.coordinate_images import (

@@ -1,4 +1,4 @@
-"""The data report, read back from its HTML, and the pictures of faults."""
+"""The data report, read back from its HTML, and the pictures of issues."""
 
 import base64
 import io
@@ -12,18 +12,23 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from detection.datasets.issues import Fault
+from detection.datasets.issues import Issue
 from detection.datasets.statistics import ASPECT_EDGES, SIDE_EDGES, SIZE_EDGES, SplitSummary
-from detection.reports.dataset.advice import IN_THE_FILES, Choice, choices, meaning
-from detection.reports.dataset.figures import Histogram, category_figure, histogram_figure, svg_of
-from detection.reports.dataset.page import LISTED_FAULTS, PICTURES_OF_A_KIND, write_report
-from detection.reports.dataset.pictures import LONGEST_SIDE, FaultPicture, picture_of
-from detection.reports.dataset.summary import verdict
+from detection.reports.dataset.charts import Histogram, category_figure, histogram_figure, svg_of
+from detection.reports.dataset.page import (
+    LISTED_ISSUES,
+    LONGEST_SIDE,
+    PICTURES_OF_A_KIND,
+    IssuePicture,
+    picture_of,
+    write_report,
+)
+from detection.reports.dataset.summary import IN_THE_FILES, Choice, choices, meaning, verdict
 from detection.reports.dataset.tables import bin_labels
 from detection.reports.html.table import DASH
 from pipelines.commands.common import DEFAULT_CONFIG
 from schemas.config.config_io import load_config
-from schemas.config.faults import FaultPolicies, Policy
+from schemas.config.issues import IssuePolicies, Policy
 from schemas.errors import DataError
 from tests.html_page import HtmlPage
 
@@ -45,22 +50,22 @@ def two_splits() -> dict[str, SplitSummary]:
     return {"train": train, "eval": evaluation}
 
 
-def fault(kind: str, policy: Policy, where: str = "train: a.jpg", message: str = "It is wrong.") -> Fault:
-    return Fault(kind, policy, where, 12345, None, message)
+def issue(kind: str, policy: Policy, where: str = "train: a.jpg", message: str = "It is wrong.") -> Issue:
+    return Issue(kind, policy, where, 12345, None, message)
 
 
 def report(folder: Path, **arguments: Any) -> tuple[str, HtmlPage]:
     path = folder / "report.html"
-    given: dict[str, Any] = {"title": "set", "splits": two_splits(), "categories": CATEGORIES, "faults": []}
+    given: dict[str, Any] = {"title": "set", "splits": two_splits(), "categories": CATEGORIES, "issues": []}
     write_report(path, **(given | arguments))
     html = path.read_text(encoding="utf-8")
     return html, HtmlPage(html)
 
 
-def picture(**arguments: Any) -> FaultPicture:
+def picture(**arguments: Any) -> IssuePicture:
     stream = io.BytesIO()
     Image.new("RGB", (8, 6)).save(stream, "PNG")
-    return FaultPicture(fault(**{"kind": "box_empty", "policy": "drop"} | arguments), stream.getvalue())
+    return IssuePicture(issue(**{"kind": "box_empty", "policy": "drop"} | arguments), stream.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -141,8 +146,8 @@ def test_charts_are_pictures_with_an_alternative_text(page: HtmlPage) -> None:
 
 
 def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
-    faults = [fault("box_empty", "drop", message="see http://example.org/x")]
-    html, page = report(tmp_path, faults=faults, examples=[picture()])
+    issues = [issue("box_empty", "drop", message="see http://example.org/x")]
+    html, page = report(tmp_path, issues=issues, examples=[picture()])
     loading = {"src", "href", "srcset", "poster", "action", "data", "background"}
     values = [str(value) for _, given in page.tags for name, value in given.items() if name in loading]
     assert values
@@ -159,10 +164,10 @@ def test_numbers_are_to_the_right(page: HtmlPage) -> None:
 
 
 def test_faults_are_counted_by_kind_and_by_what_was_done(tmp_path: Path) -> None:
-    faults = [fault("mask_box", "keep")] * 2 + [fault("box_outside", "drop"), fault("entry", "fail")]
-    faults += [fault("box_outside", "fix")] * 3
+    issues = [issue("mask_box", "keep")] * 2 + [issue("box_outside", "drop"), issue("entry", "fail")]
+    issues += [issue("box_outside", "fix")] * 3
     html, page = report(
-        tmp_path, splits={}, faults=faults, omitted={("mask_box", "keep"): 1000, ("image_leak", "keep"): 1}
+        tmp_path, splits={}, issues=issues, omitted={("mask_box", "keep"): 1000, ("image_leak", "keep"): 1}
     )
     assert "No, you cannot train on this yet: 1 of 1,008 issues of 4 kinds stops a run." in page.texts[""]
     assert ("p", {"class": "verdict bad"}) in page.tags
@@ -189,20 +194,20 @@ def test_the_first_line_is_as_grave_as_the_worst_fault(policy: Policy, tone: str
     assert verdict(two_splits(), {("mask_box", policy): 1})[:2] == (tone, text)
 
 
-def many_issues() -> list[Fault]:
+def many_issues() -> list[Issue]:
     """Image 5 has four issues, image 3 of train and of eval one each, the annotation file one."""
     return [
-        Fault("box_empty", "drop", "train: 3.jpg", 3, 30, "m"),
-        *(Fault("box_outside", "fail", "train: 5.jpg", 5, number, "m") for number in (51, 52, 53, 54)),
-        Fault("mask_box", "keep", "eval: 3.jpg", 3, 51, "m"),
-        Fault("entry", "fail", "a.json", None, 9, "m"),
+        Issue("box_empty", "drop", "train: 3.jpg", 3, 30, "m"),
+        *(Issue("box_outside", "fail", "train: 5.jpg", 5, number, "m") for number in (51, 52, 53, 54)),
+        Issue("mask_box", "keep", "eval: 3.jpg", 3, 51, "m"),
+        Issue("entry", "fail", "a.json", None, 9, "m"),
     ]
 
 
 def test_what_to_act_on_comes_before_statistics_pictures_and_the_list(tmp_path: Path) -> None:
-    faults = many_issues()
-    shown = [FaultPicture(one, picture().png) for one in faults]
-    _, page = report(tmp_path, faults=faults, examples=shown, concerned={3: 2, 90: 5, 1: 5})
+    issues = many_issues()
+    shown = [IssuePicture(one, picture().png) for one in issues]
+    _, page = report(tmp_path, issues=issues, examples=shown, concerned={3: 2, 90: 5, 1: 5})
     sections = [given["id"] for tag, given in page.tags if tag == "section"]
     assert sections == [
         *("actions", "splits", "categories", "categories-without-annotations", "annotations-per-image"),
@@ -227,11 +232,11 @@ def test_what_to_act_on_comes_before_statistics_pictures_and_the_list(tmp_path: 
     assert links[:3] == ["picture-box_outside-0", "picture-mask_box-0", "picture-box_empty-0"]
 
 
-@pytest.mark.parametrize("kind", FaultPolicies.model_fields)
+@pytest.mark.parametrize("kind", IssuePolicies.model_fields)
 def test_every_kind_has_a_correction_and_flags_that_work(kind: str) -> None:
     assert IN_THE_FILES[kind].endswith(".")
     assert not re.search("fix|drop", meaning(kind))
-    for policy in FaultPolicies.allowed(kind):
+    for policy in IssuePolicies.allowed(kind):
         offered = []
         for choice in choices(kind, policy):
             flag, _, assignment = choice.flag.partition(" ")
@@ -239,14 +244,14 @@ def test_every_kind_has_a_correction_and_flags_that_work(kind: str) -> None:
             offered.append(config.data.on_fault.of(kind))
             assert flag == "--set"
             assert choice.effect
-        assert {*offered, policy, "fail"} == {*FaultPolicies.allowed(kind), "fail"}
+        assert {*offered, policy, "fail"} == {*IssuePolicies.allowed(kind), "fail"}
         assert policy not in offered
 
 
 @pytest.mark.parametrize("choice", verdict({}, {("entry", "fail"): 1}).choices)
 def test_flags_for_all_kinds_let_a_run_go_on(choice: Choice) -> None:
     config = load_config(DEFAULT_CONFIG, [choice.flag.removeprefix("--set ")])
-    policies = {config.data.on_fault.of(kind) for kind in FaultPolicies.model_fields}
+    policies = {config.data.on_fault.of(kind) for kind in IssuePolicies.model_fields}
     assert "fail" not in policies
 
 
@@ -267,24 +272,24 @@ def test_without_images_nothing_can_be_trained(splits: Any, counts: Any, text: s
 
 
 def test_the_first_faults_are_listed(tmp_path: Path) -> None:
-    faults = [Fault("box_empty", "drop", f"eval: {n}.jpg", n, 5000 + n, f"message {n}") for n in range(1, 251)]
-    _, page = report(tmp_path, splits={}, faults=faults)
+    issues = [Issue("box_empty", "drop", f"eval: {n}.jpg", n, 5000 + n, f"message {n}") for n in range(1, 251)]
+    _, page = report(tmp_path, splits={}, issues=issues)
     (table,) = page.tables["issues"]
-    assert len(table) == LISTED_FAULTS + 1
+    assert len(table) == LISTED_ISSUES + 1
     assert table[0] == ["kind", "handling", "location", "image", "annotation", "message"]
     assert table[-1] == ["box_empty", "dropped", "eval: 200.jpg", "200", "5200", "message 200"]
     assert "50 more are not listed here." in page.texts["issues"]
 
 
 def test_faults_without_ids_and_few_faults(tmp_path: Path) -> None:
-    _, page = report(tmp_path, splits={}, faults=[Fault("category_empty", "keep", "a.json", None, None, "none")])
+    _, page = report(tmp_path, splits={}, issues=[Issue("category_empty", "keep", "a.json", None, None, "none")])
     assert page.table("issues") == {"category_empty": ["kept", "a.json", DASH, DASH, "none"]}
     assert "not listed here" not in page.texts["issues"]
 
 
 def test_pictures_are_shown_by_kind(tmp_path: Path) -> None:
     examples = [picture(where=f"train: {n}.jpg") for n in range(6)] + [picture(kind="image_leak", policy="keep")]
-    _, page = report(tmp_path, splits={}, faults=[example.fault for example in examples], examples=examples)
+    _, page = report(tmp_path, splits={}, issues=[example.issue for example in examples], examples=examples)
     shown = page.images["issue-pictures"]
     assert [image["alt"] for image in shown] == [
         "image_leak: train: a.jpg",
@@ -306,7 +311,7 @@ def test_what_comes_from_the_data_is_text(tmp_path: Path) -> None:
         title=_HOSTILE,
         splits={_HOSTILE: summary, "b": summary},
         categories=[{"id": 1, "name": _HOSTILE}, {"id": 2, "name": _HOSTILE}],
-        faults=[fault("entry", "drop", where=_HOSTILE, message=_HOSTILE)],
+        issues=[issue("entry", "drop", where=_HOSTILE, message=_HOSTILE)],
         examples=[picture(where=_HOSTILE, message=_HOSTILE)],
     )
     assert "<script" not in html
@@ -350,7 +355,7 @@ def test_one_category_and_one_split(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("splits", [{}, {"train": SplitSummary(), "eval": SplitSummary()}])
 def test_a_report_of_faults_alone(tmp_path: Path, splits: dict[str, SplitSummary]) -> None:
-    _, page = report(tmp_path, splits=splits, categories=[], faults=[fault("image_missing", "fail")])
+    _, page = report(tmp_path, splits=splits, categories=[], issues=[issue("image_missing", "fail")])
     assert set(page.tables) == {"actions", "issues"} | ({"splits"} if splits else set())
     assert "No, you cannot train on this" in page.texts[""]
     assert page.images == {}
@@ -374,7 +379,7 @@ def test_a_folder_in_the_way_is_told(tmp_path: Path) -> None:
         report(tmp_path)
 
 
-def test_bars_have_the_height_of_the_shares() -> None:
+def test_bars_have_the_height_of_the_fractions() -> None:
     counts = {"a": np.array([0, 1, 3, 0, 0]), "b": np.array([0, 0, 10, 10, 0])}
     axes = histogram_figure(Histogram(counts, [1, 2, 4, 8], {2.0: "2"}, "x", "images", {4.0: "limit"})).axes[0]
     heights = [bar.get_height() for bar in axes.patches]  # type: ignore[attr-defined]
@@ -420,7 +425,7 @@ def encoded(image: Image.Image, image_format: str = "PNG", **options: Any) -> by
 
 
 def drawn(data: bytes, bbox: Any = None, max_pixels: int = 10**7) -> np.ndarray | None:
-    rendered = picture_of(data, fault("box_outside", "fix"), bbox, max_pixels=max_pixels)
+    rendered = picture_of(data, issue("box_outside", "fix"), bbox, max_pixels=max_pixels)
     return None if rendered is None else np.asarray(Image.open(io.BytesIO(rendered.png)).convert("RGB")).astype(int)
 
 

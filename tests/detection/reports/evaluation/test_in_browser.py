@@ -32,7 +32,7 @@ def data_report(path: Path) -> None:
     boxes = [{"category_id": 1, "bbox": [1, 2, 30, 40]} for _ in range(9)]
     summary.add(boxes, width=640, height=480, image_format="jpeg", color_mode="RGB")
     categories = [{"id": number, "name": f"class {number}"} for number in range(1, 31)]
-    write_report(path, title="set", splits={"train": summary}, categories=categories, faults=[])
+    write_report(path, title="set", splits={"train": summary}, categories=categories, issues=[])
 
 
 def comparison_page(path: Path) -> None:

@@ -40,7 +40,7 @@ class Run(NamedTuple):
         return self.loop.windows(self._iterator(batches), start=start, stop=start + len(batches), every=every)
 
     def _iterator(self, batches: list[Batch]) -> Any:
-        flat = [(batch.images, *batch.labels[:3], batch.cut_off) for batch in batches]
+        flat = [(batch.images, *batch.labels[:3], batch.truncated) for batch in batches]
         columns = tuple(tf.concat(column, axis=0) for column in zip(*flat, strict=True))
         shares = tf.data.Dataset.from_tensor_slices(columns).batch(
             4 // self.strategy.num_replicas_in_sync, drop_remainder=True

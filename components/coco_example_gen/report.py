@@ -1,0 +1,116 @@
+"""The data report: what a data set holds, its issues with pictures, and the categories concerned."""
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from components.coco_example_gen.examination import Examination
+from components.coco_example_gen.sources import CocoSource
+from detection.datasets.annotations import open_entries
+from detection.datasets.issues import Issue
+from detection.datasets.layouts import SplitFiles
+from detection.images.files import ImageFileError, read_file
+from detection.reports.dataset.page import PICTURES_OF_A_KIND, IssuePicture, picture_of, write_report
+
+MOST_IMAGES = 5000  # whose entries are read, for each split
+
+
+def write_data_report(found: Examination, splits: Mapping[str, SplitFiles], path: Path, *, max_pixels: int) -> None:
+    """Writes the page that shows what a data set holds and what is wrong with it.
+
+    Args:
+        found: see `examine`.
+        splits: the files of each split.
+        path: of the HTML file.
+        max_pixels: images of more are not shown.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    write_report(
+        path,
+        title=_title([source.path for source in found.sources.values()]),
+        splits={name: result.summary for name, result in found.results.items()},
+        categories=found.dataset["categories"],
+        issues=found.all_issues,
+        examples=_pictures(found, splits, max_pixels=max_pixels),
+        concerned=concerned_annotations(found),
+    )
+
+
+def _pictures(found: Examination, splits: Mapping[str, SplitFiles], *, max_pixels: int) -> list[IssuePicture]:
+    """Draws a few pictures of each kind of issue that images or annotations of COCO files have.
+
+    Args:
+        found: see `examine`.
+        splits: the files of each split.
+        max_pixels: images of more are not shown.
+    """
+    taken: Counter[str] = Counter()
+    pictures = []
+    for name, files in splits.items():
+        for picture in _of_split(found, name, files, taken, max_pixels):
+            taken[picture.issue.kind] += 1
+            pictures.append(picture)
+    return pictures
+
+
+def _of_split(
+    found: Examination, name: str, files: SplitFiles, taken: Counter[str], max_pixels: int
+) -> Iterator[IssuePicture]:
+    source = found.sources[name]
+    if not isinstance(source, CocoSource):
+        return
+    tried: Counter[str] = Counter()
+    root = files.images or ""
+    with open_entries(files.annotations, files.keypoints) as read:
+        for issue in found.results[name].issues:
+            # Images that cannot be shown are tried a few times and no more.
+            if issue.image_id is None or max(taken[issue.kind], tried[issue.kind]) >= PICTURES_OF_A_KIND:
+                continue
+            tried[issue.kind] += 1
+            entry, annotations = read(source.annotations.places(issue.image_id))
+            boxes = [annotation["bbox"] for annotation in annotations if annotation["id"] == issue.annotation_id]
+            picture = _picture(root, entry["file_name"], issue, boxes, max_pixels)
+            if picture is not None:
+                yield picture
+
+
+def _picture(root: str, file_name: str, issue: Issue, boxes: list[list[float]], max_pixels: int) -> IssuePicture | None:
+    try:
+        encoded = read_file(root, file_name, max_pixels=max_pixels)
+    except ImageFileError:
+        return None
+    return picture_of(encoded, issue, boxes[0] if boxes else None, max_pixels=max_pixels)
+
+
+def concerned_annotations(found: Examination) -> Counter[int]:
+    """Category id -> number of annotations that have an issue, or whose image has one.
+
+    Counts the first MOST_IMAGES images with issues of each split.  Issues of entries that
+    the annotation file's index leaves out, and of TFRecords, are not counted.
+
+    Args:
+        found: see `examine`.
+    """
+    concerned: Counter[int] = Counter()
+    for name, source in found.sources.items():
+        if not isinstance(source, CocoSource):
+            continue
+        by_image: dict[int, list[Issue]] = defaultdict(list)
+        for issue in found.results[name].issues:
+            if issue.image_id in source.annotations.images:
+                by_image[issue.image_id].append(issue)
+        with open_entries(source.files.annotations, source.files.keypoints) as read:
+            for image_id in list(by_image)[:MOST_IMAGES]:
+                _, annotations = read(source.annotations.places(image_id))
+                ids = {issue.annotation_id for issue in by_image[image_id]}
+                theirs = [one["category_id"] for one in annotations if None in ids or one["id"] in ids]
+                concerned.update(theirs)
+    return concerned
+
+
+def _title(paths: Sequence[str]) -> str:
+    """Returns the file, or the folder that holds all of the files."""
+    return os.path.commonpath([os.path.abspath(path) for path in paths])

@@ -1,0 +1,331 @@
+"""Spans and versions: data that arrives in new folders with time, as TFX's file-based ExampleGen knows it.
+
+A path holds `{SPAN}` (`{SPAN:3}`: three digits, zeros in front) or a date's `{YYYY}`,
+`{MM}` and `{DD}`, and perhaps `{VERSION}`.  A date is the span of its number of days
+since 1970-01-01.  The newest span counts and its newest version, unless one is named.
+The rules are those of `tfx.components.example_gen.utils`; TFX takes half a minute to
+import, which programs without a pipeline need not wait for, and does not tell what it
+has found.
+"""
+
+import glob
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import date, timedelta
+from typing import NamedTuple
+
+from detection.datasets.layouts import WHOLE, Division, SplitFiles, find_splits, given_splits
+from schemas.errors import ConfigError, DataError
+
+_PLACEHOLDER = re.compile(r"\{(?P<name>SPAN|VERSION|YYYY|MM|DD)(?::(?P<width>[^}]*))?\}")
+_DATE = {"YYYY": 4, "MM": 2, "DD": 2}  # digits
+_EPOCH = date(1970, 1, 1)
+_LISTED = 10  # numbers told in an error message
+# TFX looks for files, too: a folder that is empty, or has pictures only so far, is no span yet.
+_ANNOTATED = ("/*.json", "/*/*.json", "/*record*", "/*/*record*")
+
+
+class SpanVersion(NamedTuple):
+    """A span's number, and that of its version, if the data has versions."""
+
+    span: int
+    version: int | None
+
+    def __str__(self) -> str:
+        return f"span {self.span}" + ("" if self.version is None else f", version {self.version}")
+
+
+NO_SPAN = SpanVersion(0, None)  # of data without placeholders, as in TFX
+
+
+def placeholders(path: str) -> frozenset[str]:
+    """The names of the placeholders in a path: SPAN, VERSION, YYYY, MM, DD.
+
+    Raises:
+        ConfigError: a combination that names no span.
+    """
+    matches = list(_PLACEHOLDER.finditer(path))
+    names = frozenset(match["name"] for match in matches)
+    if len(matches) > len(names):
+        raise ConfigError(f"{path}: a duplicate placeholder. Write each once.")
+    if names & _DATE.keys() and (not names >= _DATE.keys() or "SPAN" in names):
+        raise ConfigError(f"{path}: write all of {{YYYY}}, {{MM}} and {{DD}}, or {{SPAN}} in their place.")
+    if names == {"VERSION"}:
+        raise ConfigError(
+            f"{path}: a {{VERSION}} is one of a span. Write {{SPAN}}, or {{YYYY}}, {{MM}} and {{DD}}, too."
+        )
+    for match in matches:
+        if match["width"] is not None and (match["name"] in _DATE or not re.fullmatch("[1-9][0-9]?", match["width"])):
+            raise ConfigError(f"{path}: {match[0]}: write a number of digits, as in {{SPAN:3}}; dates take none.")
+    return names
+
+
+def find_span(
+    patterns: Iterable[str], *, span: int | None = None, version: int | None = None, below: Sequence[str] = ("",)
+) -> SpanVersion:
+    """The newest span, and of it the newest version, that all patterns have.
+
+    Args:
+        patterns: paths with the same placeholders; no other character is special.
+        span: this one instead of the newest.
+        version: this one instead of the newest.
+        below: glob patterns to append: only what has a match for one of them is there.
+
+    Raises:
+        ConfigError: patterns whose placeholders differ, or without the one that
+            `span` or `version` needs; a number with zeros in front but no width.
+        DataError: no such span or version; patterns whose newest differ; a path that
+            has something else than a number in place of a placeholder.
+    """
+    first, *others = sorted(set(patterns))
+    names = placeholders(first)
+    if span is not None and not names:
+        raise ConfigError(f"data.span = {span}, but {first} has no {{SPAN}} and no date. Remove one of them.")
+    if version is not None and "VERSION" not in names:
+        raise ConfigError(f"data.version = {version}, but {first} has no {{VERSION}}. Remove one of them.")
+    for pattern in others:
+        if placeholders(pattern) != names:
+            raise ConfigError(f"{first} and {pattern}: write the same placeholders for all splits.")
+    if not names:
+        return NO_SPAN
+    chosen = _choose(first, span, version, below)
+    for pattern in others:
+        found = _choose(pattern, span, version, below)
+        if found != chosen:
+            raise DataError(
+                f"the newest of {first} is {chosen}, of {pattern} it is {found}: all splits need the same. "
+                "Add what is missing, or name a complete one with --set data.span=N."
+            )
+    return chosen
+
+
+def fill(path: str, at: SpanVersion) -> str:
+    """A path with its placeholders replaced; `{VERSION}` stays where `at` has none.
+
+    Raises:
+        ConfigError: a number has more digits than its placeholder.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name == "VERSION" and at.version is None:
+            return match[0]
+        if name in _DATE:
+            day = _EPOCH + timedelta(days=at.span)
+            return str({"YYYY": day.year, "MM": day.month, "DD": day.day}[name]).zfill(_DATE[name])
+        number = str(at.span if name == "SPAN" else at.version)
+        width = int(match["width"] or len(number))
+        if len(number) > width:
+            raise ConfigError(f"{path}: {match[0]} has no room for {number}.")
+        return number.zfill(width)
+
+    return _PLACEHOLDER.sub(value, path)
+
+
+def fill_version(path: str, version: int | None) -> str:
+    """A path with `{VERSION}` replaced and the others left; TFX's own driver knows the newest version only."""
+    if version is None:
+        return path
+    parts = re.split(r"(\{VERSION[^}]*\})", path)
+    return "".join(fill(part, SpanVersion(0, version)) if odd % 2 else part for odd, part in enumerate(parts))
+
+
+def _choose(pattern: str, span: int | None, version: int | None, below: Sequence[str]) -> SpanVersion:
+    """The newest of one pattern, or the one that is asked for."""
+    found = _search(pattern, below, strict=span is None)
+    spans = {at.span for at in found}
+    if not spans:
+        raise DataError(f"{pattern}: nothing is there for any span. Check data.root or data.splits.")
+    if span is not None and span not in spans:
+        there = _listed(spans, dates="SPAN" not in placeholders(pattern))
+        raise DataError(f"{pattern}: nothing is there for span {span}, only for {there}. Check data.span.")
+    newest = max(spans) if span is None else span
+    versions = {at.version for at in found if at.span == newest and at.version is not None}
+    if version is not None and version not in versions:
+        raise DataError(
+            f"{pattern}: span {newest} has no version {version}, only {_listed(versions)}. Check data.version."
+        )
+    return SpanVersion(newest, version if version is not None else max(versions, default=None))
+
+
+def _search(pattern: str, below: Sequence[str], *, strict: bool) -> list[SpanVersion]:
+    """Every span and version that is there; strict: a path in their place that is none is refused."""
+    parts = _PLACEHOLDER.split(pattern)  # literal, name, width, literal, ..., literal
+    wildcards = "*".join(glob.escape(literal) for literal in parts[::3])
+    expression = re.escape(parts[0])
+    for name, width, literal in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        expression += f"(?P<{name}>[0-9]{_repeated(_DATE.get(name) or width)}){re.escape(literal)}"
+    found = []
+    for path in sorted(path for suffix in below for path in glob.glob(wildcards + suffix)):
+        match = re.match(expression + "(?=/|$)", path)
+        at = _numbers(match) if match else None
+        if at is not None:
+            _check_zeros(pattern, path, at)
+            found.append(at)
+        elif strict:
+            raise DataError(
+                f"{path}: is found for {pattern}, but has no such number or date in place of a placeholder. "
+                "Move it away, or correct the pattern."
+            )
+    return found
+
+
+def _repeated(width: int | str | None) -> str:
+    return f"{{{width}}}" if width else "+"
+
+
+def _numbers(match: re.Match[str]) -> SpanVersion | None:
+    """Reads span and version from a path's match; None: not a calendar day."""
+    said = {name: int(digits) for name, digits in match.groupdict().items()}
+    if "SPAN" in said:
+        return SpanVersion(said["SPAN"], said.get("VERSION"))
+    try:
+        day = date(said["YYYY"], said["MM"], said["DD"])
+    except ValueError:
+        return None
+    return SpanVersion((day - _EPOCH).days, said.get("VERSION"))
+
+
+def _check_zeros(pattern: str, path: str, at: SpanVersion) -> None:
+    if not path.startswith(fill(pattern, at)):
+        raise ConfigError(
+            f"{path}: a number has zeros in front. Tell how many digits it has, as in {{SPAN:3}}: {pattern}."
+        )
+
+
+def _listed(numbers: Iterable[int], *, dates: bool = False) -> str:
+    ordered = sorted(numbers)
+    told = [f"{number} ({_EPOCH + timedelta(days=number)})" if dates else str(number) for number in ordered[-_LISTED:]]
+    return ("..., " if len(ordered) > _LISTED else "") + ", ".join(told)
+
+
+class SpanSplits(NamedTuple):
+    """The files of a data set, with placeholders and at one span.
+
+    splits: their paths, with the placeholders that they have.
+    newest: span and version found, or asked for; `NO_SPAN` of data without placeholders.
+    """
+
+    splits: dict[str, SplitFiles]
+    newest: SpanVersion
+
+    @property
+    def files(self) -> dict[str, SplitFiles]:
+        """The files of that span."""
+        return splits_at(self.splits, self.newest)
+
+
+def splits_at(splits: Mapping[str, SplitFiles], at: SpanVersion) -> dict[str, SplitFiles]:
+    """The files of one span: `splits` with their placeholders replaced.
+
+    Raises:
+        ConfigError: see `fill`.
+    """
+    return map_paths(splits, lambda path: fill(path, at))
+
+
+def map_paths(splits: Mapping[str, SplitFiles], change: Callable[[str], str]) -> dict[str, SplitFiles]:
+    """`splits` with a change to each of their paths."""
+    return {
+        name: replace(
+            files,
+            annotations=change(files.annotations),
+            images=files.images and change(files.images),
+            keypoints=files.keypoints and change(files.keypoints),
+        )
+        for name, files in splits.items()
+    }
+
+
+def find_newest(
+    splits: Mapping[str, SplitFiles], *, span: int | None = None, version: int | None = None
+) -> SpanVersion:
+    """The newest span of which all annotation files are there.
+
+    Raises:
+        ConfigError, DataError: see `find_span`.
+    """
+    searched = (_searched(files.annotations, files.images) for files in splits.values())
+    return find_span(searched, span=span, version=version)
+
+
+def locate_root(
+    root: str, *, division: Division = WHOLE, span: int | None = None, version: int | None = None
+) -> SpanSplits:
+    """Finds the splits in a folder in one of the recognised layouts.
+
+    Args:
+        root: the folder, with placeholders or without; the layout is the newest span's.
+        division: as for `find_splits`.
+        span: this one instead of the newest.
+        version: this one instead of the newest.
+
+    Raises:
+        ConfigError, DataError: see `find_span` and `find_splits`.
+    """
+    root = os.path.abspath(root)
+    newest = find_span([root], span=span, version=version, below=_ANNOTATED)
+    folder = fill(root, newest)
+    found = find_splits(folder, division)
+    return SpanSplits(map_paths(found, lambda path: root + path.removeprefix(folder)), newest)
+
+
+def locate_given(
+    sources: Mapping[str, tuple[str, str | None]],
+    *,
+    division: Division = WHOLE,
+    span: int | None = None,
+    version: int | None = None,
+) -> SpanSplits:
+    """Finds the splits that a user specifies.
+
+    Args:
+        sources: as for `given_splits`, with placeholders or without; an image folder
+            may lack those that it does not depend on.
+        division: as for `given_splits`.
+        span: this one instead of the newest.
+        version: this one instead of the newest.
+
+    Raises:
+        ConfigError: an image folder has a placeholder that its annotations lack; see
+            also `find_span`.
+        DataError: see `find_span` and `given_splits`.
+    """
+    absolute = {
+        name: (os.path.abspath(annotations), images and os.path.abspath(images))
+        for name, (annotations, images) in sources.items()
+    }
+    for name, (annotations, images) in absolute.items():
+        if images and not placeholders(images) <= placeholders(annotations):
+            raise ConfigError(
+                f"data.splits.{name}.images = {images} has a placeholder that the annotations {annotations} lack. "
+                "Write it there, too."
+            )
+    newest = find_span((_searched(*files) for files in absolute.values()), span=span, version=version)
+    filled = {
+        name: (fill(annotations, newest), images and fill(images, newest))
+        for name, (annotations, images) in absolute.items()
+    }
+    found = given_splits(filled, division)
+    patterns = {fill(path, newest): path for files in absolute.values() for path in files if path}
+    return SpanSplits({name: _with_patterns(files, patterns) for name, files in found.items()}, newest)
+
+
+def _searched(annotations: str, images: str | None) -> str:
+    """Returns the path that a split needs: its annotation file, or the folder of its TFRecords."""
+    return os.path.dirname(annotations) if images is None and "*" in annotations else annotations
+
+
+def _with_patterns(files: SplitFiles, patterns: Mapping[str, str]) -> SplitFiles:
+    """Found files as the patterns that they were found by."""
+    annotations = patterns[files.annotations]
+    folder, name = os.path.split(annotations)
+    return replace(
+        files,
+        annotations=annotations,
+        images=files.images and patterns[files.images],
+        # COCO names it after the instances file.
+        keypoints=files.keypoints and os.path.join(folder, name.replace("instances", "person_keypoints", 1)),
+    )

@@ -1,1 +1,0 @@
-"""Data sets whose paths hold {SPAN}, {VERSION} or dates."""

@@ -1,0 +1,249 @@
+"""The source formats of COCO TFRecords: their keys, and a serialized `tf.train.Example` as plain lists."""
+
+import math
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+
+from detection.datasets.entries import is_id
+from schemas import features
+from schemas.errors import DataError
+from schemas.limits import MAX_NUMBERS
+
+COCOFLOW = "cocoflow"  # ours: the COCO entries are in the record
+AUTOML = "automl"  # google/automl and the TPU models: always with labels
+OD_API = "od_api"  # TF Object Detection API, whose COCO writer leaves labels out
+
+# Keys of COCO TFRecords that ours do not have, as the TF Object Detection API and google/automl write them.
+OBJECT_PREFIX = "image/object/"
+
+CAPTION = "image/caption"  # bytes [C]: sentences
+ATTRIBUTE_LABEL = "image/object/attribute/label"  # int64 [N x attributes]
+
+# bytes [N]: a PNG of the image's size each, not 0 inside; or float [N x H x W].
+MASK = "image/object/mask"
+# float: all polygons' x, y in pixels; -1 stands between polygons, -2 between objects, -3 pads.
+POLYGON = "image/object/polygon"
+
+# N objects of K points each, N x K values; x and y are normalised.
+KEYPOINT_X = "image/object/keypoint/x"  # float
+KEYPOINT_Y = "image/object/keypoint/y"  # float
+KEYPOINT_VISIBILITY = "image/object/keypoint/visibility"  # int64: COCO's 0, 1 or 2
+KEYPOINT_TEXT = "image/object/keypoint/text"  # bytes: the point's name
+KEYPOINT_NUM = "image/object/keypoint/num"  # int64 [N]: labelled points; some writers: points
+
+# key -> values: bytes, int, or float with a float32's value.  Keys without any value are left out.
+Record: TypeAlias = dict[str, list[Any]]
+
+_AUTOML_ONLY = (CAPTION, POLYGON, ATTRIBUTE_LABEL)
+_CORNERS = (features.BBOX_XMIN, features.BBOX_YMIN, features.BBOX_XMAX, features.BBOX_YMAX)
+_ID_DIGITS = 19
+_WHOLE = {
+    features.HEIGHT,
+    features.WIDTH,
+    features.CLASS_LABEL,
+    features.IS_CROWD,
+    KEYPOINT_VISIBILITY,
+    KEYPOINT_NUM,
+}
+_NUMBERS = {*_CORNERS, features.AREA, POLYGON, KEYPOINT_X, KEYPOINT_Y}
+_BYTES = {
+    features.ENCODED,
+    features.FORMAT,
+    features.FILENAME,
+    features.CLASS_TEXT,
+    features.COCO,
+    KEYPOINT_TEXT,
+}
+_KINDS = ((int, _WHOLE, "whole numbers"), (float, _NUMBERS, "numbers"), (bytes, _BYTES, "bytes"))
+# Read as what they are, or made anew from the image's bytes.
+_UNDERSTOOD = {value for name, value in vars(features).items() if name.isupper()} | {
+    MASK,
+    POLYGON,
+    KEYPOINT_X,
+    KEYPOINT_Y,
+    KEYPOINT_VISIBILITY,
+    KEYPOINT_TEXT,
+    KEYPOINT_NUM,
+}
+# Fields of COCO's images and annotations, which nothing else may be taken for.
+_TAKEN = {
+    "id", "image_id", "category_id", "bbox", "area", "iscrowd", "segmentation", "keypoints", "num_keypoints",
+    "file_name", "height", "width", "source_id", "license",
+}  # fmt: skip
+
+
+def source_format_of(keys: Container[str], *, labels: bool) -> str:
+    """Tells the source format of a data set's records by their keys.
+
+    The formats of other tools are read alike; the name only helps people.  Records that
+    could be of either are automl's if they have labels and crowd flags: older tools of the
+    Object Detection API write labels, but no crowd flags.
+
+    Args:
+        keys: the keys of the records.
+        labels: whether every object has a label.
+
+    Returns:
+        COCOFLOW, AUTOML or OD_API.
+    """
+    if features.COCO in keys:
+        return COCOFLOW
+    if any(key in keys for key in _AUTOML_ONLY):
+        return AUTOML
+    return AUTOML if labels and features.IS_CROWD in keys and KEYPOINT_X not in keys else OD_API
+
+
+def parse_record(data: bytes, where: str) -> Record:
+    """Parses a record.
+
+    Args:
+        data: a serialised `tf.train.Example`.
+        where: the file and the record's place in it, for messages.
+
+    Raises:
+        DataError: not a `tf.train.Example`, or a known key has values of a wrong type;
+            whole numbers may be stored as floats.
+    """
+    try:
+        example = tf.train.Example.FromString(data)
+    except DecodeError:
+        raise DataError(f"{where}: no tf.train.Example. Name files of image records only.") from None
+    record = {}
+    for key, feature in example.features.feature.items():
+        kind = feature.WhichOneof("kind")
+        if kind and (values := getattr(feature, kind).value):
+            if len(values) > MAX_NUMBERS:
+                raise DataError(
+                    f"{where}: {as_text(key)[:80]} has {len(values)} values, more than {MAX_NUMBERS}. "
+                    "Write masks as PNG, or without that key."
+                )
+            record[key] = _typed(key, list(values), where)
+    return record
+
+
+def _typed(key: str, values: list[Any], where: str) -> list[Any]:
+    found = values[0]
+    if key in _WHOLE and isinstance(found, float) and all(value.is_integer() for value in values):
+        return [int(value) for value in values]
+    if key in _NUMBERS and isinstance(found, int):
+        return [float(value) for value in values]
+    for kind, known, expected in _KINDS:
+        if key in known and not isinstance(found, kind):
+            raise DataError(
+                f"{where}: {key} does not hold {expected}, as it must. Write the records again, or without that key."
+            )
+    return values
+
+
+def first_bytes(record: Record, key: str) -> bytes:
+    """The only value of a bytes key; b"" where there is none."""
+    value = record.get(key, [b""])[0]
+    return value if isinstance(value, bytes) else b""
+
+
+def as_text(value: Any) -> str:
+    """Bytes as text, whatever they hold; numbers as they are written."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def source_id(record: Record) -> str:
+    """`image/source_id` as text, whichever type it has; "" where there is none."""
+    return as_text(record.get(features.SOURCE_ID, [b""])[0]).strip()
+
+
+def numeric_source_id(record: Record) -> int | None:
+    """`image/source_id` as an image id; None where it is no valid one."""
+    text = source_id(record)
+    if not (text.isascii() and text.isdigit() and len(text) <= _ID_DIGITS):
+        return None
+    return int(text) if is_id(int(text)) else None
+
+
+def corners(record: Record) -> list[list[float]]:
+    """xmin, ymin, xmax, ymax of all objects, normalised: four lists, unequally long in faulty records."""
+    return [record.get(key, []) for key in _CORNERS]
+
+
+def object_count(record: Record) -> int:
+    """Returns the number of objects that a record claims."""
+    return max(map(len, corners(record)))
+
+
+def object_classes(record: Record) -> list[tuple[int | None, str | None]]:
+    """(label, text) of each object, None for what the record does not tell."""
+    count = object_count(record)
+    labels = [int(label) for label in record.get(features.CLASS_LABEL, [])]
+    texts = [as_text(text) or None for text in record.get(features.CLASS_TEXT, [])]
+    return [
+        (labels[row] if row < len(labels) else None, texts[row] if row < len(texts) else None) for row in range(count)
+    ]
+
+
+def short_float(value: float) -> float:
+    """The shortest decimal that is the same float32."""
+    return float(str(np.float32(value)))
+
+
+def extra_names(keys: Iterable[str]) -> dict[str, str]:
+    """Maps the keys of a data set that COCO has no place for to field names.
+
+    The name is the last part of the key, or all of its parts if that is taken.
+    """
+    extras = sorted(set(keys) - _UNDERSTOOD)
+    count = Counter(_last(key) for key in extras)
+    return {
+        key: _last(key) if count[_last(key)] == 1 and _last(key) not in _TAKEN else key.replace("/", "_")
+        for key in extras
+    }
+
+
+def extra_fields(record: Record, count: int, names: Mapping[str, str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Collects the fields of a record that COCO has no place for.
+
+    Object keys whose values divide evenly among the objects go to the annotations.  Bytes
+    that are not text are left out: JSON has no place for them.
+
+    Args:
+        record: the record.
+        count: number of its objects.
+        names: field names, from `extra_names`.
+
+    Returns:
+        Extra fields of the image's entry, and of each annotation.
+    """
+    image: dict[str, Any] = {}
+    objects: list[dict[str, Any]] = [{} for _ in range(count)]
+    for key in sorted(names.keys() & record.keys()):
+        values = list(map(_json_value, record[key]))
+        if key.startswith(OBJECT_PREFIX) and count and len(values) % count == 0:
+            size = len(values) // count
+            for row, entry in enumerate(objects):
+                _put(entry, names[key], values[row * size : (row + 1) * size])
+        else:
+            _put(image, names[key], values)
+    return image, objects
+
+
+def _put(entry: dict[str, Any], name: str, values: list[Any]) -> None:
+    if any(value is not None for value in values):
+        entry[name] = values[0] if len(values) == 1 else values
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, float):
+        return short_float(value) if math.isfinite(value) else None
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return None
+    return value
+
+
+def _last(key: str) -> str:
+    return key.rpartition("/")[2]

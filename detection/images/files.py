@@ -1,0 +1,154 @@
+"""Image files: reading them below a folder and nothing outside it, and what their headers say."""
+
+import io
+import os
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from PIL import Image
+
+_MAX_BYTES_PER_PIXEL = 16  # 16-bit RGBA twice over: no valid file is larger
+_HEADROOM = 1 << 20  # bytes a file may have besides its pixels
+EXIF_ORIENTATION = 0x0112  # EXIF tag
+_TURNED = (5, 6, 7, 8)  # its values that swap width and height
+_SUFFIXES = {"jpeg": ".jpg", "tiff": ".tif"}
+
+
+class ImageFileError(Exception):
+    """An image that cannot be used.
+
+    kind: a kind of issue, see `schemas.config.issues`.
+    message: the reason, and what to do about the file.
+    option: alternative that the configuration offers; commands without one leave it out.
+    """
+
+    def __init__(self, kind: str, message: str, *, option: str = "") -> None:
+        super().__init__(f"{message} {option}".rstrip())
+        self.kind = kind
+        self.message = message
+
+
+def read_file(root: str, file_name: str, *, max_pixels: int) -> bytes:
+    """Reads an image file below a folder, and nothing else.
+
+    Args:
+        root: the folder.
+        file_name: relative to it.
+        max_pixels: bounds the size of the file.
+
+    Raises:
+        ImageFileError: the name leads out of the folder, also by a symbolic link;
+            there is no such file; it is empty or far too large.
+    """
+    try:
+        folder = os.path.realpath(root)  # a data set may be reached by a link
+        path = os.path.realpath(os.path.join(folder, file_name))
+        if os.path.isabs(file_name) or os.path.commonpath([folder, path]) != folder:
+            raise ImageFileError("image_unsafe", "file_name leads out of the image folder. Put the file below it.")
+        # Not of `path`: resolving forgets that "1.png/" and "1.png/../2.png" name no file.
+        state = os.stat(os.path.join(root, file_name))
+        if not stat.S_ISREG(state.st_mode):
+            raise ImageFileError("image_missing", "this is no file. Correct file_name.")
+        if state.st_size > max_pixels * _MAX_BYTES_PER_PIXEL + _HEADROOM:
+            raise ImageFileError(
+                "image_huge",
+                f"the file has {state.st_size} bytes, more than {max_pixels} pixels take. Scale the image down.",
+                option="Or raise data.max_pixels.",
+            )
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ImageFileError(
+            "image_missing", f"cannot read the image file: {error.strerror}. Put it there or correct file_name."
+        ) from None
+    except ValueError as error:  # a NUL character
+        raise ImageFileError("image_unsafe", f"file_name is none: {error}. Correct it.") from None
+
+
+class Header(NamedTuple):
+    """An image's header.
+
+    format: Pillow's name in lower case, such as "jpeg" or "tiff"; "jpeg" also for several JPEGs in one file.
+    mode: Pillow's name of the colour type in the file, such as "RGB", "L" or "CMYK".
+    height, width: pixels, as stored.
+    orientation: EXIF's, 1..8; 1 if there is none.
+    """
+
+    format: str
+    mode: str
+    height: int
+    width: int
+    orientation: int = 1
+
+    @property
+    def turned(self) -> bool:
+        """Returns whether an EXIF tag asks viewers to swap height and width."""
+        return swaps_sides(self.orientation)
+
+
+def read_header(encoded: bytes, *, max_pixels: int | None = None) -> Header:
+    """Reads an image's header; no pixel is decoded.
+
+    Args:
+        encoded: the image file's content.
+        max_pixels: most pixels that the image may have, all frames of a GIF together; None: Pillow's own limit.
+
+    Raises:
+        ImageFileError: the header cannot be read, or claims too many pixels.
+    """
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and max_pixels is not None and max_pixels > limit:
+        Image.MAX_IMAGE_PIXELS = max_pixels  # the user has asked for it
+    try:
+        with Image.open(io.BytesIO(encoded)) as image:
+            name = str(image.format).lower()
+            # A GIF is unpacked with all its frames.
+            frames = getattr(image, "n_frames", 1) if name == "gif" and max_pixels is not None else 1
+            # MPO: several JPEGs in one file, as phones write under .jpg; decoders take the first.
+            header = Header(
+                "jpeg" if name == "mpo" else name, image.mode, image.height, image.width, _orientation(image)
+            )
+    except Image.DecompressionBombError:  # its text tells a limit of Pillow's
+        most = max_pixels or 2 * (Image.MAX_IMAGE_PIXELS or 0)
+        raise ImageFileError(
+            "image_huge",
+            f"by its header the image has more than {most} pixels. Scale it down.",
+            option="Or raise data.max_pixels.",
+        ) from None
+    except Exception as error:  # Pillow raises whatever its format plugins raise
+        reason = "no known format" if isinstance(error, Image.UnidentifiedImageError) else str(error)
+        raise ImageFileError(
+            "image_broken", f"not an image that can be read ({reason}). Copy the file again or convert it anew."
+        ) from None
+    pixels = header.height * header.width * frames
+    if max_pixels is not None and pixels > max_pixels:
+        raise ImageFileError(
+            "image_huge",
+            f"the image has {header.width}x{header.height} pixels, {pixels} with all frames; at most {max_pixels} are "
+            "read. Scale it down.",
+            option="Or raise data.max_pixels.",
+        )
+    return header
+
+
+def swaps_sides(orientation: int) -> bool:
+    """Returns whether an EXIF orientation swaps height and width."""
+    return orientation in _TURNED
+
+
+def suffix_of(image_format: str) -> str:
+    """The suffix of files in a format, such as ".jpg"."""
+    return _SUFFIXES.get(image_format, f".{image_format}")
+
+
+def has_image_suffix(name: str) -> bool:
+    """Returns whether a file name ends as image files do."""
+    return f".{name.rpartition('.')[2].lower()}" in Image.registered_extensions()
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        value = image.getexif().get(EXIF_ORIENTATION)
+    except Exception:  # damaged EXIF data must not reject pixels that decode
+        return 1
+    return value if isinstance(value, int) and 1 <= value <= 8 else 1

@@ -1,0 +1,161 @@
+"""Colour augmentations: random jitter, and the colour operations of AutoAugment.
+
+The operations map uint8 [H, W, 3] to uint8 [H, W, 3]; pixels keep their places.  Each gives,
+bit for bit, what Pillow's ImageOps or ImageEnhance gives (tested against it), as AutoAugment
+meant them to.  Where the TensorFlow code of AutoAugment departs from Pillow, Pillow is
+followed: `contrast` there blends with the number of pixels / 256, which is white for any
+image of more than 65,280 pixels, not with the mean grey.
+"""
+
+import tensorflow as tf
+
+from detection.input_pipeline.sample import Sample
+
+
+def autocontrast(image: tf.Tensor) -> tf.Tensor:
+    """Stretches each channel to 0 to 255; a channel of one value stays."""
+    low, high = (tf.cast(reduce(image, axis=[0, 1]), tf.float64) for reduce in (tf.reduce_min, tf.reduce_max))
+    scale = 255.0 / tf.maximum(high - low, 1.0)
+    values = tf.range(256, dtype=tf.float64)[tf.newaxis]
+    stretched = tf.clip_by_value(values * scale[:, tf.newaxis] + (-low * scale)[:, tf.newaxis], 0.0, 255.0)
+    return _look_up(image, tf.where((high > low)[:, tf.newaxis], stretched, values))
+
+
+def equalize(image: tf.Tensor) -> tf.Tensor:
+    """Spreads each channel's values evenly; a channel that fills no 255 steps stays."""
+    histogram = tf.math.bincount(_channel_values(image), minlength=768, maxlength=768)
+    histogram = tf.reshape(histogram, [3, 256])
+    last = tf.reduce_max(tf.cast(image, tf.int32), axis=[0, 1])
+    total = tf.reduce_sum(histogram, axis=1)
+    step = (total - tf.gather(histogram, last, axis=1, batch_dims=1)) // 255
+    below = tf.cumsum(histogram, axis=1, exclusive=True)
+    spread = (below + (step // 2)[:, tf.newaxis]) // tf.maximum(step, 1)[:, tf.newaxis]
+    values = tf.range(256)[tf.newaxis]
+    return _look_up(image, tf.where((step > 0)[:, tf.newaxis], tf.minimum(spread, 255), values))
+
+
+def posterize(image: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
+    """Keeps the `bits` highest bits of every value; 0 acts as 1, as in the original."""
+    dropped = 8 - tf.clip_by_value(tf.cast(bits, tf.int32), 1, 8)
+    mask = 256 - tf.bitwise.left_shift(1, dropped)
+    return tf.bitwise.bitwise_and(image, tf.cast(mask, tf.uint8))
+
+
+def solarize(image: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
+    """Inverts the values at or above `threshold`; above 255 nothing is."""
+    return tf.where(tf.cast(image, tf.int32) < tf.cast(threshold, tf.int32), image, 255 - image)
+
+
+def solarize_add(image: tf.Tensor, addition: tf.Tensor) -> tf.Tensor:
+    """Adds `addition` to the values below 128, up to 255."""
+    values = tf.cast(image, tf.int32)
+    brighter = tf.clip_by_value(values + tf.cast(addition, tf.int32), 0, 255)
+    return tf.cast(tf.where(values < 128, brighter, values), tf.uint8)
+
+
+def color(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """0 gives grey, 1 the image, more makes it gaudy."""
+    return _blend(_gray(image), image, factor)
+
+
+def contrast(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """0 gives the image's mean grey everywhere, 1 the image."""
+    gray = _gray(image)
+    count = tf.size(gray, out_type=tf.int64)
+    rounded_mean = (2 * tf.reduce_sum(tf.cast(gray, tf.int64)) + count) // (2 * count)
+    return _blend(rounded_mean, image, factor)
+
+
+def brightness(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """0 gives black, 1 the image."""
+    return _blend(tf.constant(0), image, factor)
+
+
+def sharpness(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    """0 gives the image smoothed with [[1, 1, 1], [1, 5, 1], [1, 1, 1]] / 13, 1 the image; its border stays."""
+    values = tf.cast(image, tf.int32)
+    padded = tf.pad(values, [[1, 1], [1, 1], [0, 0]], mode="SYMMETRIC")
+    rows = padded[:-2] + padded[1:-1] + padded[2:]
+    weighted = rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:] + 4 * values
+    height, width = tf.shape(image)[0], tf.shape(image)[1]
+    inner_rows = (tf.range(height) > 0) & (tf.range(height) < height - 1)
+    inner_columns = (tf.range(width) > 0) & (tf.range(width) < width - 1)
+    inner = inner_rows[:, tf.newaxis, tf.newaxis] & inner_columns[:, tf.newaxis]
+    # + 6 before dividing by 13 rounds to the nearest integer.
+    return _blend(tf.where(inner, (weighted + 6) // 13, values), image, factor)
+
+
+def _gray(image: tf.Tensor) -> tf.Tensor:
+    # ITU-R 601-2 luma in 16-bit fixed point, Pillow's convert("L"): float32 [H, W, 1].
+    # Every value is a whole number below 2^24, so float32, which is faster, is exact.
+    weighted = tf.linalg.matvec(tf.cast(image, tf.float32), tf.constant([19595.0, 38470.0, 7471.0]))
+    return tf.floor((weighted[..., tf.newaxis] + 32768.0) / 65536.0)
+
+
+def _blend(degenerate: tf.Tensor, image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+    degenerate, image = tf.cast(degenerate, tf.float32), tf.cast(image, tf.float32)
+    blended = degenerate + tf.cast(factor, tf.float32) * (image - degenerate)
+    return tf.cast(tf.clip_by_value(blended, 0.0, 255.0), tf.uint8)
+
+
+def _channel_values(image: tf.Tensor) -> tf.Tensor:
+    # int32 [H, W, 3]: the three channels' values in ranges of their own.
+    return tf.cast(image, tf.int32) + tf.constant([0, 256, 512])
+
+
+def _look_up(image: tf.Tensor, tables: tf.Tensor) -> tf.Tensor:
+    # tables: [3, 256], any number type, values 0 to 255.
+    return tf.gather(tf.reshape(tf.cast(tables, tf.uint8), [768]), _channel_values(image))
+
+
+def random_color_jitter(
+    sample: Sample,
+    *,
+    brightness: float = 0.2,
+    contrast: tuple[float, float] = (0.8, 1.25),
+    saturation: tuple[float, float] = (0.8, 1.25),
+    hue: float = 0.02,
+    gray_probability: float = 0.1,
+    seed: tf.Tensor,
+) -> Sample:
+    """Changes the image's colours; each amount is drawn uniformly from its range, by itself.
+
+    Source: the TF Object Detection API's random_adjust_* and random_rgb_to_gray with
+    their defaults, in the order of its random_distort_color: brightness, saturation,
+    hue, contrast, each clipped to 0 to 255; grey last.  Values are rounded once, at
+    the end.
+
+    Args:
+        sample: only its image changes.
+        brightness: largest amount, as a part of 255, that is added or taken; 0 for none.
+        contrast: range of the factor on the distance to each channel's mean; (1, 1) for none.
+        saturation: range of the factor on the saturation (HSV); (1, 1) for none.
+        hue: largest turn, as a part of the colour circle, 0 to 0.5; 0 for none.
+        gray_probability: how often the colours are taken away; 0 for never.
+        seed: int32 [2].
+
+    Returns:
+        The sample with a new image, uint8 [H, W, 3].
+    """
+    seeds = tf.unstack(tf.random.split(seed, 5))
+    image = tf.cast(sample.image, tf.float32) / 255.0
+    if brightness:
+        image = _clip(image + _uniform(-brightness, brightness, seeds[0]))
+    if saturation != (1.0, 1.0):
+        image = _clip(tf.image.adjust_saturation(image, _uniform(*saturation, seeds[1])))
+    if hue:
+        image = _clip(tf.image.adjust_hue(image, _uniform(-hue, hue, seeds[2])))
+    if contrast != (1.0, 1.0):
+        image = _clip(tf.image.adjust_contrast(image, _uniform(*contrast, seeds[3])))
+    if gray_probability:
+        gray = tf.random.stateless_uniform([], seeds[4]) < gray_probability
+        image = tf.cond(gray, lambda: tf.repeat(tf.image.rgb_to_grayscale(image), 3, axis=-1), lambda: image)
+    return sample._replace(image=tf.cast(tf.round(image * 255.0), tf.uint8))
+
+
+def _uniform(low: float, high: float, seed: tf.Tensor) -> tf.Tensor:
+    return low + (high - low) * tf.random.stateless_uniform([], seed)
+
+
+def _clip(image: tf.Tensor) -> tf.Tensor:
+    return tf.clip_by_value(image, 0.0, 1.0)

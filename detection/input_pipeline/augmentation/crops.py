@@ -1,0 +1,134 @@
+"""Random crops: scale jitter with a window of the input's size, and SSD's crop."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import tensorflow as tf
+
+from detection.input_pipeline.network_input import InputSample, in_window, resize
+from detection.input_pipeline.sample import Sample, keep_labelled, select
+from detection.ops.boxes import area_yxyx, intersection_yxyx
+
+KeepRule = Literal["overlap", "centre"]
+
+# The TF Object Detection API's seven operations.
+MIN_OVERLAPS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+
+
+def random_scale_crop(
+    sample: Sample,
+    *,
+    image_size: tuple[int, int],
+    scale_min: float,
+    scale_max: float,
+    mask_size: int = 0,
+    seed: tf.Tensor,
+) -> InputSample:
+    """Resizes to a random multiple of the fitting scale and crops a random window of the input's size.
+
+    Source: google/automl EfficientDet's scale jitter.  For objects see `in_window`.
+
+    Args:
+        sample: image and objects.
+        image_size: (height, width) of the input in pixels.
+        scale_min: smallest multiple; 1 fits the image into the input.
+        scale_max: largest multiple, >= scale_min.
+        mask_size: side of the mask crops, pixels.
+        seed: int32 [2].
+
+    Returns:
+        The window, h <= height and w <= width, pixel values 0 to 255.
+    """
+    target = tf.constant(image_size, tf.float32)
+    factors = tf.random.stateless_uniform([3], seed)
+    jitter = scale_min + factors[0] * (scale_max - scale_min)
+    fitting = tf.reduce_min(target / tf.cast(tf.shape(sample.image)[:2], tf.float32))
+    image = resize(sample.image, fitting * jitter)
+    size = tf.cast(tf.shape(image)[:2], tf.float32)
+    offset = tf.floor(factors[1:] * (tf.maximum(size - target, 0.0) + 1.0 - 1e-4))
+    corner = tf.cast(offset, tf.int32)
+    pixels = image[corner[0] : corner[0] + image_size[0], corner[1] : corner[1] + image_size[1]]
+    window = tf.cast(tf.shape(pixels)[:2], tf.float32)
+    return in_window(sample, pixels, size=size, offset=offset, window=window, mask_size=mask_size)
+
+
+def ssd_random_crop(
+    sample: Sample,
+    *,
+    min_overlaps: Sequence[float] = MIN_OVERLAPS,
+    aspect_ratio_range: tuple[float, float] = (0.5, 2.0),
+    area_range: tuple[float, float] = (0.1, 1.0),
+    keep: KeepRule = "overlap",
+    seed: tf.Tensor,
+) -> Sample:
+    """Cuts out a random window that covers an object well enough.
+
+    One of `min_overlaps` is drawn; the window covers at least that part of at least one
+    object.  After 100 vain attempts the image stays whole.  Objects that are kept are cut
+    at the window's border.
+
+    Source: the TF Object Detection API's `ssd_random_crop` (which leaves 15 % of the
+    images as they are), after Liu et al., "SSD: Single Shot MultiBox Detector", 2016.
+
+    Args:
+        sample: image and objects.
+        min_overlaps: parts of an object's area, each 0 to 1.
+        aspect_ratio_range: of the window, width / height.
+        area_range: of the window's area, as parts of the image's.
+        keep: which objects are kept: `overlap`, those of which the part that was drawn
+            lies in the window (the API's rule); `centre`, those whose centre does (SSD's).
+        seed: int32 [2].
+    """
+    choice_seed, window_seed = tf.unstack(tf.random.split(seed, 2))
+    choice = tf.random.stateless_uniform([], choice_seed, maxval=len(min_overlaps), dtype=tf.int32)
+    min_overlap = tf.constant(min_overlaps, tf.float32)[choice]
+    boxes = sample.boxes_yxyx
+    objects = boxes if sample.crowds is None else tf.boolean_mask(boxes, ~sample.crowds)
+    begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+        tf.shape(sample.image),
+        objects[tf.newaxis],
+        window_seed,
+        min_object_covered=min_overlap,
+        aspect_ratio_range=aspect_ratio_range,
+        area_range=area_range,
+        max_attempts=100,
+        use_image_if_no_bounding_boxes=True,
+    )
+    return crop(sample, begin[:2], size[:2], min_overlap=min_overlap, keep=keep)
+
+
+def crop(
+    sample: Sample, begin: tf.Tensor, size: tf.Tensor, *, min_overlap: tf.Tensor | float, keep: KeepRule
+) -> Sample:
+    """Cuts a window out of a sample.
+
+    Args:
+        sample: image and objects.
+        begin: int32 [2], (y, x) of the window's first pixel.
+        size: int32 [2], its (height, width).
+        min_overlap: least part of an object's area that is kept by the rule `overlap`;
+            nothing at all never is.
+        keep: see `ssd_random_crop`.
+    """
+    image_size = tf.cast(tf.shape(sample.image)[:2], tf.float32)
+    low, extent = tf.cast(begin, tf.float32) / image_size, tf.cast(size, tf.float32) / image_size
+    window = tf.concat([low, low + extent], axis=0)
+    boxes = sample.boxes_yxyx
+    inside = intersection_yxyx(boxes, window)
+    if keep == "centre":
+        centre = (boxes[:, :2] + boxes[:, 2:]) / 2.0
+        kept = tf.reduce_all((centre > window[:2]) & (centre < window[2:]), axis=-1)
+    else:
+        # The smallest overlap may be that of a window that ends where the object does.
+        kept = tf.math.divide_no_nan(inside, area_yxyx(boxes)) >= min_overlap - 1e-6
+    rows, columns = slice(begin[0], begin[0] + size[0]), slice(begin[1], begin[1] + size[1])
+    cut = sample._replace(
+        image=sample.image[rows, columns],
+        boxes_yxyx=tf.clip_by_value((boxes - tf.tile(low, [2])) / tf.tile(extent, [2]), 0.0, 1.0),
+    )
+    if cut.masks is not None:
+        cut = cut._replace(masks=cut.masks[:, rows, columns])
+    if cut.keypoints is not None:
+        points = (cut.keypoints[..., :2] - low) / extent
+        cut = cut._replace(keypoints=keep_labelled(tf.concat([points, cut.keypoints[..., 2:]], axis=-1)))
+    return select(cut, kept & (inside > 0.0))

@@ -1,0 +1,116 @@
+"""`check-data`: finds what is wrong with a data set, and prints the verdict, what to act on, and the statistics."""
+
+import os
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from components.coco_example_gen.examination import Examination, examine
+from components.coco_example_gen.report import concerned_annotations, write_data_report
+from detection.reports.dataset.summary import (
+    LISTED,
+    Kind,
+    category_table,
+    count_text,
+    image_table,
+    kinds_of,
+    verdict,
+)
+from detection.reports.dataset.tables import issue_counts
+from detection.reports.html.table import Table as Rows
+from detection.reports.html.table import cell_text
+from detection.storage.atomic import require_writable
+from pipelines.dataset_files import files_of
+from pipelines.folders import scratch_tempdir
+from schemas.config.config import Config
+from schemas.errors import DataError
+
+
+def check_data(config: Config, page: str | None) -> Examination:
+    """Finds what is wrong with the data set.
+
+    Args:
+        config: `data` counts.
+        page: HTML file to write; None: none.
+
+    Raises:
+        ConfigError: no data set is named.
+        DataError: an annotation file that cannot be read, or a page that cannot be
+            written.
+    """
+    splits = files_of(config.data)
+    if page is not None:
+        if os.path.isdir(Path(page)):
+            raise DataError(f"--report {page}: this is a folder. Name a file in it.")
+        require_writable(Path(page).resolve().parent)
+    with scratch_tempdir() as temporary:
+        work = temporary / "work"
+        work.mkdir()
+        found = examine(
+            splits,
+            policies=config.data.on_fault,
+            max_pixels=config.data.max_pixels,
+            label_map=config.data.label_map,
+            work=work,
+            records=None,
+        )
+    if page is not None:
+        write_data_report(found, splits, Path(page), max_pixels=config.data.max_pixels)
+    return found
+
+
+def print_issues(found: Examination) -> None:
+    """Prints whether the data set can be trained on, the issues of each kind, and what each split holds."""
+    # Names of files and splits are shown as they are, whatever rich would make of [red] or :dog: in them.
+    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+    counts = issue_counts(found.all_issues, {})
+    said = verdict({name: result.summary for name, result in found.results.items()}, counts)
+    console.print(said.text)
+    for choice in said.choices:
+        console.print(f"Correct the files, or pass {choice.flag}: {choice.effect}.")
+    _print_images(console, image_table(found.all_issues, {}))
+    _print_categories(console, category_table(concerned_annotations(found), found.dataset["categories"]))
+    for kind in kinds_of(found.all_issues, counts):
+        _print_kind(console, kind)
+    console.print(_statistics(found))
+
+
+def _print_images(console: Console, table: Rows) -> None:
+    if table.rows:
+        console.print("Images with most issues:")
+    for row in table.rows:
+        where, image_id, issues, kinds, ids = map(cell_text, row)
+        annotations = f" (annotations {ids})" if ids else ""
+        console.print(f"  {where} (image {image_id}): {issues} of {kinds}{annotations}")
+
+
+def _print_categories(console: Console, table: Rows) -> None:
+    if table.rows:
+        console.print("Categories with most annotations concerned:")
+    for row in table.rows:
+        name, category_id, annotations = map(cell_text, row)
+        console.print(f"  {name} (category {category_id}): {annotations}")
+
+
+def _print_kind(console: Console, kind: Kind) -> None:
+    issues = count_text(kind.issues, "issue")
+    console.print(f"{kind.name} ({issues}, data.on_fault: {kind.policy}): {kind.meaning}")
+    for issue in kind.first:
+        console.print(f"  {issue}")
+    if kind.issues > LISTED:
+        console.print(f"  ... and {kind.issues - LISTED:,} more")
+    console.print(f"  In the files: {kind.in_the_files}")
+    for choice in kind.choices:
+        console.print(f"  Or pass: {choice.flag} ({choice.effect})")
+
+
+def _statistics(found: Examination) -> Table:
+    table = Table("split", "images", "annotations", "crowds", "masks", "keypoints", "categories")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, result in found.results.items():
+        summary = result.summary
+        counts = (summary.images, summary.annotations, summary.crowds, summary.masks, summary.keypoints)
+        table.add_row(name, *map(str, counts), str(len(summary.instances)))
+    return table

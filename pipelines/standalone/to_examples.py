@@ -1,0 +1,77 @@
+"""`to-examples`: converts a data set to an `Examples` artifact's folder, for good or for the duration of a command."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from components.coco_example_gen.conversion import convert
+from pipelines.dataset_files import categories_of, files_of
+from pipelines.folders import output_folder, scratch_tempdir
+from schemas.artifacts import DATASET_JSON
+from schemas.config.config import Config
+from schemas.config.issues import IssuePolicies
+
+
+def write_examples(config: Config, output: str) -> None:
+    """Writes the data set as Examples; what has issues is left out, unless `data.on_fault` says otherwise.
+
+    Args:
+        config: `data` counts.
+        output: folder, new or empty.  What killed runs left beside it is removed.
+
+    Raises:
+        ConfigError: no data set is named.
+        DataError: the data cannot be used, or the folder cannot be written.
+    """
+    said = config.data.on_fault
+    policies = IssuePolicies.model_validate("drop").model_copy(
+        update={kind: said.of(kind) for kind in said.model_fields_set}
+    )
+    with output_folder(output) as folder, scratch_tempdir():
+        splits = files_of(config.data)
+        convert(
+            splits,
+            folder,
+            policies=policies,
+            max_pixels=config.data.max_pixels,
+            label_map=config.data.label_map,
+        )
+
+
+@contextmanager
+def data_as_examples(
+    config: Config, folder: str, *, check: Callable[[list[dict[str, Any]]], object] | None = None
+) -> Iterator[str]:
+    """Yields the folder of an `Examples` artifact with the split `evaluate.split`.
+
+    Args:
+        config: `data` and `evaluate.split` count.
+        folder: such a one, or one of another data set, which `data.root` then names, too;
+            that is converted for the duration of the block.
+        check: called with the data set's categories before it is converted, if they can
+            be told then; raises if the data set does not fit; None: no check.
+
+    Raises:
+        DataError: the data cannot be used.
+    """
+    if Path(folder, DATASET_JSON).is_file():
+        yield folder
+        return
+    split = config.evaluate.split
+    data = config.data
+    files = {split: files_of(data, split)[split]}
+    # Telling the categories scans the annotation file.
+    categories = None if check is None else categories_of(files, data)
+    if check is not None and categories is not None:
+        check(categories)
+    with scratch_tempdir() as temporary:
+        made = temporary / "examples"
+        convert(
+            files,
+            made,
+            policies=data.on_fault,
+            max_pixels=data.max_pixels,
+            label_map=data.label_map,
+        )
+        yield str(made)

@@ -19,8 +19,8 @@ from schemas.errors import ConfigError, DataError
 class MetricsAccumulator:
     """Mergeable evaluation: shards in any order give the metrics of the whole, bit for bit.
 
-    Each image, with all its objects and all its detections, is added exactly once;
-    images without objects or detections, too.
+    Each image, with all its annotations and detections, is added exactly once; images
+    without any, too.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class MetricsAccumulator:
             categories: of the whole data set.
             params: of the whole evaluation; default boxes.
             part: what of it is held here.  A part of one category keeps nothing of
-                images that have neither object nor detection of it, so these need not
+                images that have neither annotation nor detection of it, so these need not
                 be added, nor what belongs to other categories; but LVIS' best detections
                 of an image are chosen among all of its categories (`best_of_images`).
             where: names the source of the categories in errors.
@@ -77,8 +77,7 @@ class MetricsAccumulator:
                 within an image rank in the order given.
             where: names the source of images and annotations in errors.
             where_detections: names the source of the detections in errors.
-            skip_invalid: leave faulty entries out, and with an image all that belongs
-                to it.
+            skip_invalid: leave invalid entries out, and with an image all its entries.
 
         Returns:
             What was left out; empty unless `skip_invalid`.
@@ -145,7 +144,7 @@ class MetricsAccumulator:
     def to_bytes(self) -> bytes:
         """The state, for another process.
 
-        About 4 KB, 80 bytes a category, 16 an image, 50 for each category that an image
+        About 4 KB, 80 bytes per category, 16 per image, 50 for each category that an image
         has something of, and 18 a detection (10 with a single area range).
         """
         return len(self._image_ids).to_bytes(8, "little") + self._image_ids.tobytes() + self._engine.to_bytes()
@@ -172,7 +171,7 @@ class MetricsAccumulator:
         """`arrays` over the images of many states, at least one, given what they were made with.
 
         Each is read and let go before the next, and their sum is not copied: this is
-        the way to the greatest evaluation that a process has memory for.
+        the way to the largest evaluation that a process has memory for.
 
         Raises:
             DataError: an image is in more than one of them.

@@ -1,4 +1,4 @@
-"""`evaluate`: two COCO files, or what was read from them, to exact metrics."""
+"""`evaluate`: ground truth and detections, COCO files or their parsed content, to exact metrics."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,7 +30,7 @@ def evaluate(
     lvis: bool = False,
     skip_invalid: bool = False,
 ) -> CocoMetrics:
-    """COCO metrics, equal to pycocotools' COCOeval, or lvis-api's LVISEval.
+    """Computes COCO metrics, equal to pycocotools' COCOeval, or lvis-api's LVISEval.
 
     Args:
         ground_truth: COCO annotation file, or its parsed content; stays unchanged.
@@ -38,31 +38,31 @@ def evaluate(
             [N, 7] of rows (image_id, x, y, width, height, score, category_id),
             pixels; may be empty.
         iou_type: `bbox`, `segm` or `keypoints`.
-        max_dets: how many best detections an image count: for AR1, for AR10, for
-            everything else; default 1, 10, 100.  For keypoints one number, default
+        max_dets: max detections per image: for AR1, for AR10, for everything
+            else; default 1, 10, 100.  For keypoints one number, default
             COCO's 20; for LVIS one, default 300.
         use_cats: False evaluates as if there were one category.
         iou_thresholds: default 0.50, 0.55, ... 0.95.
-        area_ranges: name -> (least, greatest) `area` in square pixels; default COCO's.
+        area_ranges: name -> (min, max) `area` in square pixels; default COCO's.
             Those that COCO does not know give the metrics AP_<name> and AR_<name>.
-        oks_sigmas: spread of each keypoint, as a share of the root of the object's
+        oks_sigmas: spread of each keypoint, as a share of the root of the annotation's
             area; default COCO's 17.
         lvis: evaluate as LVIS does; the files need LVIS' lists of categories.
-        skip_invalid: leave faulty entries out; `skipped` of the result lists them.
+        skip_invalid: leave invalid entries out; `skipped` of the result lists them.
 
     Returns:
-        Metrics and arrays; -1 where there is no ground truth to measure on.
+        Metrics and arrays; -1 without ground truth.
 
     Raises:
         ConfigError: a parameter that COCOeval has no meaning for.
-        DataError: a file that is missing or no such file; an entry that cannot be
-            evaluated (see `detection.coco.validation.checks`).
+        DataError: a missing file, or a file of another kind; an invalid entry (see
+            `detection.coco.validation.checks`).
 
     >>> image = {"id": 1, "width": 640, "height": 480}
     >>> dog = {"id": 1, "image_id": 1, "category_id": 18, "bbox": [10, 20, 300, 200], "area": 60000, "iscrowd": 0}
-    >>> found = {"image_id": 1, "category_id": 18, "bbox": [10, 20, 300, 160], "score": 0.9}
-    >>> truth = {"images": [image], "annotations": [dog], "categories": [{"id": 18, "name": "dog"}]}
-    >>> metrics = evaluate(truth, [found])
+    >>> detection = {"image_id": 1, "category_id": 18, "bbox": [10, 20, 300, 160], "score": 0.9}
+    >>> ground_truth = {"images": [image], "annotations": [dog], "categories": [{"id": 18, "name": "dog"}]}
+    >>> metrics = evaluate(ground_truth, [detection])
     >>> {name: round(metrics.by_name[name], 3) for name in ("AP", "AP75", "APs")}
     {'AP': 0.7, 'AP75': 1.0, 'APs': -1.0}
     """
@@ -75,13 +75,13 @@ def evaluate(
         oks_sigmas=oks_sigmas,
         lvis=lvis,
     )
-    truth, where = _ground_truth(ground_truth, iou_type)
-    found, where_detections = _detections(detections, iou_type)
-    accumulator = MetricsAccumulator(truth["categories"], params, where=where)
+    tree, where = _ground_truth(ground_truth, iou_type)
+    results, where_detections = _detections(detections, iou_type)
+    accumulator = MetricsAccumulator(tree["categories"], params, where=where)
     skipped = accumulator.add(
-        truth["images"],
-        truth["annotations"],
-        found,
+        tree["images"],
+        tree["annotations"],
+        results,
         where=where,
         where_detections=where_detections,
         skip_invalid=skip_invalid,
@@ -90,10 +90,10 @@ def evaluate(
 
 
 def require_truth(tree: Any, *, where: str) -> None:
-    """Refuses what has not the lists of an annotation file.
+    """Refuses a tree without the lists of an annotation file.
 
     Raises:
-        DataError: it has not.
+        DataError: a list is missing.
     """
     missing = [key for key in _LISTS if not (isinstance(tree, Mapping) and isinstance(tree.get(key), list))]
     if missing:
@@ -104,10 +104,10 @@ def require_truth(tree: Any, *, where: str) -> None:
 
 
 def require_results(tree: Any, *, where: str) -> None:
-    """Refuses what is no list of detections.
+    """Refuses anything but a list of detections.
 
     Raises:
-        DataError: it is none.
+        DataError: it is something else.
     """
     if not isinstance(tree, np.ndarray) and (isinstance(tree, str) or not isinstance(tree, Sequence)):
         raise DataError(

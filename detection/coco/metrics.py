@@ -17,7 +17,7 @@ from detection.coco.validation.invalid_entries import InvalidEntry
 _OWN: tuple[tuple[str, Literal["precision", "recall"]], ...] = (("AP", "precision"), ("AR", "recall"))
 FREQUENCIES = {"r": "rare", "c": "common", "f": "frequent"}  # of LVIS' categories
 _AP50 = 0.5
-UNDEFINED = -1.0  # a metric without any ground truth to measure it on
+UNDEFINED = -1.0  # value of a metric without ground truth
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class MetricDefinition:
 
     name: as it appears in files, tables and thresholds.
     array: precision gives an AP, recall an AR.
-    area: name of the range of object areas.
+    area: name of the area range.
     iou: the only IoU threshold counted; None: the mean over all.
     max_dets: which of the `max_dets`, by position.
     frequency: LVIS' rare (`r`), common or frequent categories only; None: all.
@@ -116,8 +116,8 @@ def metric_value(
 
     Args:
         metric: which one.
-        precision: float64 [T, R, K, A, M], -1 where there is no ground truth.
-        recall: float64 [T, K, A, M], likewise.
+        precision: float64 [T, R, K, A, M], -1 without ground truth.
+        recall: float64 [T, K, A, M], with the same meaning of -1.
         iou_thresholds: the T thresholds.
         area_names: the names of the A area ranges.
         frequencies: of the K categories, for metrics that ask for one.
@@ -145,7 +145,7 @@ def mean_of_defined(values: FloatArray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class CocoMetrics:
-    """Metrics and arrays of one evaluation; -1 stands where there is no ground truth.
+    """Metrics and arrays of one evaluation; -1 means no ground truth.
 
     iou_type: `bbox`, `segm` or `keypoints`.
     by_name: name -> value, in COCOeval's (LVISEval's) order, then those of other area ranges.
@@ -157,9 +157,9 @@ class CocoMetrics:
     per_category: [{"id", "name", "AP", "AP50"}] by ascending id, all areas, the
         largest `max_dets`; empty where categories were not told apart.
     iou_thresholds: the T values.
-    area_ranges: the A ranges, name -> (least, greatest) square pixels.
+    area_ranges: the A ranges, name -> (min, max) square pixels.
     max_dets: the M values.
-    skipped: what was left out of the evaluation because it is faulty.
+    skipped: invalid entries left out of the evaluation.
     """
 
     iou_type: str

@@ -27,7 +27,7 @@ OKS_SIGMAS: tuple[float, ...] = tuple(
     sigma / 10.0 for sigma in (0.26, *[0.25] * 2, *[0.35] * 2, *[0.79] * 2, *[0.72] * 2, *[0.62] * 2)
 ) + tuple(sigma / 10.0 for sigma in (*[1.07] * 2, *[0.87] * 2, *[0.89] * 2))
 _HUGE = 1e5**2
-# Square pixels of the object's `area`; both ends belong to the range.
+# Square pixels of the annotation's `area`; both ends belong to the range.
 AREA_RANGES: AreaRanges = {
     "all": (0.0, _HUGE),
     "small": (0.0, 32.0**2),
@@ -42,11 +42,11 @@ class Params:
     """Parameters of COCOeval.
 
     iou_type: `bbox`, `segm` or `keypoints`.
-    max_dets: ascending numbers of best detections an image that are counted.
+    max_dets: ascending numbers of detections counted per image, best first.
     use_cats: False evaluates as if there were one category.
     iou_thresholds: matches count from these IoU values on.
-    area_ranges: name -> (least, greatest) area, square pixels.
-    oks_sigmas: spread of each keypoint, as a share of the root of the object's area.
+    area_ranges: name -> (min, max) area, square pixels.
+    oks_sigmas: spread of each keypoint, as a share of the root of the annotation's area.
     lvis: LVIS' federated evaluation (Gupta et al., CVPR 2019): images say which
         categories were looked for, the best `max_dets` are of the whole image.
     """
@@ -78,7 +78,7 @@ def make_params(
             one, default COCO's 20, LVIS' 300.
         use_cats: False evaluates as if there were one category.
         iou_thresholds: default 0.50, 0.55, ... 0.95.
-        area_ranges: name -> (least, greatest) area in square pixels; default `all`,
+        area_ranges: name -> (min, max) area in square pixels; default `all`,
             `small` (to 32²), `medium` (to 96²), `large`; keypoints have no `small`.
         oks_sigmas: one for each keypoint; default COCO's 17.
         lvis: evaluates boxes or masks as LVIS does.
@@ -126,12 +126,10 @@ def _area_ranges(area_ranges: AreaRanges | None, iou_type: str) -> AreaRanges:
     area_ranges = {name: (low, high) for name, (low, high) in area_ranges.items()}
     for name, (low, high) in area_ranges.items():
         if not (0 <= low <= high < math.inf):
-            raise ConfigError(
-                f"area_ranges: {name} is from {low} to {high}; give 0 <= least <= greatest, square pixels."
-            )
+            raise ConfigError(f"area_ranges: {name} is from {low} to {high}; give 0 <= min <= max, square pixels.")
     if len(set(area_ranges.values())) < len(area_ranges):
         # The engine keeps a range by its limits, and would give metrics of neither.
-        raise ConfigError(f"area_ranges {area_ranges}: two have the same limits. Leave one of them out.")
+        raise ConfigError(f"area_ranges {area_ranges}: two have the same limits. Remove one of them.")
     return area_ranges
 
 

@@ -35,7 +35,7 @@ WHOLE = Part()
 
 
 def parts_of(categories: Sequence[Entry], params: Params) -> list[Part]:
-    """The smallest parts that an evaluation has: each category's, each area range's."""
+    """The smallest parts that an evaluation has: one per category and area range."""
     ids: list[int | None] = sorted(category["id"] for category in categories) if params.use_cats else [None]
     return [Part(category_id, area) for category_id in ids for area in params.area_ranges]
 

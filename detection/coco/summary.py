@@ -15,13 +15,13 @@ from detection.coco.validation.invalid_entries import InvalidEntry
 from detection.storage.atomic import write_json, write_text
 from detection.storage.json_files import not_of_this_version, parse_file
 
-_SHOWN = 10  # skipped records on the screen
+_SHOWN = 10  # skipped entries on the screen
 
 
 def metrics_to_json(metrics: CocoMetrics) -> dict[str, Any]:
     """Content of a metrics file.
 
-    `iou_type`, `stats`, `metrics` by name, `per_category`, and the number of records
+    `iou_type`, `stats`, `metrics` by name, `per_category`, and the number of entries
     that were `skipped`.
     """
     return {
@@ -43,12 +43,12 @@ def write_metrics(path: str | Path, metrics: CocoMetrics) -> None:
 
 
 def skipped_path(path: str | Path) -> Path:
-    """Where the records are listed that were skipped for the metrics file at `path`."""
+    """Path of the list of entries skipped for the metrics file at `path`."""
     return Path(path).with_name(f"{Path(path).stem}_skipped.jsonl")
 
 
 def write_skipped(path: str | Path, skipped: Sequence[InvalidEntry]) -> None:
-    """Writes skipped records, a JSON object a line, whole or not at all.
+    """Writes skipped entries, one JSON object per line, whole or not at all.
 
     Raises:
         DataError: the file cannot be written.
@@ -57,7 +57,7 @@ def write_skipped(path: str | Path, skipped: Sequence[InvalidEntry]) -> None:
 
 
 def skipped_lines(skipped: Sequence[InvalidEntry]) -> list[str]:
-    """What was skipped, for the screen: how many of each kind, and the first ones; nothing for nothing."""
+    """Summarises skipped entries for the screen: how many of each kind, and the first ones."""
     if not skipped:
         return []
     kinds = ", ".join(f"{count} {what}" for what, count in Counter(record.what for record in skipped).most_common())
@@ -93,7 +93,7 @@ def metrics_table(
         definitions: what is shown, in this order.
         iou_type: what was compared.
         iou_thresholds: that the means are over.
-        max_dets: detections counted an image, ascending.
+        max_dets: max detections per image, ascending.
     """
     lvis = any(definition.frequency for definition in definitions)
     table = Table(title=f"{'LVIS' if lvis else 'COCO'} metrics, {iou_type}", title_justify="left")

@@ -1,4 +1,4 @@
-"""What can be wrong with an annotation, given its image's size, and how it is fixed."""
+"""Checks of an annotation against its image's size, and how an issue is fixed."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ class Context(NamedTuple):
     """What an annotation is checked against.
 
     height, width: of the image, pixels.
-    keypoints: category id -> number of its keypoints, of those categories that have any.
+    keypoints: category id -> number of its keypoints; without categories that have none.
     """
 
     height: int
@@ -27,11 +27,11 @@ class Context(NamedTuple):
     keypoints: Mapping[int, int]
 
 
-class Problem(NamedTuple):
-    """A fault of an annotation.
+class FixableIssue(NamedTuple):
+    """An issue of an annotation.
 
     message: what is wrong, and what to do.
-    fixed: the annotation without it; None where it cannot be fixed.
+    fixed: the annotation without it; None: it cannot be fixed.
     """
 
     message: str
@@ -79,38 +79,38 @@ def without_nan(annotations: Sequence[dict[str, Any]], issues: ImageIssues) -> l
 
 def _checked(annotation: dict[str, Any], context: Context, issues: ImageIssues) -> dict[str, Any] | None:
     for kind, check in _CHECKS.items():
-        problem = check(annotation, context)
-        if problem is None:
+        issue = check(annotation, context)
+        if issue is None:
             continue
-        policy = issues.add(kind, problem.message, annotation_id=annotation["id"], fixable=problem.fixed is not None)
-        if policy == "fix" and problem.fixed is not None:
-            annotation = problem.fixed
+        policy = issues.add(kind, issue.message, annotation_id=annotation["id"], fixable=issue.fixed is not None)
+        if policy == "fix" and issue.fixed is not None:
+            annotation = issue.fixed
         elif policy != "keep":
             return None
     return annotation
 
 
-def _values(annotation: dict[str, Any], context: Context) -> Problem | None:
+def _values(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
     for key in ("iscrowd", "is_crowd"):
         if annotation.get(key, 0) not in (0, 1):
-            return Problem(f"{key} is {str(annotation[key])[:40]!r}. Write 0 or 1.")
+            return FixableIssue(f"{key} is {str(annotation[key])[:40]!r}. Write 0 or 1.")
     area = annotation.get("area", 0)
     if type(area) not in (int, float) or not 0 <= area <= _LARGEST:
-        return Problem(f"area is {str(area)[:40]!r}. Write a number of square pixels, or leave it out.")
+        return FixableIssue(f"area is {str(area)[:40]!r}. Write a number of square pixels, or leave it out.")
     # Comparing takes whole numbers of any size, where isfinite does not.
     if not all(abs(value) <= _LARGEST for value in annotation["bbox"]):
-        return Problem(f"bbox is {str(annotation['bbox'])[:80]}. Write four finite numbers of at most {_LARGEST}.")
+        return FixableIssue(f"bbox is {str(annotation['bbox'])[:80]}. Write four finite numbers of at most {_LARGEST}.")
     return None
 
 
-def _box_empty(annotation: dict[str, Any], context: Context) -> Problem | None:
+def _box_empty(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
     _, _, width, height = annotation["bbox"]
     if width > 0 and height > 0:
         return None
-    return Problem(f"bbox {annotation['bbox']} has no area. Correct the box or remove the annotation.")
+    return FixableIssue(f"bbox {annotation['bbox']} has no area. Correct the box or remove the annotation.")
 
 
-def _box_outside(annotation: dict[str, Any], context: Context) -> Problem | None:
+def _box_outside(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
     x, y, width, height = annotation["bbox"]
     beyond = max(-x, -y, x + width - context.width, y + height - context.height)
     left, top = max(x, 0), max(y, 0)
@@ -118,33 +118,33 @@ def _box_outside(annotation: dict[str, Any], context: Context) -> Problem | None
     nothing_left = clipped[2] <= 0 or clipped[3] <= 0
     if beyond <= MARGIN and not nothing_left:
         return None
-    return Problem(
+    return FixableIssue(
         f"bbox {annotation['bbox']} (x, y, width, height) lies outside the {context.width}x{context.height} image. "
         "Correct the box, or remove the annotation.",
         None if nothing_left else annotation | {"bbox": clipped},
     )
 
 
-def _mask_broken(annotation: dict[str, Any], context: Context) -> Problem | None:
+def _mask_broken(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
     if not annotation.get("segmentation"):
         return None
     reason = mask_fault(annotation["segmentation"], height=context.height, width=context.width)
     if reason is None:
         return None
-    return Problem(f"{reason}. Correct the mask or remove it.", annotation | {"segmentation": []})
+    return FixableIssue(f"{reason}. Correct the mask or remove it.", annotation | {"segmentation": []})
 
 
-def _mask_degenerate(annotation: dict[str, Any], context: Context) -> Problem | None:
+def _mask_degenerate(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
     segmentation = annotation.get("segmentation")
     if not segmentation or not has_degenerate_polygon(segmentation):
         return None
-    return Problem(
+    return FixableIssue(
         "a polygon has fewer than three points, so it has no area. Complete or remove it.",
         annotation | {"segmentation": without_degenerate_polygons(segmentation)},
     )
 
 
-def _mask_box(annotation: dict[str, Any], context: Context) -> Problem | None:
+def _mask_box(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
     segmentation = annotation.get("segmentation")
     around = mask_box(segmentation) if segmentation else None
     if around is None:
@@ -155,33 +155,33 @@ def _mask_box(annotation: dict[str, Any], context: Context) -> Problem | None:
     if all(abs(side) <= bound for side, bound in zip(sides, allowed, strict=True)):
         return None
     fixed = annotation | {"bbox": around}
-    return Problem(
+    return FixableIssue(
         f"bbox {annotation['bbox']} is not the box around its mask, {around}. Correct the one that is wrong.",
         fixed if _box_empty(fixed, context) is None and _box_outside(fixed, context) is None else None,
     )
 
 
-def _keypoints_broken(annotation: dict[str, Any], context: Context) -> Problem | None:
+def _keypoints_broken(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
     points = annotation.get("keypoints")
     if points is None:
         return None
     wanted = context.keypoints.get(annotation["category_id"])
-    sound = (
+    valid = (
         isinstance(points, list)
         and all(type(value) in (int, float) and abs(value) <= _LARGEST for value in points)
         and (len(points) % 3 == 0 if wanted is None else len(points) == 3 * wanted)
         and all(visibility in (0, 1, 2) for visibility in points[2::3])
     )
-    if sound:
+    if valid:
         return None
     count = "each keypoint" if wanted is None else f"each of the category's {wanted} keypoints"
-    return Problem(
+    return FixableIssue(
         f"keypoints are not x, y and visibility (0, 1 or 2) of {count}. Correct or remove them.",
         {key: value for key, value in annotation.items() if key not in ("keypoints", "num_keypoints")},
     )
 
 
-def _keypoints_outside(annotation: dict[str, Any], context: Context) -> Problem | None:
+def _keypoints_outside(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
     points = annotation.get("keypoints")
     if not points:
         return None
@@ -196,14 +196,14 @@ def _keypoints_outside(annotation: dict[str, Any], context: Context) -> Problem 
     for number in outside:
         fixed[3 * number : 3 * number + 3] = [0, 0, 0]
     labelled = sum(visibility > 0 for visibility in fixed[2::3])
-    return Problem(
+    return FixableIssue(
         f"keypoint {outside[0]} lies outside the {context.width}x{context.height} image. Correct it.",
         annotation | {"keypoints": fixed, "num_keypoints": labelled},
     )
 
 
-# In this order: a check may rely on what those before it have found sound.
-_CHECKS: Mapping[str, Callable[[dict[str, Any], Context], Problem | None]] = {
+# In this order: a check may rely on what those before it have validated.
+_CHECKS: Mapping[str, Callable[[dict[str, Any], Context], FixableIssue | None]] = {
     "entry": _values,
     "box_empty": _box_empty,
     "box_outside": _box_outside,

@@ -1,4 +1,4 @@
-"""One pass over a COCO annotation file: what it holds and where, and every fault of its structure."""
+"""One pass over a COCO annotation file: what it holds and where, and every issue of its structure."""
 
 from array import array
 from collections import defaultdict
@@ -31,7 +31,7 @@ _LISTED_IDS = 100  # more than a message shows
 
 
 class AnnotationScan:
-    """One pass over a file: places of the sound entries, faults of the others."""
+    """One pass over a file: places of the valid entries, issues of the others."""
 
     def __init__(self, path: str, policies: IssuePolicies) -> None:
         self.path = path
@@ -40,7 +40,7 @@ class AnnotationScan:
         self.lists: dict[str, list[Any]] = defaultdict(list)
         self.issues: list[Issue] = []
         self._policies = policies
-        self._faulty_images: set[int] = set()
+        self._invalid_images: set[int] = set()
         # id, image id, offset, length and category id of each annotation.
         self._rows: tuple[array[int], ...] = tuple(array("q") for _ in range(5))
 
@@ -91,7 +91,7 @@ class AnnotationScan:
         return self.lists["categories"]
 
     def annotations(self, category_ids: set[int]) -> list[np.ndarray]:
-        """Columns id, image id, offset, length, of sound annotations, sorted by image and place."""
+        """Columns id, image id, offset, length, of valid annotations, sorted by image and place."""
         columns = [np.frombuffer(row, np.int64) if row else np.zeros(0, np.int64) for row in self._rows]
         ids, image_ids, _, _, categories = columns
         images = np.fromiter(self.images, np.int64, len(self.images))
@@ -129,7 +129,7 @@ class AnnotationScan:
         sizes = np.add.reduceat(lengths, starts) if len(starts) else np.zeros(0, np.int64)
         for image_id, size in zip(images.tolist(), sizes.tolist(), strict=True):
             if size > packing.MAX_IMAGE_ENTRIES:
-                self._add_fault("entry", packing.too_large(size), image_id=image_id)
+                self._add_issue("entry", packing.too_large(size), image_id=image_id)
                 del self.images[image_id]
         return np.isin(image_ids, images[sizes <= packing.MAX_IMAGE_ENTRIES])
 
@@ -156,7 +156,7 @@ class AnnotationScan:
                 continue
             reason = id_issue(entry)
             if reason is not None:
-                self._add_fault("entry", f"{member.key}[{member.position}]: {reason}", path=path)
+                self._add_issue("entry", f"{member.key}[{member.position}]: {reason}", path=path)
             elif member.key == "categories":
                 reason = keypoint_category_issue(entry)
                 if reason is not None:
@@ -170,10 +170,10 @@ class AnnotationScan:
                     message = (
                         f"not in {self.path}. Keypoints are merged by annotation id; add it there or remove it here"
                     )
-                    self._add_fault("entry", message, annotation_id=entry["id"], path=path)
+                    self._add_issue("entry", message, annotation_id=entry["id"], path=path)
         return columns
 
-    def _add_fault(
+    def _add_issue(
         self, kind: str, message: str, *, image_id: int | None = None, annotation_id: int | None = None, path: str = ""
     ) -> None:
         policy = self._policies.of(kind)
@@ -189,27 +189,27 @@ class AnnotationScan:
             if fault is None:
                 self.members[key] = value
             else:
-                self._add_fault("entry", f"{key}: {short(value)}: {fault}, or remove it")
+                self._add_issue("entry", f"{key}: {short(value)}: {fault}, or remove it")
 
     def _sieve(
-        self, columns: Sequence[np.ndarray], sound: np.ndarray, explain: Callable[[int], tuple[str, str]]
+        self, columns: Sequence[np.ndarray], valid: np.ndarray, explain: Callable[[int], tuple[str, str]]
     ) -> np.ndarray:
-        for row in np.flatnonzero(~sound).tolist():
+        for row in np.flatnonzero(~valid).tolist():
             kind, message = explain(row)
-            self._add_fault(kind, message, image_id=int(columns[1][row]), annotation_id=int(columns[0][row]))
-        return sound
+            self._add_issue(kind, message, image_id=int(columns[1][row]), annotation_id=int(columns[0][row]))
+        return valid
 
     def _image(self, member: Member) -> None:
         entry = member.value
         reason = image_issue(entry)
         if reason is not None:
             identity = id_of(entry)
-            self._add_fault("entry", f"images[{member.position}]: {reason}", image_id=identity)
+            self._add_issue("entry", f"images[{member.position}]: {reason}", image_id=identity)
             if identity is not None:
-                self._faulty_images.add(identity)
+                self._invalid_images.add(identity)
         elif entry["id"] in self.images:
             message = f"images[{member.position}]: the id is there twice. Give each image an id of its own"
-            self._add_fault("duplicate_id", message, image_id=entry["id"])
+            self._add_issue("duplicate_id", message, image_id=entry["id"])
         else:
             self.images[entry["id"]] = member.place
 
@@ -217,14 +217,14 @@ class AnnotationScan:
         entry = member.value
         reason = annotation_issue(entry)
         if reason is not None:
-            self._add_fault("entry", f"annotations[{member.position}]: {reason}", annotation_id=id_of(entry))
+            self._add_issue("entry", f"annotations[{member.position}]: {reason}", annotation_id=id_of(entry))
             return
         values = (entry["id"], entry["image_id"], *member.place, entry["category_id"])
         for row, value in zip(self._rows, values, strict=True):
             row.append(value)
 
     def _no_image(self, image_id: int) -> str:
-        if image_id in self._faulty_images:
+        if image_id in self._invalid_images:
             return "the entry of its image is at fault. Correct that one"
         return (
             f"there is no image with id {image_id}. "

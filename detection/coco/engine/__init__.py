@@ -1,8 +1,7 @@
 """Adapter around hotcoco: the only place that knows it.
 
-hotcoco reproduces COCOeval to the last bit, with two slips of pycocotools mended: an
-annotation with id 0 can be found there, and so can keypoints whose categories are not
-told apart; in pycocotools neither ever is.
+hotcoco reproduces COCOeval to the last bit, with two errors of pycocotools corrected: it
+matches an annotation with id 0, and keypoints without `use_cats`; pycocotools never does.
 """
 
 from detection.coco.engine.streaming import Arrays, MatchingEngine

@@ -77,7 +77,7 @@ class Diagnosis:
 
 
 class Geometry:
-    """Shapes of the detections and objects of one evaluation, by their position in it.
+    """Shapes of the detections and annotations of one evaluation, by their position in it.
 
     boxes: float64 [N, 4] of the detections, x, y, width, height in pixels.
     areas: float64 [N] of the detections, square pixels; which area ranges they belong to follows from these.
@@ -85,37 +85,37 @@ class Geometry:
 
     def __init__(
         self,
-        truth: Any,
-        found: Any,
+        ground_truth: Any,
+        loaded: Any,
         *,
         annotations: Sequence[Entry],
         detections: Sequence[Entry] | Rows,
         iou_type: str,
         sigmas: Sequence[float],
     ) -> None:
-        """Args: `truth` and `found`, `hotcoco.COCO`; `annotations` and `detections` in them; `sigmas` of keypoints."""
-        self._truth = truth
-        self._found = found
+        """Args: `ground_truth` and `loaded`, `hotcoco.COCO` of `annotations`, `detections`; `sigmas` of keypoints."""
+        self._ground_truth = ground_truth
+        self._loaded = loaded
         self._annotations = annotations
         self._iou_type = iou_type
         self._variances = (2 * np.array(sigmas)) ** 2
         self._crowd = np.array([annotation["iscrowd"] for annotation in annotations], bool)
-        self._object_boxes = np.array([annotation["bbox"] for annotation in annotations], np.float64).reshape(-1, 4)
+        self._annotation_boxes = np.array([annotation["bbox"] for annotation in annotations], np.float64).reshape(-1, 4)
         self._entries: list[Entry] = []
         if isinstance(detections, np.ndarray):
             self.boxes = detections[:, 1:5]
             self.areas = detections[:, 3] * detections[:, 4]
         else:
-            self._entries = _completed(found, len(detections))
+            self._entries = _completed(loaded, len(detections))
             self.boxes = np.array([entry["bbox"] for entry in self._entries], np.float64).reshape(-1, 4)
             self.areas = np.array([entry["area"] for entry in self._entries], np.float64)
         if iou_type == "keypoints":
-            self._object_areas = np.array([annotation["area"] for annotation in annotations], np.float64)
+            self._annotation_areas = np.array([annotation["area"] for annotation in annotations], np.float64)
             self._points = _keypoints(annotations, len(sigmas))
-            self._found_points = _keypoints(self._entries, len(sigmas))
+            self._detected_points = _keypoints(self._entries, len(sigmas))
 
     def overlaps(self, detections: IntArray, annotations: IntArray) -> FloatArray:
-        """IoU of boxes or masks, or similarity of keypoints, float64 [D, G], of some detections and objects.
+        """IoU of boxes or masks, or similarity of keypoints, float64 [D, G], of some detections and annotations.
 
         With a crowd it is the share of the detection that lies in it.
         """
@@ -134,42 +134,42 @@ class Geometry:
         return overlaps, self._box_overlaps(detections, annotations) if self._iou_type == "keypoints" else overlaps
 
     def _box_overlaps(self, detections: IntArray, annotations: IntArray) -> FloatArray:
-        boxes, crowd = self._object_boxes[annotations], self._crowd[annotations]
+        boxes, crowd = self._annotation_boxes[annotations], self._crowd[annotations]
         return np.asarray(hotcoco.mask.bbox_iou(self.boxes[detections], boxes, crowd))
 
     def _mask_overlaps(self, detections: IntArray, annotations: IntArray) -> FloatArray:
-        found = [self._found.ann_to_rle(self._entries[position]) for position in detections]
-        truth = [self._truth.ann_to_rle(self._annotations[position]) for position in annotations]
-        if not found or not truth:
-            return np.zeros((len(found), len(truth)))
-        return np.asarray(hotcoco.mask.iou(found, truth, self._crowd[annotations].astype(np.uint8)))
+        mine = [self._loaded.ann_to_rle(self._entries[position]) for position in detections]
+        theirs = [self._ground_truth.ann_to_rle(self._annotations[position]) for position in annotations]
+        if not mine or not theirs:
+            return np.zeros((len(mine), len(theirs)))
+        return np.asarray(hotcoco.mask.iou(mine, theirs, self._crowd[annotations].astype(np.uint8)))
 
     def _similarities(self, detections: IntArray, annotations: IntArray) -> FloatArray:
         """Object keypoint similarity (OKS) [D, G]; source: `computeOks` of pycocotools' cocoeval.py."""
-        found = self._found_points[detections, None, :, :2]
-        truth = self._points[annotations]
-        labelled = truth[:, :, 2] > 0
-        blank = ~labelled.any(axis=1)
-        away = found - truth[:, :, :2]
-        # Without keypoints: how far those found lie from the object's box, taken thrice as large.
-        corner, sides = np.split(self._object_boxes[annotations[blank], None], 2, axis=2)
-        away[:, blank] = np.maximum(0, corner - sides - found) + np.maximum(0, found - corner - 2 * sides)
+        points = self._detected_points[detections, None, :, :2]
+        labels = self._points[annotations]
+        labelled = labels[:, :, 2] > 0
+        blank = np.count_nonzero(labelled, axis=1) == 0
+        away = points - labels[:, :, :2]
+        # Without keypoints: distance of the detected ones from the annotation's box, three times as large.
+        corner, sides = np.split(self._annotation_boxes[annotations[blank], None], 2, axis=2)
+        away[:, blank] = np.maximum(0, corner - sides - points) + np.maximum(0, points - corner - 2 * sides)
         counted = labelled | blank[:, None]
-        areas = self._object_areas[annotations, None] + np.spacing(1)
+        areas = self._annotation_areas[annotations, None] + np.spacing(1)
         similar = np.exp(-(away**2).sum(axis=3) / self._variances / areas / 2)
         return np.where(counted, similar, 0.0).sum(axis=2) / counted.sum(axis=1)
 
 
-def _completed(found: Any, count: int) -> list[Entry]:
+def _completed(loaded: Any, count: int) -> list[Entry]:
     """Returns all detections with `bbox` and `area`, as pycocotools' `loadRes` completes them.
 
     The engine completes boxes, keypoints and compressed masks when it loads them.  Polygons
     and uncompressed masks stay as they are there; their box is pycocotools' `toBbox`, too.
     """
-    entries: list[Entry] = found.load_anns(list(range(1, count + 1)))
+    entries: list[Entry] = loaded.load_anns(list(range(1, count + 1)))
     lacking = [position for position, entry in enumerate(entries) if not {"bbox", "area"} <= entry.keys()]
     if lacking:
-        masks = [found.ann_to_rle(entries[position]) for position in lacking]
+        masks = [loaded.ann_to_rle(entries[position]) for position in lacking]
         boxes, areas = hotcoco.mask.to_bbox(masks).tolist(), hotcoco.mask.area(masks).tolist()
         for position, box, area in zip(lacking, boxes, areas, strict=True):
             entries[position] = {"bbox": box, "area": area, **entries[position]}
@@ -266,13 +266,13 @@ class BatchEvaluation:
         )
 
     def diagnose(self, *, iou: float, score: float) -> Diagnosis:
-        """Tells TP, FP and FN, and label-error candidates.
+        """Finds TP, FP, FN and label-error candidates.
 
         Args:
             iou: one of the IoU thresholds.
             score: minimum score of label-error candidates.
         """
-        told = self._evaluation.image_diagnostics(iou_thr=iou, score_thr=score)
+        diagnostics = self._evaluation.image_diagnostics(iou_thr=iou, score_thr=score)
         annotation_ids = self._annotation_ids
         order = np.argsort(annotation_ids, kind="stable")
 
@@ -280,28 +280,30 @@ class BatchEvaluation:
             return order[np.searchsorted(annotation_ids, ids, sorter=order)]
 
         matches = np.full(len(annotation_ids), -1)
-        pairs = np.array(list(told["gt_match"].items()), np.int64).reshape(-1, 2)
+        pairs = np.array(list(diagnostics["gt_match"].items()), np.int64).reshape(-1, 2)
         matches[positions(pairs[:, 0])] = self._positions[pairs[:, 1] - 1]
         label_error_candidates = [
             LabelErrorCandidate(
                 int(self._positions[error["dt_id"] - 1]),
                 None if error["gt_id"] is None else int(positions(error["gt_id"])),
             )
-            for error in told["label_errors"]
+            for error in diagnostics["label_errors"]
         ]
         return Diagnosis(
-            detections=_statuses(told["dt_status"], "tp", lambda ids: self._positions[ids - 1], len(self._detections)),
-            annotations=_statuses(told["gt_status"], "matched", positions, len(annotation_ids)),
+            detections=_statuses(
+                diagnostics["dt_status"], "tp", lambda ids: self._positions[ids - 1], len(self._detections)
+            ),
+            annotations=_statuses(diagnostics["gt_status"], "matched", positions, len(annotation_ids)),
             matches=matches,
             label_error_candidates=label_error_candidates,
         )
 
 
 def _statuses(
-    told: Mapping[int, str], good: str, positions: Callable[[IntArray], IntArray], count: int
+    statuses_by_id: Mapping[int, str], good: str, positions: Callable[[IntArray], IntArray], count: int
 ) -> npt.NDArray[np.int8]:
     """1 if an id's status is `good`, 0 if it is another, `IGNORED` if it has none; by position."""
     statuses = np.full(count, IGNORED, np.int8)
-    ids = np.fromiter(told, np.int64, len(told))
-    statuses[positions(ids)] = np.fromiter((status == good for status in told.values()), np.int8, len(told))
+    ids = np.fromiter(statuses_by_id, np.int64, len(statuses_by_id))
+    statuses[positions(ids)] = np.fromiter((status == good for status in statuses_by_id.values()), np.int8, len(ids))
     return statuses

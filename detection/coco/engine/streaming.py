@@ -14,8 +14,10 @@ from detection.datasets.entries import Entry, Ids, Rows
 from schemas.errors import DataError
 
 MOST_BYTES = 3 << 30  # of the arrays of an evaluation or analysis
-PAIRS_AT_ONCE = 50_000_000  # of a detection and an object, 8 bytes each
+PAIRS_AT_ONCE = 50_000_000  # of a detection and an annotation, 8 bytes each
 MOST_PAIRS = 300_000_000  # in one image
+_AT_ONCE = 5_000  # images; what the engine needs beside its state follows from them
+_CATEGORIES = 500  # whose arrays are summed up at once
 _CONFUSION_BYTES = 24  # of each pair of categories: as the engine counts them, as integers, and as a list
 
 
@@ -60,7 +62,7 @@ def require_analysis(categories: int, params: Params, *, models: int, replicates
 def pairs_by_image(
     image_ids: Ids, annotations: Sequence[Entry], detections: Sequence[Entry] | Rows, *, by_category: bool
 ) -> Ids:
-    """Returns how many pairs of a detection and an object each image has, int64 [N], by ascending image id.
+    """Returns how many pairs of a detection and an annotation each image has, int64 [N], by ascending image id.
 
     Args:
         image_ids: int64 [N], in any order.
@@ -69,13 +71,15 @@ def pairs_by_image(
         by_category: count pairs of one category alone if there are many pairs.
     """
     ordered = np.sort(image_ids)
-    objects, found = (np.searchsorted(ordered, _column(entries, "image_id")) for entries in (annotations, detections))
-    counts = [np.bincount(places, minlength=len(ordered)).astype(np.int64) for places in (objects, found)]
+    annotated, detected = (
+        np.searchsorted(ordered, _column(entries, "image_id")) for entries in (annotations, detections)
+    )
+    counts = [np.bincount(places, minlength=len(ordered)).astype(np.int64) for places in (annotated, detected)]
     pairs = counts[0] * counts[1]
     if not by_category or pairs.sum() <= PAIRS_AT_ONCE:
         return pairs
     categories = np.concatenate([_column(entries, "category_id") for entries in (annotations, detections)])
-    cells = np.stack([np.concatenate([objects, found]), categories.astype(np.int64)])
+    cells = np.stack([np.concatenate([annotated, detected]), categories.astype(np.int64)])
     unique, places = np.unique(cells, axis=1, return_inverse=True)
     in_cell = [
         np.bincount(some, minlength=unique.shape[1]) for some in np.split(places.reshape(-1), [len(annotations)])
@@ -105,8 +109,8 @@ def require_pairs(image_ids: Ids, pairs: Ids, *, where: str) -> None:
     if pairs.size and pairs.max() > MOST_PAIRS:
         image = np.sort(image_ids)[pairs.argmax()]
         raise DataError(
-            f"{where}: image {image} has {pairs.max():,} pairs of a detection and an object to compare, which need "
-            f"{8 * int(pairs.max()) / 2**30:.1f} GiB of memory; at most {MOST_PAIRS:,} are compared in an image. "
+            f"{where}: image {image} has {pairs.max():,} pairs of a detection and an annotation to compare, which need "
+            f"{8 * int(pairs.max()) / 2**30:.1f} GiB of memory; at most {MOST_PAIRS:,} are compared per image. "
             "Lower --max-dets (max_dets), or divide the image."
         )
 
@@ -123,13 +127,9 @@ def engine_parameters(params: Params) -> Any:
     return parameters
 
 
-_AT_ONCE = 5_000  # images; what the engine needs beside its state follows from them
-_CATEGORIES = 500  # whose arrays are summed up at once
-
-
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """What COCOeval's `accumulate` leaves, -1 where there is no ground truth.
+    """Results of COCOeval's `accumulate`, -1 without ground truth.
 
     precision: float64 [T, R, K, A, M]: IoU thresholds, recall thresholds 0, 0.01,
         ... 1, categories by ascending id, area ranges, `max_dets`.
@@ -169,14 +169,14 @@ class MatchingEngine:
 
         Args:
             images: COCO entries of whole images, each added only once.
-            annotations: COCO entries of their objects.
+            annotations: COCO entries of these images.
             detections: COCO results, or float64 [N, 7] rows (image_id, x, y, width,
                 height, score, category_id).
             where: names the source in error messages.
 
         Raises:
             DataError: the engine refuses a value; an image has too many detections and
-                objects to compare.
+                annotations to compare.
         """
         counted = counted_detections(detections, self._params)
         if counted is not None:
@@ -281,11 +281,11 @@ def _groups(
         np.array([detection["image_id"] for detection in detections], np.int64) if rows is None else rows[:, 0]
     )
     ends = [*starts[1:].tolist(), len(images)]
-    for start, end, objects, found in zip(starts.tolist(), ends, of_annotations, of_detections, strict=True):
+    for start, end, mine, theirs in zip(starts.tolist(), ends, of_annotations, of_detections, strict=True):
         yield (
             [images[position] for position in order[start:end]],
-            [annotations[position] for position in objects],
-            [detections[position] for position in found] if rows is None else rows[found],
+            [annotations[position] for position in mine],
+            [detections[position] for position in theirs] if rows is None else rows[theirs],
         )
 
 

@@ -2,7 +2,7 @@
 
 msgspec decodes a large file several times faster than `json`, with the same bits, and
 validates the entries meanwhile. A file that it refuses (NaN, an invalid entry, a
-truncated file) is read again by `json`, so that the checks can name what is invalid.
+truncated file) is read again by `json`, so that the checks name what is invalid.
 """
 
 import itertools
@@ -63,7 +63,7 @@ NOT_TAKEN = (msgspec.MsgspecError, RecursionError, OverflowError, UnicodeDecodeE
 
 
 def read_ground_truth(path: str | Path, iou_type: str) -> Any:
-    """The content of an annotation file, as far as an evaluation by `iou_type` needs it; nothing is checked.
+    """Reads an annotation file, as far as `iou_type` needs it; references between entries are not checked.
 
     Raises:
         DataError: the file cannot be read or is no JSON.
@@ -79,7 +79,7 @@ def read_ground_truth(path: str | Path, iou_type: str) -> Any:
 
 
 def read_detections(path: str | Path, iou_type: str) -> Any:
-    """The content of a COCO results file; nothing is checked.
+    """Reads a COCO results file; references to the ground truth are not checked.
 
     Returns:
         For boxes, if all have the right type, rows float64 [N, 7]: image_id, x, y,
@@ -100,7 +100,7 @@ def read_detections(path: str | Path, iou_type: str) -> Any:
 
 
 def detection_portions(path: str | Path, iou_type: str) -> Iterator[Any]:
-    """The content of a COCO results file, some thousand detections at a time and at least once; nothing is checked.
+    """Reads a COCO results file, some thousand detections at a time and at least once.
 
     Yields:
         For boxes rows float64 [N, 7], as `read_detections` returns them, else parsed JSON.
@@ -119,7 +119,7 @@ def _portions(path: str | Path) -> Iterator[bytes]:
     """A file with a list of JSON objects as several such lists.
 
     It is cut where `}`, a comma and `{` follow each other.  Where that is no place
-    between two of the objects, but inside of one or of a text, the halves are no JSON.
+    between two of the objects, but inside of one or of a text, the halves are not JSON.
     """
     opening, text = b"", b""
     with open(path, "rb") as file:
@@ -130,12 +130,12 @@ def _portions(path: str | Path) -> Iterator[bytes]:
                 yield b"".join((opening, text[:comma], b"]"))
                 opening, text = b"[", text[comma + 1 :]
             elif len(text) > _LONGEST:
-                raise msgspec.DecodeError("no two objects that can be told apart")
+                raise msgspec.DecodeError("no two entries that can be divided")
     yield opening + text
 
 
 def _last_comma(text: bytes) -> int:
-    """Where the last comma between two objects is; -1 where there is none."""
+    """Position of the last comma between two objects; -1: none."""
     brace = text.rfind(b"{")
     while brace > 0:
         before = text[max(0, brace - _BETWEEN) : brace]

@@ -20,6 +20,8 @@ from detection.datasets.entries import Entry, Rows
 from detection.storage.atomic import new_file
 
 BETWEEN = b",\n"  # of two lines
+_HEAD = struct.Struct("<qq")
+_FILES = 256  # opened at once
 
 
 def results_from_rows(rows: Rows) -> list[dict[str, Any]]:
@@ -66,19 +68,15 @@ def write_list(file: BinaryIO, texts: Iterable[bytes]) -> None:
     file.write(b"[\n]\n" if separator == b"[\n" else b"\n]\n")
 
 
-_HEAD = struct.Struct("<qq")
-_FILES = 256  # opened at once
-
-
 class Block(NamedTuple):
-    """What was found on an image: its id, and the lines of a results file."""
+    """Detections of one image: its id, and the lines of a results file."""
 
     image_id: int
     text: bytes
 
 
 def blocks_of(detections: Rows | Sequence[Entry]) -> list[Block]:
-    """Detections, rows or COCO results, image by image; the order within an image is kept.
+    """Groups detections, rows or COCO results, by image; the order within an image is kept.
 
     Raises:
         ValueError: NaN or infinity, which JSON does not have.
@@ -91,7 +89,7 @@ def blocks_of(detections: Rows | Sequence[Entry]) -> list[Block]:
     lines: dict[int, list[bytes]] = {}
     for image_id, line in zip(image_ids, result_lines(detections), strict=True):
         lines.setdefault(image_id, []).append(line)
-    return [Block(image_id, BETWEEN.join(found)) for image_id, found in lines.items()]
+    return [Block(image_id, BETWEEN.join(texts)) for image_id, texts in lines.items()]
 
 
 def write_blocks(path: str | Path, blocks: Iterable[Block]) -> None:
@@ -106,8 +104,8 @@ def merge_blocks(paths: Sequence[str], work: Path) -> Iterator[Block]:
 
     Args:
         paths: from `write_blocks`.
-        work: existing folder for further such files, where there are too many to be
-            open at once.
+        work: existing folder for further such files, if there are too many to be open
+            at once.
     """
     while len(paths) > _FILES:
         groups = [paths[start : start + _FILES] for start in range(0, len(paths), _FILES)]
@@ -117,9 +115,9 @@ def merge_blocks(paths: Sequence[str], work: Path) -> Iterator[Block]:
         yield from heapq.merge(*files, key=itemgetter(0))
 
 
-def _merge_into(goal: Path, paths: Sequence[str]) -> str:
-    write_blocks(goal, merge_blocks(paths, goal.parent))
-    return str(goal)
+def _merge_into(destination: Path, paths: Sequence[str]) -> str:
+    write_blocks(destination, merge_blocks(paths, destination.parent))
+    return str(destination)
 
 
 def _read_blocks(path: str) -> Generator[Block, None, None]:

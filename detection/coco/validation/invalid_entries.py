@@ -99,7 +99,7 @@ class Known:
 def find_invalid(
     entries: Sequence[Any], kind: Any, rules: Sequence[Rule], name: Naming, *, where: str, unique: bool = False
 ) -> tuple[list[Any], list[InvalidEntry]]:
-    """Tells valid entries from invalid ones.
+    """Divides entries into valid and invalid ones.
 
     Args:
         entries: parsed JSON.

@@ -77,7 +77,7 @@ def _portions(texts: Sequence[str], pixels: Ids) -> Iterator[tuple[Sequence[str]
 def _cover(texts: Sequence[str], pixels: Ids) -> bool:
     """Whether each text is an RLE's whose runs add up to its image's pixels.
 
-    The encoding is told at `detection.datasets.masks.decode_counts`; from the third run on a
+    The encoding is described at `detection.datasets.masks.decode_counts`; from the third run on a
     value is the difference to the run two before, so that the runs of even and of odd
     number are sums, each of its own.
     """
@@ -102,7 +102,7 @@ def _cover(texts: Sequence[str], pixels: Ids) -> bool:
     runs = np.zeros(len(ends) + len(ends) % 2 + 2, np.int64)
     runs[: len(ends)] = _runs(values, ends, lengths)
     backgrounds = runs[starts]
-    runs[starts] = 0  # the first run is not what the third is told as the difference to
+    runs[starts] = 0  # the third run is not stored as the difference to the first
     chains = np.cumsum(runs.reshape(-1, 2), axis=0)
     totals = backgrounds
     for parity, chain in enumerate(chains.T):

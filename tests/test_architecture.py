@@ -28,7 +28,7 @@ ALLOWED_IMPORTS = {
         "detection.datasets",
         "detection.coco": "schemas detection.storage detection.datasets",
         "detection.inference": "schemas schemas.config detection.types detection.storage detection.images "
-        "detection.ops detection.input_pipeline detection.models detection.coco",
+        "detection.datasets detection.ops detection.input_pipeline detection.models detection.coco",
         "detection.analysis": "schemas schemas.config detection.storage detection.datasets detection.coco",
         "detection.reports": "schemas schemas.config detection.storage detection.images detection.datasets "
         "detection.coco detection.analysis",
@@ -44,9 +44,9 @@ ALLOWED_IMPORTS = {
         "detection.input_pipeline detection.models detection.coco detection.inference detection.analysis "
         "detection.reports detection.training.checkpoints",
         "detection.training": "schemas schemas.config detection.storage detection.input_pipeline detection.models "
-        "detection.inference detection.analysis detection.training.engine detection.training.distributed "
-        "detection.training.initialization "
-        "detection.training.checkpoints detection.training.monitoring detection.training.validation",
+        "detection.coco detection.inference detection.analysis detection.training.engine "
+        "detection.training.distributed detection.training.initialization detection.training.checkpoints "
+        "detection.training.monitoring detection.training.validation",
         "components": "",
         "components.coco_example_gen": "schemas schemas.config detection.storage detection.images detection.datasets "
         "detection.reports",

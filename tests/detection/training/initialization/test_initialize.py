@@ -144,7 +144,7 @@ def test_without_any_source_the_weights_are_the_seeds(caplog: pytest.LogCaptureF
         assert caplog.messages == []
         assert _initialize(tiny_config("train.init.from_previous_model=true"), state) is None
     assert caplog.messages == [
-        "train.init.from_previous_model: no model was blessed before; starting from fresh weights"
+        "train.init.from_previous_model: no model was blessed before; starting from random weights"
     ]
     _assert_equal(_weights(state), before)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from detection.datasets.importers.label_map import read_dataset_categories
 from detection.storage.json_files import read_json
 from schemas.artifacts import DATASET_JSON, split_dir
 from schemas.config.config import EvaluateConfig
@@ -62,11 +63,17 @@ def read_dataset(root: str | Path, split: str) -> Dataset:
             the split has no file.
     """
     path = Path(root, DATASET_JSON)
-    dataset = read_json(path)
-    if not isinstance(dataset, dict) or not isinstance(dataset.get("categories"), list):
-        raise DataError(f"{path}: no list `categories`. Write the examples with CocoExampleGen.")
+    categories = read_dataset_categories(path)
     folder = Path(root, split_dir(split))
     if not any(folder.glob("*")):
         raise DataError(f"{folder}: no file of records. Write the examples again.")
-    counts = dataset.get("splits", {}).get(split, {})
-    return Dataset(str(folder), dataset["categories"], counts.get("images"))
+    return Dataset(str(folder), categories, _image_count(read_json(path), split))
+
+
+def _image_count(dataset: dict[str, Any], split: str) -> int | None:
+    """Returns the number of images of a split; None if dataset.json does not tell it."""
+    try:
+        images = dataset["splits"][split]["images"]
+    except (KeyError, TypeError):
+        return None
+    return images if type(images) is int and images >= 0 else None

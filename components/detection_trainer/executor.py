@@ -24,9 +24,9 @@ from components.detection_trainer.identity import (
 )
 from components.detection_trainer.working_folder import describe_training, restore_training, working_folder
 from detection.datasets.annotations import differing_categories
+from detection.datasets.importers.label_map import read_dataset_categories
 from detection.input_pipeline.record_index import fingerprint_records
 from detection.storage.atomic import new_directory
-from detection.storage.json_files import read_json
 from detection.training.train import train
 from schemas.artifacts import (
     CHECKPOINTS,
@@ -118,8 +118,7 @@ def _categories(examples: Sequence[types.Artifact]) -> list[dict[str, Any]]:
 
 
 def _categories_of(examples: types.Artifact) -> list[dict[str, Any]]:
-    dataset = read_json(Path(examples.uri, DATASET_JSON))
-    return list(dataset["categories"])
+    return read_dataset_categories(Path(examples.uri, DATASET_JSON))
 
 
 def _span(examples: types.Artifact) -> int:

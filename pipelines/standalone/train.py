@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
+from detection.datasets.importers.label_map import read_dataset_categories
 from detection.datasets.layouts import SplitFiles
 from detection.storage.atomic import new_directory
 from detection.storage.lock import exclusive_use
@@ -66,7 +67,7 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
             config,
             shards=_shards(examples, TRAIN_SPLIT),
             validation_shards=_shards(examples, config.evaluate.split) if config.train.validation.enabled else [],
-            categories=json.loads((examples / DATASET_JSON).read_text(encoding="utf-8"))["categories"],
+            categories=read_dataset_categories(examples / DATASET_JSON),
             output=folder,
             strategy=strategy,
             detector=detector,

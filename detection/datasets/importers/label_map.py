@@ -69,21 +69,27 @@ def read_label_map(path: str | Path) -> LabelMap:
     else:
         items = [_item(block) for block in _blocks(source)]
         categories = [_category(item) for item in items]
-    too_many = too_many_categories(len(items))
-    if too_many is not None:
-        raise DataError(f"{source}: {too_many}.")
+    _require_valid(categories, source)
     texts: dict[int, set[str]] = {}
     for place, (item, category) in enumerate(zip(items, categories, strict=True), 1):
-        issue = category_issue(category)
-        if issue is None and not category["name"]:
-            issue = "name is empty. Write a text"
-        if issue is not None:
-            raise DataError(f"{source}: item {place}: {issue}.")
-        identity = category["id"]
-        if identity in texts:
-            raise DataError(f"{source}: item {place}: id {identity} is a duplicate. Give each item an id of its own.")
-        texts[identity] = {str(item[key]) for key in ("name", "display_name") if item.get(key)}
+        if not category["name"]:
+            raise DataError(f"{source}: item {place}: name is empty. Write a text.")
+        texts[category["id"]] = {str(item[key]) for key in ("name", "display_name") if item.get(key)}
     return LabelMap(source, categories, texts)
+
+
+def read_dataset_categories(path: str | Path) -> list[dict[str, Any]]:
+    """Reads the categories of a dataset.json.
+
+    Raises:
+        DataError: the file cannot be read, or its categories are missing or invalid.
+    """
+    tree = read_json(path)
+    categories = tree.get("categories") if isinstance(tree, dict) else None
+    if not isinstance(categories, list):
+        raise DataError(f"{path}: no list `categories`. Write the examples again.")
+    _require_valid(categories, str(path))
+    return categories
 
 
 def read_dataset_head(path: str | Path) -> dict[str, Any]:
@@ -106,6 +112,21 @@ def read_dataset_head(path: str | Path) -> dict[str, Any]:
 def dataset_files_beside(shard: str | Path) -> list[Path]:
     """Finds the dataset.json of the Examples artifact that a shard lies in; [] if it lies in none."""
     return [path for path in (folder / DATASET_JSON for folder in Path(shard).parents[:2]) if path.is_file()]
+
+
+def _require_valid(categories: list[Any], source: str) -> None:
+    too_many = too_many_categories(len(categories))
+    if too_many is not None:
+        raise DataError(f"{source}: {too_many}.")
+    ids: set[int] = set()
+    for place, category in enumerate(categories, 1):
+        issue = category_issue(category)
+        if issue is not None:
+            raise DataError(f"{source}: item {place}: {issue}.")
+        identity = category["id"]
+        if identity in ids:
+            raise DataError(f"{source}: item {place}: id {identity} is a duplicate. Give each item an id of its own.")
+        ids.add(identity)
 
 
 def _category(item: dict[str, Any]) -> dict[str, Any]:

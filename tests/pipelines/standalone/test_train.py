@@ -13,6 +13,7 @@ from detection.storage.lock import LOCK_FILE
 from pipelines.demo_data import make_demo_data
 from pipelines.runs.execute import execute_run
 from pipelines.standalone.train import train_alone
+from schemas.artifacts import DATASET_JSON
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
 from schemas.errors import CocoflowError, ConfigError, DataError
@@ -98,3 +99,24 @@ def test_a_pipeline_is_not_run_by_each_of_several_machines(config: Config, monke
     _is_worker(0, monkeypatch)
     with pytest.raises(ConfigError, match="names 2 machines, each of which would run the whole pipeline"):
         execute_run(config, runner="local")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", "no list `categories`"),
+        ('{"categories": [[1, "cat"]]}', r"item 1: .* Write one with id, name"),
+        ('{"categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}', "item 2: id 1 is a duplicate"),
+        ("{", "dataset.json"),
+    ],
+)
+def test_damaged_records_of_an_earlier_call_are_named(
+    config: Config, trained: list[dict[str, Any]], tmp_path: Path, content: str, message: str
+) -> None:
+    train_alone(config, str(tmp_path))
+    [dataset] = (tmp_path / "examples").glob(f"*/{DATASET_JSON}")
+    dataset.write_text(content)
+    with pytest.raises(DataError, match=message) as raised:
+        train_alone(config, str(tmp_path))
+    assert str(dataset) in str(raised.value)
+    assert len(trained) == 1

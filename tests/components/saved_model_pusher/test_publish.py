@@ -315,6 +315,6 @@ def test_a_remote_push_directory_is_refused(model: Path) -> None:
 
 def test_a_folder_without_a_model_is_not_pushed(model: Path, tmp_path: Path) -> None:
     (model / "saved_model.pb").unlink()
-    with pytest.raises(DataError, match=r"Format-Serving: no saved_model\.pb here"):
+    with pytest.raises(DataError, match=r"Format-Serving: no saved_model\.pb in"):
         publish(model, tmp_path / "serving")
     assert not (tmp_path / "serving").exists()

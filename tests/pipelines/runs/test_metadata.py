@@ -173,7 +173,7 @@ def test_what_ml_metadata_meets_on_the_way_is_explained(layout: RunLayout) -> No
         except Exception as error:
             raise RuntimeError("node failed") from error
 
-    words = r"metadata\.sqlite: .* written: database or disk is full\. .*is reused"
+    words = r"metadata\.sqlite: .* written: database or disk is full\. .*it reuses the finished"
     with pytest.raises(CocoflowError, match=words), metadata_failures_explained(layout):
         fail()
     with pytest.raises(ValueError, match="a bug"), metadata_failures_explained(layout):

@@ -318,7 +318,7 @@ def test_results_name_no_folder_that_is_gone(tmp_path: Path, gone: str) -> None:
     ("name", "text", "message"),
     [
         ("metrics.json", "{", "not JSON"),
-        ("metrics.json", "[]", "no 'metrics' here"),
+        ("metrics.json", "[]", "no 'metrics', so"),
         ("blessing.json", "{}", "'blessed'"),
     ],
 )

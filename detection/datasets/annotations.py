@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detection.datasets.annotation_scan import AnnotationScan, keypoint_fields
+from detection.datasets.entries import category_issue
 from detection.datasets.issues import Issue
 from detection.datasets.json_stream import Place, read_entry
 from schemas.config.issues import IssuePolicies
@@ -211,11 +212,13 @@ def scan_file_names(path: str | Path) -> Iterator[str]:
 
 
 def scan_categories(path: str | Path) -> list[dict[str, Any]] | None:
-    """The `categories` of a COCO file without parsing the rest; None if it has no list, or several.
+    """Reads the `categories` of a COCO file without parsing the rest; None without a single valid list.
 
-    Like `scan_file_names` it takes a fraction of the time of `index_annotations`,
-    which says what is wrong with the file.
+    Like `scan_file_names` it takes a fraction of the time of `index_annotations`, which
+    names the issues of the file.
     """
+    if not os.path.isfile(path):  # opening a pipe would wait for its writer
+        return None
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             places = [match.end() - 1 for match in _CATEGORIES.finditer(data)]
@@ -224,8 +227,7 @@ def scan_categories(path: str | Path) -> list[dict[str, Any]] | None:
             entries, _ = json.JSONDecoder().raw_decode(_text_from(data, places[0]))
     except (OSError, ValueError, RecursionError):
         return None
-    named = all(isinstance(entry, dict) and {"id", "name"} <= entry.keys() for entry in entries)
-    return entries if named else None
+    return entries if all(category_issue(entry) is None for entry in entries) else None
 
 
 def _text_from(data: mmap.mmap, start: int) -> str:

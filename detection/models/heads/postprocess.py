@@ -17,7 +17,7 @@ class BoxPostprocess(Section):
 
     score_threshold: float = Field(0.001, ge=0.0, le=1.0, description="detections have a score above this")
     iou_threshold: float = Field(0.5, ge=0.0, le=1.0, description="of hard NMS, within a class")
-    max_detections: PositiveInt = Field(100, description="max detections per image")
+    max_detections: PositiveInt = Field(100, le=100_000, description="max detections per image")
     pre_nms_top_k: PositiveInt = Field(1000, description="best (anchor, class) pairs that enter NMS")
 
 

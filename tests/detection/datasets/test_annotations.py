@@ -1,5 +1,7 @@
 import json
+import os
 import re
+import threading
 import tracemalloc
 from collections import Counter
 from pathlib import Path
@@ -304,6 +306,8 @@ def test_categories_are_found_without_parsing(tmp_path: Path, indent: int | None
         '{"categories": [',
         '{"categories": [{"id": 1}]}',
         '{"categories": ["cat"]}',
+        '{"categories": [{"id": [1], "name": "cat"}]}',
+        '{"categories": [{"id": -1, "name": "cat"}]}',
         '{"info": {"categories": []}, "categories": [{"id": 1, "name": "cat"}]}',
         '{"categories": [' + "[" * 100_000,
     ],
@@ -311,6 +315,15 @@ def test_categories_are_found_without_parsing(tmp_path: Path, indent: int | None
 def test_categories_that_only_reading_tells_are_not_guessed(tmp_path: Path, text: str) -> None:
     assert scan_categories(_write(tmp_path, text)) is None
     assert scan_categories(tmp_path / "absent.json") is None
+
+
+def test_categories_of_a_pipe_are_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = threading.Thread(target=lambda: read.append(scan_categories(tmp_path / "pipe")), daemon=True)
+    read: list[object] = []
+    reader.start()
+    reader.join(30)
+    assert read == [None]
 
 
 def test_a_file_name_that_is_no_json_text_ends_the_scan(tmp_path: Path) -> None:

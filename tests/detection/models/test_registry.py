@@ -54,6 +54,8 @@ def test_an_unknown_or_invalid_option_of_the_post_processing_is_refused() -> Non
         build_detector("efficientdet-nano", num_classes=3, postprocess={"score": 0.1})
     with pytest.raises(ConfigError, match=r"model\.postprocess\.score_threshold = 2: Input should be less than"):
         build_detector("efficientdet-nano", num_classes=3, postprocess={"score_threshold": 2})
+    with pytest.raises(ConfigError, match=r"model\.postprocess\.max_detections = 2147483648: Input should be less"):
+        build_detector("efficientdet-nano", num_classes=3, postprocess={"max_detections": 2**31})
     with pytest.raises(ConfigError, match=r"model\.overrides\.postprocess: no such field"):
         build_detector("efficientdet-nano", num_classes=3, overrides={"postprocess": {}})
 

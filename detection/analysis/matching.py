@@ -158,7 +158,7 @@ def _choose(fits: BoolArray, ignored_ground_truth: BoolArray, overlap: FloatArra
     eligible = np.where(counted.any(axis=1, keepdims=True), counted, fits)
     values = np.where(eligible, overlap[:, :, None, None], -1.0)[:, ::-1]
     choice = overlap.shape[1] - 1 - values.argmax(axis=1)
-    return choice, eligible.any(axis=1)
+    return choice, np.asarray(eligible.any(axis=1))
 
 
 def _turns(

@@ -216,7 +216,7 @@ def _decode(png: bytes, height: int, width: int) -> np.ndarray:
         with Image.open(io.BytesIO(png)) as image:
             if image.size == (width, height):
                 pixels = np.asarray(image)
-                return pixels != 0 if pixels.ndim == 2 else pixels[..., :3].any(axis=-1)
+                return np.asarray(pixels != 0 if pixels.ndim == 2 else pixels[..., :3].any(axis=-1))
             found = image.size
     except Exception as error:  # Pillow raises whatever its format plugins raise
         raise MaskError(f"the mask does not decode ({error})") from None

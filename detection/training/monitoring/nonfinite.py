@@ -5,6 +5,7 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -79,7 +80,8 @@ class NonFiniteSteps:
         with new_directory(destination) as folder:
             labels = {name: value for name, value in batch.labels._asdict().items() if value is not None}
             columns = dict(zip(Source._fields, map(np.array, zip(*sources, strict=True)), strict=True))
-            np.savez_compressed(folder / "batch.npz", images=batch.images, **labels, **columns)
+            arrays: dict[str, Any] = {"images": batch.images, **labels, **columns}
+            np.savez_compressed(folder / "batch.npz", **arrays)
             pictures = pictures_of(batch, self._batches.options, self._names, _MAX_DRAWN)
             sheet = contact_sheet(pictures, captions=[str(source) for source in sources[:_MAX_DRAWN]])
             encoded = io.BytesIO()

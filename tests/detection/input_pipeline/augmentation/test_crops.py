@@ -94,7 +94,7 @@ def test_keypoints_outside_become_unlabelled_and_empty_masks_drop_their_object()
         assert array(cut.masks).shape[1:] == (5, 5)
         np.testing.assert_array_equal(array(cut.masks)[-1], 1)
         expected = [[0.5, 0.5, 2], [39.5, 39.5, 1]] - np.array([*corner, 0])
-        inside = ((expected[:, :2] >= 0) & (expected[:, :2] <= 10)).all(1)
+        inside = np.asarray(((expected[:, :2] >= 0) & (expected[:, :2] <= 10)).all(1))
         np.testing.assert_allclose(array(cut.keypoints)[-1], expected * inside[:, None], atol=1e-4)
         seen.add(touched)
     assert False in seen

@@ -92,7 +92,7 @@ def test_an_unturned_grid(ratio: float) -> None:
     periods = set()
     for number in range(40):
         holes = _holes(number, ratio=ratio)
-        rows, columns = holes.any(1), holes.any(0)
+        rows, columns = (np.asarray(holes.any(axis)) for axis in (1, 0))
         np.testing.assert_array_equal(holes, np.outer(rows, columns))
         for flags in (rows, columns):
             runs = _runs(flags)

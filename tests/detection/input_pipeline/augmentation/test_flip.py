@@ -61,8 +61,8 @@ def test_what_is_not_mirrored_stays_bit_for_bit() -> None:
 
 def test_left_and_right_change_places_by_class_and_unlabelled_points_stay_zero() -> None:
     keypoints = np.zeros((2, 3, 3), np.float32)
-    keypoints[0] = [[0.1, 0.4, 2], [0.2, 0.3, 1], [0, 0, 0]]  # nose, left eye; the right one is not seen
-    keypoints[1] = [[0.5, 0.9, 2], [0.6, 0.8, 2], [0, 0, 0]]  # of a class without sides
+    keypoints[0] = [[0.1, 0.4, 2.0], [0.2, 0.3, 1.0], [0.0, 0.0, 0.0]]  # nose, left eye; the right one is not seen
+    keypoints[1] = [[0.5, 0.9, 2.0], [0.6, 0.8, 2.0], [0.0, 0.0, 0.0]]  # of a class without sides
     sample = Sample(
         tf.zeros([4, 6, 3], tf.uint8), tf.zeros([2, 4]), tf.constant([1, 0]), keypoints=tf.constant(keypoints)
     )

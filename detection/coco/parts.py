@@ -66,7 +66,7 @@ def metrics_of_parts(arrays: Mapping[Part, Arrays], categories: Sequence[Entry],
         params: of the whole.
 
     Raises:
-        ConfigError: a part is there twice, is missing or belongs to another evaluation.
+        ConfigError: a part is duplicate, missing or of another evaluation.
     """
     ids = tuple(sorted(category["id"] for category in categories))
     areas = list(params.area_ranges)

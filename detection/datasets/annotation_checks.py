@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from detection.datasets.entries import Entry
 from detection.datasets.issues import ImageIssues
-from detection.datasets.masks import has_degenerate_polygon, mask_box, mask_fault, without_degenerate_polygons
+from detection.datasets.masks import has_degenerate_polygon, mask_box, mask_issue, without_degenerate_polygons
 from detection.storage.json_files import serialize
 
 MARGIN = 1.0  # pixels that a box may reach beyond its image: annotation tools round
@@ -128,7 +128,7 @@ def _box_outside(annotation: dict[str, Any], context: Context) -> FixableIssue |
 def _mask_broken(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
     if not annotation.get("segmentation"):
         return None
-    reason = mask_fault(annotation["segmentation"], height=context.height, width=context.width)
+    reason = mask_issue(annotation["segmentation"], height=context.height, width=context.width)
     if reason is None:
         return None
     return FixableIssue(f"{reason}. Correct the mask or remove it.", annotation | {"segmentation": []})

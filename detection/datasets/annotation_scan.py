@@ -59,9 +59,7 @@ class AnnotationScan:
         }
         for member in stream_members(self.path):
             if not member.position and member.key in self.members:
-                raise DataError(
-                    f"{self.path}: the key {short(member.key)} is there twice. Join the two, or remove one."
-                )
+                raise DataError(f"{self.path}: duplicate key {short(member.key)}. Join the two, or remove one.")
             # Of other members nothing but their names: they may be large.
             value = [] if member.position is not None else member.value if member.key in _KNOWN else None
             self.members.setdefault(member.key, value)
@@ -75,16 +73,16 @@ class AnnotationScan:
                 raise DataError(f"{self.path}: not a COCO instances file: it needs a list `{key}`; this one {found}.")
 
     def categories(self) -> list[dict[str, Any]]:
-        """The categories; a fault in one is always refused, for every annotation depends on them.
+        """The categories; an invalid one is always refused, as annotations depend on them.
 
         Raises:
-            DataError: a category is faulty.
+            DataError: a category is invalid.
         """
         seen = set()
         for position, category in enumerate(self.lists["categories"]):
             reason = category_issue(category)
             if reason is None and category["id"] in seen:
-                reason = f"id {category['id']} is there twice. Give each category an id of its own"
+                reason = f"duplicate id {category['id']}. Give each category an id of its own"
             if reason is not None:
                 raise DataError(f"{self.path}: categories[{position}]{_identity(category)}: {reason}.")
             seen.add(category["id"])
@@ -101,7 +99,7 @@ class AnnotationScan:
             lambda row: ("entry", self._no_image(int(image_ids[row]))),
         )
         known = sorted(category_ids)
-        told = short(known[:_LISTED_IDS])  # once: there may be as many such faults as categories
+        told = short(known[:_LISTED_IDS])  # once: there may be as many such issues as categories
         keep &= self._sieve(
             columns,
             np.isin(categories, np.array(known, np.int64)) | ~keep,
@@ -116,7 +114,7 @@ class AnnotationScan:
         keep &= self._sieve(
             columns,
             first | ~keep,
-            lambda row: ("duplicate_id", "the id is there twice. Give each annotation an id of its own"),
+            lambda row: ("duplicate_id", "duplicate id. Give each annotation an id of its own"),
         )
         rows = np.flatnonzero(keep)
         rows = rows[np.argsort(image_ids[rows], kind="stable")]
@@ -145,7 +143,7 @@ class AnnotationScan:
             Columns offset and length; length 0 where an annotation has no such entry.
 
         Raises:
-            DataError: the file cannot be read, or a skeleton in it is faulty.
+            DataError: the file cannot be read, or a skeleton in it is invalid.
         """
         order = np.argsort(ids)
         columns = [np.zeros_like(ids), np.zeros_like(ids)]
@@ -185,11 +183,11 @@ class AnnotationScan:
             value = self.members.pop(key, None) or self.lists.pop(key, None)
             if not value:
                 continue
-            fault = head_issue(value, kind)
-            if fault is None:
+            issue = head_issue(value, kind)
+            if issue is None:
                 self.members[key] = value
             else:
-                self._add_issue("entry", f"{key}: {short(value)}: {fault}, or remove it")
+                self._add_issue("entry", f"{key}: {short(value)}: {issue}, or remove it")
 
     def _sieve(
         self, columns: Sequence[np.ndarray], valid: np.ndarray, explain: Callable[[int], tuple[str, str]]
@@ -208,7 +206,7 @@ class AnnotationScan:
             if identity is not None:
                 self._invalid_images.add(identity)
         elif entry["id"] in self.images:
-            message = f"images[{member.position}]: the id is there twice. Give each image an id of its own"
+            message = f"images[{member.position}]: duplicate id. Give each image an id of its own"
             self._add_issue("duplicate_id", message, image_id=entry["id"])
         else:
             self.images[entry["id"]] = member.place
@@ -225,7 +223,7 @@ class AnnotationScan:
 
     def _no_image(self, image_id: int) -> str:
         if image_id in self._invalid_images:
-            return "the entry of its image is at fault. Correct that one"
+            return "the entry of its image is invalid. Correct that one"
         return (
             f"there is no image with id {image_id}. "
             "Correct image_id, add the image to `images`, or remove the annotation"
@@ -234,9 +232,9 @@ class AnnotationScan:
     def _listed(self, member: Member) -> None:
         self.lists[member.key].append(member.value)
         if member.key == "categories":
-            fault = too_many_categories(len(self.lists["categories"]))
-            if fault is not None:
-                raise DataError(f"{self.path}: {fault}.")
+            issue = too_many_categories(len(self.lists["categories"]))
+            if issue is not None:
+                raise DataError(f"{self.path}: {issue}.")
 
 
 def keypoint_fields(entry: dict[str, Any], *keys: str) -> dict[str, Any]:

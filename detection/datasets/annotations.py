@@ -1,6 +1,6 @@
 """A COCO annotation file as an index: what it holds, and where each entry stands in it.
 
-The file is read once, entry by entry, and every fault of its structure is collected.
+The file is read once, entry by entry, and every issue of its structure is collected.
 Entries are read again when they are wanted: the index takes some 50 bytes an
 annotation, whatever its polygons weigh.
 """
@@ -58,7 +58,7 @@ class _Annotations:
 
 @dataclass(frozen=True)
 class AnnotationFile:
-    """What an annotation file holds, without what is at fault.
+    """Content of an annotation file, without its invalid entries.
 
     path: the file.
     keypoints: the person_keypoints file that is merged with it, or None.
@@ -134,11 +134,11 @@ def index_annotations(
         keypoints: a person_keypoints file of the same images; its `keypoints` and
             `num_keypoints` join the annotations of the same id, its `keypoints` and
             `skeleton` the categories.
-        policies: what is done about faulty entries, and told in `issues`; the index
+        policies: policies for invalid entries, which are listed in `issues`; the index
             leaves them out in any case.
 
     Raises:
-        DataError: the file is missing or no COCO file; a category is faulty.
+        DataError: the file is missing or no COCO file; a category is invalid.
     """
     scan = AnnotationScan(str(path), policies or IssuePolicies())
     scan.read()

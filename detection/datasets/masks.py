@@ -14,7 +14,7 @@ _REACH = 1  # image sides that a polygon may reach beyond the image: pycocotools
 _CHARACTERS = 13  # of a run of 63 bits
 
 
-def mask_fault(segmentation: Any, *, height: int, width: int) -> str | None:
+def mask_issue(segmentation: Any, *, height: int, width: int) -> str | None:
     """Tells why `segmentation` is not a valid mask of an image; None if it is valid or empty.
 
     Polygons of fewer than three points pass: see `has_degenerate_polygon`.
@@ -26,7 +26,7 @@ def mask_fault(segmentation: Any, *, height: int, width: int) -> str | None:
         width: of the image, pixels.
     """
     if isinstance(segmentation, Mapping):
-        return _rle_fault(segmentation, height, width)
+        return _rle_issue(segmentation, height, width)
     if not isinstance(segmentation, list):
         return f"segmentation is a {type(segmentation).__name__}, neither polygons nor an RLE"
     for number, polygon in enumerate(segmentation):
@@ -100,7 +100,7 @@ def decode_counts(text: str) -> list[int]:
     return counts
 
 
-def _rle_fault(rle: Mapping[str, Any], height: int, width: int) -> str | None:
+def _rle_issue(rle: Mapping[str, Any], height: int, width: int) -> str | None:
     size, counts = rle.get("size"), rle.get("counts")
     if size != [height, width] or not set(map(type, size)) <= {int}:
         return f"the RLE's size (height, width) is {quoted(size)}, the image's [{height}, {width}]"

@@ -84,18 +84,18 @@ def _decompressed(data: bytes) -> bytes:
 
 def _validate(image: Any, annotations: Any) -> None:
     """Raises a `ValueError` for entries that no annotation file may hold."""
-    fault = image_issue(image)
-    if fault is not None:
-        raise ValueError(f"image: {fault}")
+    issue = image_issue(image)
+    if issue is not None:
+        raise ValueError(f"image: {issue}")
     if type(annotations) is not list:
         raise ValueError("annotations is no list")
     seen: set[int] = set()
     for position, annotation in enumerate(annotations):
-        fault = annotation_issue(annotation)
-        if fault is None and annotation["image_id"] != image["id"]:
-            fault = f"image_id is {annotation['image_id']}, the image's id {image['id']}"
-        if fault is None and annotation["id"] in seen:
-            fault = f"id {annotation['id']} is there twice"
-        if fault is not None:
-            raise ValueError(f"annotations[{position}]: {fault}")
+        issue = annotation_issue(annotation)
+        if issue is None and annotation["image_id"] != image["id"]:
+            issue = f"image_id is {annotation['image_id']}, the image's id {image['id']}"
+        if issue is None and annotation["id"] in seen:
+            issue = f"duplicate id {annotation['id']}"
+        if issue is not None:
+            raise ValueError(f"annotations[{position}]: {issue}")
         seen.add(annotation["id"])

@@ -155,11 +155,11 @@ def _check_slice_thresholds(entries: Iterable[Any], where: str) -> None:
 
 
 def _check_threshold(threshold: Any, where: str) -> None:
-    for problem in _threshold_problems(threshold):
-        raise ConfigError(f"{where}: {problem}")
+    for issue in _threshold_issues(threshold):
+        raise ConfigError(f"{where}: {issue}")
 
 
-def _threshold_problems(threshold: Any) -> Iterator[str]:
+def _threshold_issues(threshold: Any) -> Iterator[str]:
     value, change = threshold.value_threshold, threshold.change_threshold
     has_value, has_change = threshold.HasField("value_threshold"), threshold.HasField("change_threshold")
     if not has_value and not has_change:

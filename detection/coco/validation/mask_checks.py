@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.datasets.entries import Entry, Ids
-from detection.datasets.masks import has_degenerate_polygon, mask_fault
+from detection.datasets.masks import has_degenerate_polygon, mask_issue
 
 _AT_ONCE = 1 << 16  # characters of run lengths; what they are made into stays in the processor's cache
 _LONGEST = 7  # characters of a run: 35 bits
@@ -19,7 +19,7 @@ def segmentation_issue(segmentation: Any, height: int, width: int) -> str | None
     """Explains why `segmentation` cannot be compared in an image of this size in pixels; None if it can."""
     if isinstance(segmentation, Mapping) and isinstance(segmentation.get("counts"), bytes):
         segmentation = {**segmentation, "counts": segmentation["counts"].decode("latin-1")}
-    issue = mask_fault(segmentation, height=height, width=width)
+    issue = mask_issue(segmentation, height=height, width=width)
     if issue is None and has_degenerate_polygon(segmentation):
         return "a polygon has fewer than three points"
     return issue

@@ -165,7 +165,7 @@ def numeric_source_id(record: Record) -> int | None:
 
 
 def corners(record: Record) -> list[list[float]]:
-    """xmin, ymin, xmax, ymax of all objects, normalised: four lists, unequally long in faulty records."""
+    """xmin, ymin, xmax, ymax of all objects, normalised: four lists, of different lengths in invalid records."""
     return [record.get(key, []) for key in _CORNERS]
 
 

@@ -105,7 +105,7 @@ def test_faults_of_the_structure_stop_before_any_image_is_read(tmp_path: Path) -
     lines = str(caught.value).splitlines()
     assert lines[0] == "2 issues in the data set:"
     assert lines[1].startswith(f"  {root}/instances_train.json (image 1, annotation 9): category_id 5 does not exist")
-    assert lines[2].startswith(f"  {root}/instances_train.json (image 1, annotation 1): the id is there twice.")
+    assert lines[2].startswith(f"  {root}/instances_train.json (image 1, annotation 1): duplicate id.")
     assert "data.on_fault.entry=drop" in lines[3]
     assert _convert(root, tmp_path / "b", entry="drop", duplicate_id="drop", image_missing="drop")["train"] == [2]
     assert sorted(_quarantine(tmp_path / "b")) == [("duplicate_id", 1), ("entry", 1), ("image_missing", 1)]

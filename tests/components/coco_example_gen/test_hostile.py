@@ -400,7 +400,7 @@ def test_a_hostile_image_entry_is_dropped_by_name(pictures: Path, change: dict[s
         ({"skeleton": [[1, "nose"]]}, r"categories\[1\] \(id 2\): skeleton is"),
         ({"id": "2"}, r'categories\[1\]: id is "2"'),
         ({"id": HUGE}, r"categories\[1\] \(id 10000.*\): id is 100000"),
-        ({"id": 4}, r"categories\[1\] \(id 4\): id 4 is there twice"),
+        ({"id": 4}, r"categories\[1\] \(id 4\): duplicate id 4"),
     ],
 )
 def test_a_hostile_category_is_refused_by_name(pictures: Path, change: dict[str, Any], message: str) -> None:
@@ -496,9 +496,9 @@ def _replaced(old: str, new: str) -> str:
         ((_text() + "{}").encode(), "there is more after the end"),
         (_text(images={"1": {}}).encode(), "it needs a list `images`; this one images is no list"),
         (_text(annotations=None).encode(), "annotations is no list"),
-        (_replaced('"info"', '"images": [], "info"').encode(), 'the key "images" is there twice'),
-        (_replaced('"info"', '"annotations": [], "info"').encode(), 'the key "annotations" is there twice'),
-        (_replaced('"info"', '"info": {}, "info"').encode(), 'the key "info" is there twice'),
+        (_replaced('"info"', '"images": [], "info"').encode(), 'duplicate key "images"'),
+        (_replaced('"info"', '"annotations": [], "info"').encode(), 'duplicate key "annotations"'),
+        (_replaced('"info"', '"info": {}, "info"').encode(), 'duplicate key "info"'),
         (_replaced('{"year": 2024}', "[" * 100_000).encode(), "info.*(maximum recursion depth|nested|Recursion)"),
         (_replaced("2024", "[" * 63 + "]" * 63).encode(), None),
         (_replaced("2024", "[" * 64 + "]" * 64).encode(), "info, line 1.*nested more than 64 deep"),
@@ -694,7 +694,7 @@ def _mutated(draw: st.DrawFn) -> str:
         if nodes:
             container, key = nodes[draw(st.integers(0, len(nodes) - 1))]
             draw(st.sampled_from(MUTATIONS))(container, key, draw(JUNK))
-            tree = json.loads(json.dumps(tree))  # no part is there twice as one object
+            tree = json.loads(json.dumps(tree))  # no part is shared
     text = json.dumps(tree)
     if draw(st.integers(0, 9)) == 0:
         cut = draw(st.integers(0, len(text)))

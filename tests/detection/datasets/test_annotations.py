@@ -114,11 +114,11 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         ("images[1]", {"id": "x"}, "entry", 'images[1]: id is "x". Write an integer from 0 to 2^53.'),
         ("images[1]", {"id": True}, "entry", "images[1]: id is true. Write an integer from 0 to 2^53."),
         ("images[1]", {"id": 2**63}, "entry", f"images[1]: id is {2**63}. Write an integer from 0 to 2^53."),
-        ("images[1]", {"id": 7}, "duplicate_id", "images[1]: the id is there twice. Give each image an id of its own."),
+        ("images[1]", {"id": 7}, "duplicate_id", "images[1]: duplicate id. Give each image an id of its own."),
         ("images[1]", {"file_name": None}, "entry", "images[1]: file_name is null. Write a text."),
         ("images[1]", {"width": -4}, "entry", "images[1]: width is -4. Write the size in whole pixels."),
         ("images[1]", {"height": 2.5}, "entry", "images[1]: height is 2.5. Write the size in whole pixels."),
-        ("annotations[1]", {"id": 3}, "duplicate_id", "the id is there twice. Give each annotation an id of its own."),
+        ("annotations[1]", {"id": 3}, "duplicate_id", "duplicate id. Give each annotation an id of its own."),
         ("annotations[1]", {"image_id": 70}, "entry", "there is no image with id 70. Correct image_id, add the image"),
         (
             "annotations[1]",
@@ -166,13 +166,13 @@ def test_annotations_of_a_faulty_image_point_to_it(tmp_path: Path) -> None:
         (7, 3, "drop"),
         (7, 1, "drop"),
     ]
-    assert "the entry of its image is at fault" in read.issues[1].message
+    assert "the entry of its image is invalid" in read.issues[1].message
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"id": 9}, r"categories\[1\] \(id 9\): id 9 is there twice"),
+        ({"id": 9}, r"categories\[1\] \(id 9\): duplicate id 9"),
         ({"name": 5}, r"categories\[1\] \(id 0\): name is 5. Write a text"),
         ({"id": None}, r"categories\[1\]: id is null. Write an integer"),
     ],

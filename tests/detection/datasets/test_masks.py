@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from pycocotools import mask as rle_masks
 
-from detection.datasets.masks import decode_counts, mask_box, mask_fault
+from detection.datasets.masks import decode_counts, mask_box, mask_issue
 
 _MASKS = arrays(np.uint8, st.tuples(st.integers(1, 12), st.integers(1, 12)), elements=st.integers(0, 1))
 
@@ -19,7 +19,7 @@ def test_an_rle_of_pycocotools_is_sound_and_has_its_box(mask: np.ndarray) -> Non
     plain = {"size": [height, width], "counts": ([0] if mask[0, 0] else []) + runs.tolist()}
     assert decode_counts(compressed["counts"]) == plain["counts"]
     for segmentation in (compressed, plain):
-        assert mask_fault(segmentation, height=height, width=width) is None
+        assert mask_issue(segmentation, height=height, width=width) is None
         box = rle_masks.toBbox(rle).tolist()
         assert mask_box(segmentation) == (box if mask.any() else None)
 
@@ -27,7 +27,7 @@ def test_an_rle_of_pycocotools_is_sound_and_has_its_box(mask: np.ndarray) -> Non
 @given(text=st.text(st.characters(min_codepoint=40, max_codepoint=115), max_size=30))
 def test_whatever_text_is_no_mask_is_refused_and_the_rest_decodes(text: str) -> None:
     rle = {"size": [7, 9], "counts": text}
-    if mask_fault(rle, height=7, width=9) is None:
+    if mask_issue(rle, height=7, width=9) is None:
         assert rle_masks.decode(rle).shape == (7, 9)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from pycocotools import mask as masks
 
 from detection.coco.validation.mask_checks import masks_are_valid
-from detection.datasets.masks import mask_fault
+from detection.datasets.masks import mask_issue
 
 
 def _valid(texts: list[Any], sizes: list[tuple[int, int]]) -> bool:
@@ -51,7 +51,7 @@ def test_damage_is_seen_as_in_single_masks() -> None:
             case 2:
                 damaged += bytes([chance.randrange(48, 112)])
         segmentation = {"size": [height, width], "counts": damaged.decode("latin-1")}
-        single = mask_fault(segmentation, height=height, width=width) is None
+        single = mask_issue(segmentation, height=height, width=width) is None
         assert _valid([damaged.decode("latin-1")], [(height, width)]) == single, (damaged, height, width)
         refused += not single
     assert 500 < refused < 1300

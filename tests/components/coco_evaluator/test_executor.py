@@ -440,7 +440,7 @@ def test_faults(
     broken = write_examples(tmp_path / "broken", {**truth, "images": truth["images"][:1]}, broken=b"no image")
     assert "picture_00.png: the model cannot read the image (id 500)" in fault("broken", broken)
     twice = write_examples(tmp_path / "twice", {**truth, "images": truth["images"][:1] * 2}, shards=1)
-    assert "ground truth of the examples: an id is there more than once: image 500" in fault("twice", twice)
+    assert "ground truth of the examples: duplicate id: image 500" in fault("twice", twice)
     with monkeypatch.context() as patched:
         patched.setattr(beam_evaluate, "_CHUNK", 1)
         assert "image 500 comes more than once" in fault("apart", twice, batch_size=1)

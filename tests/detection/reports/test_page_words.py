@@ -52,7 +52,7 @@ ALLOWED = ("data.on_fault", "at least")  # a key of the configuration; an inequa
 
 
 def evaluation(path: Path) -> None:
-    categories = [*analysis().categories, category(8, "rare", objects=3), category(9, "none", objects=0)]
+    categories = [*analysis().categories, category(8, "rare", ground_truth=3), category(9, "none", ground_truth=0)]
     given = analysis(categories=categories, operating_point=analysis().operating_point)
     write_evaluation_report(path, given, title="evaluation", pictures=smooth_pictures())
 

@@ -108,7 +108,7 @@ def test_a_model_evaluates_as_with_pycocotools(
     np.testing.assert_allclose(metrics["stats"], expected, rtol=0, atol=1e-12)
     assert 0.2 < expected[0] < 1.0
     assert metrics["iou_type"] == analysis["iou_type"] == options["iou_type"]
-    assert analysis["figures"] == analysis["before"] == metrics["metrics"]
+    assert analysis["metrics"] == analysis["baseline_metrics"] == metrics["metrics"]
     np.testing.assert_allclose(analysis["intervals"]["AP"]["value"], expected[0], rtol=0, atol=1e-9)
     assert read(out / BLESSING_JSON)["blessed"] is True
     assert "</html>" in (out / REPORT_HTML).read_text()

@@ -366,7 +366,7 @@ def test_faults_of_the_data() -> None:
     with pytest.raises(DataError, match=r"the model's outputs lack detection_scores, detection_classes, num_"):
         combiner.add_input(combiner.create_accumulator(), other)
     state = combiner.add_input(combiner.add_input(combiner.create_accumulator(), element), element)
-    with pytest.raises(DataError, match="ground truth of the examples: an id is there more than once: image"):
+    with pytest.raises(DataError, match="ground truth of the examples: duplicate id: image"):
         combiner.extract_output(state)
 
 

@@ -23,5 +23,5 @@ def test_the_cells_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
     for number, cell in enumerate(cells):
         exec(compile("".join(cell["source"]), f"{path.name} cell {number}", "exec"), namespace)
-    assert len(namespace["found"]) == 3  # type: ignore[arg-type]
+    assert len(namespace["results"]) == 3  # type: ignore[arg-type]
     assert set(namespace["metrics"].by_name) >= {"AP", "AR100"}  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ KeepRule = Literal["overlap", "centre"]
 
 # The TF Object Detection API's seven operations.
 MIN_OVERLAPS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+_MIN_SIDE = 1e-3  # pixels of an object in the window
 
 
 def random_scale_crop(
@@ -131,4 +132,6 @@ def crop(
     if cut.keypoints is not None:
         points = (cut.keypoints[..., :2] - low) / extent
         cut = cut._replace(keypoints=keep_labelled(tf.concat([points, cut.keypoints[..., 2:]], axis=-1)))
-    return select(cut, kept & (inside > 0.0))
+    # Rounding gives a box that only touches the window a sliver of it, in which no pixel lies.
+    sides = (tf.minimum(boxes[:, 2:], window[2:]) - tf.maximum(boxes[:, :2], window[:2])) * image_size
+    return select(cut, kept & tf.reduce_all(sides > _MIN_SIDE, axis=-1))

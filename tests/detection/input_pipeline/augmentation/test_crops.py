@@ -151,6 +151,17 @@ def test_objects_follow_the_pixels(sample: Sample, seed: tuple[int, int], centre
         )
 
 
+def test_an_object_that_touches_the_window_is_not_in_it() -> None:
+    """The sum of two rounded numbers may be more than the rounded sum."""
+    side, kept = 33, 0
+    for begin in range(1, side - 1, 5):
+        for end in range(begin + 1, side, 2):
+            sample = coordinate_sample(side, side, [(end, 0, side, side), (0, 0, begin, side)])
+            window = tf.constant([begin, 0]), tf.constant([end - begin, side])
+            kept += len(crop(sample, *window, min_overlap=0.0, keep="overlap").classes)
+    assert kept == 0
+
+
 def test_the_window_keeps_to_its_ranges_and_covers_an_object_as_asked() -> None:
     sample = coordinate_sample(60, 90, [(5, 8, 35, 30), (20, 40, 55, 85)])
     for number in range(40):

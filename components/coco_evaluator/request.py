@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detection.datasets.importers.label_map import read_dataset_categories
-from detection.storage.json_files import read_json
+from detection.datasets.importers.label_map import read_dataset_file
 from schemas.artifacts import DATASET_JSON, split_dir
 from schemas.config.config import EvaluateConfig
 from schemas.errors import DataError
@@ -62,12 +61,11 @@ def read_dataset(root: str | Path, split: str) -> Dataset:
         DataError: the artifact has no readable description, or one without categories;
             the split has no file.
     """
-    path = Path(root, DATASET_JSON)
-    categories = read_dataset_categories(path)
+    dataset = read_dataset_file(Path(root, DATASET_JSON))
     folder = Path(root, split_dir(split))
     if not any(folder.glob("*")):
         raise DataError(f"{folder}: no file of records. Write the examples again.")
-    return Dataset(str(folder), categories, _image_count(read_json(path), split))
+    return Dataset(str(folder), dataset["categories"], _image_count(dataset, split))
 
 
 def _image_count(dataset: dict[str, Any], split: str) -> int | None:

@@ -24,7 +24,7 @@ from components.detection_trainer.identity import (
 )
 from components.detection_trainer.working_folder import describe_training, restore_training, working_folder
 from detection.datasets.annotations import differing_categories
-from detection.datasets.importers.label_map import read_dataset_categories
+from detection.datasets.importers.label_map import read_dataset_file
 from detection.input_pipeline.record_index import fingerprint_records
 from detection.storage.atomic import new_directory
 from detection.training.train import train
@@ -118,7 +118,7 @@ def _categories(examples: Sequence[types.Artifact]) -> list[dict[str, Any]]:
 
 
 def _categories_of(examples: types.Artifact) -> list[dict[str, Any]]:
-    return read_dataset_categories(Path(examples.uri, DATASET_JSON))
+    return list(read_dataset_file(Path(examples.uri, DATASET_JSON))["categories"])
 
 
 def _span(examples: types.Artifact) -> int:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
-from detection.datasets.importers.label_map import read_dataset_categories
+from detection.datasets.importers.label_map import read_dataset_file
 from detection.datasets.layouts import SplitFiles
 from detection.storage.atomic import new_directory
 from detection.storage.lock import exclusive_use
@@ -67,7 +67,7 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
             config,
             shards=_shards(examples, TRAIN_SPLIT),
             validation_shards=_shards(examples, config.evaluate.split) if config.train.validation.enabled else [],
-            categories=read_dataset_categories(examples / DATASET_JSON),
+            categories=read_dataset_file(examples / DATASET_JSON)["categories"],
             output=folder,
             strategy=strategy,
             detector=detector,

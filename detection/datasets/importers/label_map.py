@@ -78,8 +78,8 @@ def read_label_map(path: str | Path) -> LabelMap:
     return LabelMap(source, categories, texts)
 
 
-def read_dataset_categories(path: str | Path) -> list[dict[str, Any]]:
-    """Reads the categories of a dataset.json.
+def read_dataset_file(path: str | Path) -> dict[str, Any]:
+    """Reads a dataset.json; its `categories` are valid, other keys are not checked.
 
     Raises:
         DataError: the file cannot be read, or its categories are missing or invalid.
@@ -89,7 +89,7 @@ def read_dataset_categories(path: str | Path) -> list[dict[str, Any]]:
     if not isinstance(categories, list):
         raise DataError(f"{path}: no list `categories`. Write the examples again.")
     _require_valid(categories, str(path))
-    return categories
+    return dict(tree)
 
 
 def read_dataset_head(path: str | Path) -> dict[str, Any]:

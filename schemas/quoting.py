@@ -1,5 +1,6 @@
 """Quotes user values in messages: short, on one line, without control characters."""
 
+import json
 import reprlib
 from typing import Any
 
@@ -25,6 +26,19 @@ def quoted(value: Any) -> str:
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         return f"an integer of {value.bit_length()} bits"
     text = repr(value[:LENGTH]) + "..." if isinstance(value, str) and len(value) > LENGTH else _written(value)
+    return text if len(text) <= LENGTH else f"{text[: LENGTH - 3]}..."
+
+
+def quoted_json(value: Any) -> str:
+    """Returns a value of a JSON file as JSON, cut to `LENGTH` characters.
+
+    >>> quoted_json({"id": None})
+    '{"id": null}'
+    """
+    try:
+        text = json.dumps(value, default=str)
+    except ValueError:  # an integer of thousands of digits
+        text = f"a {type(value).__name__} that is too long to be shown"
     return text if len(text) <= LENGTH else f"{text[: LENGTH - 3]}..."
 
 

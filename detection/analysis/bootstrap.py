@@ -16,11 +16,12 @@ import numpy.typing as npt
 from detection.analysis.analysis_file import Interval
 from detection.analysis.categories import category_metrics
 from detection.analysis.evaluated import Evaluated
-from detection.analysis.instances import DetectionColumns, GroundTruth, IntArray
+from detection.analysis.instances import DetectionColumns, GroundTruth
 from detection.analysis.matching import Matches, candidate_pairs, match
-from detection.coco.metrics import UNDEFINED, FloatArray, MetricDefinition, metric_definitions_of
-from detection.coco.params import RECALLS, Params
+from detection.coco.metrics import UNDEFINED, FloatArray, metric_definitions_of
+from detection.coco.params import RECALLS, IntArray, Params
 from schemas.config.config import AnalysisConfig
+from schemas.metrics import MetricDefinition
 
 Weights = npt.NDArray[np.uint8]
 Sums = npt.NDArray[np.integer[Any]]

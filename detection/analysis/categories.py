@@ -11,8 +11,9 @@ from detection.analysis.analysis_file import Category, OperatingPoint, SizeBucke
 from detection.analysis.instances import DetectionColumns, GroundTruth
 from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.batch import IGNORED, TP, Diagnosis
-from detection.coco.metrics import UNDEFINED, FloatArray, MetricDefinition, metric_definitions_of, metric_value
+from detection.coco.metrics import UNDEFINED, FloatArray, metric_definitions_of, metric_value
 from detection.coco.params import Params
+from schemas.metrics import MetricDefinition
 
 _CURVES = {"0.50": 0.5, "0.75": 0.75}
 

@@ -14,11 +14,10 @@ import numpy as np
 
 from detection.analysis.analysis_file import ERROR_TYPES, Box, ErrorType, ImageResult, LabelError
 from detection.analysis.evaluated import Evaluated, evaluate_models
-from detection.analysis.instances import IntArray
 from detection.analysis.matching import BoolArray, by_image
 from detection.coco.engine.batch import FN, FP, IGNORED, MATCHED, TP, Diagnosis
 from detection.coco.metrics import FloatArray
-from detection.coco.params import Params
+from detection.coco.params import IntArray, Params
 from detection.datasets.entries import LARGEST_ID, Entry, Rows
 from schemas.config.config import AnalysisConfig
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.params import FloatArray, Params, best_of_images
+from detection.coco.params import FloatArray, IntArray, Params, best_of_images
 from detection.coco.validation.checks import (
     check_annotations,
     check_categories,
@@ -19,7 +19,6 @@ from detection.coco.validation.checks import (
 from detection.datasets.entries import Entry, Rows
 from detection.datasets.sampling import key_hash
 
-IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from detection.analysis.instances import BoolArray, DetectionColumns, GroundTruth, IntArray, cells_of
+from detection.analysis.instances import BoolArray, DetectionColumns, GroundTruth, cells_of
 from detection.coco.metrics import FloatArray
-from detection.coco.params import Params
+from detection.coco.params import IntArray, Params
 
 _PAIRS = 2_000_000  # of a detection and an annotation, held in memory at a time
 

@@ -1,7 +1,6 @@
-"""Metrics of an evaluation: their definitions, and `CocoMetrics`, the result that holds their values.
+"""Values of an evaluation's metrics, and `CocoMetrics`, the result that holds them.
 
-Source: `summarize` of pycocotools' cocoeval.py, with one error of it corrected: its AP
-is -1 whenever the largest `max_dets` is not 100 (20 for keypoints); and LVIS' eval.py.
+`schemas.metrics` defines the metrics.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,89 +10,18 @@ from typing import Any, Literal
 import numpy as np
 
 from detection.coco.engine import Arrays
-from detection.coco.params import KEYPOINT_MAX_DETS, MAX_DETS, AreaRanges, FloatArray, Params
+from detection.coco.params import AreaRanges, FloatArray, Params
 from detection.coco.validation.invalid_entries import InvalidEntry
+from schemas.metrics import MetricDefinition, coco_metrics, lvis_metrics
 
 _OWN: tuple[tuple[str, Literal["precision", "recall"]], ...] = (("AP", "precision"), ("AR", "recall"))
-FREQUENCIES = {"r": "rare", "c": "common", "f": "frequent"}  # of LVIS' categories
 _AP50 = 0.5
 UNDEFINED = -1.0  # value of a metric without ground truth
 
 
-@dataclass(frozen=True)
-class MetricDefinition:
-    """One metric: the mean over the defined values of a part of an array.
-
-    name: as it appears in files, tables and thresholds.
-    array: precision gives an AP, recall an AR.
-    area: name of the area range.
-    iou: the only IoU threshold counted; None: the mean over all.
-    max_dets: which of the `max_dets`, by position.
-    frequency: LVIS' rare (`r`), common or frequent categories only; None: all.
-    standard: whether it is one of COCOeval's, or LVISEval's, `stats`.
-    """
-
-    name: str
-    array: Literal["precision", "recall"]
-    area: str = "all"
-    iou: float | None = None
-    max_dets: int = -1
-    frequency: str | None = None
-    standard: bool = True
-
-
-_PRECISIONS = (
-    MetricDefinition("AP", "precision"),
-    MetricDefinition("AP50", "precision", iou=0.5),
-    MetricDefinition("AP75", "precision", iou=0.75),
-    MetricDefinition("APs", "precision", area="small"),
-    MetricDefinition("APm", "precision", area="medium"),
-    MetricDefinition("APl", "precision", area="large"),
-)
-_KEYPOINT_METRICS = (
-    *(metric for metric in _PRECISIONS if metric.area != "small"),
-    MetricDefinition("AR", "recall"),
-    MetricDefinition("AR50", "recall", iou=0.5),
-    MetricDefinition("AR75", "recall", iou=0.75),
-    MetricDefinition("ARm", "recall", area="medium"),
-    MetricDefinition("ARl", "recall", area="large"),
-)
-
-
-def _coco_metrics(iou_type: str, max_dets: Sequence[int]) -> tuple[MetricDefinition, ...]:
-    if iou_type == "keypoints":
-        return _KEYPOINT_METRICS
-    return (
-        *_PRECISIONS,
-        *(MetricDefinition(f"AR{most}", "recall", max_dets=position) for position, most in enumerate(max_dets)),
-        MetricDefinition("ARs", "recall", area="small"),
-        MetricDefinition("ARm", "recall", area="medium"),
-        MetricDefinition("ARl", "recall", area="large"),
-    )
-
-
-def _lvis_metrics(most: int) -> tuple[MetricDefinition, ...]:
-    return (
-        *_PRECISIONS,
-        *(MetricDefinition(f"AP{frequency}", "precision", frequency=frequency) for frequency in FREQUENCIES),
-        MetricDefinition(f"AR@{most}", "recall"),
-        MetricDefinition(f"ARs@{most}", "recall", area="small"),
-        MetricDefinition(f"ARm@{most}", "recall", area="medium"),
-        MetricDefinition(f"ARl@{most}", "recall", area="large"),
-    )
-
-
-# With COCO's own `max_dets` and area ranges, by IoU type, in the order of COCOeval's `stats`.
-METRIC_DEFINITIONS: Mapping[str, tuple[MetricDefinition, ...]] = {
-    "bbox": _coco_metrics("bbox", MAX_DETS),
-    "segm": _coco_metrics("segm", MAX_DETS),
-    "keypoints": _coco_metrics("keypoints", KEYPOINT_MAX_DETS),
-}
-
-
 def metric_definitions_of(params: Params) -> tuple[MetricDefinition, ...]:
     """The metrics of an evaluation: COCO's or LVIS', then those of area ranges that they do not know."""
-    known = _lvis_metrics(params.max_dets[-1]) if params.lvis else _coco_metrics(params.iou_type, params.max_dets)
+    known = lvis_metrics(params.max_dets[-1]) if params.lvis else coco_metrics(params.iou_type, params.max_dets)
     others = [name for name in params.area_ranges if name not in {metric.area for metric in known}]
     own = [
         MetricDefinition(f"{prefix}_{name}", array, area=name, standard=False)

@@ -10,10 +10,11 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 from rich.table import Table
 
-from detection.coco.metrics import FREQUENCIES, METRIC_DEFINITIONS, UNDEFINED, CocoMetrics, MetricDefinition
+from detection.coco.metrics import UNDEFINED, CocoMetrics
 from detection.coco.validation.invalid_entries import InvalidEntry
 from detection.storage.atomic import write_json, write_text
 from detection.storage.json_files import not_of_this_version, parse_file
+from schemas.metrics import FREQUENCIES, METRIC_DEFINITIONS, MetricDefinition
 
 _SHOWN = 10  # skipped entries on the screen
 

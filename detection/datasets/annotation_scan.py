@@ -16,13 +16,13 @@ from detection.datasets.entries import (
     id_of,
     image_issue,
     keypoint_category_issue,
-    short,
     too_many_categories,
 )
 from detection.datasets.issues import Issue
 from detection.datasets.json_stream import Member, Place, stream_members
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
+from schemas.quoting import quoted_json
 
 _NEEDED = ("images", "annotations", "categories")
 _KNOWN = {*_NEEDED, "info", "licenses"}
@@ -59,7 +59,7 @@ class AnnotationScan:
         }
         for member in stream_members(self.path):
             if not member.position and member.key in self.members:
-                raise DataError(f"{self.path}: duplicate key {short(member.key)}. Join the two, or remove one.")
+                raise DataError(f"{self.path}: duplicate key {quoted_json(member.key)}. Join the two, or remove one.")
             # Of other members nothing but their names: they may be large.
             value = [] if member.position is not None else member.value if member.key in _KNOWN else None
             self.members.setdefault(member.key, value)
@@ -99,7 +99,7 @@ class AnnotationScan:
             lambda row: ("entry", self._no_image(int(image_ids[row]))),
         )
         known = sorted(category_ids)
-        told = short(known[:_LISTED_IDS])  # once: there may be as many such issues as categories
+        told = quoted_json(known[:_LISTED_IDS])  # once: there may be as many such issues as categories
         keep &= self._sieve(
             columns,
             np.isin(categories, np.array(known, np.int64)) | ~keep,
@@ -187,7 +187,7 @@ class AnnotationScan:
             if issue is None:
                 self.members[key] = value
             else:
-                self._add_issue("entry", f"{key}: {short(value)}: {issue}, or remove it")
+                self._add_issue("entry", f"{key}: {quoted_json(value)}: {issue}, or remove it")
 
     def _sieve(
         self, columns: Sequence[np.ndarray], valid: np.ndarray, explain: Callable[[int], tuple[str, str]]

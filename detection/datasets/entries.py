@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from schemas.limits import MAX_CATEGORIES
+from schemas.quoting import quoted_json
 
 Entry = Mapping[str, Any]  # an object of a list of a COCO file, as JSON is parsed
 Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.float64]  # detections [N, 7]: image_id, x, y, width, height (pixels), score, category_id
 
 LARGEST_ID = 2**53  # float64 holds all integers up to here
-_SHOWN = 80  # characters of a value in a message
 _JSON: Mapping[type, str] = {dict: "object", list: "list"}
 
 Id = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ID)]
@@ -137,8 +137,8 @@ def _issue(entry: Any, kind: Any) -> str | None:
         name, missing = invalid_field(error)
         if name is None:
             keys = [key for key in kind.__annotations__ if key in kind.__required_keys__]
-            return f"{short(entry)} is no object. Write one with {', '.join(keys)}"
-        return f"{name} is {'missing' if missing else short(entry[name])}. {_REMEDIES[name]}"
+            return f"{quoted_json(entry)} is no object. Write one with {', '.join(keys)}"
+        return f"{name} is {'missing' if missing else quoted_json(entry[name])}. {_REMEDIES[name]}"
     return None
 
 
@@ -174,12 +174,3 @@ def id_of(entry: Any) -> int | None:
     """Returns the `id` of an entry, valid or not, if it is an integer."""
     identity = entry.get("id") if type(entry) is dict else None
     return identity if type(identity) is int else None
-
-
-def short(value: Any) -> str:
-    """Returns a value as JSON for a message, cut after some characters."""
-    try:
-        text = json.dumps(value, default=str)
-    except ValueError:  # an integer of thousands of digits
-        text = f"a {type(value).__name__} that is too long to be shown"
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

@@ -63,16 +63,6 @@ def stream_members(path: str | Path) -> Iterator[Member]:
         yield from reader.members()
 
 
-def stream_list(path: str | Path) -> Iterator[Member]:
-    """Yields the entries of the list in a JSON file; their key is "".
-
-    Raises:
-        DataError: see `stream_members`.
-    """
-    with _opened(path) as reader:
-        yield from reader.entries()
-
-
 def read_entry(file: BinaryIO, place: Place) -> Any:
     """Parses the entry at `place`, from `stream_members`, in a file opened for reading bytes.
 
@@ -117,15 +107,6 @@ class _Reader:
         self._at = 0  # position in the text
         self._where = "the file"
 
-    def entries(self) -> Iterator[Member]:
-        self._begin()
-        if self._peek() != "[":
-            raise DataError(f"{self._path}: not COCO results: expected a list of detections. Check the file.")
-        for entry in self._list(""):
-            if entry.position is not None:
-                yield entry
-        self._end("list")
-
     def members(self) -> Iterator[Member]:
         self._begin()
         if self._peek() != "{":
@@ -143,7 +124,9 @@ class _Reader:
             yield from self._list(key) if self._peek() == "[" else [Member(key, None, *self._value())]
             self._where = "the file"
             separator = self._expect(",", "}")
-        self._end("object")
+        self._where = "the file"
+        if self._peek():
+            self._refuse("there is more after the end of the object")
 
     def _begin(self) -> None:
         self._more()
@@ -151,11 +134,6 @@ class _Reader:
             self._at = 3
         if self._text.startswith(("\xff\xfe", "\xfe\xff")) or "\0" in self._text[:4]:
             raise DataError(f"{self._path}: not a JSON text file: it is not UTF-8. Convert it to UTF-8.")
-
-    def _end(self, what: str) -> None:
-        self._where = "the file"
-        if self._peek():
-            self._refuse(f"there is more after the end of the {what}")
 
     def _list(self, key: str) -> Iterator[Member]:
         offset = self._start + self._at

@@ -13,12 +13,12 @@ import tensorflow as tf
 from PIL import Image
 
 from detection.analysis.analysis_file import ImageResult
-from detection.coco.metrics import METRIC_DEFINITIONS, UNDEFINED, CocoMetrics, MetricDefinition
-from detection.coco.params import MAX_DETS
+from detection.coco.metrics import UNDEFINED, CocoMetrics
 from detection.images.drawing import Picture, contact_sheet, draw_detections, eight_bit_rgb
 from detection.reports.box_styles import STATUSES, StyledBox, detection_boxes, ground_truth_boxes
 from detection.reports.html.table import shown_name
 from detection.storage.atomic import require_writable
+from schemas.metrics import MAX_DETS, METRIC_DEFINITIONS, MetricDefinition
 from schemas.scalars import loss_tag
 
 _PREFIXES = {"bbox": "DetectionBoxes_", "segm": "DetectionMasks_", "keypoints": "Keypoints_"}

@@ -28,7 +28,6 @@ def run(args: argparse.Namespace) -> int:
     from pipelines.runs.execute import execute_run
     from pipelines.runs.results import print_results
 
-    config = config_of(args)
-    results = execute_run(config, runner=args.runner, verbose=args.verbose)
-    print_results(results, config, Console())
+    results = execute_run(config_of(args), runner=args.runner, verbose=args.verbose)
+    print_results(results, Console())
     return 0

@@ -51,6 +51,7 @@ def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunRe
         with quiet_run(layout.log, verbose=verbose):
             check_run(config, located.files, layout)
             results = _run_pipeline(config, layout, runner, located)
+        results = results._replace(images=located.files[config.evaluate.split].images)
         write_json(layout.summary, results.summary())
     return results
 

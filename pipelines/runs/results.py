@@ -1,23 +1,21 @@
 """The results of a finished run: read from its ML Metadata, and printed."""
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
+
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
+from rich.console import Console
+
+from detection.coco.summary import metrics_table
 from detection.storage.json_files import read_json
 from pipelines.runs.artifact_files import first_missing
 from pipelines.runs.metadata import node_name, open_store
-from schemas.artifacts import BLESSING_JSON, METRICS_JSON
+from schemas.artifacts import BLESSING_JSON, LOGS, METRICS_JSON, REPORT_HTML
 from schemas.errors import CocoflowError, DataError
-import shlex
-import sys
-from typing import TYPE_CHECKING
-from rich.console import Console
-from detection.coco.metrics import METRIC_DEFINITIONS
-from detection.coco.summary import metrics_table
-from pipelines.dataset_files import files_of
-from schemas.artifacts import LOGS, REPORT_HTML
-from schemas.config.config import Config
+from schemas.metrics import METRIC_DEFINITIONS
 
 _STATES = {mlmd.Execution.CACHED: "reused", mlmd.Execution.COMPLETE: "done"}
 _REPORTED = ("evaluation", "model_run", "pushed_model")
@@ -41,6 +39,7 @@ class RunResults(NamedTuple):
     pushed: folder of the pushed version; None: not pushed.
     evaluation: folder of the ModelEvaluation.
     model_run: folder of the ModelRun.
+    images: folder of the images that the model was evaluated on; None: they are in TFRecords.
     """
 
     nodes: dict[str, NodeResult]
@@ -50,6 +49,7 @@ class RunResults(NamedTuple):
     pushed: str | None
     evaluation: Path
     model_run: Path
+    images: str | None = None
 
     def summary(self) -> dict[str, Any]:
         """Returns the content of summary.json."""
@@ -126,7 +126,7 @@ def _pushed_path(pushed_model: mlmd.Artifact) -> str | None:
     return properties["pushed_destination"].string_value if properties["pushed"].int_value else None
 
 
-def print_results(results: RunResults, config: Config, console: Console) -> None:
+def print_results(results: RunResults, console: Console) -> None:
     """Prints the COCO metrics, the blessing, the paths of the outputs and the next command."""
 
     def line(label: str, text: str) -> None:
@@ -144,12 +144,11 @@ def print_results(results: RunResults, config: Config, console: Console) -> None
     folders = {"train": results.model_run / LOGS, "eval": results.evaluation / LOGS}
     logs = ",".join(f"{name}:{folder}" for name, folder in folders.items() if folder.is_dir())
     line("TensorBoard:", f"tensorboard --logdir_spec {shlex.quote(logs)}")
-    images = files_of(config.data)[config.evaluate.split].images
-    if results.pushed and images:
+    if results.pushed and results.images:
         line(
             "Try it:",
             f"{_python()} pipeline_runner.py predict --model {shlex.quote(results.pushed)} "
-            f"--images {shlex.quote(images)} --output detections.json --draw detections.png",
+            f"--images {shlex.quote(results.images)} --output detections.json --draw detections.png",
         )
 
 

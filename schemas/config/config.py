@@ -19,8 +19,9 @@ from pydantic import (
 )
 
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
-from schemas.config.section import MetricName, Section
+from schemas.config.section import Section
 from schemas.config.training import TrainConfig
+from schemas.metrics import MetricName
 
 Probability = Field(ge=0.0, le=1.0)
 

@@ -4,7 +4,8 @@ from typing import Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from schemas.config.section import MetricName, Section
+from schemas.config.section import Section
+from schemas.metrics import MetricName
 
 
 class ValidationConfig(Section):

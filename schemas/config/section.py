@@ -45,6 +45,3 @@ RegularExpression = Annotated[str, AfterValidator(_compiles)]
 
 # Whether an expression has to match a variable's path from its start or anywhere.
 PatternMatch = Literal["start", "anywhere"]
-
-# COCO's metrics of boxes.
-MetricName = Literal["AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl"]

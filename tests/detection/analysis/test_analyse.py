@@ -11,10 +11,10 @@ from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import ImageSample
 from detection.analysis.instances import sample_ids, sample_rank
 from detection.coco.evaluation import evaluate
-from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from schemas.config.config import AnalysisConfig
 from schemas.errors import ConfigError, DataError
+from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.analysis.cases import lvis_case
 from tests.detection.coco.generated_cases import generate
 

@@ -10,9 +10,9 @@ from pycocotools import mask as masks
 from detection.analysis.bootstrap import resample
 from detection.coco.engine import MatchingEngine
 from detection.coco.engine.batch import FN, FP, IGNORED, MATCHED, TP, BatchEvaluation
-from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from schemas.errors import DataError
+from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.analysis.cases import evaluated, found_of, truth_of
 from tests.detection.coco.generated_cases import SIDE, generate, pycocotools_eval
 

@@ -17,9 +17,10 @@ from detection.analysis.bootstrap import (
     resample,
 )
 from detection.coco.evaluation import evaluate
-from detection.coco.metrics import METRIC_DEFINITIONS, UNDEFINED, FloatArray, metric_definitions_of
+from detection.coco.metrics import UNDEFINED, FloatArray, metric_definitions_of
 from detection.coco.params import make_params
 from schemas.config.config import AnalysisConfig
+from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.analysis.cases import evaluated, found_of, lvis_case, ranked, repeated, truth_of
 from tests.detection.coco.generated_cases import found_near, generate, pycocotools_eval
 

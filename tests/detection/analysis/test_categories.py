@@ -9,9 +9,10 @@ import pytest
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import Analysis, SizeBucket
 from detection.analysis.categories import size_buckets
-from detection.coco.metrics import METRIC_DEFINITIONS, UNDEFINED
+from detection.coco.metrics import UNDEFINED
 from detection.coco.params import make_params
 from schemas.config.config import AnalysisConfig
+from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.analysis.cases import counted_detections, evaluated, found_of, lvis_case, objects_to_find, truth_of
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
 

@@ -13,12 +13,12 @@ from detection.analysis.analysis_file import write_analysis
 from detection.analysis.comparison import Change, Comparison, compare_detections
 from detection.analysis.folders import compare_evaluations
 from detection.coco.evaluation import evaluate
-from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from detection.coco.summary import write_metrics
 from schemas.artifacts import ANALYSIS_JSON, DETECTIONS_JSON, METRICS_JSON
 from schemas.config.config import AnalysisConfig
 from schemas.errors import DataError
+from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.analysis.cases import found_of, truth_of
 from tests.detection.coco.generated_cases import generate
 

@@ -8,9 +8,9 @@ import pytest
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Box
 from detection.analysis.error_analysis import error_counts, type_errors
-from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from schemas.config.config import AnalysisConfig
+from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.analysis.cases import evaluated, found_of, lvis_case, truth_of
 from tests.detection.analysis.plain_tide import TYPES, tide
 from tests.detection.coco.generated_cases import generate

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from detection.coco import CocoMetrics, MetricsAccumulator, evaluate
-from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import Params, make_params
 from detection.coco.parts import metrics_of_parts, parts_of
+from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.coco.awkward_cases import Case, awkward_case, reference, stats_are_comparable
 from tests.detection.coco.generated_cases import found_near
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from detection.coco import CocoMetrics, evaluate
-from detection.coco.metrics import METRIC_DEFINITIONS, UNDEFINED
+from detection.coco.metrics import UNDEFINED
 from detection.coco.params import AREA_RANGES
-from schemas.config.section import MetricName
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
 
 ARRAYS = ("precision", "recall", "scores")
@@ -141,10 +140,6 @@ def test_oracle_cases(oracles: dict[str, dict[str, Any]]) -> None:
         detections = [{"image_id": 1, "category_id": 1, "bbox": box, "score": score} for box, score in found]
         np.testing.assert_allclose(evaluate(truth, detections).stats, expected[name], atol=1e-5, err_msg=name)
     assert set(expected) == set(_oracle_cases())
-
-
-def test_names_are_those_of_the_configuration() -> None:
-    assert tuple(figure.name for figure in METRIC_DEFINITIONS["bbox"]) == MetricName.__args__  # type: ignore[attr-defined]
 
 
 def _oracle_cases() -> dict[str, tuple[list[Any], list[Any]]]:

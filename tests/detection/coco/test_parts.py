@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from detection.coco import CocoMetrics, MetricsAccumulator, evaluate
-from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from detection.coco.parts import Part, metrics_of_parts, parts_of
 from schemas.errors import ConfigError
+from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.coco.generated_cases import generate
 
 

@@ -11,10 +11,10 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from detection.analysis.analysis_file import Box
-from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.reports.box_styles import STATUSES
 from detection.reports.tensorboard import side_by_side, write_scalars_and_images
 from schemas.errors import DataError
+from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.reports.evaluation.builders import HEIGHT, WIDTH, image_result
 
 # As the TF Object Detection API's documentation of CocoDetectionEvaluator.evaluate lists them.

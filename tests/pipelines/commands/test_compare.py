@@ -11,7 +11,7 @@ from PIL import Image
 from detection.coco import evaluate
 from detection.coco.summary import write_metrics
 from pipelines.commands import compare
-from pipelines.standalone.evaluate_files import write_file_report
+from pipelines.commands import evaluate as evaluate_command
 from schemas.artifacts import DETECTIONS_JSON, METRICS_JSON
 from schemas.errors import ConfigError, DataError
 from tests.detection.coco.generated_cases import generate
@@ -90,9 +90,10 @@ def test_results_without_boxes_have_a_report_and_a_comparison(tmp_path: Path, io
     before, after = (evaluate(truth, entries, iou_type).by_name["AP"] for entries in (detections, detections[::2]))
     table = HtmlPage(page.read_text(encoding="utf-8")).table("metrics")
     assert table["AP"][:2] == [f"{before:.3f}", f"{after:.3f}"]
-    write_file_report(
-        str(page), ground_truth=str(paths[0]), detections=str(paths[1]), params={"iou_type": iou_type}, images=None
-    )
+    parser = argparse.ArgumentParser()
+    evaluate_command.add_arguments(parser)
+    flags = ["--ground-truth", paths[0], "--detections", paths[1], "--iou-type", iou_type, "--report", page]
+    assert evaluate_command.run(parser.parse_args([str(flag) for flag in flags])) == 0
     assert f"{before:.3f}" in page.read_text(encoding="utf-8")
 
 

@@ -30,9 +30,9 @@ from components.coco_evaluator.beam.evaluate import (
 )
 from components.coco_evaluator.tfma.slice_metrics import OVERALL, SliceKey
 from detection.coco import CocoMetrics, evaluate
-from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.coco.params import make_params
 from schemas.errors import DataError, find_user_error
+from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
 
 ARRAYS = ("precision", "recall", "scores")

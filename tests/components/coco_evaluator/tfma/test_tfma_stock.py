@@ -18,12 +18,12 @@ from components.coco_evaluator.tfma.slice_metrics import OVERALL
 from components.coco_evaluator.tfma.slicing import Slicer
 from detection.coco import evaluate
 from detection.coco.io.results import results_from_rows
-from detection.coco.metrics import METRIC_DEFINITIONS
 from detection.datasets.packed_entries import pack_entries
 from detection.inference.results import results_from_outputs
 from detection.types import EncodedImage
 from schemas.config.config import AnalysisConfig, EvaluateConfig, ThresholdsConfig
 from schemas.errors import CocoflowError, ConfigError, DataError, find_user_error
+from schemas.metrics import METRIC_DEFINITIONS
 from tests.components.coco_evaluator.generated_records import (
     CATEGORIES,
     annotations_of,

@@ -10,6 +10,12 @@ import pytest
 from hypothesis import settings
 
 from tests.browser import Browser, find_browser, running_browser
+from tests.storage_emulator.client import TENSORFLOW_ENVIRONMENT
+from tests.storage_emulator.fixture import gcs, storage_emulator
+
+__all__ = ["gcs", "storage_emulator"]  # fixtures
+
+os.environ.update(TENSORFLOW_ENVIRONMENT)
 
 # An example's time is the machine's affair: on two busy cores Hypothesis' deadline of 200 ms fails at random.
 settings.register_profile("cocoflow", deadline=None)

@@ -1,6 +1,5 @@
 """Executor of the pusher: publishes a blessed model, and records its destination."""
 
-from pathlib import Path
 from typing import Any
 
 from tfx import types
@@ -12,6 +11,7 @@ from tfx.utils import path_utils
 
 from components.saved_model_pusher.publish import publish
 from detection.storage.atomic import write_json
+from detection.storage.paths import join, name_of
 from schemas.artifacts import POINTER_JSON
 
 PUSH_DIRECTORY_KEY = "push_directory"
@@ -61,9 +61,10 @@ def is_blessed(input_dict: dict[str, list[types.Artifact]]) -> bool:
     return bool(blessings) and all(model_utils.is_model_blessed(blessing) for blessing in blessings)
 
 
-def _record(pushed_model: types.Artifact, destination: Path, model_uri: str) -> None:
+def _record(pushed_model: types.Artifact, destination: str, model_uri: str) -> None:
+    version = name_of(destination)
     pushed_model.set_int_custom_property(PUSHED_PROPERTY, 1)
-    pushed_model.set_string_custom_property(DESTINATION_PROPERTY, str(destination))
-    pushed_model.set_string_custom_property(VERSION_PROPERTY, destination.name)
-    pointer = {"destination": str(destination), "version": destination.name, "model": model_uri}
-    write_json(Path(pushed_model.uri) / POINTER_JSON, pointer)
+    pushed_model.set_string_custom_property(DESTINATION_PROPERTY, destination)
+    pushed_model.set_string_custom_property(VERSION_PROPERTY, version)
+    pointer = {"destination": destination, "version": version, "model": model_uri}
+    write_json(join(pushed_model.uri, POINTER_JSON), pointer)

@@ -2,7 +2,8 @@
 
 TF Serving loads a folder with an all-digits name as soon as it sees it.  So a version is
 copied under a hidden name in the same folder, flushed to the disk and renamed: it appears
-whole or not at all.
+whole or not at all.  On Cloud Storage, which cannot rename a folder, it appears object by
+object, `saved_model.pb` last; see `detection.storage.gcs.versions`.
 """
 
 import contextlib
@@ -17,15 +18,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from detection.storage.atomic import fsync_path, fsync_tree, remove_leftovers, temporary_folder
+from detection.storage.files import is_file
+from detection.storage.gcs.versions import publish_version
+from detection.storage.paths import is_remote, join, require_supported
+from detection.storage.staging import local_copy
 from schemas.errors import DataError
 
+_MARKER = "saved_model.pb"
 _TEMPORARY_STEM = "push"
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 _LOGGER = logging.getLogger("cocoflow.pusher")
 
 
-def publish(saved_model: str | Path, push_directory: str | Path) -> Path:
+def publish(saved_model: str | Path, push_directory: str | Path) -> str:
     """Copies a SavedModel folder, whole, to `push_directory/<version>`, unless the newest version equals it.
 
     Only the newest version is compared, so that an older model can be pushed again.  The
@@ -33,9 +39,9 @@ def publish(saved_model: str | Path, push_directory: str | Path) -> Path:
     is larger.  Several pushers may run at the same time.
 
     Args:
-        saved_model: local folder with `saved_model.pb`, copied with all its files.
-        push_directory: local or mounted folder, created if missing.  Leftovers of killed
-            pushes in it are removed (see `temporary_folder`).
+        saved_model: local or remote folder with `saved_model.pb`, copied with all its files.
+        push_directory: local or remote folder, created if missing.  Leftovers of killed
+            pushes in it are removed (see `temporary_folder` and `gcs.versions.sweep`).
 
     Returns:
         Absolute path of the new version, or of the newest one if it equals this model.
@@ -43,22 +49,20 @@ def publish(saved_model: str | Path, push_directory: str | Path) -> Path:
     Raises:
         DataError: no SavedModel, or `push_directory` cannot be written.
     """
-    source, directory = Path(saved_model), Path(push_directory)
-    if not (source / "saved_model.pb").is_file():
+    require_supported(push_directory, "push.directory")
+    if not is_file(join(saved_model, _MARKER)):
         raise DataError(
-            f"{source}: no saved_model.pb in this folder, so nothing was pushed. Train and export the model again."
+            f"{saved_model}: no {_MARKER} in this folder, so nothing was pushed. Train and export the model again."
         )
-    if "://" in str(push_directory):
-        raise DataError(
-            f"push.directory {push_directory}: remote stores cannot rename a folder atomically. "
-            "Choose a local or mounted folder, and copy from there."
-        )
+    if is_remote(push_directory):
+        return publish_version(str(saved_model), str(push_directory), _MARKER)
+    directory = Path(push_directory).absolute()
     try:
-        return _publish(source, directory.absolute())
+        return str(_publish(local_copy(saved_model, complete=_MARKER), directory))
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         raise DataError(
-            f"push.directory {directory}: cannot push: {error.strerror}{where}. "
+            f"push.directory {push_directory}: cannot push: {error.strerror}{where}. "
             "Choose a writable folder with space for the model with --set push.directory=DIR."
         ) from error
 

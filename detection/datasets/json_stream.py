@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from detection.storage.json_files import cannot_read, is_too_deep, parse
+from detection.storage.json_files import is_too_deep, parse
+from detection.storage.reading import cannot_read
 from schemas.errors import DataError
 from schemas.limits import MAX_DEPTH, MAX_ENTRY
 

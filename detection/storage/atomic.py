@@ -1,13 +1,14 @@
-"""Writing files and folders that others may read: beside, fsync, rename.
+"""Writing files and folders that others may read: they appear whole, or not at all.
 
-A reader sees the old content, or the new one, whole; never a part.  A process
-killed in the middle leaves at most a hidden `.NAME.XXXXXXXX.tmp` beside the destination.
-The next `new_directory` or `temporary_folder` for the same destination removes such folders:
-a marker in them, and a lock that ends with the process, tell them from a user's.
+Local: written beside the destination, flushed to the disk, renamed.  A reader sees the old
+content, or the new one, whole; never a part.  A process killed in the middle leaves at most
+a hidden `.NAME.XXXXXXXX.tmp` beside the destination.  The next `new_directory` or
+`temporary_folder` for the same destination removes such folders: a marker in them, and a
+lock that ends with the process, tell them from a user's.
 
-Local (POSIX) file systems only: renaming within a folder is atomic there.  Remote
-ones such as `gs://` or `s3://` have no atomic rename of a folder; write there
-through the client library, which publishes single objects whole.
+Remote (`gs://`): written to a local temporary folder, and uploaded when the block has ended
+without an error.  An object appears whole; a folder is whole when its marker is there, which
+is written last (see `gcs.folders`).
 """
 
 import contextlib
@@ -17,14 +18,18 @@ import json
 import os
 import shutil
 import socket
+import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from detection.storage.gcs import folders, objects
+from detection.storage.paths import is_remote, name_of
 from schemas.errors import DataError
 
+COMPLETE_MARKER = folders.COMPLETE
 TEMPORARY_SUFFIX = ".tmp"
 # A process writes all the time.  Only for folders of other machines, whose locks a shared file system may not show.
 SILENT_SECONDS = 3600.0
@@ -45,6 +50,9 @@ def write_bytes(path: str | Path, content: bytes, *, durable: bool = True) -> No
     Raises:
         DataError: the folder cannot be made or written, or `path` is a folder.
     """
+    if is_remote(path):
+        objects.write(str(path), content)
+        return
     with new_path(path, durable=durable) as unfinished:
         unfinished.write_bytes(content)
 
@@ -69,6 +77,7 @@ def new_path(path: str | Path, *, beside: str | Path | None = None, durable: boo
     Args:
         path: destination; its folder is made.
         beside: folder for the unfinished file, on the same file system; None: that of `path`.
+            Without meaning for a remote `path`.
         durable: flush the file to the disk.  Files that are useless after a crash of the machine need
             no flush.
 
@@ -76,6 +85,12 @@ def new_path(path: str | Path, *, beside: str | Path | None = None, durable: boo
         DataError: the folder cannot be made or written, `path` is a folder, or the block
             raised an `OSError`.
     """
+    if is_remote(path):
+        with explained(path), _local_stand_in() as folder:
+            unfinished = folder / name_of(path)
+            yield unfinished
+            objects.write(str(path), unfinished)
+        return
     destination = Path(path)
     unfinished = hidden_sibling(destination if beside is None else Path(beside, destination.name))
     try:
@@ -108,16 +123,31 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 @contextlib.contextmanager
-def new_directory(path: str | Path) -> Iterator[Path]:
-    """Yields an empty folder in a hidden one beside `path`; it moves to `path` when the block ends.
+def new_directory(path: str | Path, *, last: Sequence[str] = (), replace: bool = False) -> Iterator[Path]:
+    """Yields an empty folder that takes its place at `path` when the block ends.
 
-    If the block raises, the folder is removed and `path` stays as it was.  An
-    empty folder at `path` (TFX makes one for every artifact) is replaced.
+    If the block raises, the folder is removed and `path` stays as it was.  An empty folder at
+    `path` (TFX makes one for every artifact) is replaced.  Local: a hidden folder beside
+    `path`.  Remote: a local temporary folder; empty folders in it are left out.
+
+    Args:
+        path: destination.
+        last: relative paths of files without which readers do not take the folder for whole, such as
+            `saved_model.pb`; the order in which they are uploaded after all others.  Without any, a remote
+            folder gets `COMPLETE_MARKER`.
+        replace: replaces a folder with content.
 
     Raises:
-        DataError: `path` is a file or a folder with content, or its parent cannot
-            be made or written.
+        DataError: `path` is a file, or a folder with content and not to be replaced, or its parent
+            cannot be made or written.
     """
+    if is_remote(path):
+        if not replace:
+            folders.require_free(str(path), last=last)
+        with explained(path), _local_stand_in() as folder:
+            yield folder
+            folders.upload(folder, str(path), last=last, replace=replace)
+        return
     destination = Path(path)
     with contextlib.ExitStack() as stack:
         with explained(destination):
@@ -125,8 +155,18 @@ def new_directory(path: str | Path) -> Iterator[Path]:
         yield beside
         fsync_tree(beside)
         with explained(destination):
+            if replace and destination.is_dir():
+                old = stack.enter_context(temporary_folder(destination))
+                destination.rename(old / destination.name)
             beside.rename(destination)
             fsync_path(destination.parent)
+
+
+@contextlib.contextmanager
+def _local_stand_in() -> Iterator[Path]:
+    """A local folder for what is uploaded when it is whole."""
+    with tempfile.TemporaryDirectory(prefix="cocoflow-upload-") as folder:
+        yield Path(folder)
 
 
 @contextlib.contextmanager
@@ -139,9 +179,10 @@ def explained(path: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        folder = tempfile.gettempdir() if is_remote(path) else Path(path).parent
         raise DataError(
             f"{path}: cannot write: {error.strerror}. "
-            f"Check that {Path(path).parent} is a folder you may write to and that it has free space, or name another."
+            f"Check that {folder} is a folder you may write to and that it has free space, or name another."
         ) from error
 
 
@@ -151,6 +192,9 @@ def require_writable(folder: str | Path) -> None:
     Raises:
         DataError: they cannot.
     """
+    if is_remote(folder):
+        folders.probe(str(folder))
+        return
     probe = hidden_sibling(Path(folder) / "probe")
     with explained(Path(folder)):
         probe.parent.mkdir(parents=True, exist_ok=True)

@@ -6,46 +6,73 @@ import functools
 import json
 import logging
 import os
-import shlex
-import socket
-import sys
 import time
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from detection.storage.atomic import explained, require_writable
+from detection.storage.gcs.folders import probe
+from detection.storage.gcs.lease import HeldError, Lease, acquire, words_of
+from detection.storage.paths import is_remote, join
+from detection.storage.processes import in_words, this_process
 from schemas.errors import CocoflowError
 
 LOCK_FILE = ".lock"  # in a folder that is held; a kill leaves it, and nobody minds
 
 _LOGGER = logging.getLogger("cocoflow.lock")
 _MAX_BYTES = 8192  # of a lock file
-_MAX_COMMAND = 200  # characters of a command line
 _SECONDS_TO_WRITE = 0.5  # from a lock to its holder's name it takes microseconds
 
 _held: set[int] = set()
 
 
-@contextlib.contextmanager
-def exclusive_use(folder: str | Path, *, instead: str) -> Iterator[bool]:
-    """Holds a folder until the block or this process ends, however it ends; does not wait.
+class Use:
+    """A folder in use; true if it is held against other processes."""
 
-    What counts is flock(2)'s lock on a file in the folder, not the file, which only names
-    the holder.  Child processes do not inherit it.
+    def __init__(self, held: bool, lease: Lease | None = None) -> None:
+        self._held = held
+        self._lease = lease
+
+    def __bool__(self) -> bool:
+        return self._held
+
+    def require_held(self) -> None:
+        """Checks that the folder is still held; to be called before what others read is written there.
+
+        A remote folder is lost if the network or the process stood still for a minute, and another
+        process wanted it.  A local one is held until its process ends.
+
+        Raises:
+            CocoflowError: another process holds it by now.
+            DataError: Cloud Storage cannot be asked.
+        """
+        if self._lease is not None:
+            self._lease.require_held()
+
+
+@contextlib.contextmanager
+def exclusive_use(folder: str | Path, *, instead: str) -> Iterator[Use]:
+    """Holds a folder until the block or this process ends, however it ends.
+
+    Local: what counts is flock(2)'s lock on a file in the folder, not the file, which only names
+    the holder; does not wait.  Child processes do not inherit it.  Remote: an object that is renewed
+    (see `gcs.lease`); this waits, a minute at most, only if the holder may have been killed on another machine.
 
     Args:
         folder: made if need be.
         instead: what the user can do other than wait, for the message.
 
     Yields:
-        True; False, after a warning, if the file system has no locks.
+        The folder's use; a false one, after a warning, if the file system has no locks.
 
     Raises:
         CocoflowError: another process holds the folder; says which one.
         DataError: the folder cannot be written.
     """
+    if is_remote(folder):
+        with _leased(str(folder), instead) as lease:
+            yield Use(True, lease)
+        return
     folder = Path(folder)
     require_writable(folder)
     path = folder / LOCK_FILE
@@ -54,13 +81,30 @@ def exclusive_use(folder: str | Path, *, instead: str) -> Iterator[bool]:
         if held:
             _held.add(descriptor)
             _write_holder(descriptor)
-        yield held
+        yield Use(held)
     finally:
         with contextlib.suppress(OSError):
             if _is_at(path, descriptor):
                 path.unlink()
         _held.discard(descriptor)
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _leased(folder: str, instead: str) -> Iterator[Lease]:
+    now = probe(folder)
+    try:
+        lease = acquire(join(folder, LOCK_FILE), this_process(), now)
+    except HeldError as error:
+        raise _in_use(folder, words_of(error.holder), instead) from None
+    try:
+        yield lease
+    finally:
+        lease.release()
+
+
+def _in_use(folder: str | Path, holder: str, instead: str) -> CocoflowError:
+    return CocoflowError(f"{folder}: in use by {holder}. Wait until it has ended, or {instead}.")
 
 
 def _acquire(path: Path, instead: str) -> tuple[int, bool]:
@@ -74,7 +118,7 @@ def _acquire(path: Path, instead: str) -> tuple[int, bool]:
         except BlockingIOError:
             holder = _read_holder(descriptor)
             os.close(descriptor)
-            raise CocoflowError(f"{path.parent}: in use by {holder}. Wait until it has ended, or {instead}.") from None
+            raise _in_use(path.parent, holder, instead) from None
         except OSError as error:
             _warn_of_missing_locks(path.parent, error.strerror)
             return descriptor, False
@@ -91,35 +135,21 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _write_holder(descriptor: int) -> None:
-    holder = {
-        "process": os.getpid(),
-        "host": socket.gethostname(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "since": datetime.now().astimezone().isoformat(sep=" ", timespec="seconds"),
-    }
     # Without a name, as on a full disk, the lock still holds.
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+        os.pwrite(descriptor, json.dumps(this_process()).encode(), 0)
 
 
 def _read_holder(descriptor: int) -> str:
     deadline = time.monotonic() + _SECONDS_TO_WRITE
     while True:
         try:
-            return _holder_in_words(json.loads(os.pread(descriptor, _MAX_BYTES, 0)))
+            return in_words(json.loads(os.pread(descriptor, _MAX_BYTES, 0)))
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             if time.monotonic() > deadline:
                 return "another process"
         time.sleep(0.02)
-
-
-def _holder_in_words(holder: Any) -> str:
-    command = str(holder["command"])
-    if len(command) > _MAX_COMMAND:
-        command = f"{command[:_MAX_COMMAND]}..."
-    words = f"process {int(holder['process'])} on {holder['host']}, since {holder['since']} ({command})"
-    return "".join(character if character.isprintable() else "?" for character in words)
 
 
 @functools.cache

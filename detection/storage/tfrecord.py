@@ -2,21 +2,26 @@
 
 A file is a sequence of frames: length (uint64, little endian), masked CRC-32C of the
 length (uint32), the record, masked CRC-32C of the record (uint32); the whole may be
-gzipped.  Paths are whatever `tf.io.gfile` opens.
+gzipped.  Files are local or on Cloud Storage.
 """
 
+import contextlib
 import gzip
 import os
 import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import google_crc32c
 import tensorflow as tf
 
+from detection.storage import files, paths
+from detection.storage.gcs import objects
 from detection.storage.literal_paths import literal_pattern
+from detection.storage.paths import is_remote
+from detection.storage.reading import open_stream
 from schemas.artifacts import DATASET_JSON, QUARANTINE_JSONL
 from schemas.errors import DataError
 from schemas.limits import MAX_GZIPPED_RECORD
@@ -54,21 +59,37 @@ def find_shards(where: str | Path) -> list[str]:
 
 
 def _shards_at(text: str) -> list[str]:
+    if is_remote(text):
+        return _remote_shards(text)
     if tf.io.gfile.isdir(text):
-        paths = [os.path.join(text, name) for name in tf.io.gfile.listdir(text)]
+        listed = [os.path.join(text, name) for name in tf.io.gfile.listdir(text)]
     elif tf.io.gfile.exists(text):
         return [text]
     else:
-        paths = tf.io.gfile.glob(_escape_existing(text))
-    return sorted(path for path in paths if _is_shard_name(path) and not tf.io.gfile.isdir(path))
+        listed = tf.io.gfile.glob(_escape_existing(text))
+    return sorted(path for path in listed if _is_shard_name(path) and not tf.io.gfile.isdir(path))
+
+
+def _remote_shards(text: str) -> list[str]:
+    """As `_shards_at` for Cloud Storage, where TensorFlow asks about one name at a time."""
+    if files.is_dir(text):
+        matched, folders = [], {text.rstrip("/")}
+    elif files.is_file(text):
+        return [text]
+    else:
+        matched = files.glob(_escape_existing(text))
+        folders = {paths.parent(path) for path in matched}
+    listed = [one.path for folder in folders for one in objects.list_folder(folder)[0]]
+    return sorted(path for path in listed if (not matched or path in matched) and _is_shard_name(path))
 
 
 def _escape_existing(pattern: str) -> str:
     """The pattern, its folders that are there under just this name taken as they are."""
+    remote = is_remote(pattern)
     folder = os.path.dirname(pattern)
-    while folder and not tf.io.gfile.isdir(folder):
-        folder = os.path.dirname(folder)
-    return literal_pattern(folder) + pattern.removeprefix(folder)
+    while folder and not (files.is_dir(folder) if remote else tf.io.gfile.isdir(folder)):
+        folder = os.path.dirname(folder) if folder != "gs:" else ""
+    return (paths.escape(folder) if remote else literal_pattern(folder)) + pattern.removeprefix(folder)
 
 
 def read_shard(path: str | Path) -> Iterator[bytes]:
@@ -82,7 +103,7 @@ def read_shard(path: str | Path) -> Iterator[bytes]:
     """
     name = str(path)
     try:
-        with tf.io.gfile.GFile(name, "rb") as file:
+        with _opened(name) as (file, size):
             start = file.read(len(_LFS_MAGIC))
             file.seek(0)
             if start == _LFS_MAGIC:
@@ -94,9 +115,22 @@ def read_shard(path: str | Path) -> Iterator[bytes]:
                 with gzip.GzipFile(fileobj=file) as stream:
                     yield from _Frames(name, stream, None).records()
             else:
-                yield from _Frames(name, file, file.size()).records()
+                yield from _Frames(name, file, size).records()
     except tf.errors.OpError as error:
         raise DataError(f"{name}: cannot read: {error.message}. Check the path and its permissions.") from None
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[tuple[Any, int]]:
+    """Yields a file and its size."""
+    if is_remote(path):
+        with open_stream(path) as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(0)
+            yield stream, size
+    else:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            yield file, file.size()
 
 
 def is_gzipped(start: bytes) -> bool:

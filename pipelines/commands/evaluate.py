@@ -145,7 +145,7 @@ def _check_report_flags(args: argparse.Namespace) -> None:
         if args.images is not None:
             raise ConfigError("--images is for the report's pictures: give --report, too.")
         return
-    from detection.storage.json_files import is_pipe
+    from detection.storage.reading import is_pipe
 
     for flag, given in (("--no-cats", not args.use_cats), ("--lvis", args.lvis), ("--skip-invalid", args.skip_invalid)):
         if given:

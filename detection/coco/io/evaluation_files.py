@@ -16,7 +16,8 @@ import numpy as np
 
 from detection.coco.validation import entry_types
 from detection.coco.validation.checks import rows_of
-from detection.storage.json_files import cannot_read, read_json
+from detection.storage.json_files import read_json
+from detection.storage.reading import cannot_read
 
 _AT_ONCE = 1 << 18  # bytes; what is decoded at once stays in the processor's cache
 _SPACE = b" \t\r\n"

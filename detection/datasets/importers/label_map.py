@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from detection.datasets.entries import category_issue, head_issue, too_many_categories
-from detection.storage.json_files import read_bytes, read_json
+from detection.storage.json_files import read_json
+from detection.storage.reading import read_bytes
 from schemas.artifacts import DATASET_JSON
 from schemas.errors import DataError
 from schemas.limits import MAX_LABEL_MAP

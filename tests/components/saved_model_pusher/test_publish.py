@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from components.saved_model_pusher import publish as publishing
-from components.saved_model_pusher.publish import publish, versions
+from components.saved_model_pusher.publish import versions
 from detection.storage.atomic import SILENT_SECONDS
 from schemas.errors import DataError
 
@@ -25,6 +25,10 @@ PARTS = {
     "assets/vocabulary.txt": b"",
     "assets.extra/config.yaml": b"train: {}\n",
 }
+
+
+def publish(saved_model: str | Path, push_directory: str | Path) -> Path:
+    return Path(publishing.publish(saved_model, push_directory))
 
 
 @pytest.fixture

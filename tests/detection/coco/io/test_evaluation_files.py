@@ -16,7 +16,7 @@ import pytest
 from detection.coco import evaluate
 from detection.coco.io import evaluation_files
 from detection.coco.io.evaluation_files import read_detections, read_ground_truth
-from detection.storage import json_files
+from detection.storage import reading
 from detection.storage.json_files import read_json
 from schemas.errors import DataError
 from tests.detection.coco.generated_cases import generate
@@ -126,11 +126,11 @@ def test_devices_are_refused(path: str) -> None:
 def test_pipes_without_a_writer_or_an_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    monkeypatch.setattr(json_files, "WRITER_SECONDS", 0.1)
+    monkeypatch.setattr(reading, "WRITER_SECONDS", 0.1)
     with pytest.raises(DataError, match=r"pipe: nothing came through this pipe for 0\.1 s"):
         read_detections(pipe, "bbox")
-    monkeypatch.setattr(json_files, "WRITER_SECONDS", 10.0)
-    monkeypatch.setattr(json_files, "PIPE_BYTES", 3 << 20)
+    monkeypatch.setattr(reading, "WRITER_SECONDS", 10.0)
+    monkeypatch.setattr(reading, "PIPE_BYTES", 3 << 20)
 
     def write() -> None:
         with contextlib.suppress(BrokenPipeError), pipe.open("wb") as file:
@@ -147,7 +147,7 @@ def test_pipes_without_a_writer_or_an_end_are_refused(tmp_path: Path, monkeypatc
 def test_a_slow_writer_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    monkeypatch.setattr(json_files, "WRITER_SECONDS", 5.0)
+    monkeypatch.setattr(reading, "WRITER_SECONDS", 5.0)
 
     def write() -> None:
         with pipe.open("wb") as file:

@@ -1,0 +1,253 @@
+"""Looking at, copying and removing files and folders, local or on Cloud Storage.
+
+Both kinds answer alike.  A remote folder is what objects lie below; it needs no making, and
+goes with its last object.  Local functions follow links.
+"""
+
+import contextlib
+import fnmatch
+import glob as local_glob
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from detection.storage.gcs import objects as gcs
+from detection.storage.gcs.client import AbsentError, absent
+from detection.storage.paths import is_remote, join, name_of, relative, split
+from schemas.errors import DataError
+
+_RECURSIVE = "**"
+
+
+@dataclass(frozen=True)
+class FileState:
+    """What tells one content of a file from another without reading it.
+
+    Attributes:
+        size: bytes.
+        version: local: time of the last change in ns; remote: generation.
+        modified: time of the last change, seconds since 1970.
+    """
+
+    size: int
+    version: int
+    modified: float
+
+
+def exists(path: str | Path) -> bool:
+    """Returns whether there is a file or folder."""
+    return os.path.exists(path) if not is_remote(path) else is_file(path) or is_dir(path)
+
+
+def is_file(path: str | Path) -> bool:
+    """Returns whether there is a file; a remote folder's own object, whose name ends in a slash, is none."""
+    if not is_remote(path):
+        return os.path.isfile(path)
+    text = str(path)
+    return not text.endswith("/") and _has_key(text) and gcs.find(text) is not None
+
+
+def is_dir(path: str | Path) -> bool:
+    """Returns whether there is a folder; a bucket is one."""
+    if not is_remote(path):
+        return os.path.isdir(path)
+    try:
+        return gcs.has_objects(str(path))
+    except AbsentError:
+        return False
+
+
+def state(path: str | Path) -> FileState | None:
+    """Returns size and version of a file; None: there is none."""
+    if not is_remote(path):
+        try:
+            status = os.stat(path)
+        except (OSError, ValueError):
+            return None
+        return FileState(status.st_size, status.st_mtime_ns, status.st_mtime)
+    stored = gcs.find(str(path)) if _has_key(str(path)) else None
+    return None if stored is None else FileState(stored.size, stored.generation, stored.updated)
+
+
+def list_folder(path: str | Path) -> list[str]:
+    """Returns the names directly in a folder, sorted.
+
+    Raises:
+        DataError: there is no such folder, or it cannot be read.
+    """
+    if not is_remote(path):
+        try:
+            return sorted(os.listdir(path))
+        except OSError as error:
+            raise _cannot_list(path, error.strerror or "") from None
+    objects, folders = gcs.list_folder(str(path))
+    names = sorted({*(name_of(one.path) for one in objects), *map(name_of, folders)})
+    if not names and not is_dir(path):
+        raise _cannot_list(path, "No such folder")
+    return names
+
+
+def walk_files(path: str | Path) -> list[str]:
+    """Returns the paths of all files below a folder, relative to it, with `/` between names, sorted.
+
+    A folder that is not there has none.
+    """
+    if is_remote(path):
+        return [relative(one.path, path) for one in gcs.list_tree(str(path))]
+    return sorted(
+        Path(current, name).relative_to(path).as_posix()
+        for current, _, names in os.walk(path, followlinks=True)
+        for name in names
+    )
+
+
+def glob(pattern: str | Path) -> list[str]:
+    """Returns the paths that match a pattern, sorted.
+
+    `*`, `?` and `[...]` match within one name, and no leading dot unless it is written; `**` as
+    a whole name matches any number of folders, hidden ones left out.  `paths.escape` makes a path a literal one.
+    """
+    if not is_remote(pattern):
+        return sorted(local_glob.glob(str(pattern), recursive=True))
+    text = str(pattern)
+    if not local_glob.has_magic(text):
+        return [text] if exists(text) else []
+    parts = text.split("/")
+    first = next(number for number, part in enumerate(parts) if local_glob.has_magic(part))
+    return sorted(set(_matches("/".join(parts[:first]), parts[first:])))
+
+
+def _matches(folder: str, parts: list[str]) -> Iterator[str]:
+    """Paths below a remote folder that match the names of a pattern."""
+    part, rest = parts[0], parts[1:]
+    if part == "":  # a pattern that ends in a slash means folders
+        if is_dir(folder):
+            yield f"{folder}/"
+    elif part == _RECURSIVE:
+        if is_dir(folder):
+            yield from _matches(folder, rest) if rest else [f"{folder}/"]
+            yield from _matches_below(folder, rest)
+    elif not local_glob.has_magic(part):
+        path = join(folder, part)
+        if rest:
+            yield from _matches(path, rest)
+        elif exists(path):
+            yield path
+    else:
+        files, folders = gcs.list_folder(folder)
+        for path in folders:
+            if _matches_name(path, part):
+                yield from _matches(path, rest) if rest else [path]
+        yield from (file.path for file in files if not rest and _matches_name(file.path, part))
+
+
+def _matches_below(folder: str, rest: list[str]) -> Iterator[str]:
+    """What `**` and the names after it match below a folder's subfolders."""
+    files, folders = gcs.list_folder(folder)
+    if not rest:
+        yield from (file.path for file in files if not _is_hidden(file.path))
+    for path in folders:
+        if not _is_hidden(path):
+            yield from _matches(path, rest) if rest else [path]
+            yield from _matches_below(path, rest)
+
+
+def _matches_name(path: str, pattern: str) -> bool:
+    return fnmatch.fnmatchcase(name_of(path), pattern) and (not _is_hidden(path) or pattern.startswith("."))
+
+
+def _is_hidden(path: str) -> bool:
+    return name_of(path).startswith(".")
+
+
+def make_folder(path: str | Path) -> None:
+    """Makes a local folder and those above it; a remote one needs none.
+
+    Raises:
+        DataError: it cannot be made.
+    """
+    if not is_remote(path):
+        with _explained(path, "make the folder"):
+            os.makedirs(path, exist_ok=True)
+
+
+def remove_file(path: str | Path) -> None:
+    """Removes a file, if there is one.
+
+    Raises:
+        DataError: it cannot be removed.
+    """
+    if is_remote(path):
+        gcs.delete(str(path))
+        return
+    with _explained(path, "remove"), contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def remove_folder(path: str | Path, *, first: Sequence[str] = ()) -> None:
+    """Removes a folder with all that lies below, if there is one.
+
+    Args:
+        path: folder.
+        first: relative paths of files without which readers do not take the folder for whole: a remote
+            folder goes object by object, and these go first.
+
+    Raises:
+        DataError: something below cannot be removed.
+    """
+    if not is_remote(path):
+        with _explained(path, "remove"), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+        return
+    if not _has_key(str(path)):
+        raise DataError(f"{path}: this is a whole bucket, which is not removed. Name a folder in it.")
+    for name in first:
+        gcs.delete(join(path, name))
+    gcs.delete_all(gcs.list_tree(str(path), markers=True))
+
+
+def copy_file(source: str | Path, destination: str | Path) -> None:
+    """Copies a file between any two places, over an old one; a remote one appears whole.
+
+    A local one is written in place: `atomic.new_path` makes one that appears whole.
+
+    Raises:
+        DataError: the source cannot be read, or the destination cannot be written.
+    """
+    if is_remote(source):
+        stored = gcs.find(str(source))
+        if stored is None:
+            raise absent(str(source))
+        if is_remote(destination):
+            gcs.copy(stored, str(destination))
+            return
+    with _explained(destination, "write"):
+        if is_remote(destination):
+            gcs.write(str(destination), Path(source))
+            return
+        os.makedirs(Path(destination).parent, exist_ok=True)
+        if is_remote(source):
+            gcs.download(stored, Path(destination))
+        else:
+            shutil.copyfile(source, destination)
+
+
+@contextlib.contextmanager
+def _explained(path: str | Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        named = f" ({error.filename})" if error.filename and error.filename != str(path) else ""
+        raise DataError(
+            f"{path}: cannot {what}: {error.strerror}{named}. Check the path and its permissions."
+        ) from None
+
+
+def _cannot_list(path: str | Path, reason: str) -> DataError:
+    return DataError(f"{path}: cannot list the folder: {reason}. Check the path and its permissions.")
+
+
+def _has_key(path: str) -> bool:
+    return bool(split(path)[1])

@@ -1,0 +1,1 @@
+"""Google Cloud Storage: the only modules that know its client library."""

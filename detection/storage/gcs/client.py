@@ -1,0 +1,154 @@
+"""Connection to Google Cloud Storage: client, credentials, retries, and its errors in words."""
+
+import contextlib
+import functools
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from detection.storage.paths import split
+from schemas.errors import DataError
+from schemas.quoting import one_line
+
+RETRY_SECONDS = 120.0  # that a request may be repeated for
+FIRST_DELAY = 0.5  # seconds before it is repeated for the first time
+_MAX_DELAY = 20.0
+TIMEOUT = (20.0, 120.0)  # seconds without a connection, without a byte
+_WORKERS = 8  # of one session's ten connections
+_MESSAGE = re.compile(r'"message":\s*"((?:[^"\\]|\\.)*)"')
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class ConflictError(DataError):
+    """An object is not of the generation that a write or a read expected: somebody else wrote or removed it."""
+
+
+class AbsentError(DataError):
+    """An object or bucket that is not there."""
+
+
+class PastTheEndError(DataError):
+    """A read that begins after an object's last byte."""
+
+
+def client() -> Any:
+    """Returns the client of this process."""
+    return _client_of(os.getpid())  # a forked child must not share the parent's connections
+
+
+def forget_connections() -> None:
+    """Makes the next request read credentials and environment again."""
+    _client_of.cache_clear()
+
+
+@functools.cache
+def _client_of(process: int) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of its libraries, about their own future
+        from google.cloud import storage
+
+    return storage.Client(project=None)
+
+
+def retry() -> Any:
+    """Returns what is repeated, and for how long: what the service or the network calls temporary."""
+    from google.cloud.storage.retry import DEFAULT_RETRY
+
+    return DEFAULT_RETRY.with_delay(initial=FIRST_DELAY, maximum=_MAX_DELAY).with_timeout(RETRY_SECONDS)
+
+
+def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Returns `work` of every item, in order; several run at a time.
+
+    Raises:
+        Exception: the first one of `work`, after the items that had begun have ended; the rest is not begun
+            if an item failed.
+    """
+    with ThreadPoolExecutor(_WORKERS, thread_name_prefix="storage") as pool:
+        futures = [pool.submit(work, item) for item in items]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+@contextlib.contextmanager
+def explained(path: str) -> Iterator[None]:
+    """Turns the client library's errors into ones that say what to do about `path`.
+
+    Raises:
+        AbsentError: no such object or bucket.
+        ConflictError: a generation differs.
+        DataError: no credentials, no permission, no connection, or the service refused for another reason.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        translated = _translated(error, path)
+        if translated is None:
+            raise
+        raise translated from error
+
+
+def _translated(error: Exception, path: str) -> DataError | None:
+    """The error for a user; None: it does not come from the service or the way to it."""
+    import google.auth.exceptions as auth_errors
+    import requests
+    from google.api_core import exceptions as api_errors
+
+    # Media requests raise the transfer library's errors, which differ between its versions.
+    response = getattr(error, "response", None)
+    status = getattr(error, "code", None) or getattr(response, "status_code", None)
+    if isinstance(error, api_errors.RetryError) and error.cause is not None:
+        return _translated(error.cause, path) or _unreachable(path, error.cause)
+    if isinstance(error, auth_errors.DefaultCredentialsError | auth_errors.RefreshError):
+        return DataError(
+            f"{path}: no valid credentials for Google Cloud: {one_line(error.args[0] if error.args else error)} "
+            "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file."
+        )
+    if isinstance(error, auth_errors.GoogleAuthError | requests.RequestException | ConnectionError):
+        return _unreachable(path, error)
+    if type(error).__name__ == "DataCorruption":
+        return DataError(f"{path}: the content was damaged on its way: {one_line(error)}. Repeat the command.")
+    if status is None:
+        return None
+    return _refused(path, int(status), error)
+
+
+def _refused(path: str, status: int, error: Exception) -> DataError:
+    if status == 404:
+        return absent(path)
+    if status == 412:
+        return ConflictError(f"{path}: another process wrote or removed this object meanwhile. Repeat the command.")
+    if status == 416:
+        return PastTheEndError(f"{path}: shorter than expected. Repeat the command.")
+    message = str(getattr(error, "message", None) or error)
+    told = _MESSAGE.search(message)  # in the answer's JSON, which the error quotes
+    reason = one_line(told[1] if told else message).rstrip(".")
+    if status in (401, 403):
+        return DataError(
+            f"{path}: Cloud Storage refuses access: {reason} (status {status}). "
+            f"Give the account the role Storage Object User on bucket {split(path)[0]}, or name another path."
+        )
+    if status == 429 or status >= 500:
+        return _unreachable(path, error)
+    return DataError(f"{path}: Cloud Storage refuses the request: {reason} (status {status}). Check the path.")
+
+
+def _unreachable(path: str, error: BaseException) -> DataError:
+    return DataError(
+        f"{path}: Cloud Storage cannot be reached, also not by repeated requests: {one_line(error)}. "
+        "Check the network and proxy, and repeat the command."
+    )
+
+
+def absent(path: str) -> AbsentError:
+    """Returns the error for an object that is not there."""
+    return AbsentError(f"{path}: there is no such object. Check the path, and that bucket {split(path)[0]} exists.")

@@ -1,0 +1,224 @@
+"""Numbered versions of a folder on Cloud Storage: a server that looks there sees whole ones only.
+
+A version is uploaded to `.incoming-ID/`, which servers ignore.  An object `.version-N`, which
+must not exist before, claims the number; then the service copies the objects to `N/`, the
+marker last.  Who fails removes all this; who is killed leaves it to the next one: the
+claim names its process and its incoming folder, and nothing without a claim is touched.
+"""
+
+import contextlib
+import json
+import logging
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from detection.storage.gcs import objects
+from detection.storage.gcs.client import AbsentError, in_parallel
+from detection.storage.gcs.folders import OWN_FILES, probe
+from detection.storage.paths import is_remote, join, name_of, relative
+from detection.storage.processes import has_ended, this_process
+from schemas.errors import DataError
+
+SILENT_SECONDS = 3600.0  # after which a claim or an upload of another machine counts as left behind
+_INCOMING = re.compile(r"\.incoming-[0-9a-f]{12}")
+_CLAIM = re.compile(r"\.version-([0-9]+)")
+_OWNER = ".owner"  # in an incoming folder
+
+_LOGGER = logging.getLogger("cocoflow.pusher")
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of the new version."""
+
+    name: str
+    size: int
+    crc32c: str
+    source: Path | objects.Stored
+
+
+def publish_version(source: str, directory: str, marker: str) -> str:
+    """Copies a folder to `directory/<version>`, unless the newest version equals it.
+
+    Args:
+        source: local or remote folder with the file `marker`.
+        directory: remote folder of versions.
+        marker: relative path of the file that a version must have, copied last.
+
+    Returns:
+        The path of the new version, or of the newest one if it equals `source`.
+
+    Raises:
+        DataError: the source cannot be read, or the directory cannot be written.
+    """
+    directory = directory.rstrip("/")
+    now = probe(directory)
+    sweep(directory, marker, now)
+    files = _files_of(source)
+    newest = _newest(directory, marker)
+    if newest is not None and _same(files, newest):
+        _LOGGER.info("version %s already holds this model", name_of(newest))
+        return newest
+    with _incoming(directory) as incoming:
+        staged = in_parallel(lambda file: _stage(file, incoming), files)
+        version = _publish(directory, incoming, staged, marker)
+    _LOGGER.info("pushed as version %s", name_of(version))
+    return version
+
+
+def versions(directory: str) -> list[int]:
+    """Returns the versions that a model server sees, whole or not, oldest first."""
+    _, folders = objects.list_folder(directory)
+    return sorted(int(name_of(folder)) for folder in folders if name_of(folder).isdecimal())
+
+
+def sweep(directory: str, marker: str, now: float) -> None:
+    """Removes what pushers that were killed left: incoming folders, and versions without a marker.
+
+    Args:
+        directory: of versions.
+        marker: see `publish_version`.
+        now: the service's clock, seconds since 1970.
+
+    Raises:
+        DataError: something cannot be removed.
+    """
+    stored, folders = objects.list_folder(directory)
+    for claim in stored:
+        number = _CLAIM.fullmatch(name_of(claim.path))
+        if number is not None and _is_dead(claim, now):
+            _end_claim(claim, join(directory, number[1]), marker)
+    for folder in folders:
+        if _INCOMING.fullmatch(name_of(folder)):
+            owner = objects.find(join(folder, _OWNER))
+            if owner is not None and _is_dead(owner, now, folder):
+                _remove(folder)
+
+
+def _end_claim(claim: objects.Stored, version: str, marker: str) -> None:
+    """Removes a dead pusher's claim, and its version unless it is whole."""
+    # Its owner, should it live after all, cannot write the marker once the claim is another one's.
+    ours = objects.claim(claim.path, _record(""), generation=claim.generation)
+    if ours is None:
+        return
+    if objects.find(join(version, marker)) is None:
+        objects.delete_all(objects.list_tree(version, markers=True))
+    objects.delete(ours.path, generation=ours.generation)
+
+
+def _files_of(source: str) -> list[_File]:
+    if is_remote(source):
+        listed = ((relative(one.path, source), one) for one in objects.list_tree(source))
+        return [_File(name, one.size, one.crc32c, one) for name, one in listed if name not in OWN_FILES]
+    root = Path(source)
+    paths = sorted(path for path in root.rglob("*") if path.is_file())
+    return [_File(path.relative_to(root).as_posix(), path.stat().st_size, objects.crc32c(path), path) for path in paths]
+
+
+def _newest(directory: str, marker: str) -> str | None:
+    """The newest version with a marker."""
+    for number in reversed(versions(directory)):
+        version = join(directory, str(number))
+        if objects.find(join(version, marker)) is not None:
+            return version
+    return None
+
+
+def _same(files: list[_File], version: str) -> bool:
+    stored = {relative(one.path, version): (one.size, one.crc32c) for one in objects.list_tree(version)}
+    return stored == {file.name: (file.size, file.crc32c) for file in files}
+
+
+@contextlib.contextmanager
+def _incoming(directory: str) -> Iterator[str]:
+    """Yields a new folder for an upload, and removes it when the block ends."""
+    folder = join(directory, f".incoming-{uuid.uuid4().hex[:12]}")
+    try:
+        objects.write(join(folder, _OWNER), _record(folder), generation=0)
+        yield folder
+    finally:
+        with contextlib.suppress(DataError):  # the next push removes it
+            _remove(folder)
+
+
+def _stage(file: _File, incoming: str) -> tuple[str, objects.Stored]:
+    path = join(incoming, "files", file.name)
+    if isinstance(file.source, Path):
+        return file.name, objects.write(path, file.source, generation=0)
+    return file.name, objects.copy(file.source, path, generation=0)
+
+
+def _publish(directory: str, incoming: str, staged: list[tuple[str, objects.Stored]], marker: str) -> str:
+    """Copies a staged folder to the next version."""
+    claim = _claim_next(directory, incoming)
+    number = _CLAIM.fullmatch(name_of(claim.path))
+    assert number is not None
+    version = join(directory, number[1])
+    try:
+        in_parallel(
+            lambda one: objects.copy(one[1], join(version, one[0]), generation=0),
+            [one for one in staged if one[0] != marker],
+        )
+        # Renewed, so that a pusher which took this one for dead is noticed, and none can from now on.
+        claim = objects.write(claim.path, _record(incoming), generation=claim.generation)
+        last = dict(staged)[marker]
+        objects.copy(last, join(version, marker), generation=0)
+    except BaseException:
+        with contextlib.suppress(DataError):
+            current = objects.find(claim.path)
+            if current is not None and current.generation == claim.generation:
+                objects.delete(join(version, marker))
+                objects.delete_all(objects.list_tree(version, markers=True))
+                objects.delete(claim.path, generation=claim.generation)
+        raise
+    with contextlib.suppress(DataError):  # the next push removes it
+        objects.delete(claim.path, generation=claim.generation)
+    return version
+
+
+def _claim_next(directory: str, incoming: str) -> objects.Stored:
+    """Claims the time in seconds since 1970, or one more than the highest number."""
+    while True:
+        stored, folders = objects.list_folder(directory)
+        claims = (_CLAIM.fullmatch(name_of(one.path)) for one in stored)
+        numbers = [int(match[1]) for match in claims if match is not None]
+        numbers += [int(name_of(folder)) for folder in folders if name_of(folder).isdecimal()]
+        number = max([int(time.time()), *(taken + 1 for taken in numbers)])
+        claim = objects.claim(join(directory, f".version-{number}"), _record(incoming))
+        if claim is None:
+            continue
+        # Whoever claimed this number before the list, and has published it since, is found now.
+        if not objects.has_objects(join(directory, str(number))):
+            return claim
+        objects.delete(claim.path, generation=claim.generation)
+
+
+def _record(incoming: str) -> bytes:
+    return json.dumps(this_process() | {"incoming": name_of(incoming), "id": uuid.uuid4().hex}).encode()
+
+
+def _is_dead(stored: objects.Stored, now: float, folder: str | None = None) -> bool:
+    """Whether the process that wrote a claim or an owner's record has ended, or has been silent for an hour."""
+    try:
+        record: Any = json.loads(objects.read(stored.path))
+    except (AbsentError, ValueError, RecursionError):
+        return False
+    if not isinstance(record, dict) or "incoming" not in record:
+        return False
+    if folder is not None and record["incoming"] != name_of(folder):
+        return False
+    written = [stored.updated, *(one.updated for one in objects.list_tree(folder))] if folder else [stored.updated]
+    return has_ended(record) or now - max(written) > SILENT_SECONDS
+
+
+def _remove(folder: str) -> None:
+    """Removes an incoming folder, the owner's record last."""
+    stored = objects.list_tree(folder, markers=True)
+    owner = join(folder, _OWNER)
+    objects.delete_all(one for one in stored if one.path != owner)
+    objects.delete(owner)

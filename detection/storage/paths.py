@@ -1,0 +1,139 @@
+"""Paths as text: local ones, and `gs://bucket/key` ones of Google Cloud Storage.
+
+A remote path is a `str` for its whole life: `pathlib.Path` makes one slash of the two.
+The functions here are like those of `os.path`, for both kinds, and touch no storage.
+"""
+
+import glob
+import os
+import re
+from pathlib import Path
+
+from schemas.errors import ConfigError
+from schemas.quoting import one_line
+
+REMOTE_PREFIX = "gs://"
+
+# A drive letter such as `C:` is no scheme.
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+)://")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9_.\-]{1,220}[a-z0-9]")
+_COLLAPSED = re.compile(r"gs:/[^/]")
+
+
+def is_remote(path: str | Path) -> bool:
+    """Returns whether a path lies on Cloud Storage.
+
+    Raises:
+        ValueError: a `gs://` path went through `pathlib`, which is a bug of the caller.
+    """
+    if isinstance(path, Path):
+        if _COLLAPSED.match(str(path)):
+            raise ValueError(f"{path}: a remote path went through pathlib, which removed a slash")
+        return False
+    return path.startswith(REMOTE_PREFIX)
+
+
+def require_supported(path: str | Path, key: str) -> None:
+    """Checks that a path of a user is local or a well-formed `gs://` path; does not look for it.
+
+    `file://` is refused like other schemes: a folder with two spellings would have two locks.
+
+    Args:
+        path: as the user gave it.
+        key: flag or configuration key that holds it, for the message.
+
+    Raises:
+        ConfigError: another scheme, no bucket, or a key that no file system can mirror.
+    """
+    text = str(path)
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        if _COLLAPSED.match(text):
+            raise ConfigError(f"{key} {text}: one slash is missing. Write {REMOTE_PREFIX}{text[4:]}.")
+        return
+    if scheme[1] == "file":
+        raise ConfigError(f"{key} {one_line(text)}: write a local path without file://: {text[7:] or '/'}")
+    if scheme[1] != "gs":
+        raise ConfigError(
+            f"{key} {one_line(text)}: {scheme[1]}:// is not supported. "
+            "Use a local path, a folder where the store is mounted, or gs://BUCKET/FOLDER."
+        )
+    bucket, _, name = text.removeprefix(REMOTE_PREFIX).partition("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise ConfigError(f"{key} {one_line(text)}: {bucket!r} is not the name of a bucket. Write gs://BUCKET/FOLDER.")
+    parts = name.rstrip("/").split("/") if name else []
+    if any(part in {"", ".", ".."} for part in parts) or not text.isprintable():
+        raise ConfigError(
+            f"{key} {one_line(text)}: Cloud Storage takes '//', '.' and '..' for names of folders, and does not "
+            "take control characters. Write the path without them."
+        )
+
+
+def join(base: str | Path, *names: str) -> str:
+    """Returns the path of what lies below `base`.
+
+    Args:
+        base: folder.
+        names: relative paths, with `/` between names.
+    """
+    if is_remote(base):
+        return "/".join([str(base).rstrip("/"), *(name.strip("/") for name in names if name)])
+    return os.path.join(base, *names)
+
+
+def parent(path: str | Path) -> str:
+    """Returns the folder of a path; that of a bucket is the bucket."""
+    if not is_remote(path):
+        return str(Path(path).parent)
+    bucket, key = split(path)
+    return REMOTE_PREFIX + "/".join([bucket, *key.split("/")[:-1]])
+
+
+def name_of(path: str | Path) -> str:
+    """Returns the last name of a path; that of a bucket is the bucket's."""
+    return Path(path).name if not is_remote(path) else str(path).rstrip("/").rsplit("/", maxsplit=1)[-1]
+
+
+def stem(path: str | Path) -> str:
+    """Returns the last name of a path without its last suffix."""
+    return Path(name_of(path)).stem
+
+
+def suffix(path: str | Path) -> str:
+    """Returns the last suffix of a path with its dot, such as `.json`; "": none."""
+    return Path(name_of(path)).suffix
+
+
+def absolute(path: str | Path) -> str:
+    """Returns a local path that holds from any working folder; a remote one as it is, without a last slash."""
+    return str(path).rstrip("/") if is_remote(path) else os.path.abspath(path)
+
+
+def relative(path: str | Path, folder: str | Path) -> str:
+    """Returns a path below `folder`, with `/` between names.
+
+    Raises:
+        ValueError: `path` does not lie below `folder`.
+    """
+    if not is_remote(path):
+        return Path(path).relative_to(folder).as_posix()
+    start = str(folder).rstrip("/") + "/"
+    if not str(path).startswith(start):
+        raise ValueError(f"{path} does not lie below {folder}")
+    return str(path).removeprefix(start)
+
+
+def split(path: str | Path) -> tuple[str, str]:
+    """Returns bucket and key of a remote path, the key without a last slash."""
+    bucket, _, key = str(path).removeprefix(REMOTE_PREFIX).partition("/")
+    return bucket, key.rstrip("/")
+
+
+def escape(path: str | Path) -> str:
+    """Returns the pattern that matches this very path in `files.glob`."""
+    return glob.escape(str(path))
+
+
+def has_pattern(path: str | Path) -> bool:
+    """Returns whether a path has a character with a meaning in patterns of `files.glob`."""
+    return glob.has_magic(str(path))

@@ -1,0 +1,71 @@
+"""Who holds something, in a file or object that other processes read, also on other machines."""
+
+import functools
+import os
+import shlex
+import socket
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+_MAX_COMMAND = 200  # characters of a command line
+
+
+def this_process() -> dict[str, Any]:
+    """Returns a record of this process, for `in_words` and `has_ended`."""
+    return {
+        "process": os.getpid(),
+        "host": socket.gethostname(),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "since": datetime.now().astimezone().isoformat(sep=" ", timespec="seconds"),
+        "machine": _machine(),
+        "started": _started(os.getpid()),
+    }
+
+
+def has_ended(record: Any) -> bool:
+    """Returns whether a process has ended for certain: it ran on this machine, and is not there any more.
+
+    Args:
+        record: of `this_process`, from JSON; another value is nobody's, and its process may live.
+    """
+    try:
+        if not _machine() or record["machine"] != _machine():
+            return False
+        return bool(record["started"] != _started(int(record["process"])))
+    except (TypeError, KeyError, ValueError, OverflowError):
+        return False
+
+
+def in_words(record: Any) -> str:
+    """Returns a record as words for a message.
+
+    Raises:
+        TypeError, KeyError, ValueError: no record of `this_process`.
+    """
+    command = str(record["command"])
+    if len(command) > _MAX_COMMAND:
+        command = f"{command[:_MAX_COMMAND]}..."
+    words = f"process {int(record['process'])} on {record['host']}, since {record['since']} ({command})"
+    return "".join(character if character.isprintable() else "?" for character in words)
+
+
+@functools.cache
+def _machine() -> str:
+    """This start of this machine, and the name space of its process numbers; "": not known."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _started(process: int) -> str:
+    """When a process was started, in the kernel's units: tells it from a later one of its number; "": none is there."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_bytes()
+    except OSError:
+        return ""
+    fields = status.rpartition(b")")[2].split()  # the program's name may have spaces
+    return "" if fields[0] in (b"Z", b"X") else fields[19].decode()

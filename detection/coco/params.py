@@ -44,7 +44,7 @@ class Params:
     use_cats: False evaluates as if there were one category.
     iou_thresholds: matches count from these IoU values on.
     area_ranges: name -> (min, max) area, square pixels.
-    oks_sigmas: spread of each keypoint, as a share of the root of the annotation's area.
+    oks_sigmas: spread of each keypoint, as a fraction of the root of the annotation's area.
     lvis: LVIS' federated evaluation (Gupta et al., CVPR 2019): images say which
         categories were looked for, the best `max_dets` are of the whole image.
     """

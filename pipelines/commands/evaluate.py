@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from components.coco_evaluator.evaluation import Evaluation
 
 SUMMARY = "compute the COCO metrics of detections, or of a model"
-EXAMPLE = """pipeline_runner.py evaluate --ground-truth instances_val.json --detections found.json --report page.html
+EXAMPLE = """\
+pipeline_runner.py evaluate --ground-truth instances_val.json --detections detections.json --report page.html
   pipeline_runner.py evaluate --model runs/demo/serving/1 --examples my_coco --output evaluation"""
 
 

@@ -117,7 +117,7 @@ class DataConfig(Section):
     @classmethod
     def _ratios_make_one(cls, ratios: dict[str, float]) -> dict[str, float]:
         if ratios and abs(sum(ratios.values()) - 1) > 1e-6:
-            raise ValueError(f"the shares make {sum(ratios.values()):g}, not 1")
+            raise ValueError(f"the fractions make {sum(ratios.values()):g}, not 1")
         return ratios
 
 
@@ -132,8 +132,7 @@ class ModelConfig(Section):
         100, description="max objects per image in training; more are truncated and counted"
     )
     backbone_weights: str | None = Field(
-        None,
-        description="pretrained backbone weights: none, `imagenet` or a keras.applications weights file",
+        None, description="pretrained backbone weights: none, `imagenet` or a keras.applications weights file"
     )
     overrides: dict[str, Any] = Field({}, description="fields of the detector's config class to override")
     postprocess: dict[str, Any] = Field(

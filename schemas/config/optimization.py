@@ -160,7 +160,7 @@ class EmaConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _there_are_averages_to_use(self) -> Self:
+    def _there_are_ema_weights_to_use(self) -> Self:
         if not self.enabled:
             self.refuse(["use_moving_averages"], "while enabled = false: all weights are raw")
         return self

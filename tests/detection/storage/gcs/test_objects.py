@@ -149,9 +149,7 @@ def test_no_network_no_credentials_and_no_bucket_are_explained(
         objects.write(f"{gcs.path}/x", b"")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
     client.forget_connections()
-    with pytest.raises(
-        DataError, match=r"x: no valid credentials .*none\.json.* gcloud auth application-default login"
-    ):
+    with pytest.raises(DataError, match=r"x: no valid credentials .*none\.json was not found\. Run `gcloud auth"):
         objects.write(f"{gcs.path}/x", b"")
 
 
@@ -162,10 +160,10 @@ from detection.storage import atomic, files, lock, mirror, reading, staging
 folder = tempfile.mkdtemp()
 atomic.write_text(f"{folder}/x", "x"); reading.read_text(f"{folder}/x"); staging.local_copy(folder)
 with lock.exclusive_use(folder, instead="wait"), mirror.working_folder(folder): pass
-print([name for name in sys.modules if name.split(".")[0] in ("google", "requests") and "crc32c" not in name])
+print([name for name in ("google.cloud.storage", "google.auth", "google.api_core", "requests") if name in sys.modules])
 """
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert [name for name in eval(loaded) if name != "google"] == []
+    assert loaded == "[]\n"
 
 
 def test_another_emulator_is_found_by_the_usual_variable(gcs: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,7 +157,8 @@ def test_a_kill_at_any_write_leaves_what_no_reader_takes_and_the_next_run_replac
 
 
 def test_two_writers_of_one_folder_do_not_mix(gcs: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, once = f"{gcs.path}/folder", []
+    once: list[bool] = []
+    path = f"{gcs.path}/folder"
     write = objects.write
 
     def write_after_another(where: str, *arguments: object, **options: object) -> objects.Stored:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,7 @@ def test_generations_keep_writers_apart(gcs: Bucket) -> None:
 @pytest.mark.parametrize("after", [False, True], ids=["refused", "answer lost"])
 @pytest.mark.parametrize("size", [3, 9 << 20], ids=["small", "resumable"])
 def test_a_write_is_repeated_and_knows_its_own_object(
-    fault: dict[str, object], after: bool, size: int, gcs: Bucket
+    fault: dict[str, Any], after: bool, size: int, gcs: Bucket
 ) -> None:
     content = b"x" * size
     for skip in range(2 if size > 8 << 20 else 1):  # the start of an upload, and its content

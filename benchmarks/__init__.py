@@ -1,1 +1,1 @@
-"""Measurements of speed, as ratios within one run; the figures are in README.md."""
+"""Measurements of speed, as ratios within one run; the results are in README.md."""

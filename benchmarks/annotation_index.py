@@ -107,17 +107,17 @@ def main() -> None:
         return
     make_file(args.file)
     print(f"{args.file}: {args.file.stat().st_size / 1e6:.0f} MB")
-    found: dict[str, list[tuple[float, float]]] = {way: [] for way in _WAYS}
+    runs: dict[str, list[tuple[float, float]]] = {way: [] for way in _WAYS}
     for _ in range(args.rounds):
-        for way, figures in found.items():
+        for way, measurements in runs.items():
             command = [sys.executable, "-m", "benchmarks.annotation_index", "--measure", way, "--file", str(args.file)]
             seconds, memory = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-            figures.append((float(seconds), float(memory)))
-    for way, figures in found.items():
-        times = [seconds for seconds, _ in figures]
+            measurements.append((float(seconds), float(memory)))
+    for way, measurements in runs.items():
+        times = [seconds for seconds, _ in measurements]
         print(
             f"{way}: {statistics.median(times):.1f} s (from {min(times):.1f} to {max(times):.1f}), "
-            f"peak memory of the process {max(memory for _, memory in figures):.0f} MB"
+            f"peak memory of the process {max(memory for _, memory in measurements):.0f} MB"
         )
 
 

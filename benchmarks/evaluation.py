@@ -2,9 +2,9 @@
 
     python -m benchmarks.evaluation [--images 5000] [--rounds 5] [--ways WAY ...] [--iou-type bbox] [--folder DIR]
 
-Makes the files once: 80 categories, some 7 objects with polygons and 94 boxes found an
+Makes the files once: 80 categories, some 7 annotations with polygons and 94 detections an
 image, with all the digits that detectors write (5,000 images: 20 and 73 MB); for
-`--iou-type segm` each box found holds a mask with an uneven outline.  Then, in
+`--iou-type segm` each detection holds a mask with an uneven outline.  Then, in
 turn and each time in a process of its own, imports not counted:
 
 pycocotools: `COCO`, `loadRes`, `COCOeval`.
@@ -64,17 +64,17 @@ class Run(NamedTuple):
 
 def make_files(folder: Path, images: int, iou_type: str = "bbox") -> tuple[Path, Path]:
     """Writes ground truth and detections, unless they are there."""
-    truth, found = folder / f"truth-{images}.json", folder / f"found-{iou_type}-{images}.json"
-    if not found.is_file():
+    ground_truth, detections = folder / f"ground-truth-{images}.json", folder / f"detections-{iou_type}-{images}.json"
+    if not detections.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         starts = range(0, images, _BLOCK)
-        _write_truth(truth, images, starts)
-        detections = itertools.chain.from_iterable(_detections(start, images) for start in starts)
-        _write_list(found, map(_with_mask, detections) if iou_type == "segm" else detections)
-    return truth, found
+        _write_ground_truth(ground_truth, images, starts)
+        rows = itertools.chain.from_iterable(_detections(start, images) for start in starts)
+        _write_list(detections, map(_with_mask, rows) if iou_type == "segm" else rows)
+    return ground_truth, detections
 
 
-def _write_truth(path: Path, images: int, starts: Iterable[int]) -> None:
+def _write_ground_truth(path: Path, images: int, starts: Iterable[int]) -> None:
     categories = [{"id": number + 1, "name": f"c{number}"} for number in range(_CATEGORIES)]
     with path.open("w") as file:
         file.write(f'{{"categories": {json.dumps(categories)}, "images": [')
@@ -177,26 +177,26 @@ def _with_mask(detection: dict[str, Any]) -> dict[str, Any]:
     return {**{key: value for key, value in detection.items() if key != "bbox"}, "segmentation": shape}
 
 
-def _pycocotools(truth: str, found: str, iou_type: str) -> Arrays:
+def _pycocotools(ground_truth: str, detections: str, iou_type: str) -> Arrays:
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    ground_truth = COCO(truth)
-    return _evaluated(COCOeval(ground_truth, ground_truth.loadRes(found), iou_type))
+    loaded = COCO(ground_truth)
+    return _evaluated(COCOeval(loaded, loaded.loadRes(detections), iou_type))
 
 
-def _faster_coco_eval(truth: str, found: str, iou_type: str) -> Arrays:
+def _faster_coco_eval(ground_truth: str, detections: str, iou_type: str) -> Arrays:
     from faster_coco_eval import COCO, COCOeval_faster
 
-    ground_truth = COCO(truth)
-    return _evaluated(COCOeval_faster(ground_truth, ground_truth.loadRes(found), iou_type))
+    loaded = COCO(ground_truth)
+    return _evaluated(COCOeval_faster(loaded, loaded.loadRes(detections), iou_type))
 
 
-def _engine(truth: str, found: str, iou_type: str) -> Arrays:
+def _engine(ground_truth: str, detections: str, iou_type: str) -> Arrays:
     import hotcoco
 
-    ground_truth = hotcoco.COCO(truth)
-    return _evaluated(hotcoco.COCOeval(ground_truth, ground_truth.load_res(found), iou_type))
+    loaded = hotcoco.COCO(ground_truth)
+    return _evaluated(hotcoco.COCOeval(loaded, loaded.load_res(detections), iou_type))
 
 
 def _evaluated(evaluation: Any) -> Arrays:
@@ -206,21 +206,21 @@ def _evaluated(evaluation: Any) -> Arrays:
     return tuple(evaluation.eval[name] for name in _ARRAYS)
 
 
-def _ours(truth: str, found: str, iou_type: str) -> Arrays:
+def _ours(ground_truth: str, detections: str, iou_type: str) -> Arrays:
     from detection.coco import evaluate
 
-    metrics = evaluate(truth, found, iou_type=iou_type)
+    metrics = evaluate(ground_truth, detections, iou_type=iou_type)
     return metrics.precision, metrics.recall, metrics.scores
 
 
-def _beam(truth: str, found: str, iou_type: str, *, workers: int) -> Arrays:
+def _beam(ground_truth: str, detections: str, iou_type: str, *, workers: int) -> Arrays:
     import apache_beam as beam
 
     from components.coco_evaluator.beam.evaluate import Evaluate, Measure, arrays_folder, read_slices
     from detection.coco.params import make_params
 
     with tempfile.TemporaryDirectory() as work:
-        categories, batches = _write_batches(truth, found, iou_type, Path(work))
+        categories, batches = _write_batches(ground_truth, detections, iou_type, Path(work))
         measure = Measure(categories, make_params(iou_type=iou_type))
         with beam.Pipeline(argv=beam_options(workers)) as pipeline:
             paths = pipeline | beam.Create(batches) | beam.Reshuffle()
@@ -229,14 +229,14 @@ def _beam(truth: str, found: str, iou_type: str, *, workers: int) -> Arrays:
         return result.metrics.precision, result.metrics.recall, result.metrics.scores
 
 
-def _write_batches(truth: str, found: str, iou_type: str, folder: Path) -> tuple[Any, list[str]]:
+def _write_batches(ground_truth: str, detections: str, iou_type: str, folder: Path) -> tuple[Any, list[str]]:
     """The categories, and files of a `DetectedBatch` each; reads both COCO files whole."""
     from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, of_images
     from detection.coco.io.evaluation_files import read_detections
     from detection.storage.json_files import read_json
 
-    tree = read_json(truth)
-    whole = DetectedBatch(tree["images"], tree["annotations"], read_detections(found, iou_type), [])
+    tree = read_json(ground_truth)
+    whole = DetectedBatch(tree["images"], tree["annotations"], read_detections(detections, iou_type), [])
     paths = []
     for start in range(0, len(whole.images), _BLOCK):
         batch = of_images(whole, {image["id"] for image in whole.images[start : start + _BLOCK]})
@@ -249,7 +249,7 @@ def _load(path: str) -> Any:
     return pickle.loads(Path(path).read_bytes())
 
 
-def _idle(truth: str, found: str, iou_type: str) -> Arrays:
+def _idle(ground_truth: str, detections: str, iou_type: str) -> Arrays:
     """Two worker processes that have nothing to do."""
     import apache_beam as beam
 
@@ -276,27 +276,27 @@ WAYS: dict[str, tuple[str, Callable[[str, str, str], Arrays]]] = {
 }
 
 
-def _measure(way: str, truth: str, found: str, iou_type: str, arrays_path: str) -> None:
+def _measure(way: str, ground_truth: str, detections: str, iou_type: str, arrays_path: str) -> None:
     module, function = WAYS[way]
     __import__(module)
     clock, processors = time.perf_counter(), time.process_time()
     with contextlib.redirect_stdout(io.StringIO()), PeakMemory() as memory:
-        arrays = function(truth, found, iou_type)
+        arrays = function(ground_truth, detections, iou_type)
         clock, processors = time.perf_counter() - clock, time.process_time() - processors
     print(clock, processors, memory.own + sum(memory.others))
     np.savez(arrays_path, **{name: np.asarray(array) for name, array in zip(_ARRAYS, arrays, strict=bool(arrays))})
 
 
-def _run(way: str, truth: Path, found: Path, iou_type: str) -> tuple[Run, dict[str, Any]]:
-    arrays_path = truth.parent / f"arrays-{way}.npz"
+def _run(way: str, ground_truth: Path, detections: Path, iou_type: str) -> tuple[Run, dict[str, Any]]:
+    arrays_path = ground_truth.parent / f"arrays-{way}.npz"
     command = [
         sys.executable,
         "-m",
         "benchmarks.evaluation",
         "--measure",
         way,
-        str(truth),
-        str(found),
+        str(ground_truth),
+        str(detections),
         iou_type,
         str(arrays_path),
     ]
@@ -313,10 +313,10 @@ def _require_equal(results: dict[str, dict[str, Any]]) -> float:
     first, *others = results
     greatest = 0.0
     for other, name in itertools.product(others, _ARRAYS):
-        expected, found = results[first][name], results[other][name]
+        expected, other_values = results[first][name], results[other][name]
         # faster-coco-eval leaves another dtype, not another layout.
-        difference = float(np.abs(expected - found).max())
-        if expected.shape != found.shape or difference > _EQUAL:
+        difference = float(np.abs(expected - other_values).max())
+        if expected.shape != other_values.shape or difference > _EQUAL:
             sys.exit(f"{name} of {other} differs from that of {first} by {difference}")
         greatest = max(greatest, difference)
     return greatest
@@ -327,12 +327,12 @@ def _spread(values: list[float]) -> str:
 
 
 def _report(runs: dict[str, list[Run]]) -> None:
-    for way, found in runs.items():
-        clock, processors, memory = (list(column) for column in zip(*found, strict=True))
+    for way, of_way in runs.items():
+        clock, processors, memory = (list(column) for column in zip(*of_way, strict=True))
         line = f"{way}: {_spread(clock)} s, processors {_spread(processors)} s, peak {max(memory):.0f} MB"
         for base in ("engine", "ours"):
             if base in runs and base != way:
-                ratios = [run.clock / other.clock for run, other in zip(found, runs[base], strict=True)]
+                ratios = [run.clock / other.clock for run, other in zip(of_way, runs[base], strict=True)]
                 line += f", {_spread(ratios)} x {base}"
         print(line)
 
@@ -350,14 +350,14 @@ def main() -> None:
     if args.measure:
         _measure(*args.measure)
         return
-    truth, found = make_files(args.folder, args.images, args.iou_type)
-    print(f"{args.images} images, {truth.stat().st_size / 1e6:.0f} and {found.stat().st_size / 1e6:.0f} MB")
+    ground_truth, detections = make_files(args.folder, args.images, args.iou_type)
+    print(f"{args.images} images, {ground_truth.stat().st_size / 1e6:.0f} and {detections.stat().st_size / 1e6:.0f} MB")
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before", flush=True)
     runs: dict[str, list[Run]] = {way: [] for way in args.ways}
     results = {}
     for _ in range(args.rounds):
         for way in args.ways:
-            run, arrays = _run(way, truth, found, args.iou_type)
+            run, arrays = _run(way, ground_truth, detections, args.iou_type)
             runs[way].append(run)
             if way != _IDLE:
                 results[way] = arrays

@@ -25,7 +25,7 @@ from benchmarks.processes import PeakMemory
 
 CLASSES, DETECTIONS, OBJECTS = 80, 94, 7
 WORKER = 4e9  # bytes
-GOAL = 10_000_000  # images
+TARGET = 10_000_000  # images
 _BATCH = 500  # images
 _CATEGORIES = [{"id": number, "name": f"c{number}"} for number in range(1, CLASSES + 1)]
 
@@ -81,7 +81,7 @@ def many(images: int, workers: int) -> None:
         seconds = time.perf_counter() - start
         state = sum(path.stat().st_size for path in arrays_folder(work).glob("*.states"))
     print(
-        f"many: {result.images} images, {result.detections} detections, AP {result.metrics.figures['AP']:.4f}: "
+        f"many: {result.images} images, {result.detections} detections, AP {result.metrics.by_name['AP']:.4f}: "
         f"{seconds:.0f} s with {workers} processes\n"
         f"states of {len(measure.parts)} parts: {state / 1e6:.0f} MB, {state / result.images:.0f} bytes an image, "
         f"{state / result.detections / 4:.1f} bytes a detection and area range\n"
@@ -98,8 +98,10 @@ def _generated_batch(start: int, images: int) -> Any:
 
 def part(folder: Path, images: int) -> None:
     """One part of an evaluation of many images, and of one of a quarter of that."""
-    share = images * DETECTIONS // CLASSES
-    sizes = [json.loads(_run("--part", str(count), "--folder", str(folder))) for count in (share // 4, share)]
+    of_category = images * DETECTIONS // CLASSES
+    sizes = [
+        json.loads(_run("--part", str(count), "--folder", str(folder))) for count in (of_category // 4, of_category)
+    ]
     (few, _, low), (count, state, high) = sizes
     each = (high - low) / (count - few)
     most = (WORKER - low) / each + few
@@ -107,7 +109,7 @@ def part(folder: Path, images: int) -> None:
         f"part: one category of {CLASSES} and one area range of {images} images has {count} detections: "
         f"{state / 1e6:.0f} MB of states, peak memory of its worker {high / 1e6:.0f} MB\n"
         f"{each:.0f} bytes of memory a detection: a worker of {WORKER / 1e9:.0f} GB takes a category of "
-        f"{most / 1e6:.0f} million detections, {100 * most / GOAL / DETECTIONS:.1f} % of those of {GOAL} images"
+        f"{most / 1e6:.0f} million detections, {100 * most / TARGET / DETECTIONS:.1f} % of those of {TARGET} images"
     )
 
 
@@ -153,7 +155,7 @@ def main() -> None:
     """Runs the comparison."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--many", type=int, default=200_000)
-    parser.add_argument("--most", type=int, default=GOAL)
+    parser.add_argument("--most", type=int, default=TARGET)
     parser.add_argument("--folder", type=Path, default=Path("runs/benchmark-evaluation"))
     parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--merge", type=json.loads, help=argparse.SUPPRESS)

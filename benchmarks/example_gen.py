@@ -85,12 +85,12 @@ def bound(folder: Path, out: Path) -> float:
     for annotation in tree["annotations"]:
         groups[annotation["image_id"]].append(annotation)
     cores = os.cpu_count() or 1
-    parts = [[(image, groups[image["id"]]) for image in tree["images"][core::cores]] for core in range(cores)]
+    partitions = [[(image, groups[image["id"]]) for image in tree["images"][core::cores]] for core in range(cores)]
     context = multiprocessing.get_context("spawn")
     ready, go = context.Semaphore(0), context.Event()
     workers = [
-        context.Process(target=_bound_worker, args=(folder / "images", out / str(core), part, ready, go))
-        for core, part in enumerate(parts)
+        context.Process(target=_bound_worker, args=(folder / "images", out / str(core), partition, ready, go))
+        for core, partition in enumerate(partitions)
     ]
     for worker in workers:
         worker.start()
@@ -103,7 +103,7 @@ def bound(folder: Path, out: Path) -> float:
     return time.perf_counter() - start
 
 
-def _bound_worker(images: Path, goal: Path, part: list, ready, go) -> None:
+def _bound_worker(images: Path, destination: Path, partition: list, ready, go) -> None:
     import io
 
     import tensorflow as tf
@@ -115,8 +115,8 @@ def _bound_worker(images: Path, goal: Path, part: list, ready, go) -> None:
     names = {n: f"c{n}" for n in range(1, 81)}
     ready.release()
     go.wait()
-    with tf.io.TFRecordWriter(str(goal)) as writer:
-        for image, annotations in part:
+    with tf.io.TFRecordWriter(str(destination)) as writer:
+        for image, annotations in partition:
             data = (images / image["file_name"]).read_bytes()
             with Image.open(io.BytesIO(data)) as picture:
                 picture.load()
@@ -180,18 +180,18 @@ def main() -> None:
     for number in range(args.rounds):
         bound_rate = args.images / bound(args.folder, args.out)
         print(f"round {number + 1}: bound {bound_rate:.0f} images/s", flush=True)
-        for workers, found in ratios.items():
+        for workers, fractions in ratios.items():
             start_up, _ = ours(args.folder, "few", args.out, workers)
             seconds, memory = ours(args.folder, "all", args.out, workers)
             rate = (args.images - FEW) / (seconds - start_up)
-            found.append(rate / bound_rate)
+            fractions.append(rate / bound_rate)
             print(
-                f"  {workers}: {rate:.0f} images/s after {start_up:.1f} s of start-up, ratio {found[-1]:.2f}, "
+                f"  {workers}: {rate:.0f} images/s after {start_up:.1f} s of start-up, ratio {fractions[-1]:.2f}, "
                 f"{seconds:.0f} s in all, peak {memory:.0f} MB a process",
                 flush=True,
             )
-    for workers, found in ratios.items():
-        print(f"{workers}: ratio {statistics.median(found):.2f}, from {min(found):.2f} to {max(found):.2f}")
+    for workers, fractions in ratios.items():
+        print(f"{workers}: ratio {statistics.median(fractions):.2f}, from {min(fractions):.2f} to {max(fractions):.2f}")
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ class PeakMemory:
     def __init__(self) -> None:
         self.own = 0.0
         self.others: list[float] = []
-        self._found: dict[int, float] = {}
+        self._peaks: dict[int, float] = {}
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread = threading.Thread(target=self._poll, daemon=True)
 
     def __enter__(self) -> "PeakMemory":
         self._thread.start()
@@ -28,10 +28,10 @@ class PeakMemory:
         self._ended.set()
         self._thread.join()
         self._look()
-        self.own = self._found.pop(os.getpid())
-        self.others = sorted(self._found.values(), reverse=True)
+        self.own = self._peaks.pop(os.getpid())
+        self.others = sorted(self._peaks.values(), reverse=True)
 
-    def _watch(self) -> None:
+    def _poll(self) -> None:
         while not self._ended.wait(0.2):
             self._look()
 
@@ -43,7 +43,7 @@ class PeakMemory:
                 continue
             for line in status.splitlines():
                 if line.startswith("VmHWM:"):
-                    self._found[process] = int(line.split()[1]) * 1024 / 1e6
+                    self._peaks[process] = int(line.split()[1]) * 1024 / 1e6
 
 
 def _descendants(process: int) -> Iterator[int]:

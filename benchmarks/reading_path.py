@@ -38,8 +38,8 @@ def _evaluate() -> Callable[[], Any]:
     kept = tempfile.TemporaryDirectory()
     folder = Path(kept.name)
     box = {"image_id": 1, "category_id": 1, "bbox": [10.0, 20.0, 30.0, 40.0]}
-    truth = {"images": [{"id": 1}], "annotations": [{"id": 1, **box}], "categories": [{"id": 1, "name": "cat"}]}
-    (folder / "gt.json").write_text(json.dumps(truth))
+    ground_truth = {"images": [{"id": 1}], "annotations": [{"id": 1, **box}], "categories": [{"id": 1, "name": "cat"}]}
+    (folder / "gt.json").write_text(json.dumps(ground_truth))
     (folder / "dt.json").write_text(json.dumps([{**box, "score": 0.5}]))
     flags = ["--ground-truth", str(folder / "gt.json"), "--detections", str(folder / "dt.json")]
     args = pipeline_runner.build_parser(["evaluate"]).parse_args(["evaluate", *flags])
@@ -86,9 +86,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", metavar="PATH", nargs="*", help=f"one of {', '.join(PATHS)}; default: all")
     for name in parser.parse_args().paths or PATHS:
-        found = measure(name)
-        print(f"{name}: {len(found.modules)} modules imported, {len(found.files)} files entered:")
-        for file in found.files:
+        path = measure(name)
+        print(f"{name}: {len(path.modules)} modules imported, {len(path.files)} files entered:")
+        for file in path.files:
             print(f"  {file}")
 
 

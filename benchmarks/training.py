@@ -17,7 +17,7 @@ input: as ours-20 on JPEG records of 640x480 with 8 objects: read, decoded, augm
 
 Prints per way images/s of the clock, and the processors' seconds a step; the ratios to
 bare of both, round by round, as median and spread: those of the processors suffer less
-where others use the machine.  Where the input cannot keep up, `waits` is the share of
+where others use the machine.  Where the input cannot keep up, `waits` is the fraction of
 time that steps waited for their batch.  `input alone` is what the input gives where
 nothing is trained.  On a GPU or TPU look at the clock's ratio only.
 """

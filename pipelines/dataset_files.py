@@ -34,10 +34,10 @@ def locate(data: DataConfig, *needed: str) -> SpanSplits:
             f"data.window = {data.window}, but the data's paths have no {{SPAN}} and no date. "
             "Write one there, or remove data.window."
         )
-    found = located.files
+    splits = located.files
     for split in needed:
-        if split not in found:
-            listed = ", ".join(f"{name} ({files.annotations})" for name, files in found.items())
+        if split not in splits:
+            listed = ", ".join(f"{name} ({files.annotations})" for name, files in splits.items())
             raise DataError(
                 f"{data.root or 'data.splits'}: no annotations of the split {split!r}, only {listed}. "
                 f"Add its file, or specify it: --set data.splits.{split}.annotations=FILE "
@@ -64,13 +64,13 @@ def categories_of(splits: Mapping[str, SplitFiles], data: DataConfig) -> list[di
     Raises:
         DataError: a label map that cannot be read, or categories that contradict each other.
     """
-    found = []
+    by_file = []
     for files in splits.values():
         categories = scan_categories(files.annotations) if files.images else _categories_of_records(files, data)
         if categories is None:
             return None
-        found.append((files.annotations, categories))
-    return merge_categories(found) or None
+        by_file.append((files.annotations, categories))
+    return merge_categories(by_file) or None
 
 
 def _categories_of_records(files: SplitFiles, data: DataConfig) -> list[dict[str, Any]] | None:

@@ -22,10 +22,10 @@ MAX_DIGITS = 6  # per image
 
 _MANIFEST = "demo_data.json"
 _VERSION = 1  # version of the generator, raised when equal parameters give other files
-_EVAL_SHARE = 0.2  # share of the handwriting samples used for eval
+_EVAL_FRACTION = 0.2  # fraction of the handwriting samples used for eval
 _SIDES = (26.0, 60.0)  # min and max side in pixels to which an 8x8 sample is scaled
-_INK = 0.45  # min share of ink of the mask's pixels
-_MAX_COVERED = 0.15  # max covered share of the smaller of two boxes
+_INK = 0.45  # min fraction of ink of the mask's pixels
+_MAX_COVERED = 0.15  # max covered fraction of the smaller of two boxes
 _TRIES = 20  # positions tried per digit
 _JPEG_QUALITY = 90
 
@@ -39,7 +39,7 @@ class _Digit(NamedTuple):
 
 
 class _Samples(NamedTuple):
-    images: Array  # float64 [n, 8, 8], share of ink
+    images: Array  # float64 [n, 8, 8], fraction of ink
     values: Array  # int64 [n], 0..9
 
 
@@ -105,7 +105,7 @@ def _samples(seed: int) -> tuple[_Samples, _Samples]:
 
     digits = load_digits()
     order = np.random.default_rng(seed).permutation(len(digits.target))
-    eval_count = round(len(order) * _EVAL_SHARE)
+    eval_count = round(len(order) * _EVAL_FRACTION)
     chosen = (order[eval_count:], order[:eval_count])
     train, held_out = (_Samples(digits.images[one] / 16.0, digits.target[one]) for one in chosen)
     return train, held_out
@@ -172,7 +172,7 @@ def _background(rng: np.random.Generator, dark: bool) -> Array:
 
 
 def _scaled(sample: Array, rng: np.random.Generator) -> Array:
-    """Enlarges a sample to a random size and steepens its edges; share of ink, 0..1."""
+    """Enlarges a sample to a random size and steepens its edges; fraction of ink, 0..1."""
     side = round(float(np.exp(rng.uniform(*np.log(_SIDES)))))
     return np.clip((_resized(sample, side) - _INK) * 2.5 + _INK, 0.0, 1.0)
 

@@ -178,7 +178,7 @@ def slow_help(files: dict[str, str]) -> list[str]:
     by_name = {module_name(path): path for path in files}
     waiting = ["pipeline_runner.py", *(path for path in files if path.startswith("pipelines/commands/"))]
     reached: set[str] = set()
-    faults = []
+    violations = []
     while waiting:
         path = waiting.pop()
         if path in reached:
@@ -187,11 +187,11 @@ def slow_help(files: dict[str, str]) -> list[str]:
         # A module's packages are imported with it.
         for line, name in [(1, module_name(path)), *imported(path, run_at_import(ast.parse(files[path])))]:
             if name.split(".")[0] in SLOW_TO_IMPORT:
-                faults.append(f"{path}:{line} imports {name} when --help does: import it where it is used")
+                violations.append(f"{path}:{line} imports {name} when --help does: import it where it is used")
             parts = name.split(".")
             prefixes = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
             waiting.extend(by_name[prefix] for prefix in prefixes if prefix in by_name)
-    return faults
+    return violations
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +201,7 @@ def files() -> dict[str, str]:
 
 @pytest.mark.parametrize("check", [upward_imports, orchestration_imports, second_definitions])
 def test_every_module_keeps_the_rule(files: dict[str, str], check) -> None:  # type: ignore[no-untyped-def]
-    assert [fault for path, source in files.items() for fault in check(path, source)] == []
+    assert [violation for path, source in files.items() for violation in check(path, source)] == []
 
 
 def test_help_imports_nothing_slow(files: dict[str, str]) -> None:
@@ -292,9 +292,9 @@ def test_a_docstring_that_mentions_a_file_is_not_one() -> None:
     ],
 )
 def test_a_slow_help_is_caught(planted: dict[str, str], where: str) -> None:
-    faults = slow_help({"pipeline_runner.py": "", **planted})
-    assert len(faults) == 1
-    assert where in faults[0]
+    violations = slow_help({"pipeline_runner.py": "", **planted})
+    assert len(violations) == 1
+    assert where in violations[0]
 
 
 def test_a_slow_import_where_it_is_used_is_fine() -> None:

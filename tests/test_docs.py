@@ -35,17 +35,17 @@ def _text(name: str) -> str:
 
 def all_tables(name: str) -> list[tuple[tuple[str, ...], list[list[str]]]]:
     """Header and rows of every table of a page; cells without the marks of code."""
-    found: list[tuple[tuple[str, ...], list[list[str]]]] = []
+    tables: list[tuple[tuple[str, ...], list[list[str]]]] = []
     inside = False
     for line in (ROOT / name).read_text(encoding="utf-8").splitlines():
         if not line.startswith("|"):
             inside = False
         elif not inside:
             inside = True
-            found.append((tuple(cells(line)), []))
+            tables.append((tuple(cells(line)), []))
         elif not set(line) <= set("|-"):
-            found[-1][1].append(cells(line))
-    return found
+            tables[-1][1].append(cells(line))
+    return tables
 
 
 def tables(name: str = "docs/data.md") -> dict[tuple[str, ...], list[list[str]]]:
@@ -65,7 +65,7 @@ def test_every_row_has_the_cells_of_its_header(name: str, least: int) -> None:
         assert {len(row) for row in rows} == {len(header)}, header
 
 
-def test_the_kinds_of_faults() -> None:
+def test_the_kinds_of_issues() -> None:
     assert tables()["kind", "meaning", "default", "policies"] == [
         [kind, field.description, field.default, ", ".join(IssuePolicies.allowed(kind))]
         for kind, field in IssuePolicies.model_fields.items()
@@ -79,8 +79,8 @@ def test_the_configuration_page_is_that_of_the_classes() -> None:
 
 def test_every_key_of_the_configuration_has_a_row() -> None:
     tree = Config().model_dump()
-    assert all(cell for _, found in all_tables("docs/configuration.md") for row in found for cell in row)
-    listed = [row[0].split(".") for _, found in all_tables("docs/configuration.md") for row in found]
+    assert all(cell for _, table in all_tables("docs/configuration.md") for row in table for cell in row)
+    listed = [row[0].split(".") for _, table in all_tables("docs/configuration.md") for row in table]
     for path in listed:
         if "<name>" not in path:
             reduce(getitem, path, tree)
@@ -97,7 +97,7 @@ def paths(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tupl
 
 
 def default_assignments() -> list[str]:
-    rows = [row for _, found in all_tables("docs/configuration.md") for row in found]
+    rows = [row for _, table in all_tables("docs/configuration.md") for row in table]
     return [f"{key}={default}" for key, _, default, _ in rows if default != "none" and "<name>" not in key]
 
 

@@ -116,7 +116,7 @@ def _touches(function: ast.expr, ours: set[str]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, list[str]]:
+def callers() -> dict[str, list[str]]:
     """Module -> its calls, of all modules that have some; benchmarks and storage left out."""
     modules = {
         path: path_calls(source) for path, source in sources().items() if not path.startswith((STORAGE, "benchmarks/"))
@@ -124,18 +124,18 @@ def found() -> dict[str, list[str]]:
     return {path: calls for path, calls in modules.items() if calls}
 
 
-def test_nothing_else_touches_paths(found: dict[str, list[str]]) -> None:
-    unlisted = {path: calls for path, calls in found.items() if path not in LOCAL_ONLY and path not in NOT_YET}
+def test_nothing_else_touches_paths(callers: dict[str, list[str]]) -> None:
+    unlisted = {path: calls for path, calls in callers.items() if path not in LOCAL_ONLY and path not in NOT_YET}
     assert unlisted == {}, "use detection.storage, or say in LOCAL_ONLY why the paths are local"
 
 
-def test_what_does_not_yet_go_through_storage_only_shrinks(found: dict[str, list[str]]) -> None:
-    grown = {path: calls for path, calls in found.items() if len(calls) > NOT_YET.get(path, len(calls))}
+def test_what_does_not_yet_go_through_storage_only_shrinks(callers: dict[str, list[str]]) -> None:
+    grown = {path: calls for path, calls in callers.items() if len(calls) > NOT_YET.get(path, len(calls))}
     assert grown == {}, "use detection.storage"
 
 
-def test_the_tables_name_modules_that_need_it(found: dict[str, list[str]]) -> None:
-    assert {*LOCAL_ONLY, *NOT_YET} - set(found) == set()
+def test_the_tables_name_modules_that_need_it(callers: dict[str, list[str]]) -> None:
+    assert {*LOCAL_ONLY, *NOT_YET} - set(callers) == set()
     assert set(LOCAL_ONLY) & set(NOT_YET) == set()
 
 

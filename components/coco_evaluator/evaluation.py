@@ -212,16 +212,16 @@ def _analyse(
 ) -> Analysis:
     """Writes the detections, and analyses the sample."""
     sample = measured.sample
-    found = write_detections(detections_folder(work / CANDIDATE), destination, sample.image_ids)
+    detections = write_detections(detections_folder(work / CANDIDATE), destination, sample.image_ids)
     before = None
     if BASELINE in measured.overall:
         before = read_detections(detections_folder(work / BASELINE), sample.image_ids)
-    truth = sample.ground_truth(list(task.categories))
+    ground_truth = sample.ground_truth(list(task.categories))
     if not params.use_cats:
-        truth, found, before = _pooled(truth), _of_one_category(found), _of_one_category(before)
+        ground_truth, detections, before = _pooled(ground_truth), _of_one_category(detections), _of_one_category(before)
     analysis = analyse(
-        truth,
-        found,
+        ground_truth,
+        detections,
         params=replace(params, use_cats=True),
         total_images=measured.overall[CANDIDATE].images,
         baseline=before,

@@ -80,7 +80,7 @@ def custom_extractors(
     )
     asked = {key for spec in eval_config.slicing_specs for key in (*spec.feature_keys, *spec.feature_values)}
     derive = _extractor("DeriveFeatures", beam.Map(_with_derived, keys=sorted(asked)))
-    position = [found.stage_name for found in extractors].index(unbatch_extractor.UNBATCH_EXTRACTOR_STAGE_NAME)
+    position = [extractor.stage_name for extractor in extractors].index(unbatch_extractor.UNBATCH_EXTRACTOR_STAGE_NAME)
     return [*extractors[: position + 1], derive, *extractors[position + 1 :]]
 
 
@@ -105,8 +105,8 @@ class _Predict(beam.DoFn):
 
     def process(self, extracts: dict[str, Any]) -> Iterator[dict[str, Any]]:
         images = [parse_record(record).image for record in np.ravel(extracts[tfma.INPUT_KEY])]
-        found = {name: detector.outputs(images) for name, detector in self._detectors.items()}
-        yield {**extracts, tfma.PREDICTIONS_KEY: found if len(found) > 1 else next(iter(found.values()))}
+        outputs = {name: detector.outputs(images) for name, detector in self._detectors.items()}
+        yield {**extracts, tfma.PREDICTIONS_KEY: outputs if len(outputs) > 1 else next(iter(outputs.values()))}
 
 
 def _with_derived(extracts: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:

@@ -108,14 +108,14 @@ class CocoExampleGen(FileBasedExampleGen):
         elif located is None:
             located = locate_given(splits or {}, division=division, span=span, version=version)
         # TFX's driver cannot be asked for a version.
-        found = map_paths(located.splits, lambda path: fill_version(path, version))
+        filled = map_paths(located.splits, lambda path: fill_version(path, version))
         spec = CocoExampleGenSpec(
-            splits=splits_to_json(found),
+            splits=splits_to_json(filled),
             on_fault=(on_fault or IssuePolicies()).model_dump_json(),
             max_pixels=max_pixels,
             label_map=label_map and os.path.abspath(label_map),
             input_base="/",
-            input_config=_input_config(found),
+            input_config=_input_config(filled),
             range_config=_one_span(span),
             pinned_version=version,
             data_source=_data_source(data_root, splits),

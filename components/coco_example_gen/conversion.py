@@ -55,7 +55,7 @@ def convert(
     work = root / _WORK
     work.mkdir(parents=True, exist_ok=True)
     try:
-        found = examine(
+        examination = examine(
             splits,
             policies=policies,
             max_pixels=max_pixels,
@@ -65,10 +65,10 @@ def convert(
             label_map=label_map,
             judge=_stop_at,
         )
-        _stop_at(found.all_issues)
-        _drop_duplicates(found.results, root)
-        _tell(found.results, found.all_issues)
-        _write_side_files(found, splits, root, max_pixels)
+        _stop_at(examination.all_issues)
+        _drop_duplicates(examination.results, root)
+        _tell(examination.results, examination.all_issues)
+        _write_side_files(examination, splits, root, max_pixels)
     except BaseException:
         for name in splits:
             shutil.rmtree(root / split_dir(name), ignore_errors=True)
@@ -77,14 +77,15 @@ def convert(
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _write_side_files(found: Examination, splits: Mapping[str, SplitFiles], root: Path, max_pixels: int) -> None:
-    dropped = [issue for issue in found.all_issues if issue.policy == "drop"]
+def _write_side_files(examination: Examination, splits: Mapping[str, SplitFiles], root: Path, max_pixels: int) -> None:
+    dropped = [issue for issue in examination.all_issues if issue.policy == "drop"]
     write_text(root / QUARANTINE_JSONL, "".join(f"{json.dumps(issue.as_dict())}\n" for issue in dropped))
-    write_data_report(found, splits, root / DATA_REPORT_HTML, max_pixels=max_pixels)
+    write_data_report(examination, splits, root / DATA_REPORT_HTML, max_pixels=max_pixels)
     counts = {
-        name: {"images": result.images, "annotations": result.annotations} for name, result in found.results.items()
+        name: {"images": result.images, "annotations": result.annotations}
+        for name, result in examination.results.items()
     }
-    write_json(root / DATASET_JSON, {**found.dataset, "splits": counts})
+    write_json(root / DATASET_JSON, {**examination.dataset, "splits": counts})
 
 
 def _drop_duplicates(results: Mapping[str, SplitResult], root: Path) -> None:

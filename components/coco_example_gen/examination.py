@@ -81,7 +81,7 @@ def examine(
     judge(inputs.issues)
     rules = _rules(inputs.dataset["categories"], policies, max_pixels)
     plans = write_plans(inputs.sources, rules, records=records, work=work)
-    paths = [path for parts in plans.values() for path in parts]
+    paths = [path for of_split in plans.values() for path in of_split]
     options = local_options(len(paths) * IMAGES_PER_SHARD)
     with make_pipeline(options) as pipeline, told_progress(paths):
         (
@@ -90,9 +90,9 @@ def examine(
             | "Distribute" >> beam.Reshuffle()
             | "WriteShard" >> beam.Map(write_shard, threads=1 if options else None)
         )
-    results = {name: read_results(parts) for name, parts in plans.items()}
-    for name, found in find_duplicates({name: result.seen for name, result in results.items()}, policies).items():
-        results[name].issues += found
+    results = {name: read_results(of_split) for name, of_split in plans.items()}
+    for name, issues in find_duplicates({name: result.seen for name, result in results.items()}, policies).items():
+        results[name].issues += issues
     empty = _empty_categories(inputs, results, policies)
     return Examination(inputs.dataset, inputs.sources, results, inputs.issues + empty)
 
@@ -139,9 +139,9 @@ def _rules(categories: Sequence[Entry], policies: IssuePolicies, max_pixels: int
 
 
 def _empty_categories(inputs: Inputs, results: Mapping[str, SplitResult], policies: IssuePolicies) -> list[Issue]:
-    found: Counter[int] = Counter()
+    instances: Counter[int] = Counter()
     for result in results.values():
-        found.update(result.summary.instances)
+        instances.update(result.summary.instances)
     first = next(iter(inputs.sources.values()))
     return [
         Issue(
@@ -154,5 +154,5 @@ def _empty_categories(inputs: Inputs, results: Mapping[str, SplitResult], polici
             "Add some, or remove the category.",
         )
         for category in inputs.dataset["categories"]
-        if not found[category["id"]]
+        if not instances[category["id"]]
     ]

@@ -16,11 +16,13 @@ from detection.reports.dataset.page import PICTURES_OF_A_KIND, IssuePicture, pic
 MOST_IMAGES = 5000  # whose entries are read, for each split
 
 
-def write_data_report(found: Examination, splits: Mapping[str, SplitFiles], path: Path, *, max_pixels: int) -> None:
+def write_data_report(
+    examination: Examination, splits: Mapping[str, SplitFiles], path: Path, *, max_pixels: int
+) -> None:
     """Writes the page that shows what a data set holds and what is wrong with it.
 
     Args:
-        found: see `examine`.
+        examination: see `examine`.
         splits: the files of each split.
         path: of the HTML file.
         max_pixels: images of more are not shown.
@@ -30,42 +32,42 @@ def write_data_report(found: Examination, splits: Mapping[str, SplitFiles], path
     """
     write_report(
         path,
-        title=_title([source.path for source in found.sources.values()]),
-        splits={name: result.summary for name, result in found.results.items()},
-        categories=found.dataset["categories"],
-        issues=found.all_issues,
-        examples=_pictures(found, splits, max_pixels=max_pixels),
-        concerned=concerned_annotations(found),
+        title=_title([source.path for source in examination.sources.values()]),
+        splits={name: result.summary for name, result in examination.results.items()},
+        categories=examination.dataset["categories"],
+        issues=examination.all_issues,
+        examples=_pictures(examination, splits, max_pixels=max_pixels),
+        concerned=concerned_annotations(examination),
     )
 
 
-def _pictures(found: Examination, splits: Mapping[str, SplitFiles], *, max_pixels: int) -> list[IssuePicture]:
+def _pictures(examination: Examination, splits: Mapping[str, SplitFiles], *, max_pixels: int) -> list[IssuePicture]:
     """Draws a few pictures of each kind of issue that images or annotations of COCO files have.
 
     Args:
-        found: see `examine`.
+        examination: see `examine`.
         splits: the files of each split.
         max_pixels: images of more are not shown.
     """
     taken: Counter[str] = Counter()
     pictures = []
     for name, files in splits.items():
-        for picture in _of_split(found, name, files, taken, max_pixels):
+        for picture in _of_split(examination, name, files, taken, max_pixels):
             taken[picture.issue.kind] += 1
             pictures.append(picture)
     return pictures
 
 
 def _of_split(
-    found: Examination, name: str, files: SplitFiles, taken: Counter[str], max_pixels: int
+    examination: Examination, name: str, files: SplitFiles, taken: Counter[str], max_pixels: int
 ) -> Iterator[IssuePicture]:
-    source = found.sources[name]
+    source = examination.sources[name]
     if not isinstance(source, CocoSource):
         return
     tried: Counter[str] = Counter()
     root = files.images or ""
     with open_entries(files.annotations, files.keypoints) as read:
-        for issue in found.results[name].issues:
+        for issue in examination.results[name].issues:
             # Images that cannot be shown are tried a few times and no more.
             if issue.image_id is None or max(taken[issue.kind], tried[issue.kind]) >= PICTURES_OF_A_KIND:
                 continue
@@ -85,21 +87,21 @@ def _picture(root: str, file_name: str, issue: Issue, boxes: list[list[float]], 
     return picture_of(encoded, issue, boxes[0] if boxes else None, max_pixels=max_pixels)
 
 
-def concerned_annotations(found: Examination) -> Counter[int]:
+def concerned_annotations(examination: Examination) -> Counter[int]:
     """Category id -> number of annotations that have an issue, or whose image has one.
 
     Counts the first MOST_IMAGES images with issues of each split.  Issues of entries that
     the annotation file's index leaves out, and of TFRecords, are not counted.
 
     Args:
-        found: see `examine`.
+        examination: see `examine`.
     """
     concerned: Counter[int] = Counter()
-    for name, source in found.sources.items():
+    for name, source in examination.sources.items():
         if not isinstance(source, CocoSource):
             continue
         by_image: dict[int, list[Issue]] = defaultdict(list)
-        for issue in found.results[name].issues:
+        for issue in examination.results[name].issues:
             if issue.image_id in source.annotations.images:
                 by_image[issue.image_id].append(issue)
         with open_entries(source.files.annotations, source.files.keypoints) as read:

@@ -106,16 +106,16 @@ def write_plans(
     }
     plans: dict[str, list[str]] = {}
     for name, source in sources.items():
-        parts = source.plans(name, IMAGES_PER_SHARD)
+        partitions = source.plans(name, IMAGES_PER_SHARD)
         folder = None if records is None else records / split_dir(name)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         plans[name] = []
-        for number, part in enumerate(parts):
-            shard = f"data_tfrecord-{number:05d}-of-{len(parts):05d}"
+        for number, partition in enumerate(partitions):
+            shard = f"data_tfrecord-{number:05d}-of-{len(partitions):05d}"
             destination = None if folder is None else str(folder / shard)
             path = work / f"{name}-{shard}.json"
-            path.write_text(json.dumps({**part, **common, "split": name, "records": destination}))
+            path.write_text(json.dumps({**partition, **common, "split": name, "records": destination}))
             plans[name].append(str(path))
     return plans
 

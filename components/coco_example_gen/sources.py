@@ -193,7 +193,7 @@ def _files(split: SplitFiles) -> Iterator[str | Path]:
 
 def _state(path: str | Path) -> str:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):  # a NUL or half a character in a name; the checks of the data tell of it
         return f"{path} absent\n"
-    return f"{path} {found.st_size} {found.st_mtime_ns}\n"
+    return f"{path} {status.st_size} {status.st_mtime_ns}\n"

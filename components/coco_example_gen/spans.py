@@ -92,10 +92,10 @@ def find_span(
         return NO_SPAN
     chosen = _choose(first, span, version, below)
     for pattern in others:
-        found = _choose(pattern, span, version, below)
-        if found != chosen:
+        other = _choose(pattern, span, version, below)
+        if other != chosen:
             raise DataError(
-                f"the newest of {first} is {chosen}, of {pattern} it is {found}: all splits need the same. "
+                f"the newest of {first} is {chosen}, of {pattern} it is {other}: all splits need the same. "
                 "Add what is missing, or name a complete one with --set data.span=N."
             )
     return chosen
@@ -134,15 +134,15 @@ def fill_version(path: str, version: int | None) -> str:
 
 def _choose(pattern: str, span: int | None, version: int | None, below: Sequence[str]) -> SpanVersion:
     """The newest of one pattern, or the one that is asked for."""
-    found = _search(pattern, below, strict=span is None)
-    spans = {at.span for at in found}
+    candidates = _search(pattern, below, strict=span is None)
+    spans = {at.span for at in candidates}
     if not spans:
         raise DataError(f"{pattern}: nothing is there for any span. Check data.root or data.splits.")
     if span is not None and span not in spans:
         there = _listed(spans, dates="SPAN" not in placeholders(pattern))
         raise DataError(f"{pattern}: nothing is there for span {span}, only for {there}. Check data.span.")
     newest = max(spans) if span is None else span
-    versions = {at.version for at in found if at.span == newest and at.version is not None}
+    versions = {at.version for at in candidates if at.span == newest and at.version is not None}
     if version is not None and version not in versions:
         raise DataError(
             f"{pattern}: span {newest} has no version {version}, only {_listed(versions)}. Check data.version."
@@ -157,19 +157,19 @@ def _search(pattern: str, below: Sequence[str], *, strict: bool) -> list[SpanVer
     expression = re.escape(parts[0])
     for name, width, literal in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         expression += f"(?P<{name}>[0-9]{_repeated(_DATE.get(name) or width)}){re.escape(literal)}"
-    found = []
+    spans = []
     for path in sorted(path for suffix in below for path in glob.glob(wildcards + suffix)):
         match = re.match(expression + "(?=/|$)", path)
         at = _numbers(match) if match else None
         if at is not None:
             _check_zeros(pattern, path, at)
-            found.append(at)
+            spans.append(at)
         elif strict:
             raise DataError(
                 f"{path}: is found for {pattern}, but has no such number or date in place of a placeholder. "
                 "Move it away, or correct the pattern."
             )
-    return found
+    return spans
 
 
 def _repeated(width: int | str | None) -> str:
@@ -268,8 +268,8 @@ def locate_root(
     root = os.path.abspath(root)
     newest = find_span([root], span=span, version=version, below=_ANNOTATED)
     folder = fill(root, newest)
-    found = find_splits(folder, division)
-    return SpanSplits(map_paths(found, lambda path: root + path.removeprefix(folder)), newest)
+    splits = find_splits(folder, division)
+    return SpanSplits(map_paths(splits, lambda path: root + path.removeprefix(folder)), newest)
 
 
 def locate_given(
@@ -308,9 +308,9 @@ def locate_given(
         name: (fill(annotations, newest), images and fill(images, newest))
         for name, (annotations, images) in absolute.items()
     }
-    found = given_splits(filled, division)
+    splits = given_splits(filled, division)
     patterns = {fill(path, newest): path for files in absolute.values() for path in files if path}
-    return SpanSplits({name: _with_patterns(files, patterns) for name, files in found.items()}, newest)
+    return SpanSplits({name: _with_patterns(files, patterns) for name, files in splits.items()}, newest)
 
 
 def _searched(annotations: str, images: str | None) -> str:

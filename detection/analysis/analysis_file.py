@@ -154,7 +154,7 @@ class Interval:
 
     See `intervals.interval`.
 
-    probability: share of the bootstrap replicates above 0, shifted as the interval is.
+    probability: fraction of the bootstrap replicates above 0, shifted as the interval is.
     """
 
     value: float

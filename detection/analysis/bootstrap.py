@@ -81,7 +81,7 @@ class _Sums:
         self._ground_truth = ground_truth
         self._detections = detections
         self._matches = matches
-        self._settings = params
+        self._params = params
         self._recalls = np.linspace(0.0, 1.0, RECALLS)
         counted = np.flatnonzero(matches.ranks < params.max_dets[-1])
         # Equal scores: images by ascending id, as COCOeval lines them up, and in an image by rank.
@@ -112,7 +112,7 @@ class _Sums:
         far_weights, close_weights = weights[:, self._detections.image[far]], weights[:, self._detections.image[close]]
         _, thresholds, areas = tp.shape
         precision = np.full((len(weights), thresholds, areas), np.nan)
-        recall = np.full((len(weights), thresholds, areas, len(self._settings.max_dets)), np.nan)
+        recall = np.full((len(weights), thresholds, areas, len(self._params.max_dets)), np.nan)
         for area in range(areas):
             wanted = (self._ground_truth.category == category) & ~self._matches.ignored_ground_truth[:, area]
             if not wanted.any():
@@ -146,7 +146,7 @@ class _Sums:
 
     def _recall(self, weights: Weights, ranks: IntArray, total: Sums) -> FloatArray:
         """Recall [B, M] with each number of best detections an image; arguments as above."""
-        hits = np.stack([weights[:, ranks < most].sum(axis=1) for most in self._settings.max_dets], axis=1)
+        hits = np.stack([weights[:, ranks < most].sum(axis=1) for most in self._params.max_dets], axis=1)
         return np.where(total > 0, hits.T / np.maximum(total, 1), np.nan).T
 
 
@@ -197,7 +197,7 @@ def interval(value: float, replicates: FloatArray, confidence: float, *, least: 
     Args:
         value: a metric, or the difference of two.
         replicates: float64 [B], the value in each replicate, NaN if undefined.
-        confidence: share of the defined replicates inside the interval.
+        confidence: fraction of the defined replicates inside the interval.
         least: min of the metric; its max is 1.
 
     Returns:

@@ -76,7 +76,7 @@ def _note_greatest(
 
 
 def _types(same: FloatArray, other: FloatArray, iou: float) -> dict[str, BoolArray]:
-    """Which detections are of which type, by their greatest overlap with objects of the same and of other categories.
+    """Which detections are of which type, by their max overlap with objects of the same and of other categories.
 
     Args:
         same: float64 [N].
@@ -131,7 +131,7 @@ class Gallery:
     def examples(self, count: int) -> dict[str, list[ImageResult]]:
         """Images per error type, the most confident detections first; for `Miss`, the most annotations."""
         return {
-            name: [self.image_result(image) for image in self._with_missed(count)]
+            name: [self.image_result(image) for image in self._with_fn(count)]
             if name == "Miss"
             else [self.image_result(image) for image in self._most_confident(self._errors.types[name], count)]
             for name in ERROR_TYPES
@@ -185,7 +185,7 @@ class Gallery:
         order = detections[np.argsort(-self._detections.scores[detections], kind="stable")]
         return list(dict.fromkeys(self._detections.image[order].tolist()))[:count]
 
-    def _with_missed(self, count: int) -> list[int]:
+    def _with_fn(self, count: int) -> list[int]:
         images, numbers = np.unique(self._ground_truth.image[self._errors.fn], return_counts=True)
         most: list[int] = images[np.argsort(-numbers, kind="stable")][:count].tolist()
         return most

@@ -97,7 +97,7 @@ def _compare_metrics(a: _Evaluation, b: _Evaluation, options: AnalysisConfig) ->
         a=str(a.folder),
         b=str(b.folder),
         sample=None,
-        remarks=remarks + _differing_truth(a, b),
+        remarks=remarks + _differing_ground_truth(a, b),
         confidence=options.confidence,
         replicates=0,
         iou=options.iou,
@@ -122,7 +122,7 @@ def _category_changes(a: _Evaluation, b: _Evaluation) -> list[CategoryChange]:
     return rows
 
 
-def _differing_truth(a: _Evaluation, b: _Evaluation) -> list[str]:
+def _differing_ground_truth(a: _Evaluation, b: _Evaluation) -> list[str]:
     """Returns a sentence if the evaluations cannot have the same ground truth."""
     first, second = a.categories(), b.categories()
     if first.keys() != second.keys():

@@ -45,7 +45,7 @@ def evaluate(
         iou_thresholds: default 0.50, 0.55, ... 0.95.
         area_ranges: name -> (min, max) `area` in square pixels; default COCO's.
             Those that COCO does not know give the metrics AP_<name> and AR_<name>.
-        oks_sigmas: spread of each keypoint, as a share of the root of the annotation's
+        oks_sigmas: spread of each keypoint, as a fraction of the root of the annotation's
             area; default COCO's 17.
         lvis: evaluate as LVIS does; the files need LVIS' lists of categories.
         skip_invalid: leave invalid entries out; `skipped` of the result lists them.
@@ -89,7 +89,7 @@ def evaluate(
     return replace(accumulator.result(last=True), skipped=tuple(skipped))
 
 
-def require_truth(tree: Any, *, where: str) -> None:
+def require_ground_truth(tree: Any, *, where: str) -> None:
     """Refuses a tree without the lists of an annotation file.
 
     Raises:
@@ -121,7 +121,7 @@ def _ground_truth(source: str | Path | Mapping[str, Any], iou_type: str) -> tupl
     where = "ground truth"
     if isinstance(source, str | Path):
         tree, where = read_ground_truth(source, iou_type), str(source)
-    require_truth(tree, where=where)
+    require_ground_truth(tree, where=where)
     return tree, where
 
 

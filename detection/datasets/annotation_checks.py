@@ -12,7 +12,7 @@ from detection.storage.json_files import serialize
 MARGIN = 1.0  # pixels that a box may reach beyond its image: annotation tools round
 _LARGEST = 3.4e38  # of a float32, which areas are stored as
 _MASK_MARGIN = 2.0  # pixels that a box may differ from its mask's
-_MASK_SHARE = 0.1  # or this share of the box's side
+_MASK_FRACTION = 0.1  # or this fraction of the box's side
 
 
 class Context(NamedTuple):
@@ -151,7 +151,7 @@ def _mask_box(annotation: dict[str, Any], context: Context) -> FixableIssue | No
         return None
     x, y, width, height = annotation["bbox"]
     sides = (around[0] - x, around[1] - y, around[0] + around[2] - x - width, around[1] + around[3] - y - height)
-    allowed = [max(_MASK_MARGIN, _MASK_SHARE * side) for side in (width, height)] * 2
+    allowed = [max(_MASK_MARGIN, _MASK_FRACTION * side) for side in (width, height)] * 2
     if all(abs(side) <= bound for side, bound in zip(sides, allowed, strict=True)):
         return None
     fixed = annotation | {"bbox": around}
@@ -231,8 +231,8 @@ class _Repeats:
         first, self._first[place] = self._first[place], None
         if first is not None:
             self._ids[*place, _content(first)] = first["id"]
-        found = self._ids.setdefault((*place, _content(annotation)), annotation["id"])
-        return None if found == annotation["id"] else found
+        first_id = self._ids.setdefault((*place, _content(annotation)), annotation["id"])
+        return None if first_id == annotation["id"] else first_id
 
 
 def _content(annotation: Entry) -> str:

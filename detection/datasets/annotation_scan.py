@@ -69,8 +69,8 @@ class AnnotationScan:
         for key in _NEEDED:
             if self.members.get(key) != []:
                 keys = ", ".join(sorted(self.members))[:_LISTED]
-                found = f"{key} is no list" if key in self.members else f"has keys {keys}" if keys else "has no keys"
-                raise DataError(f"{self.path}: not a COCO instances file: it needs a list `{key}`; this one {found}.")
+                content = f"{key} is no list" if key in self.members else f"has keys {keys}" if keys else "has no keys"
+                raise DataError(f"{self.path}: not a COCO instances file: it needs a list `{key}`; this one {content}.")
 
     def categories(self) -> list[dict[str, Any]]:
         """The categories; an invalid one is always refused, as annotations depend on them.

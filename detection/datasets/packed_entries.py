@@ -76,7 +76,7 @@ def _decompressed(data: bytes) -> bytes:
     if len(text) > MAX_IMAGE_ENTRIES:
         raise ValueError(f"they unpack to more than {MAX_IMAGE_ENTRIES} bytes")
     if not unpacking.eof:
-        raise ValueError("they are cut off")
+        raise ValueError("they are truncated")
     if is_too_deep(text):
         raise ValueError(f"nested more than {MAX_DEPTH} deep")
     return text

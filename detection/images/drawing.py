@@ -21,7 +21,7 @@ _PAPER: Color = (255, 255, 255)
 _INK: Color = (32, 32, 32)
 _FILL_OPACITY = 28  # of 255
 _MASK_OPACITY = 110  # of 255
-_HIDDEN_SHARE = 0.25  # a tag that would cover more of others than this is left out
+_HIDDEN_FRACTION = 0.25  # a tag that would cover more of others than this is left out
 
 
 class LineStyle(NamedTuple):
@@ -324,7 +324,7 @@ def place_tags(
     places: list[Rectangle | None] = []
     for frame, width in zip(frames, widths, strict=True):
         place = _place(frame, width, height, picture, taken) if width else None
-        if place and sum(place.overlap(other) for other in taken) > _HIDDEN_SHARE * place.area:
+        if place and sum(place.overlap(other) for other in taken) > _HIDDEN_FRACTION * place.area:
             place = None
         places.append(place)
         if place:

@@ -107,19 +107,19 @@ def assign_anchors(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor, *, io
     )
 
 
-def anchors_inside(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor, *, min_share: float) -> tf.Tensor:
-    """Marks the anchors of which at least a share lies inside one of some regions.
+def anchors_inside(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor, *, min_fraction: float) -> tf.Tensor:
+    """Marks the anchors of which at least a fraction lies inside one of some regions.
 
-    COCO's evaluation compares detections with crowds by the same share.
+    COCO's evaluation compares detections with crowds by the same fraction.
 
     Args:
         anchors: float32 [A, 4], (ymin, xmin, ymax, xmax).
         boxes: float32 [B, N, 4], regions, same layout and unit.
         valid: bool [B, N], True for regions, False for padding.
-        min_share: min share of an anchor's area, 0 < share <= 1.
+        min_fraction: min fraction of an anchor's area, 0 < min_fraction <= 1.
 
     Returns:
         bool [B, A].
     """
-    shares = tf.math.divide_no_nan(intersection_yxyx(boxes[:, :, tf.newaxis], anchors), area_yxyx(anchors))
-    return tf.reduce_any((shares >= min_share) & valid[..., tf.newaxis], axis=1)
+    fractions = tf.math.divide_no_nan(intersection_yxyx(boxes[:, :, tf.newaxis], anchors), area_yxyx(anchors))
+    return tf.reduce_any((fractions >= min_fraction) & valid[..., tf.newaxis], axis=1)

@@ -1,4 +1,4 @@
-"""Replicas of a `tf.distribute` strategy: their number, this one's id and share of the batch, sums over all.
+"""Replicas of a `tf.distribute` strategy: their number, this one's id and slice of the batch, sums over all.
 
 Everything here also works without a strategy and in cross-replica context, as with one
 replica: a sum is then the identity.
@@ -41,10 +41,10 @@ def sum_over_replicas(value: T) -> T:
     return summed
 
 
-def own_share(values: tf.Tensor) -> tf.Tensor:
+def own_slice(values: tf.Tensor) -> tf.Tensor:
     """Returns this replica's rows of a tensor of the global batch.
 
-    Replicas hold equal parts of the global batch, in the order of their ids.
+    Replicas hold equal slices of the global batch, in the order of their ids.
 
     Args:
         values: [replicas * B, ...], equal on all replicas; static except the first dimension.

@@ -100,7 +100,7 @@ def write_evaluation(
 
 
 def draw_image_results(
-    result: Iterable[ImageResult],
+    results: Iterable[ImageResult],
     image_of: Callable[[int], Image.Image | None],
     names: Mapping[int, str],
     *,
@@ -109,39 +109,39 @@ def draw_image_results(
     """Pictures of `side_by_side`, one per image.
 
     Args:
-        result: the images.
+        results: the images.
         image_of: returns the image of an id; None: it cannot be decoded, and is left out.
         names: category id -> name.
         max_boxes: see `side_by_side`.
     """
-    images = ((found, image_of(found.image_id)) for found in result)
+    pictures = ((result, image_of(result.image_id)) for result in results)
     return [
-        side_by_side(np.asarray(eight_bit_rgb(image)), found, names, max_boxes=max_boxes)
-        for found, image in images
+        side_by_side(np.asarray(eight_bit_rgb(image)), result, names, max_boxes=max_boxes)
+        for result, image in pictures
         if image is not None
     ]
 
 
 def side_by_side(
-    image: Picture, found: ImageResult, names: Mapping[int, str], *, max_boxes: int | None = None
+    image: Picture, result: ImageResult, names: Mapping[int, str], *, max_boxes: int | None = None
 ) -> Picture:
     """Draws ground truth on the left and detections on the right, styled by status.
 
     Args:
         image: uint8 [H, W, 3], RGB, of any scale.
-        found: its ground truth and detections.
+        result: its ground truth and detections.
         names: category id -> name.
         max_boxes: max detections drawn, those of the highest scores; None: all.
 
     Returns:
         uint8 [h, w, 3], each panel at most 640 pixels on its longer side.
     """
-    found = replace(found, detections=found.detections[:max_boxes])
+    result = replace(result, detections=result.detections[:max_boxes])
     scale = min(1.0, _LONGEST_SIDE / max(image.shape[:2]))
-    to_image = image.shape[1] / max(1, found.width)
+    to_image = image.shape[1] / max(1, result.width)
     panels = [
         _panel(image, boxes, to_image, scale)
-        for boxes in (ground_truth_boxes(found, names), detection_boxes(found, names))
+        for boxes in (ground_truth_boxes(result, names), detection_boxes(result, names))
     ]
     return contact_sheet(panels, columns=2, captions=["ground truth", "detections"])
 

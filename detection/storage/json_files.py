@@ -141,4 +141,4 @@ def _infinite(value: Any, place: str) -> str | None:
         members = enumerate(value)
     else:
         return None
-    return next((found for key, member in members if (found := _infinite(member, f"{place}.{key}")) is not None), None)
+    return next((inner for key, member in members if (inner := _infinite(member, f"{place}.{key}")) is not None), None)

@@ -48,7 +48,7 @@ def find_shards(where: str | Path) -> list[str]:
     """
     text = str(where)
     try:
-        shards = _found_shards(text)
+        shards = _shards_at(text)
         for path in shards:
             path.encode()
     except UnicodeError:
@@ -58,29 +58,29 @@ def find_shards(where: str | Path) -> list[str]:
     return shards
 
 
-def _found_shards(text: str) -> list[str]:
+def _shards_at(text: str) -> list[str]:
     if is_remote(text):
         return _remote_shards(text)
     if tf.io.gfile.isdir(text):
-        found = [os.path.join(text, name) for name in tf.io.gfile.listdir(text)]
+        candidates = [os.path.join(text, name) for name in tf.io.gfile.listdir(text)]
     elif tf.io.gfile.exists(text):
         return [text]
     else:
-        found = tf.io.gfile.glob(_escape_existing(text))
-    return sorted(path for path in found if _is_shard_name(path) and not tf.io.gfile.isdir(path))
+        candidates = tf.io.gfile.glob(_escape_existing(text))
+    return sorted(path for path in candidates if _is_shard_name(path) and not tf.io.gfile.isdir(path))
 
 
 def _remote_shards(text: str) -> list[str]:
-    """As `_found_shards` for Cloud Storage, where TensorFlow asks about one name at a time."""
+    """As `_shards_at` for Cloud Storage, where TensorFlow asks about one name at a time."""
     if files.is_dir(text):
-        found, folders = [], {text.rstrip("/")}
+        matches, folders = [], {text.rstrip("/")}
     elif files.is_file(text):
         return [text]
     else:
-        found = files.glob(_escape_existing(text))
-        folders = {paths.parent(path) for path in found}
+        matches = files.glob(_escape_existing(text))
+        folders = {paths.parent(path) for path in matches}
     listed = [one.path for folder in folders for one in objects.list_folder(folder)[0]]
-    return sorted(path for path in listed if (not found or path in found) and _is_shard_name(path))
+    return sorted(path for path in listed if (not matches or path in matches) and _is_shard_name(path))
 
 
 def _escape_existing(pattern: str) -> str:
@@ -166,7 +166,7 @@ class _Frames:
 
     def _length(self, header: bytes) -> int:
         if len(header) < HEADER.size and self._count:
-            raise self._cut_off(HEADER.size)
+            raise self._truncated(HEADER.size)
         valid = len(header) == HEADER.size and HEADER.unpack(header)[1] == masked_crc(header[:8])
         if not valid and self._count:
             raise self._damaged("the checksum of its length does not match")
@@ -183,7 +183,7 @@ class _Frames:
     def _record(self, length: int) -> bytes:
         needed = length + CHECKSUM.size
         if self._size is not None and needed > self._size - self._position:
-            raise self._cut_off(needed)
+            raise self._truncated(needed)
         data = self._read(length)
         if CHECKSUM.unpack(self._read(CHECKSUM.size))[0] != masked_crc(data):
             raise self._damaged("its checksum does not match")
@@ -193,15 +193,15 @@ class _Frames:
         try:
             data = self._stream.read(length)
         except EOFError:
-            raise self._cut_off(length) from None
+            raise self._truncated(length) from None
         except (zlib.error, gzip.BadGzipFile) as error:
             raise self._damaged(f"gzip: {error}") from None
         if whole and len(data) < length:
-            raise self._cut_off(length)
+            raise self._truncated(length)
         self._position += len(data)
         return data
 
-    def _cut_off(self, needed: int) -> DataError:
+    def _truncated(self, needed: int) -> DataError:
         return DataError(
             f"{self._path}: truncated after {self._count} whole records: the next one needs {needed} bytes from byte "
             f"{self._position} on, which are not there. Copy or write the file again."

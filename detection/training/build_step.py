@@ -246,7 +246,7 @@ def _constant(schedule_config: ScheduleConfig, factor: float, *, total_steps: in
 def _stepwise(schedule_config: ScheduleConfig, factor: float, *, total_steps: int, **common: Any) -> Schedule:
     boundaries = schedule_config.boundaries
     rates = [rate * factor for rate in schedule_config.rates]
-    rates = rates or [share * common["peak"] for share in schedule_config.factors]
+    rates = rates or [fraction * common["peak"] for fraction in schedule_config.factors]
     return functools.partial(schedules.stepwise, boundaries=boundaries, rates=rates, **common)
 
 

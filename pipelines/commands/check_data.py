@@ -1,17 +1,17 @@
-"""Checks a COCO data set: whether it can be trained on, which issues it has, and what to do about each.
+"""Checks a COCO data set: whether a run can train on it, its issues, and a remedy for each.
 
-Reads every annotation and decodes every image, as a run does; writes nothing but the
-report. Checks ids and required fields, missing, damaged, huge or rotated images, boxes
-and keypoints outside the image, invalid masks and masks that disagree with their box,
-duplicate images and annotations, images in two splits, and categories without
-annotations. Exit code 1 if there is an issue of any kind.
+Reads every annotation and decodes every image, as a run does. Writes only the report.
+Checks ids and required fields; missing, damaged, huge or rotated images; boxes and
+keypoints outside the image; invalid masks and masks that disagree with their box;
+duplicate images and annotations; images in two splits; categories without annotations.
+The exit code is 1 if there is an issue of any kind.
 """
 
 import argparse
 
 from pipelines.commands.common import add_config_arguments, config_of
 
-SUMMARY = "check a COCO data set before training: issues, and what to do about them"
+SUMMARY = "check a COCO data set before training: issues and remedies"
 EXAMPLE = "pipeline_runner.py check-data --data my_coco --report my_coco.html"
 
 
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
     parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
     parser.add_argument(
-        "--report", metavar="FILE.html", help="also write a page: what to act on, statistics, pictures of issues"
+        "--report", metavar="FILE.html", help="also write an HTML page: what to act on, statistics, pictures of issues"
     )
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
     add_config_arguments(parser)

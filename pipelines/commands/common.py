@@ -1,4 +1,4 @@
-"""Flags of several commands."""
+"""Flags that several commands share."""
 
 import argparse
 from pathlib import Path
@@ -14,7 +14,7 @@ DEFAULT_CONFIG = CONFIGS / "default.yaml"
 def add_config_arguments(parser: argparse._ActionsContainer) -> None:
     """Adds `--config` and `--set`."""
     parser.add_argument("--config", metavar="YAML", default=str(DEFAULT_CONFIG), help="configuration file")
-    add_assignments_argument(parser, "overrides one configuration key, for example --set train.steps=500")
+    add_assignments_argument(parser, "override one configuration key, for example --set train.steps=500")
 
 
 def add_assignments_argument(parser: argparse._ActionsContainer, what: str) -> None:
@@ -25,12 +25,12 @@ def add_assignments_argument(parser: argparse._ActionsContainer, what: str) -> N
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help=f"{what}; may be repeated",
+        help=f"{what}; repeatable",
     )
 
 
 def config_of(args: argparse.Namespace) -> "Config":
-    """Returns the configuration of the flags, `--data` included.
+    """Builds the configuration from the flags, `--data` included.
 
     Raises:
         ConfigError: see `load_config`.

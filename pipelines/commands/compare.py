@@ -1,8 +1,8 @@
 """Compares two models: the change of each metric from A to B, and whether it is significant.
 
-A and B are two COCO results files, or two folders of evaluations. With their ground
-truth, both are compared image by image: differences have intervals, and the page shows
-the images that changed most.
+A and B are two COCO results files, or two folders of evaluations. With the ground truth,
+they are compared per image: differences have intervals, and the page shows the images
+that changed most.
 """
 
 import argparse
@@ -15,14 +15,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
     parser.add_argument("a", metavar="A", help="COCO results file, or folder of an evaluation")
     parser.add_argument("b", metavar="B", help="results file or folder to compare with A")
-    parser.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file; results files need it")
+    parser.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file; required for results files")
     parser.add_argument("--images", metavar="DIR", help="folder of the ground truth's images, for the page's pictures")
     parser.add_argument(
         "--iou-type",
         choices=("bbox", "segm", "keypoints"),
         help="IoU type of results files; default: bbox; not for folders",
     )
-    parser.add_argument("--output", metavar="FILE.html", help="write a page: metrics, error types, categories, images")
+    parser.add_argument(
+        "--output", metavar="FILE.html", help="write an HTML page: metrics, error types, categories, images"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

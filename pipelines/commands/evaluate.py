@@ -1,10 +1,10 @@
 """Computes exact COCO metrics of a detections file against its ground truth, or of a model on a data set.
 
-With --model, --output is a folder that receives the files of the pipeline's
-CocoEvaluator: metrics.json, detections.json, analysis.json, report.html, blessing.json
-and files for TensorFlow Model Analysis. --set takes the configuration's keys, such as
-evaluate.batch_size, evaluate.analysis.images, evaluate.thresholds.absolute and
-evaluate.eval_config, and data.* if --examples is a data set.
+With --model, --output is a folder for the files of the pipeline's CocoEvaluator:
+metrics.json, detections.json, analysis.json, report.html, blessing.json and files for
+TensorFlow Model Analysis. --set takes configuration keys, such as evaluate.batch_size,
+evaluate.analysis.images, evaluate.thresholds.absolute and evaluate.eval_config, and
+data.* if --examples is a data set.
 """
 
 import argparse
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from components.coco_evaluator.evaluation import Evaluation
 
 SUMMARY = "compute the COCO metrics of detections, or of a model"
-EXAMPLE = """pipeline_runner.py evaluate --ground-truth instances_val.json --detections found.json --report page.html
+EXAMPLE = """\
+pipeline_runner.py evaluate --ground-truth instances_val.json --detections detections.json --report page.html
   pipeline_runner.py evaluate --model runs/demo/serving/1 --examples my_coco --output evaluation"""
 
 
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output",
         metavar="FILE.json",
-        help="also write the metrics there, overall and per category; with --model: new or empty folder for all files",
+        help="file for the metrics, overall and per category; with --model: new or empty folder for all files",
     )
     files = parser.add_argument_group("detections from a file")
     files.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file")
@@ -36,10 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument(
         "--skip-invalid",
         action="store_true",
-        help="leave invalid images, annotations and detections out, and list them in FILE_skipped.jsonl",
+        help="leave out invalid images, annotations and detections, and list them in FILE_skipped.jsonl",
     )
     files.add_argument(
-        "--report", metavar="FILE.html", help="write a page: what to act on, metrics, categories, error types, curves"
+        "--report",
+        metavar="FILE.html",
+        help="write an HTML page: what to act on, metrics, categories, error types, curves",
     )
     files.add_argument("--images", metavar="DIR", help="folder of the ground truth's images, for the report's pictures")
     _add_model_arguments(parser)
@@ -47,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_params_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that say how detections are measured; `_params_of` reads them."""
-    group = parser.add_argument_group("params of the evaluation of a file (default: COCO's)")
+    """Adds the flags of the COCOeval params; `_params_of` reads them."""
+    group = parser.add_argument_group("COCOeval params for a file (default: COCO's)")
     group.add_argument(
         "--iou-type",
         choices=("bbox", "segm", "keypoints"),
@@ -74,14 +77,13 @@ def _add_params_arguments(parser: argparse.ArgumentParser) -> None:
         type=_area_range,
         action="append",
         default=[],
-        help="metrics for ground truth of such an area in square pixels; may be repeated; "
-        "small, medium and large replace COCO's",
+        help="metrics for an area range in square pixels; repeatable; small, medium and large replace COCO's ranges",
     )
     group.add_argument(
-        "--oks-sigmas", metavar="SIGMA,...", type=_list_of(float), help="one for each keypoint; default: COCO's 17"
+        "--oks-sigmas", metavar="SIGMA,...", type=_list_of(float), help="one sigma per keypoint; default: COCO's 17"
     )
     group.add_argument(
-        "--lvis", action="store_true", help="evaluate as LVIS does; the files need its lists of categories"
+        "--lvis", action="store_true", help="evaluate as LVIS does; the files need LVIS's lists of categories"
     )
 
 

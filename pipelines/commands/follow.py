@@ -1,16 +1,16 @@
 """`follow`: evaluates the checkpoints of a training run as they are written, in another process.
 
-Waits for checkpoints in DIR, also before the run has begun, and evaluates the newest one
-on the split `evaluate.split` (eval) with the EMA weights: the metrics are those of its
+Waits for checkpoints in DIR, also before the run starts. Evaluates the newest checkpoint
+on the split `evaluate.split` (eval) with the EMA weights, so the metrics are those of its
 exported model. Ends when the run's last checkpoint is evaluated, or after --timeout
-minutes without a new one. The run's own config.yaml, beside DIR, names the detector;
---set changes the keys that apply here: train.validation.metric,
+minutes without a new checkpoint. The detector is defined by the run's config.yaml,
+beside DIR. --set changes the keys that apply here: train.validation.metric,
 train.validation.max_images, evaluate.batch_size, evaluate.split, data.*.
 
-The output folder has TensorBoard's files, history.json (the metrics of every
-checkpoint), and in best/ the best checkpoint and its metrics.json. Called again, it goes
-on from there. It uses a GPU if it sees one: CUDA_VISIBLE_DEVICES= leaves the run's GPU
-alone.
+The output folder has TensorBoard files, history.json (the metrics of every checkpoint),
+and in best/ the best checkpoint and its metrics.json. When called again, it continues
+from there. It uses a GPU if one is visible; set CUDA_VISIBLE_DEVICES= to leave the GPU
+to the run.
 """
 
 import argparse
@@ -25,19 +25,21 @@ EXAMPLE = "pipeline_runner.py follow --checkpoints out/checkpoints --data my_coc
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
+    parser.add_argument("--checkpoints", metavar="DIR", required=True, help="checkpoint folder of the run")
+    parser.add_argument("--data", metavar="DIR", required=True, help="data set folder, or folder of Examples")
     parser.add_argument(
-        "--checkpoints", metavar="DIR", required=True, help="folder that a run writes its checkpoints to"
-    )
-    parser.add_argument("--data", metavar="DIR", required=True, help="data set folder, or Examples")
-    parser.add_argument(
-        "--timeout", metavar="MIN", type=_minutes, default=60.0, help="minutes without a new checkpoint; default: 60"
+        "--timeout",
+        metavar="MIN",
+        type=_minutes,
+        default=60.0,
+        help="minutes to wait for a new checkpoint; default: 60",
     )
     parser.add_argument(
         "--output", metavar="DIR", help=f"folder for metrics and the best checkpoint; default: {FOLLOW}/ beside DIR"
     )
     parser.add_argument("--every", action="store_true", help="evaluate all checkpoints in DIR, not only the newest")
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
-    add_assignments_argument(parser, "overrides one key of the run's configuration")
+    add_assignments_argument(parser, "override one key of the run's configuration")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,28 +1,28 @@
-"""Runs an exported model on image files, and writes its detections as a COCO results file.
+"""Runs an exported model on image files, and writes the detections as a COCO results file.
 
-Detections have a box and a score, and the masks (RLE) and keypoints of models that have
-them; --draw shows them all.
+Detections have a box and a score, and masks (RLE) and keypoints if the model has them.
+--draw draws all of these.
 
-Image ids are those of --ground-truth, by file_name. Without it, images are numbered from
-1 in the order of their paths, and the list is written beside the detections as
-NAME_images.json.
+Image ids are taken from --ground-truth, by file_name. Without it, images are numbered
+from 1 in the order of their paths, and the list of images is written beside the
+detections as NAME_images.json.
 """
 
 import argparse
 
 from schemas.quoting import one_line
 
-SUMMARY = "run an exported model on images: COCO results"
+SUMMARY = "run an exported model on images, and write COCO results"
 EXAMPLE = "pipeline_runner.py predict --model runs/demo/serving/1 --images photos --output detections.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
-    parser.add_argument("--model", metavar="SAVED_MODEL", required=True, help="folder with saved_model.pb")
+    parser.add_argument("--model", metavar="SAVED_MODEL", required=True, help="folder that contains saved_model.pb")
     parser.add_argument(
-        "--images", metavar="FILE_OR_DIR", nargs="+", required=True, help="image files, or folders to search for them"
+        "--images", metavar="FILE_OR_DIR", nargs="+", required=True, help="image files, or folders to search for images"
     )
-    parser.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file that gives the image ids")
+    parser.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file with the image ids")
     parser.add_argument("--output", metavar="FILE.json", required=True, help="COCO results file to write")
     parser.add_argument(
         "--draw", metavar="FILE.png", help="also draw the first images with their detections, as PNG or JPEG"

@@ -1,9 +1,9 @@
 """Converts TFRecords (Examples, or other tools' records) to COCO files, and optionally writes the images.
 
-Images and annotations of Cocoflow's own records come out exactly as they went in. Boxes,
-masks and keypoints of records written by the TF Object Detection API or google/automl
-are converted to pixels, after a report of the records' contents. Several splits are
-written to a file each: FILE_<split>.json.
+Images and annotations of Cocoflow's own records are unchanged. Boxes, masks and keypoints
+of records written by the TF Object Detection API or google/automl are converted to
+pixels, after a report of the records' contents. Each of several splits has its own file:
+FILE_<split>.json.
 """
 
 import argparse
@@ -18,13 +18,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--examples",
         metavar="DIR_OR_GLOB",
         required=True,
-        help="folder of Examples (Split-*/ and dataset.json); or a folder, file or pattern of TFRecords",
+        help="folder of Examples (Split-*/ and dataset.json), or a folder, file or pattern of TFRecords",
     )
     parser.add_argument("--output", metavar="FILE.json", required=True, help="COCO file to write")
-    parser.add_argument("--split", metavar="NAME", help="only this split, to FILE.json itself")
-    parser.add_argument("--images", metavar="DIR", help="also write the image files there; must be new or empty")
+    parser.add_argument("--split", metavar="NAME", help="convert only this split, to FILE.json")
+    parser.add_argument("--images", metavar="DIR", help="folder for the image files; must be new or empty")
     parser.add_argument(
-        "--label-map", metavar="FILE", help="categories: label_map.pbtxt or a COCO file; default: those of the records"
+        "--label-map",
+        metavar="FILE",
+        help="categories: label_map.pbtxt or a COCO file; default: the categories of the records",
     )
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
 

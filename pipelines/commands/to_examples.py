@@ -1,10 +1,10 @@
 """Converts a COCO data set to Examples without a pipeline: the records of the pipeline's CocoExampleGen.
 
 Writes Split-<name>/ with TFRecords, dataset.json (categories, info, licences),
-quarantine.jsonl (each image and annotation left out, with the reason) and
-data_report.html. Invalid images and annotations are left out, unless data.on_fault
-changes it: --set data.on_fault=fail stops, --set data.on_fault=fix corrects what can be
-corrected.
+quarantine.jsonl (images and annotations that were left out, with the reason) and
+data_report.html. Invalid images and annotations are left out by default. data.on_fault
+changes this: --set data.on_fault=fail stops, --set data.on_fault=fix corrects what can
+be corrected.
 """
 
 import argparse
@@ -18,7 +18,7 @@ EXAMPLE = "pipeline_runner.py to-examples --data my_coco --output my_examples"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
     parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
-    parser.add_argument("--output", metavar="DIR", required=True, help="folder to write; must be new or empty")
+    parser.add_argument("--output", metavar="DIR", required=True, help="output folder; must be new or empty")
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
     add_config_arguments(parser)
 

@@ -1,9 +1,9 @@
 """`train`: trains a detector without a pipeline.
 
 Writes checkpoints/, logs/ (TensorBoard), saved_model/ and config.yaml to the output
-folder, and the TFRecords made from the data to examples/; with train.validation.every also
-validation/, with the best checkpoint in best/.  Called again with the same output, it
-continues from the newest checkpoint.
+folder, and the TFRecords of the data to examples/. With train.validation.every, it also
+writes validation/, with the best checkpoint in best/. When called again with the same
+output folder, it continues from the newest checkpoint.
 """
 
 import argparse

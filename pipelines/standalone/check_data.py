@@ -47,7 +47,7 @@ def check_data(config: Config, page: str | None) -> Examination:
     with scratch_tempdir() as temporary:
         work = temporary / "work"
         work.mkdir()
-        found = examine(
+        examination = examine(
             splits,
             policies=config.data.on_fault,
             max_pixels=config.data.max_pixels,
@@ -56,24 +56,24 @@ def check_data(config: Config, page: str | None) -> Examination:
             records=None,
         )
     if page is not None:
-        write_data_report(found, splits, Path(page), max_pixels=config.data.max_pixels)
-    return found
+        write_data_report(examination, splits, Path(page), max_pixels=config.data.max_pixels)
+    return examination
 
 
-def print_issues(found: Examination) -> None:
+def print_issues(examination: Examination) -> None:
     """Prints whether the data set can be trained on, the issues of each kind, and what each split holds."""
     # Names of files and splits are shown as they are, whatever rich would make of [red] or :dog: in them.
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-    counts = issue_counts(found.all_issues, {})
-    said = verdict({name: result.summary for name, result in found.results.items()}, counts)
+    counts = issue_counts(examination.all_issues, {})
+    said = verdict({name: result.summary for name, result in examination.results.items()}, counts)
     console.print(said.text)
     for choice in said.choices:
         console.print(f"Correct the files, or pass {choice.flag}: {choice.effect}.")
-    _print_images(console, image_table(found.all_issues, {}))
-    _print_categories(console, category_table(concerned_annotations(found), found.dataset["categories"]))
-    for kind in kinds_of(found.all_issues, counts):
+    _print_images(console, image_table(examination.all_issues, {}))
+    _print_categories(console, category_table(concerned_annotations(examination), examination.dataset["categories"]))
+    for kind in kinds_of(examination.all_issues, counts):
         _print_kind(console, kind)
-    console.print(_statistics(found))
+    console.print(_statistics(examination))
 
 
 def _print_images(console: Console, table: Rows) -> None:
@@ -105,11 +105,11 @@ def _print_kind(console: Console, kind: Kind) -> None:
         console.print(f"  Or pass: {choice.flag} ({choice.effect})")
 
 
-def _statistics(found: Examination) -> Table:
+def _statistics(examination: Examination) -> Table:
     table = Table("split", "images", "annotations", "crowds", "masks", "keypoints", "categories")
     for column in table.columns[1:]:
         column.justify = "right"
-    for name, result in found.results.items():
+    for name, result in examination.results.items():
         summary = result.summary
         counts = (summary.images, summary.annotations, summary.crowds, summary.masks, summary.keypoints)
         table.add_row(name, *map(str, counts), str(len(summary.instances)))

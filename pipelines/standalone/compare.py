@@ -9,7 +9,7 @@ import rich.table
 
 from detection.analysis.comparison import CategoryChange, Comparison, compare_detections
 from detection.analysis.folders import compare_evaluations
-from detection.coco.evaluation import require_results, require_truth
+from detection.coco.evaluation import require_ground_truth, require_results
 from detection.coco.io.evaluation_files import read_detections
 from detection.coco.params import make_params
 from detection.reports.evaluation.comparison_page import category_change_table, change_table, write_comparison_page
@@ -53,7 +53,7 @@ def load_ground_truth(path: str) -> Any:
         DataError: the file cannot be read, or is invalid.
     """
     tree = read_json(path)
-    require_truth(tree, where=path)
+    require_ground_truth(tree, where=path)
     return tree
 
 

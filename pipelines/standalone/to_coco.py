@@ -97,8 +97,8 @@ def _with_progress(shards: Sequence[str], description: str, console: Console) ->
     return track(shards, description, console=console, transient=True, disable=not console.is_terminal)
 
 
-def _copy(found: Iterable[ImportedImage], writer: CocoWriter, files: "_ImageFolder | None") -> None:
-    for image in found:
+def _copy(images: Iterable[ImportedImage], writer: CocoWriter, files: "_ImageFolder | None") -> None:
+    for image in images:
         writer.add(image.entry, image.annotations, where=image.where)
         if files is not None:
             files.write(image)

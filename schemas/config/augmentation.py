@@ -48,21 +48,21 @@ class MosaicConfig(SwitchedSection):
 
     probability: Part = Field(0.0, description="probability per image; 0: off")
     image_size: PositiveInt = Field(680, description="side of the mosaic, pixels")
-    min_share: float = Field(0.25, gt=0.0, le=0.5, description="min share of a side per image")
+    min_share: float = Field(0.25, gt=0.0, le=0.5, description="min fraction of a side per image")
 
 
 class MixupConfig(SwitchedSection):
     """Two images blended; the instances of both count (Zhang et al., 2019)."""
 
     probability: Part = Field(0.0, description="probability per image; 0: off")
-    alpha: PositiveFloat = Field(1.5, description="the blend's shares follow the beta distribution (alpha, alpha)")
+    alpha: PositiveFloat = Field(1.5, description="the blend's weights follow the beta distribution (alpha, alpha)")
 
 
 class GridMaskConfig(SwitchedSection):
     """A grid of black squares (google/automl)."""
 
     probability: Part = Field(0.0, description="probability per image; 0: off, google/automl: 0.5")
-    ratio: float = Field(0.6, gt=0.0, lt=1.0, description="share of the grid's period that is kept, along each axis")
+    ratio: float = Field(0.6, gt=0.0, lt=1.0, description="fraction of the grid's period that is kept, along each axis")
     rotation: NonNegativeFloat = Field(10.0, description="max rotation of the grid either way, degrees")
 
 
@@ -77,10 +77,10 @@ class ColorConfig(SwitchedSection):
     """Colour jitter; amounts are drawn from ranges (TF Object Detection API)."""
 
     probability: Part = Field(0.0, description="probability per image; 0: off, 1: every image, by random amounts")
-    brightness: Part = Field(0.2, description="max change, as a share of 255; 0: none")
+    brightness: Part = Field(0.2, description="max change, as a fraction of 255; 0: none")
     contrast: Range = Field((0.8, 1.25), description="factor on the distance to the mean; [1, 1]: none")
     saturation: Range = Field((0.8, 1.25), description="factor; [1, 1]: none")
-    hue: float = Field(0.02, ge=0.0, le=0.5, description="max rotation, as a share of the colour circle; 0: none")
+    hue: float = Field(0.02, ge=0.0, le=0.5, description="max rotation, as a fraction of the colour circle; 0: none")
     gray_probability: Part = Field(0.1, description="probability of a gray image")
 
 
@@ -90,13 +90,13 @@ class SsdCropConfig(SwitchedSection):
     probability: Part = Field(0.0, description="probability per image; 0: off, TF Object Detection API: 0.85")
     min_overlaps: Annotated[tuple[Part, ...], Field(min_length=1)] = Field(
         (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0),
-        description="one is drawn: the min share of at least one object that the window covers",
+        description="one is drawn: the min fraction of at least one object that the window covers",
     )
     aspect_ratio_range: Range = Field((0.5, 2.0), description="window's width / height")
-    area_range: PartRange = Field((0.1, 1.0), description="window's area as a share of the image's")
+    area_range: PartRange = Field((0.1, 1.0), description="window's area as a fraction of the image's")
     keep: Literal["overlap", "centre"] = Field(
         "overlap",
-        description="instances to keep: those with the drawn share, or with their centre, inside the window",
+        description="instances to keep: those with the drawn fraction, or with their centre, inside the window",
     )
 
     @model_validator(mode="after")

@@ -80,7 +80,7 @@ class DataConfig(Section):
         description="folder in one of the recognised layouts; in it, as in the paths of splits, {SPAN} or {YYYY}, "
         "{MM} and {DD}, and {VERSION}, stand for where new data arrives",
     )
-    splits: dict[str, SplitSource] = Field({}, description="splits said outright, instead of root")
+    splits: dict[str, SplitSource] = Field({}, description="splits, each specified by its files, instead of root")
     span: SpanNumber | None = Field(None, description="number or date of the span to read; none: the newest")
     version: SpanNumber | None = Field(None, description="version of that span; none: the newest")
     window: PositiveInt = Field(
@@ -94,10 +94,10 @@ class DataConfig(Section):
         None, description="categories of TFRecords: label_map.pbtxt or a COCO file; none: those of the records"
     )
     eval_fraction: float = Field(
-        0.1, gt=0.0, lt=1.0, description="share of images, by hash of the id, for eval where it has no file of its own"
+        0.1, gt=0.0, lt=1.0, description="fraction of images, by hash of the id, for eval if it has no file of its own"
     )
     split_ratios: dict[str, PositiveFloat] = Field(
-        {}, description="shares of a data set of one file, by hash of the id, as {train: 0.8, eval: 0.1, test: 0.1}"
+        {}, description="fractions of a data set of one file, by hash of the id, as {train: 0.8, eval: 0.1, test: 0.1}"
     )
     sample_1_of_n: PositiveInt | dict[str, PositiveInt] = Field(
         1, description="for quick trials, one image of n of each split, or of the splits named"
@@ -107,7 +107,7 @@ class DataConfig(Section):
     @classmethod
     def _ratios_make_one(cls, ratios: dict[str, float]) -> dict[str, float]:
         if ratios and abs(sum(ratios.values()) - 1) > 1e-6:
-            raise ValueError(f"the shares make {sum(ratios.values()):g}, not 1")
+            raise ValueError(f"the fractions make {sum(ratios.values()):g}, not 1")
         return ratios
 
 
@@ -116,7 +116,7 @@ class ModelConfig(Section):
 
     name: str = Field("efficientdet-d0", description="a name of the registry")
     image_size: PositiveInt | None = Field(None, description="side of the square input, pixels; none: the model's own")
-    max_instances: PositiveInt = Field(100, description="objects an image in training; more are cut off and counted")
+    max_instances: PositiveInt = Field(100, description="objects per image in training; more are truncated and counted")
     backbone_weights: str | None = Field(None, description="none, `imagenet`, or a keras.applications weights file")
     overrides: dict[str, Any] = Field({}, description="fields of the detector's own config class")
     postprocess: dict[str, Any] = Field(
@@ -144,7 +144,7 @@ class ThresholdsConfig(Section):
 
 
 class AnalysisConfig(Section):
-    """What an evaluation tells beyond the figures: errors, confusion, calibration, intervals, pictures."""
+    """What an evaluation tells beyond the metrics: errors, confusion, calibration, intervals, pictures."""
 
     images: PositiveInt = Field(5000, description="most images analysed; of more a sample, by hash of the id")
     replicates: NonNegativeInt = Field(200, description="of the bootstrap; 0: no intervals")

@@ -138,7 +138,7 @@ class EmaConfig(Section):
     """EMA weights: exponential moving averages of the weights."""
 
     enabled: bool = Field(True, description="keep EMA weights beside the raw weights")
-    decay: float = Field(0.9998, ge=0.0, lt=1.0, description="share of the EMA weight that each step keeps")
+    decay: float = Field(0.9998, ge=0.0, lt=1.0, description="fraction of the EMA weight that each step keeps")
     dynamic: bool = Field(True, description="min(decay, (1 + step) / (10 + step))")
     include_batch_norm: bool = Field(True, description="average batch-norm statistics, too")
     use_moving_averages: bool = Field(
@@ -148,7 +148,7 @@ class EmaConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _there_are_averages_to_use(self) -> Self:
+    def _there_are_ema_weights_to_use(self) -> Self:
         if not self.enabled:
             self.refuse(["use_moving_averages"], "while enabled = false: all weights are raw")
         return self

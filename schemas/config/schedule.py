@@ -47,7 +47,7 @@ class ScheduleConfig(Section):
     end_learning_rate: NonNegativeFloat = Field(
         0.0, description="last learning rate of cosine and polynomial, min of exponential"
     )
-    power: PositiveFloat = Field(0.9, description="for polynomial: power of the share of steps left")
+    power: PositiveFloat = Field(0.9, description="for polynomial: power of the fraction of steps left")
     phase: Literal["after_warmup", "from_start"] = Field(
         "after_warmup",
         description="for cosine and polynomial: start of the decay; from_start: as google/automl, "
@@ -58,7 +58,7 @@ class ScheduleConfig(Section):
     )
     rates: tuple[NonNegativeFloat, ...] = Field((), description="for step: one rate per boundary")
     factors: tuple[NonNegativeFloat, ...] = Field(
-        (), description="for step: instead of rates, shares of the peak, such as [0.1, 0.01]"
+        (), description="for step: instead of rates, fractions of the peak, such as [0.1, 0.01]"
     )
     decay_steps: PositiveInt | None = Field(None, description="for exponential: steps per decay")
     decay_factor: float = Field(0.95, gt=0.0, le=1.0, description="for exponential: factor of one decay")

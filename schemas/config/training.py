@@ -54,7 +54,7 @@ class TrainConfig(Section):
     )
     sync_batch_norm: bool = Field(
         True,
-        description="with several replicas, batch-norm statistics come from the global batch, not from each share",
+        description="with several replicas, batch-norm statistics come from the global batch, not from each replica's",
     )
     run_eagerly: bool = Field(False, description="for debugging: compile nothing, Python runs line by line")
     jit_compile: bool | Literal["auto"] = Field("auto", description="XLA; auto: except on CPUs")

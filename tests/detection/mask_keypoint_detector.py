@@ -29,14 +29,14 @@ class MaskKeypointConfig(Section):
 
 
 class Outputs(NamedTuple):
-    """maps: float32 [B, H, W, 3], shares of the colours; bias: float32 [C], of the losses only."""
+    """maps: float32 [B, H, W, 3], fractions of the colours; bias: float32 [C], of the losses only."""
 
     maps: tf.Tensor
     bias: tf.Tensor
 
 
 class MaskKeypointDetector(Detector):
-    """Finds at most one object of each colour; its score is the share of its box that it fills."""
+    """Finds at most one object of each colour; its score is the fraction of its box that it fills."""
 
     mask_size = CROP
     takes_keypoints = True
@@ -82,9 +82,9 @@ class MaskKeypointDetector(Detector):
         (top, bottom), (left, right) = _ends(tf.reduce_any(inside, axis=2)), _ends(tf.reduce_any(inside, axis=1))
         boxes = tf.cast(tf.stack([top, left, bottom, right], axis=-1), tf.float32)
         areas = tf.cast((bottom - top) * (right - left), tf.float32)
-        shares = tf.math.divide_no_nan(tf.reduce_sum(tf.cast(inside, tf.float32), axis=[1, 2]), areas)
+        fractions = tf.math.divide_no_nan(tf.reduce_sum(tf.cast(inside, tf.float32), axis=[1, 2]), areas)
         count = min(3, self.num_classes)
-        scores, classes = tf.math.top_k(shares[:, :count], count)
+        scores, classes = tf.math.top_k(fractions[:, :count], count)
         boxes = tf.gather(boxes, classes, batch_dims=1)
         maps = tf.gather(tf.transpose(tf.cast(inside, tf.float32), [0, 3, 1, 2]), classes, batch_dims=1)
         limit = 1.0 / tf.concat([image_info.scale * image_info.original_size] * 2, axis=1)[:, tf.newaxis]

@@ -24,9 +24,9 @@ def _digests(root: Path) -> dict[str, str]:
 
 
 def _entries(root: Path, split: str) -> list[dict[str, Any]]:
-    entries = json.loads((root / f"annotations/instances_{split}.json").read_text())["annotations"]
-    assert isinstance(entries, list)
-    return entries
+    annotations = json.loads((root / f"annotations/instances_{split}.json").read_text())["annotations"]
+    assert isinstance(annotations, list)
+    return annotations
 
 
 @pytest.fixture(scope="module")

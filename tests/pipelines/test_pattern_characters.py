@@ -17,7 +17,7 @@ from pipelines.demo_data import make_demo_data
 from tests.detection.training import tiny_detector
 
 NAME = "a[1]*?\\b"
-SETTINGS = (
+ASSIGNMENTS = (
     "model.name=tiny",
     "train.steps=4",
     "train.checkpoint_every=1",
@@ -27,9 +27,9 @@ SETTINGS = (
 )
 
 
-def _call(command: str, *flags: str | Path, settings: tuple[str, ...] = ()) -> int:
-    assignments = [part for setting in settings for part in ("--set", setting)]
-    return pipeline_runner.main([command, *map(str, flags), *assignments])
+def _call(command: str, *flags: str | Path, assignments: tuple[str, ...] = ()) -> int:
+    sets = [part for setting in assignments for part in ("--set", setting)]
+    return pipeline_runner.main([command, *map(str, flags), *sets])
 
 
 def _read(path: Path) -> Any:
@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_detector.register()
     root = tmp_path_factory.mktemp("runs") / NAME
     make_demo_data(root / "data", train_images=6, eval_images=3)
-    assert _call("train", "--data", root / "data", "--output", root / "out", settings=SETTINGS) == 0
+    assert _call("train", "--data", root / "data", "--output", root / "out", assignments=ASSIGNMENTS) == 0
     return root
 
 
@@ -51,8 +51,8 @@ def test_training_removes_old_checkpoints_and_goes_on(folder: Path, tmp_path: Pa
     out = tmp_path / NAME
     shutil.copytree(folder / "out", out)
     assert checkpoint_steps(out / "checkpoints") == [3, 4]
-    settings = (*SETTINGS, "train.steps=5")
-    assert _call("train", "--data", folder / "data", "--output", out, settings=settings) == 0
+    assignments = (*ASSIGNMENTS, "train.steps=5")
+    assert _call("train", "--data", folder / "data", "--output", out, assignments=assignments) == 0
     assert checkpoint_steps(out / "checkpoints") == [4, 5]
     assert "resuming from step 4" in (out / "run.log").read_text()
     assert not list(tmp_path.glob("*.*")), "nothing is written elsewhere"
@@ -61,33 +61,33 @@ def test_training_removes_old_checkpoints_and_goes_on(folder: Path, tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ["out", "out/checkpoints", "out/checkpoints/ckpt-3", "out/saved_model"])
 def test_weights_to_start_from(folder: Path, source: str) -> None:
-    found = WeightSource(folder / source)
-    assert str(found.prefix).startswith(str(folder))
-    assert len(found.shapes) == 14
-    assert all(np.isfinite(found.read(name)).all() for name in found.shapes)
+    weights = WeightSource(folder / source)
+    assert str(weights.prefix).startswith(str(folder))
+    assert len(weights.shapes) == 14
+    assert all(np.isfinite(weights.read(name)).all() for name in weights.shapes)
 
 
 @pytest.mark.slow
 def test_following_evaluating_and_predicting_agree(folder: Path, tmp_path: Path) -> None:
-    """All figures are those of the same SavedModel and records in a folder of a plain name."""
-    model, truth, images = (
+    """All metrics are those of the same SavedModel and records in a folder of a plain name."""
+    model, ground_truth, images = (
         folder / "out/saved_model",
         folder / "data/annotations/instances_val.json",
         folder / "data/val",
     )
-    flags = ("--images", images, "--ground-truth", truth)
-    assert _call("predict", "--model", model, *flags, "--output", folder / "found.json") == 0
+    flags = ("--images", images, "--ground-truth", ground_truth)
+    assert _call("predict", "--model", model, *flags, "--output", folder / "detections.json") == 0
     plain = tmp_path / "plain"
     shutil.copytree(model, plain)
-    assert _call("predict", "--model", plain, *flags, "--output", tmp_path / "found.json") == 0
-    assert _read(folder / "found.json") == _read(tmp_path / "found.json") != []
+    assert _call("predict", "--model", plain, *flags, "--output", tmp_path / "detections.json") == 0
+    assert _read(folder / "detections.json") == _read(tmp_path / "detections.json") != []
 
     assert _call("to-examples", "--data", folder / "data", "--output", folder / "examples") == 0
     assert _call("to-coco", "--examples", folder / "examples", "--split", "eval", "--output", folder / "back.json") == 0
-    assert _read(folder / "back.json")["annotations"] == _read(truth)["annotations"]
+    assert _read(folder / "back.json")["annotations"] == _read(ground_truth)["annotations"]
     pattern = folder / "examples/Split-eval/*"
     assert _call("to-coco", "--examples", pattern, "--output", folder / "pattern.json") == 0
-    assert _read(folder / "pattern.json")["annotations"] == _read(truth)["annotations"]
+    assert _read(folder / "pattern.json")["annotations"] == _read(ground_truth)["annotations"]
 
     checkpoints = folder / "out/checkpoints"
     assert _call("follow", "--checkpoints", checkpoints, "--data", folder / "examples", "--timeout", "0") == 0
@@ -96,7 +96,7 @@ def test_following_evaluating_and_predicting_agree(folder: Path, tmp_path: Path)
     last = _read(folder / "out/follow/history.json")[-1]
     assert last["step"] == 4
     np.testing.assert_allclose(list(last["metrics"].values()), evaluated, atol=1e-12)
-    assert _read(folder / "eval/detections.json") == _read(tmp_path / "found.json")
+    assert _read(folder / "eval/detections.json") == _read(tmp_path / "detections.json")
 
 
 def test_a_literal_path_is_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

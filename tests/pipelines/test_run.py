@@ -26,9 +26,9 @@ FEW_STEPS = (
 )
 
 
-def _run(root: Path, data: Path, *flags: str, settings: tuple[str, ...] = ()) -> int:
-    assignments = [part for key in (*FEW_STEPS, f"run.root={root}", *settings) for part in ("--set", key)]
-    return pipeline_runner.main(["run", "--data", str(data), *assignments, *flags])
+def _run(root: Path, data: Path, *flags: str, assignments: tuple[str, ...] = ()) -> int:
+    sets = [part for key in (*FEW_STEPS, f"run.root={root}", *assignments) for part in ("--set", key)]
+    return pipeline_runner.main(["run", "--data", str(data), *sets, *flags])
 
 
 def _summary(root: Path) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def test_another_threshold_judges_the_same_model_anew(
     first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = _summary(first_run)
-    assert _run(first_run, digits, settings=("evaluate.thresholds.absolute={AP: 0.99}",)) == 0
+    assert _run(first_run, digits, assignments=("evaluate.thresholds.absolute={AP: 0.99}",)) == 0
     assert "DetectionTrainer reused" in capfd.readouterr().err
     summary = _summary(first_run)
     assert summary["blessed"] is False
@@ -177,25 +177,34 @@ def test_another_threshold_judges_the_same_model_anew(
 
 
 def test_prediction_with_the_pushed_model_equals_the_evaluation(first_run: Path, digits: Path, tmp_path: Path) -> None:
-    truth = digits / "annotations" / "instances_val.json"
-    found = tmp_path / "found.json"
+    ground_truth = digits / "annotations" / "instances_val.json"
+    detections = tmp_path / "detections.json"
     model = _summary(first_run)["pushed_path"]
-    flags = ["--model", model, "--images", str(digits / "val"), "--ground-truth", str(truth), "--output", str(found)]
+    flags = [
+        "--model",
+        model,
+        "--images",
+        str(digits / "val"),
+        "--ground-truth",
+        str(ground_truth),
+        "--output",
+        str(detections),
+    ]
     assert pipeline_runner.main(["predict", *flags]) == 0
     evaluated = min(first_run.glob(f"artifacts/CocoEvaluator/evaluation/*/{DETECTIONS_JSON}"))
-    assert json.loads(found.read_text()) == json.loads(evaluated.read_text())
+    assert json.loads(detections.read_text()) == json.loads(evaluated.read_text())
     metrics = tmp_path / METRICS_JSON
-    flags = ["--ground-truth", str(truth), "--detections", str(found), "--output", str(metrics)]
+    flags = ["--ground-truth", str(ground_truth), "--detections", str(detections), "--output", str(metrics)]
     assert pipeline_runner.main(["evaluate", *flags]) == 0
     assert json.loads(metrics.read_text())["stats"] == pytest.approx(
         list(_summary(first_run)["metrics"].values()), abs=1e-12
     )
 
 
-def test_the_figures_are_those_of_pycocotools(first_run: Path, digits: Path) -> None:
-    truth = json.loads((digits / "annotations" / "instances_val.json").read_text())
+def test_the_metrics_are_those_of_pycocotools(first_run: Path, digits: Path) -> None:
+    ground_truth = json.loads((digits / "annotations" / "instances_val.json").read_text())
     detections = json.loads(min(first_run.glob(f"artifacts/CocoEvaluator/evaluation/*/{DETECTIONS_JSON}")).read_text())
-    reference = pycocotools_eval(truth, detections, "bbox")
+    reference = pycocotools_eval(ground_truth, detections, "bbox")
     assert list(_summary(first_run)["metrics"].values()) == pytest.approx(reference.stats.tolist(), abs=1e-9)
 
 
@@ -291,8 +300,8 @@ def test_a_folder_that_cannot_be_written_is_named(
     key: str, digits: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    settings = (f"{key}={tmp_path / 'file' / 'below'}",)
-    assert _run(tmp_path / "run", digits, settings=settings) == 1
+    assignments = (f"{key}={tmp_path / 'file' / 'below'}",)
+    assert _run(tmp_path / "run", digits, assignments=assignments) == 1
     error = capfd.readouterr().err
     assert "Traceback" not in error
     assert str(tmp_path / "file") in error
@@ -302,6 +311,6 @@ def test_a_folder_that_cannot_be_written_is_named(
 def test_a_detector_that_does_not_exist_is_refused_before_anything_runs(
     key: str, digits: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run(tmp_path / "run", digits, settings=(key,)) == 2
+    assert _run(tmp_path / "run", digits, assignments=(key,)) == 2
     assert "The nearest is" in capfd.readouterr().err
     assert not (tmp_path / "run" / "artifacts").exists()

@@ -121,7 +121,7 @@ def test_each_day_trains_on_the_window_that_ends_with_it(tmp_path: Path, runner:
     write_data_set(tmp_path / "data/03", images=3)
     assert runs(window=2, data_root=root) == {**NEW, "spans": "3,2"}
     if runner == "local":
-        assert runs(window=2, data_root=root, span=3) == {**SAME, "spans": "3,2"}, "the newest, said outright"
+        assert runs(window=2, data_root=root, span=3) == {**SAME, "spans": "3,2"}, "the newest, specified"
         assert runs(window=2, data_root=root, span=2) == {**SAME, "spans": "2,1"}, "a window ends with the span read"
         assert [one.custom_properties["span"].int_value for one in runs.examples()] == [1, 2, 3]
         assert list(map(_train_ids, runs.examples())) == [[1], [1, 2], [1, 2, 3]]
@@ -181,7 +181,7 @@ def test_the_driver_of_tfx_finds_the_same(tmp_path: Path) -> None:
     for folder in ("1/v1", "1/v2", "2/v1", "2/v2"):
         write_data_set(tmp_path / folder)
 
-    def found(**arguments: Any) -> tuple[int, int | None, str]:
+    def resolved(**arguments: Any) -> tuple[int, int | None, str]:
         properties = CocoExampleGen(data_root=str(tmp_path / "{SPAN}/v{VERSION}"), **arguments).exec_properties
         config = proto_utils.json_to_proto(properties["input_config"], example_gen_pb2.Input())
         one_span = properties.get("range_config")
@@ -191,9 +191,9 @@ def test_the_driver_of_tfx_finds_the_same(tmp_path: Path) -> None:
         files = splits_at(splits_from_json(properties["splits"]), SpanVersion(span, version))
         return span, version, str(Path(str(files["train"].images)).relative_to(tmp_path))
 
-    assert found() == (2, 2, "2/v2/images")
-    assert found(span=1) == (1, 2, "1/v2/images")
-    assert found(span=1, version=1) == (1, None, "1/v1/images")
+    assert resolved() == (2, 2, "2/v2/images")
+    assert resolved(span=1) == (1, 2, "1/v2/images")
+    assert resolved(span=1, version=1) == (1, None, "1/v1/images")
 
 
 @pytest.mark.slow
@@ -219,10 +219,10 @@ def test_the_pipeline_takes_window_and_beam_options(tmp_path: Path) -> None:
     from pipelines.pipeline import create_pipeline
 
     write_data_set(tmp_path / "data/1")
-    settings = [f"data.root={tmp_path}/data/{{SPAN}}", f"run.root={tmp_path}/run"]
+    assignments = [f"data.root={tmp_path}/data/{{SPAN}}", f"run.root={tmp_path}/run"]
 
     def inputs(*more: str) -> tuple[dict[str, Any], list[str]]:
-        pipeline = create_pipeline(load_config(None, [*settings, *more]))
+        pipeline = create_pipeline(load_config(None, [*assignments, *more]))
         producers = {
             node.id: node.inputs["examples"].producer_component_id
             for node in pipeline.components

@@ -12,9 +12,9 @@ def test_finds_the_error_behind_others() -> None:
         except DataError as inner:
             raise RuntimeError("component failed") from inner
     except RuntimeError as outer:
-        found = find_user_error(outer)
-    assert isinstance(found, DataError)
-    assert str(found) == "a.json: broken"
+        error = find_user_error(outer)
+    assert isinstance(error, DataError)
+    assert str(error) == "a.json: broken"
 
 
 def test_finds_the_error_in_the_text_that_beam_leaves_of_it() -> None:
@@ -23,9 +23,9 @@ def test_finds_the_error_in_the_text_that_beam_leaves_of_it() -> None:
         "schemas.errors.DataError: a.json: image 7 is missing\n"
         "Restore it. [while running 'Read/ParDo(_Read)']\n"
     )
-    found = find_user_error(RuntimeError(text))
-    assert isinstance(found, DataError)
-    assert str(found) == "a.json: image 7 is missing\nRestore it."
+    error = find_user_error(RuntimeError(text))
+    assert isinstance(error, DataError)
+    assert str(error) == "a.json: image 7 is missing\nRestore it."
 
 
 def test_a_bug_is_not_a_user_error() -> None:
@@ -34,8 +34,8 @@ def test_a_bug_is_not_a_user_error() -> None:
 
 
 def test_the_trail_that_beam_adds_is_taken_off() -> None:
-    found = find_user_error(DataError("a.json: broken [while running 'candidate/Match']"))
-    assert str(found) == "a.json: broken"
+    error = find_user_error(DataError("a.json: broken [while running 'candidate/Match']"))
+    assert str(error) == "a.json: broken"
 
 
 def _nested(innermost: BaseException) -> RuntimeError:
@@ -96,10 +96,10 @@ def test_an_error_that_is_its_own_cause_is_searched_once() -> None:
     ],
 )
 def test_what_the_disk_refuses_is_no_bug(error: Exception, refusal: str) -> None:
-    found = find_user_error(error)
-    assert found is not None
-    assert str(found).startswith(f"cannot write to the disk: {refusal}. Free space")
-    assert found.exit_code == 1
+    user_error = find_user_error(error)
+    assert user_error is not None
+    assert str(user_error).startswith(f"cannot write to the disk: {refusal}. Free space")
+    assert user_error.exit_code == 1
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError(errno.ENOENT, "No such file"), RuntimeError("no space")])

@@ -11,16 +11,16 @@ _KINDS = {"bytes": schema_pb2.BYTES, "int64": schema_pb2.INT, "float": schema_pb
 
 def _documented() -> dict[str, tuple[int, bool]]:
     """Key -> (type, whether it is a list), as the comments in features.py tell."""
-    found = {}
+    documented = {}
     for line in Path(features.__file__).read_text().splitlines():
         if line[:1].isupper():
             name, _, rest = line.partition(" = ")
             comment = rest.partition("#")[2]
             if comment:
                 kind, _, shape = comment.strip().partition(" ")
-                found[getattr(features, name)] = (_KINDS[kind], shape.startswith("[N]"))
+                documented[getattr(features, name)] = (_KINDS[kind], shape.startswith("[N]"))
     # Its comment stands above, in full sentences.
-    return found | {features.COCO: (schema_pb2.BYTES, False)}
+    return documented | {features.COCO: (schema_pb2.BYTES, False)}
 
 
 def test_the_schema_names_every_key_with_its_type_and_length() -> None:

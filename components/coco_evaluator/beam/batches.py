@@ -29,13 +29,13 @@ class DetectedBatch(NamedTuple):
 
 def joined(batches: Sequence[DetectedBatch]) -> DetectedBatch:
     """Several batches, at least one, as one."""
-    found = [batch.detections for batch in batches]
+    detections = [batch.detections for batch in batches]
     return DetectedBatch(
         images=[image for batch in batches for image in batch.images],
         annotations=[annotation for batch in batches for annotation in batch.annotations],
-        detections=np.concatenate(found)
-        if isinstance(found[0], np.ndarray)
-        else [detection for part in found for detection in part],
+        detections=np.concatenate(detections)
+        if isinstance(detections[0], np.ndarray)
+        else [detection for batch in detections for detection in batch],
         slices=[keys for batch in batches for keys in batch.slices],
     )
 
@@ -56,18 +56,18 @@ def of_images(batch: DetectedBatch, ids: set[int]) -> DetectedBatch:
     def of_these(entries: Sequence[Entry]) -> list[Entry]:
         return [entry for entry in entries if entry["image_id"] in ids]
 
-    found = batch.detections
+    rows = batch.detections
     return DetectedBatch(
         images=[image for image in batch.images if image["id"] in ids],
         annotations=of_these(batch.annotations),
-        detections=found[np.isin(found[:, 0], list(ids))] if isinstance(found, np.ndarray) else of_these(found),
+        detections=rows[np.isin(rows[:, 0], list(ids))] if isinstance(rows, np.ndarray) else of_these(rows),
         slices=[],
     )
 
 
 def of_categories(batch: DetectedBatch, category_ids: Sequence[int]) -> DetectedBatch:
     """The batch without detections of other categories."""
-    found = batch.detections
-    if isinstance(found, np.ndarray):
-        return batch._replace(detections=found[np.isin(found[:, 6], category_ids)])
-    return batch._replace(detections=[entry for entry in found if entry["category_id"] in category_ids])
+    detections = batch.detections
+    if isinstance(detections, np.ndarray):
+        return batch._replace(detections=detections[np.isin(detections[:, 6], category_ids)])
+    return batch._replace(detections=[entry for entry in detections if entry["category_id"] in category_ids])

@@ -35,8 +35,8 @@ class SampleChoice:
         Ranks are even: among the images below the cut-off are the `count` least, but
         for a chance of one in 10^15.
         """
-        share = (self.count + 8 * math.sqrt(self.count)) / max(self.of, 1)
-        return share >= 1.0 or sample_rank(image_id, self.seed) < share * _RANKS
+        fraction = (self.count + 8 * math.sqrt(self.count)) / max(self.of, 1)
+        return fraction >= 1.0 or sample_rank(image_id, self.seed) < fraction * _RANKS
 
 
 class KeepSample(beam.PTransform):

@@ -67,24 +67,24 @@ def check_our_metrics(config: Any, where: str) -> MetricOptions:
             threshold on the whole metric; the metrics of several categories or outputs
             to be averaged.
     """
-    found: dict[str, MetricOptions] = {}
+    by_place: dict[str, MetricOptions] = {}
     for position, spec in enumerate(config.metrics_specs):
         for number, metric in enumerate(spec.metrics):
             if metric.class_name != METRICS_CLASS:
                 continue
             place = f"{where}: metrics_specs[{position}].metrics[{number}]"
-            found[place] = read_options(metric.config, where=f"{place}.config")
+            by_place[place] = read_options(metric.config, where=f"{place}.config")
             if metric.HasField("threshold") or metric.per_slice_thresholds:
                 raise ConfigError(
                     f"{place}: {METRICS_CLASS} has many metrics, so a threshold has to name one: write it in "
                     'thresholds or per_slice_thresholds of the metrics_specs entry, such as {key: "AP" value {...}}.'
                 )
             _refuse_fields(spec, ("aggregate", "output_names"), f"{where}: metrics_specs[{position}]")
-    first = next(iter(found.values()), MetricOptions())
-    for place, options in found.items():
+    first = next(iter(by_place.values()), MetricOptions())
+    for place, options in by_place.items():
         if options != first:
             raise ConfigError(
-                f"{place}.config: differs from that of {next(iter(found))}; the metrics' names are the same. "
+                f"{place}.config: differs from that of {next(iter(by_place))}; the metrics' names are the same. "
                 f"Give {METRICS_CLASS} the same options everywhere."
             )
     return first

@@ -74,8 +74,8 @@ def tfma_values(models: Mapping[str, SliceMetrics], names: Mapping[str, str]) ->
         names: see `model_names`.
     """
     values: dict[Any, float] = {}
-    for part, found in models.items():
-        values |= _of_model(found, names[part])
+    for part, metrics in models.items():
+        values |= _of_model(metrics, names[part])
     if BASELINE in models:
         values |= {
             key.make_diff_key(): value - values[key.make_baseline_key(names[BASELINE])]
@@ -102,12 +102,12 @@ def metric_keys(metrics: Mapping[str, float], per_category: list[dict[str, Any]]
     return values
 
 
-def _of_model(found: SliceMetrics, model: str) -> dict[Any, float]:
+def _of_model(metrics: SliceMetrics, model: str) -> dict[Any, float]:
     from tensorflow_model_analysis.metrics import metric_types
     from tensorflow_model_analysis.metrics.example_count import EXAMPLE_COUNT_NAME
 
     count = metric_types.MetricKey(EXAMPLE_COUNT_NAME, model_name=model)
-    return {count: float(found.images)} | metric_keys(found.metrics, found.per_category, model)
+    return {count: float(metrics.images)} | metric_keys(metrics.metrics, metrics.per_category, model)
 
 
 def _or_nan(value: float) -> float:
@@ -144,8 +144,8 @@ def write_slices(
 
     names = model_names(config)
     records = [
-        convert_slice_metrics_to_proto((key, tfma_values(found, names)), add_metrics_callbacks=None)
-        for key, found in slices.items()
+        convert_slice_metrics_to_proto((key, tfma_values(metrics, names)), add_metrics_callbacks=None)
+        for key, metrics in slices.items()
     ]
     write_bytes(Path(folder, f"{tfma.METRICS_KEY}-00000-of-00001.tfrecord"), _tfrecord(records))
     if validation is not None:

@@ -43,14 +43,14 @@ class Slicer:
         """
         from tensorflow_model_analysis.slicer import slicer_lib
 
-        found = set(slicer_lib.get_slices_for_features_dicts([], self._values(example), self._specs))
-        self._seen |= found
+        keys = set(slicer_lib.get_slices_for_features_dicts([], self._values(example), self._specs))
+        self._seen |= keys
         if len(self._seen) > _MOST:
             raise DataError(
                 f"EvalConfig: slicing by {', '.join(self._keys)} makes more than {_MOST} slices. "
                 "Slice by features of few values, or name the values in feature_values."
             )
-        return [OVERALL, *sorted(found - {OVERALL}, key=repr)]
+        return [OVERALL, *sorted(keys - {OVERALL}, key=repr)]
 
     def _values(self, example: tf.train.Example) -> dict[str, npt.NDArray[Any]]:
         values = {key: feature_values(example, key) for key in self._keys}
@@ -74,19 +74,19 @@ def feature_values(example: tf.train.Example, key: str) -> npt.NDArray[Any] | No
     return None if derived is None else np.array(derived)
 
 
-def empty_slicings(specs: Iterable[Any], found: Collection[SliceKey]) -> list[str]:
+def empty_slicings(specs: Iterable[Any], keys: Collection[SliceKey]) -> list[str]:
     """A sentence on each slicing that no image is in a slice of, as where a feature's name is misspelt.
 
     Args:
         specs: `tfma.SlicingSpec` messages.
-        found: the slices that have images.
+        keys: the slices that have images.
     """
     from tensorflow_model_analysis.slicer import slicer_lib
 
     sentences = []
     for message in specs:
         spec = slicer_lib.SingleSliceSpec(spec=message)
-        if message.ByteSize() and not any(spec.is_slice_applicable(key) for key in found):
+        if message.ByteSize() and not any(spec.is_slice_applicable(key) for key in keys):
             sentences.append(
                 f"EvalConfig: no image is in a slice by {describe_spec(message)}. Features are those of the records, "
                 f"{', '.join(DERIVED)}, and {IMAGE_ENTRY_PREFIX}<key of the image's COCO entry>."

@@ -92,7 +92,7 @@ def judge_by_config(slices: Slices, config: Any) -> Judged:
     if not thresholds:
         return Judged(None, Verdict(True, ["no threshold is set"]))
     names = model_names(config)
-    metrics = {key: tfma_values(found, names) for key, found in slices.items()}
+    metrics = {key: tfma_values(models, names) for key, models in slices.items()}
     combine = CombineValidations(config)
     state = combine.create_accumulator()
     for item in metrics.items():
@@ -110,12 +110,14 @@ class _Words:
         self._metrics = metrics
         self._names = names
         self._failed = {
-            (found.slice_key.SerializeToString(), *_identity(failure.metric_key, failure.metric_threshold))
-            for found in validation.metric_validations_per_slice
-            for failure in found.failures
+            (result.slice_key.SerializeToString(), *_identity(failure.metric_key, failure.metric_threshold))
+            for result in validation.metric_validations_per_slice
+            for failure in result.failures
         }
         self._categories = {
-            category["id"]: category["name"] for found in slices.values() for category in found[CANDIDATE].per_category
+            category["id"]: category["name"]
+            for models in slices.values()
+            for category in models[CANDIDATE].per_category
         }
 
     def of(self, thresholds: Mapping[Any, Iterable[tuple[Any, Any]]]) -> list[str]:

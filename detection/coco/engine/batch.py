@@ -117,7 +117,7 @@ class Geometry:
     def overlaps(self, detections: IntArray, annotations: IntArray) -> FloatArray:
         """IoU of boxes or masks, or similarity of keypoints, float64 [D, G], of some detections and annotations.
 
-        With a crowd it is the share of the detection that lies in it.
+        With a crowd it is the fraction of the detection that lies in it.
         """
         if self._iou_type == "segm":
             return self._mask_overlaps(detections, annotations)

@@ -28,7 +28,7 @@ class Classes:
     ids: dict[Named, int]
 
 
-def resolve_classes(found: Mapping[Named, str], label_map: LabelMap | None) -> Classes:
+def resolve_classes(pairs: Mapping[Named, str], label_map: LabelMap | None) -> Classes:
     """Decides which category each object belongs to.
 
     A label is a category's id.  Where it is absent, the text is looked up: in the label
@@ -36,38 +36,38 @@ def resolve_classes(found: Mapping[Named, str], label_map: LabelMap | None) -> C
     numbered from 1 in their sorted order.
 
     Args:
-        found: every (label, text) of the data set's objects -> a file that holds it.
+        pairs: every (label, text) of the data set's objects -> a file that holds it.
         label_map: the categories; None: they are taken from the records.
 
     Raises:
         DataError: contradictions, or an object whose category cannot be told; the
             message names the file.
     """
-    _refuse_two_texts(found)
-    _refuse_invalid_labels(found)
-    too_many = too_many_categories(len({text if label is None else label for label, text in found}))
+    _refuse_two_texts(pairs)
+    _refuse_invalid_labels(pairs)
+    too_many = too_many_categories(len({text if label is None else label for label, text in pairs}))
     if too_many is not None:
-        raise DataError(f"{next(iter(found.values()))}: {too_many}.")
+        raise DataError(f"{next(iter(pairs.values()))}: {too_many}.")
     if label_map is not None:
-        ids = {named: _id_by_map(named, label_map, path) for named, path in found.items()}
+        ids = {named: _id_by_map(named, label_map, path) for named, path in pairs.items()}
         return Classes(label_map.source, label_map.categories, ids)
-    if all(label is None for label, _ in found):
-        return _numbered(found)
+    if all(label is None for label, _ in pairs):
+        return _numbered(pairs)
     by_text: dict[str | None, set[int]] = {}
-    for label, text in found:
+    for label, text in pairs:
         if label is not None and text is not None:
             by_text.setdefault(text, set()).add(label)
-    ids = {(label, text): _id_by_records(label, text, by_text, path) for (label, text), path in found.items()}
-    names = {label: text for label, text in found if label is not None and text is not None}
+    ids = {(label, text): _id_by_records(label, text, by_text, path) for (label, text), path in pairs.items()}
+    names = {label: text for label, text in pairs if label is not None and text is not None}
     categories = [
         {"id": identity, "name": names.get(identity, str(identity))} for identity in sorted(set(ids.values()))
     ]
     return Classes("the records' labels" + (" and texts" if names else ", which have no texts"), categories, ids)
 
 
-def _refuse_two_texts(found: Mapping[Named, str]) -> None:
+def _refuse_two_texts(pairs: Mapping[Named, str]) -> None:
     first: dict[int, tuple[str, str]] = {}
-    for (label, text), path in found.items():
+    for (label, text), path in pairs.items():
         if label is None or text is None:
             continue
         known, known_path = first.setdefault(label, (text, path))
@@ -78,8 +78,8 @@ def _refuse_two_texts(found: Mapping[Named, str]) -> None:
             )
 
 
-def _refuse_invalid_labels(found: Mapping[Named, str]) -> None:
-    for (label, _), path in found.items():
+def _refuse_invalid_labels(pairs: Mapping[Named, str]) -> None:
+    for (label, _), path in pairs.items():
         if label is not None and not is_id(label):
             raise DataError(
                 f"{path}: label {label} is no category id: an integer from 0 to 2^53. Write the records again."
@@ -121,11 +121,11 @@ def _id_by_records(label: int | None, text: str | None, by_text: Mapping[str | N
     return next(iter(ids))
 
 
-def _numbered(found: Iterable[Named]) -> Classes:
-    texts = sorted({text for _, text in found if text is not None})
+def _numbered(pairs: Iterable[Named]) -> Classes:
+    texts = sorted({text for _, text in pairs if text is not None})
     ids: dict[Named, int] = {(None, text): number for number, text in enumerate(texts, 1)}
     names = dict(enumerate(texts, 1))
-    if (None, None) in found:
+    if (None, None) in pairs:
         ids[None, None] = len(texts) + 1
         names[len(texts) + 1] = ONLY_CATEGORY
     source = "the records' texts, numbered in sorted order for want of labels" if texts else "none in the records"

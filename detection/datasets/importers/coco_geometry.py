@@ -121,10 +121,10 @@ def object_keypoints(record: Record, count: int) -> list[Keypoints] | None:
     names = list(map(as_text, record.get(KEYPOINT_TEXT, [])))
     if len(visibility) != len(xs):
         return None
-    found, start = [], 0
+    keypoints, start = [], 0
     for size in sizes:
         rows = slice(start, start + size)
-        found.append(
+        keypoints.append(
             Keypoints(
                 list(zip(xs[rows], ys[rows], strict=True)),
                 list(map(int, visibility[rows])),
@@ -132,7 +132,7 @@ def object_keypoints(record: Record, count: int) -> list[Keypoints] | None:
             )
         )
         start += size
-    return found
+    return keypoints
 
 
 def coco_keypoints(points: Keypoints, *, height: int, width: int) -> list[Any]:
@@ -217,10 +217,10 @@ def _decode(png: bytes, height: int, width: int) -> np.ndarray:
             if image.size == (width, height):
                 pixels = np.asarray(image)
                 return np.asarray(pixels != 0 if pixels.ndim == 2 else pixels[..., :3].any(axis=-1))
-            found = image.size
+            size = image.size
     except Exception as error:  # Pillow raises whatever its format plugins raise
         raise MaskError(f"the mask does not decode ({error})") from None
-    raise MaskError(f"the mask has {found[0]}x{found[1]} pixels, the image {width}x{height}")
+    raise MaskError(f"the mask has {size[0]}x{size[1]} pixels, the image {width}x{height}")
 
 
 def _rle(inside: np.ndarray) -> dict[str, Any]:

@@ -162,19 +162,19 @@ class _Reading:
         """The header of the image; the record's size where there is none, or where it means the turned image."""
         height, width = (int(self._record.get(key, [0])[0]) for key in (features.HEIGHT, features.WIDTH))
         try:
-            found = read_header(encoded)
+            header = read_header(encoded)
         except ImageFileError as error:
             self._add_issue(error.kind, f"{features.ENCODED}: {error.message}")
             return Header("", "", height, width)
-        if found.turned and (height, width) == (found.width, found.height) != (found.height, found.width):
-            return found._replace(height=height, width=width)
-        if (height or found.height, width or found.width) != (found.height, found.width):
+        if header.turned and (height, width) == (header.width, header.height) != (header.height, header.width):
+            return header._replace(height=height, width=width)
+        if (height or header.height, width or header.width) != (header.height, header.width):
             self._add_issue(
                 "image_size",
-                f"the record says {width}x{height} pixels, the image's header {found.width}x{found.height}, "
+                f"the record says {width}x{height} pixels, the image's header {header.width}x{header.height}, "
                 "which are taken",
             )
-        return found
+        return header
 
     def _file_name(self, image_format: str) -> str:
         text = source_id(self._record)
@@ -214,12 +214,12 @@ class _Reading:
         }
 
     def _masks(self, header: Header) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = [{} for _ in range(self.count)]
+        fields: list[dict[str, Any]] = [{} for _ in range(self.count)]
         try:
             stored = object_masks(self._record, self.count)
         except MaskError as error:
             self._add_issue("mask_broken", f"{error}; they are left out")
-            return found
+            return fields
         for row, mask in enumerate(stored):
             try:
                 segmentation = segmentation_of(mask, height=header.height, width=header.width)
@@ -227,19 +227,19 @@ class _Reading:
                 self._add_issue("mask_broken", f"{error}; it is left out", row)
                 continue
             if segmentation is not None:
-                found[row]["segmentation"] = segmentation
-        return found
+                fields[row]["segmentation"] = segmentation
+        return fields
 
     def _keypoints(self, header: Header) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = [{} for _ in range(self.count)]
+        fields: list[dict[str, Any]] = [{} for _ in range(self.count)]
         points = object_keypoints(self._record, self.count)
         if points is None:
             self._add_issue("keypoints_broken", "keypoints cannot be shared out among the objects, and are left out")
         for row, (named, each) in enumerate(zip(self._classes, points or [], strict=False)):
             if self._category(named) in self._survey.with_keypoints:
                 values = coco_keypoints(each, height=header.height, width=header.width)
-                found[row] = {"keypoints": values, "num_keypoints": sum(value > 0 for value in values[2::3])}
-        return found
+                fields[row] = {"keypoints": values, "num_keypoints": sum(value > 0 for value in values[2::3])}
+        return fields
 
     def _category(self, named: Named) -> int:
         try:

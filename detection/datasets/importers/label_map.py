@@ -37,8 +37,8 @@ class LabelMap:
 
     def id_of(self, text: str) -> int | None:
         """The category that `text` names; None where there is none or more than one."""
-        found = self._ids.get(text, ())
-        return found[0] if len(found) == 1 else None
+        ids = self._ids.get(text, ())
+        return ids[0] if len(ids) == 1 else None
 
     @cached_property
     def _ids(self) -> dict[str, list[int]]:

@@ -131,27 +131,27 @@ def _named(paths: Sequence[str]) -> str:
 
 
 def _classes(surveys: Iterable[ShardSurvey]) -> dict[Named, str]:
-    found: dict[Named, str] = {}
+    classes: dict[Named, str] = {}
     for survey in surveys:
         for label, text, _ in survey.classes:
             named = (None if label is None else int(label)), (None if text is None else str(text))
-            found.setdefault(named, survey.path)
-    return found
+            classes.setdefault(named, survey.path)
+    return classes
 
 
 def _keypoint_names(surveys: Iterable[ShardSurvey], ids: dict[Named, int]) -> dict[int, list[str]]:
     """Category id -> names of its points; numbers where the records disagree or have none."""
-    found: dict[int, set[tuple[str, ...]]] = {}
+    names_of: dict[int, set[tuple[str, ...]]] = {}
     sizes: Counter[int] = Counter()
     for survey in surveys:
         for label, text, names, size in survey.keypoints:
             identity = ids[label, text]  # type: ignore[index]
-            found.setdefault(identity, set()).add(tuple(names) if isinstance(names, list) else ())
+            names_of.setdefault(identity, set()).add(tuple(names) if isinstance(names, list) else ())
             sizes[identity] = max(sizes[identity], int(size))  # type: ignore[arg-type]
     numbers = {identity: [f"point_{number}" for number in range(1, size + 1)] for identity, size in sizes.items()}
     return {
         identity: list(next(iter(names))) if len(names) == 1 and () not in names else numbers[identity]
-        for identity, names in found.items()
+        for identity, names in names_of.items()
     }
 
 
@@ -235,9 +235,9 @@ def _ids(survey: Survey) -> str:
 
 def _formats(survey: Survey) -> str:
     readable = [f"{count} {name}" for name, count in survey.formats.items() if name]
-    found = ", ".join([*readable, *(f"{count} unreadable" for name, count in survey.formats.items() if not name)])
+    formats = ", ".join([*readable, *(f"{count} unreadable" for name, count in survey.formats.items() if not name)])
     lies = [f"{count} {pair.replace(', ', ' called ')}" for pair, count in survey.claimed.items()]
-    return found + (f"; of these {', '.join(lies)}" if lies else "")
+    return formats + (f"; of these {', '.join(lies)}" if lies else "")
 
 
 def _keys_with_counts(survey: Survey) -> list[str]:

@@ -127,13 +127,13 @@ def parse_record(data: bytes, where: str) -> Record:
 
 
 def _typed(key: str, values: list[Any], where: str) -> list[Any]:
-    found = values[0]
-    if key in _WHOLE and isinstance(found, float) and all(value.is_integer() for value in values):
+    first = values[0]
+    if key in _WHOLE and isinstance(first, float) and all(value.is_integer() for value in values):
         return [int(value) for value in values]
-    if key in _NUMBERS and isinstance(found, int):
+    if key in _NUMBERS and isinstance(first, int):
         return [float(value) for value in values]
     for kind, known, expected in _KINDS:
-        if key in known and not isinstance(found, kind):
+        if key in known and not isinstance(first, kind):
             raise DataError(
                 f"{where}: {key} does not hold {expected}, as it must. Write the records again, or without that key."
             )

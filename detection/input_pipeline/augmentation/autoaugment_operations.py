@@ -64,11 +64,11 @@ _Motion = Callable[[tf.Tensor, tf.Tensor], Affine]
 _ToArgument = Callable[[float], float]
 
 
-def _share_of(most: float) -> _ToArgument:
+def _fraction_of(most: float) -> _ToArgument:
     return lambda level: level / 10.0 * most
 
 
-def _whole_share_of(most: float) -> _ToArgument:
+def _whole_fraction_of(most: float) -> _ToArgument:
     return lambda level: float(int(level / 10.0 * most))
 
 
@@ -157,27 +157,27 @@ _TRANSLATE_X, _TRANSLATE_Y = _still(translation_x), _still(translation_y)
 OPERATIONS: dict[str, Operation] = {
     "AutoContrast": _recolor(_AUTOCONTRAST, _unused),
     "Equalize": _recolor(_EQUALIZE, _unused),
-    "Posterize": _recolor(_POSTERIZE, _whole_share_of(4)),
-    "Solarize": _recolor(_SOLARIZE, _whole_share_of(256)),
-    "SolarizeAdd": _recolor(_graded(colors.solarize_add), _whole_share_of(110)),
+    "Posterize": _recolor(_POSTERIZE, _whole_fraction_of(4)),
+    "Solarize": _recolor(_SOLARIZE, _whole_fraction_of(256)),
+    "SolarizeAdd": _recolor(_graded(colors.solarize_add), _whole_fraction_of(110)),
     "Color": _recolor(_graded(colors.color), _enhancement),
     "Contrast": _recolor(_graded(colors.contrast), _enhancement),
     "Brightness": _recolor(_graded(colors.brightness), _enhancement),
     "Sharpness": _recolor(_graded(colors.sharpness), _enhancement),
-    "Cutout": _recolor(cutout, _whole_share_of(100)),
-    "BBox_Cutout": Operation(_cut_out_of_box, _share_of(0.75)),
-    "Rotate_BBox": _move(rotation, _share_of(30)),
-    "ShearX_BBox": _move(_SHEAR_X, _share_of(0.3)),
-    "ShearY_BBox": _move(_SHEAR_Y, _share_of(0.3)),
-    "TranslateX_BBox": _move(_TRANSLATE_X, _share_of(250)),
-    "TranslateY_BBox": _move(_TRANSLATE_Y, _share_of(250)),
-    "Rotate_Only_BBoxes": _move_in_boxes(rotation, _share_of(30)),
-    "ShearX_Only_BBoxes": _move_in_boxes(_SHEAR_X, _share_of(0.3)),
-    "ShearY_Only_BBoxes": _move_in_boxes(_SHEAR_Y, _share_of(0.3)),
-    "TranslateX_Only_BBoxes": _move_in_boxes(_TRANSLATE_X, _share_of(120)),
-    "TranslateY_Only_BBoxes": _move_in_boxes(_TRANSLATE_Y, _share_of(120)),
+    "Cutout": _recolor(cutout, _whole_fraction_of(100)),
+    "BBox_Cutout": Operation(_cut_out_of_box, _fraction_of(0.75)),
+    "Rotate_BBox": _move(rotation, _fraction_of(30)),
+    "ShearX_BBox": _move(_SHEAR_X, _fraction_of(0.3)),
+    "ShearY_BBox": _move(_SHEAR_Y, _fraction_of(0.3)),
+    "TranslateX_BBox": _move(_TRANSLATE_X, _fraction_of(250)),
+    "TranslateY_BBox": _move(_TRANSLATE_Y, _fraction_of(250)),
+    "Rotate_Only_BBoxes": _move_in_boxes(rotation, _fraction_of(30)),
+    "ShearX_Only_BBoxes": _move_in_boxes(_SHEAR_X, _fraction_of(0.3)),
+    "ShearY_Only_BBoxes": _move_in_boxes(_SHEAR_Y, _fraction_of(0.3)),
+    "TranslateX_Only_BBoxes": _move_in_boxes(_TRANSLATE_X, _fraction_of(120)),
+    "TranslateY_Only_BBoxes": _move_in_boxes(_TRANSLATE_Y, _fraction_of(120)),
     "Flip_Only_BBoxes": Operation(_flip_in_boxes, _unused, per_box=True),
-    "Solarize_Only_BBoxes": _recolor_boxes(_SOLARIZE, _whole_share_of(256)),
+    "Solarize_Only_BBoxes": _recolor_boxes(_SOLARIZE, _whole_fraction_of(256)),
     "Equalize_Only_BBoxes": _recolor_boxes(_EQUALIZE, _unused),
-    "Cutout_Only_BBoxes": _recolor_boxes(cutout, _whole_share_of(50)),
+    "Cutout_Only_BBoxes": _recolor_boxes(cutout, _whole_fraction_of(50)),
 }

@@ -89,8 +89,8 @@ def _flips_of(category: Mapping[str, Any], most: int) -> list[int]:
 
 
 def _with_other_side(match: re.Match[str]) -> str:
-    found = match[0]
-    other = _OTHER_SIDE[found.lower()]
-    if found.isupper():
+    word = match[0]
+    other = _OTHER_SIDE[word.lower()]
+    if word.isupper():
         return other.upper()
-    return other.capitalize() if found[0].isupper() else other
+    return other.capitalize() if word[0].isupper() else other

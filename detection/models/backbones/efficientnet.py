@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from detection.models.backbones.efficientnet_spec import BlockSpec, EfficientNetSpec, block_specs, stem_filters
 from detection.models.layers.batch_norm import BatchNormalization, activate
-from detection.ops.replicas import own_share, replica_count
+from detection.ops.replicas import own_slice, replica_count
 
 _SE_RATIO = 0.25  # squeezed channels per input channel of a block
 
@@ -250,7 +250,7 @@ def drop_connect(inputs: tf.Tensor, *, survival: float, seed: tf.Tensor, index: 
     shape = [tf.shape(inputs)[0] * replica_count()] + [1] * (inputs.shape.rank - 1)
     # Integers, as XLA and TensorFlow's own kernel make different floats of the same bits.
     bits = tf.random.stateless_uniform(shape, _positive(seed), minval=None, maxval=None, dtype=tf.int32)
-    kept = own_share(bits) <= round(survival * (2**32 - 1)) - 2**31
+    kept = own_slice(bits) <= round(survival * (2**32 - 1)) - 2**31
     return tf.where(kept, inputs / tf.cast(survival, inputs.dtype), tf.zeros([], inputs.dtype))
 
 

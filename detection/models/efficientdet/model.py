@@ -158,7 +158,7 @@ class EfficientDet(Detector):
     def losses(self, outputs: RawOutputs, labels: Labels) -> dict[str, tf.Tensor]:
         """`class_loss` and `box_loss`, over the number of positive anchors of all replicas + 1.
 
-        Anchors without an object are background, except those with a share of
+        Anchors without an object are background, except those with a fraction of
         `match_threshold` inside a crowd, which are ignored.  Box coordinates without error
         count like all others (google/automl leaves them out).
         """
@@ -180,7 +180,7 @@ class EfficientDet(Detector):
         )
         if labels.crowds is not None:
             in_crowd = anchors_inside(
-                tf.constant(self.anchors), labels.boxes, labels.crowds, min_share=config.match_threshold
+                tf.constant(self.anchors), labels.boxes, labels.crowds, min_fraction=config.match_threshold
             )
             class_losses = tf.where((in_crowd & ~positive)[..., tf.newaxis], 0.0, class_losses)
         targets = encode_yxyx(tf.gather(labels.boxes, assignment.index, batch_dims=1), tf.constant(self.anchors))

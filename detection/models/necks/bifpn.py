@@ -62,12 +62,12 @@ def fuse(features: Sequence[tf.Tensor], weights: Sequence[tf.Tensor], method: Fu
     if method == "sum":
         return tf.add_n(list(features))
     if method == "attention":
-        shares = tf.nn.softmax(tf.stack(list(weights)))
+        normalized = tf.nn.softmax(tf.stack(list(weights)))
     else:
         positive = tf.nn.relu(tf.stack(list(weights)))
-        shares = positive / (tf.reduce_sum(positive) + _EPSILON)
-    shares = tf.unstack(tf.cast(shares, features[0].dtype), num=len(features))
-    return tf.add_n([feature * share for feature, share in zip(features, shares, strict=True)])
+        normalized = positive / (tf.reduce_sum(positive) + _EPSILON)
+    normalized = tf.unstack(tf.cast(normalized, features[0].dtype), num=len(features))
+    return tf.add_n([feature * weight for feature, weight in zip(features, normalized, strict=True)])
 
 
 class BiFpn(keras.layers.Layer):

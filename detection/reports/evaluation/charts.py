@@ -1,4 +1,4 @@
-"""Charts of the report: curves, bars and the confusion matrix, as coordinates and shares for the page's SVG and CSS.
+"""Charts of the report: curves, bars and the confusion matrix, as coordinates and fractions for the page's SVG and CSS.
 
 They are drawn by the page itself, not by matplotlib as the data report's charts are: they take the
 page's colours in the dark and on paper, and a reader can add a curve.
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from detection.analysis.analysis_file import Analysis, Calibration, Category, Confusion
 from detection.reports.box_styles import category_name
-from detection.reports.evaluation.metric_tables import is_defined, ordered_categories, share_cell
+from detection.reports.evaluation.metric_tables import fraction_cell, is_defined, ordered_categories
 from detection.reports.html.table import Cell, Table, shown_name
 
 # Of the unit square, in the SVG's units.
@@ -92,10 +92,10 @@ def _choice(category: Category) -> str:
 
 
 class HeatCell(NamedTuple):
-    """A cell: count, share of its row, and whether it is on the diagonal."""
+    """A cell: count, fraction of its row, and whether it is on the diagonal."""
 
     times: int
-    share: float
+    fraction: float
     diagonal: bool
 
 
@@ -113,7 +113,7 @@ class HeatMap(NamedTuple):
 
 
 def heat_map(confusion: Confusion, names: Mapping[int, str]) -> HeatMap:
-    """The categories that are confused most, in their own order; shares are of whole rows."""
+    """The categories that are confused most, in their own order; fractions are of whole rows."""
     matrix = np.asarray(confusion.matrix, np.int64)
     categories = len(confusion.category_ids)
     shown = [*_most_confused(matrix, categories), categories]
@@ -128,13 +128,13 @@ def heat_map(confusion: Confusion, names: Mapping[int, str]) -> HeatMap:
 class Pair(NamedTuple):
     """A pair of categories: ground truth of one, detected as the other `times` times, of `of` instances."""
 
-    truth: str
+    ground_truth: str
     detected: str
     times: int
     of: int
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         """Of the ground truth, 0..1."""
         return self.times / self.of
 
@@ -145,20 +145,20 @@ def most_confused_pair(confusion: Confusion, names: Mapping[int, str]) -> Pair |
 
 
 def pair_table(confusion: Confusion, names: Mapping[int, str]) -> Table:
-    """Pairs of categories by how often the first is detected as the second, then by the share."""
+    """Pairs of categories by how often the first is detected as the second, then by the fraction."""
     rows: list[list[Cell]] = [
-        [pair.truth, pair.detected, pair.times, share_cell(pair.times, pair.of, bar=True)]
+        [pair.ground_truth, pair.detected, pair.times, fraction_cell(pair.times, pair.of, bar=True)]
         for pair in _pairs(confusion, names, most=MOST_PAIRS)
     ]
-    return Table("", ("ground truth", "detected as", "count", "share of its ground truth"), rows)
+    return Table("", ("ground truth", "detected as", "count", "fraction of its ground truth"), rows)
 
 
 def _pairs(confusion: Confusion, names: Mapping[int, str], *, most: int) -> list[Pair]:
     matrix = np.asarray(confusion.matrix, np.int64)
     categories = len(confusion.category_ids)
     between = _off_diagonal(matrix, categories)
-    shares = between / np.maximum(matrix[:categories].sum(axis=1, keepdims=True), 1)
-    order = np.lexsort((-shares.ravel(), -between.ravel()))[:most]
+    fractions = between / np.maximum(matrix[:categories].sum(axis=1, keepdims=True), 1)
+    order = np.lexsort((-fractions.ravel(), -between.ravel()))[:most]
     return [
         Pair(
             _label(confusion, row, names),

@@ -73,7 +73,7 @@ def image_change_table(changes: Sequence[ImageChange]) -> Table:
             shown_name(change.b.file_name),
             str(change.b.image_id),
             count_change_cell(change.errors),
-            *(count for found in (change.a, change.b) for count in (found.fp, found.fn, found.tp)),
+            *(count for result in (change.a, change.b) for count in (result.fp, result.fn, result.tp)),
         ]
         for change in changes
     ]

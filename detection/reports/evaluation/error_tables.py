@@ -108,7 +108,7 @@ def label_error_text(error: LabelError, names: Mapping[int, str]) -> str:
 def image_table(analysis: Analysis) -> Table:
     """One row per image with most errors."""
     rows: list[list[Cell]] = [
-        [shown_name(found.file_name), str(found.image_id), found.fp, found.fn, found.tp] for found in analysis.worst
+        [shown_name(image.file_name), str(image.image_id), image.fp, image.fn, image.tp] for image in analysis.worst
     ]
     return Table("", ("file", "image", "FP", "FN", "TP"), rows)
 

@@ -32,9 +32,9 @@ def change_text(change: float | None) -> str:
     return sign + text
 
 
-def share_text(share: float | None) -> str:
+def fraction_text(fraction: float | None) -> str:
     """Such as "12.5 %"."""
-    return DASH if share is None or not math.isfinite(share) else f"{100 * share:.1f} %"
+    return DASH if fraction is None or not math.isfinite(fraction) else f"{100 * fraction:.1f} %"
 
 
 def metric_cell(value: float | None, *, bar: bool = False) -> Number:
@@ -81,10 +81,10 @@ def is_significant(interval: Interval | None) -> bool:
     return interval is not None and (interval.low > 0 or interval.high < 0)
 
 
-def share_cell(part: int, of: int, *, bar: bool = False) -> Number:
+def fraction_cell(part: int, of: int, *, bar: bool = False) -> Number:
     """A part of a whole."""
-    share = part / of if of else None
-    return Number(share_text(share), share, share if bar else None)
+    fraction = part / of if of else None
+    return Number(fraction_text(fraction), fraction, fraction if bar else None)
 
 
 def judgement(change: Interval | None) -> str:
@@ -156,8 +156,8 @@ def main_error(category: Category) -> tuple[str, int] | None:
 
 def main_error_text(category: Category) -> str | None:
     """Such as "missed ground truth (5 of 8)"; None without an error."""
-    found = main_error(category)
-    return f"{ERROR_TYPES[found[0]]} ({found[1]:,} of {sum(category.errors.values()):,})" if found else None
+    error = main_error(category)
+    return f"{ERROR_TYPES[error[0]]} ({error[1]:,} of {sum(category.errors.values()):,})" if error else None
 
 
 def _category_row(category: Category, metrics: list[str], compared: bool) -> list[Cell]:

@@ -105,8 +105,8 @@ def _fix_classification(analysis: Analysis) -> str:
     told = ""
     if pair:
         told = (
-            f"Most confused: {pair.truth} detected as {pair.detected} ({pair.times:,} times, "
-            f"{100 * pair.share:.1f} % of its ground truth). "
+            f"Most confused: {pair.ground_truth} detected as {pair.detected} ({pair.times:,} times, "
+            f"{100 * pair.fraction:.1f} % of its ground truth). "
         )
     return f"{told}Check that the annotations tell these categories apart, then add training images of both."
 
@@ -128,7 +128,7 @@ def _fix_background(analysis: Analysis) -> str:
     return f"{first}Then add training images that show such background without annotations."
 
 
-def _fix_missed(analysis: Analysis) -> str:
+def _fix_fn(analysis: Analysis) -> str:
     weakest = _weakest(analysis.sizes, _recall)
     told = ""
     if weakest:
@@ -145,7 +145,7 @@ _ERROR_ACTIONS: Mapping[str, Callable[[Analysis], str]] = {
     "Both": _fix_classification,
     "Dupe": _fix_duplicates,
     "Bkg": _fix_background,
-    "Miss": _fix_missed,
+    "Miss": _fix_fn,
 }
 
 

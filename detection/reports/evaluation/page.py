@@ -163,8 +163,8 @@ def _banner(verdict: Judged | None) -> _Banner:
 
 
 def _galleries(analysis: Analysis, names: Mapping[int, str], source: PictureSource | None) -> Galleries:
-    found = {WORST: analysis.worst, **analysis.examples}
+    results = {WORST: analysis.worst, **analysis.examples}
     galleries = {
-        name: [side_by_side(measured(image, source), names) for image in images] for name, images in found.items()
+        name: [side_by_side(measured(image, source), names) for image in images] for name, images in results.items()
     }
     return galleries | {_LABELS: [label_crop(error, at, names) for at, error in enumerate(analysis.label_errors)]}

@@ -97,40 +97,40 @@ class Figure(NamedTuple):
         return _FIGURE_BYTES + _SHAPE_BYTES * len(shapes) + sum(len(escape(text).encode()) for text in texts)
 
 
-def side_by_side(found: ImageResult, names: Mapping[int, str]) -> Figure:
+def side_by_side(image: ImageResult, names: Mapping[int, str]) -> Figure:
     """Ground truth on the left, detections on the right."""
-    boxes = {"Ground truth": ground_truth_boxes(found, names), "Detections": detection_boxes(found, names)}
-    return _whole_image(found, boxes, f"{_counts(found)}, {found.tp:,} TP")
+    boxes = {"Ground truth": ground_truth_boxes(image, names), "Detections": detection_boxes(image, names)}
+    return _whole_image(image, boxes, f"{_counts(image)}, {image.tp:,} TP")
 
 
 def compared(change: ImageChange, names: Mapping[int, str]) -> Figure:
     """Detections and false negatives of models A and B."""
     boxes = {
-        model: [box for box in ground_truth_boxes(found, names) if box.status == "Miss"] + detection_boxes(found, names)
-        for model, found in (("A", change.a), ("B", change.b))
+        model: [box for box in ground_truth_boxes(image, names) if box.status == "Miss"] + detection_boxes(image, names)
+        for model, image in (("A", change.a), ("B", change.b))
     }
     number = abs(change.errors)
     errors = f"{number:,} {'fewer' if change.errors < 0 else 'more'} error{'s' * (number != 1)}"
     return _whole_image(change.b, boxes, f"{errors} (A: {_counts(change.a)}; B: {_counts(change.b)})")
 
 
-def _whole_image(found: ImageResult, panels: Mapping[str, Sequence[StyledBox]], caption: str) -> Figure:
-    view = Region(0, 0, max(1, found.width), max(1, found.height))
+def _whole_image(image: ImageResult, panels: Mapping[str, Sequence[StyledBox]], caption: str) -> Figure:
+    view = Region(0, 0, max(1, image.width), max(1, image.height))
     font = _font_size(view)
     return Figure(
-        key=f"image-{found.image_id}",
-        image_id=found.image_id,
+        key=f"image-{image.image_id}",
+        image_id=image.image_id,
         region=None,
         view=view,
         font=font,
         panels=[Panel(name, _alt(name, boxes), _shapes(boxes, view, font)) for name, boxes in panels.items()],
-        file_name=shown_name(found.file_name),
+        file_name=shown_name(image.file_name),
         caption=caption,
     )
 
 
-def _counts(found: ImageResult) -> str:
-    return f"{found.fp:,} FP, {found.fn:,} FN"
+def _counts(image: ImageResult) -> str:
+    return f"{image.fp:,} FP, {image.fn:,} FN"
 
 
 def label_crop(error: LabelError, number: int, names: Mapping[int, str]) -> Figure:

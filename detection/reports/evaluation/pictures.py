@@ -104,12 +104,12 @@ def encode_pictures(wanted: Sequence[Wanted], source: PictureSource, *, budget: 
     return Encoded(readable, frozenset(shown), done - len(shown), len(wanted) - done)
 
 
-def measured(found: ImageResult, source: PictureSource | None) -> ImageResult:
+def measured(image: ImageResult, source: PictureSource | None) -> ImageResult:
     """Returns the result with the image's own size if the ground truth lacks it."""
-    if not source or (found.width > 0 and found.height > 0):
-        return found
-    image = source(found.image_id)
-    return replace(found, width=image.width, height=image.height) if image else found
+    if not source or (image.width > 0 and image.height > 0):
+        return image
+    picture = source(image.image_id)
+    return replace(image, width=picture.width, height=picture.height) if picture else image
 
 
 def _encoded(image: Image.Image | None, wanted: Region | None) -> Picture | None:

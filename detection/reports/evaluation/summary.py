@@ -69,8 +69,8 @@ def _change(change: float, before: float | None, interval: Interval | None, conf
     return f"{text} ({_percent(confidence)} interval {told}): {verdict[judgement(interval)]}"
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:g} %"
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:g} %"
 
 
 def sample_note(sample: ImageSample) -> str:

@@ -112,9 +112,9 @@ def polynomial(
     hold_steps: int = 0,
     from_start: bool = False,
 ) -> tf.Tensor:
-    """Computes a decay from `peak` to `end` at `total_steps`, with the share of steps left to the power of `power`.
+    """Computes a decay from `peak` to `end` at `total_steps`, with the fraction of steps left to the power of `power`.
 
-    Source: google/automl (power 0.9), which counts the share from step 0.
+    Source: google/automl (power 0.9), which counts the fraction from step 0.
 
     Args:
         step: integer scalar, >= 0.
@@ -124,7 +124,7 @@ def polynomial(
         power: 1 is linear.
         end: learning rate at the end.
         hold_steps: steps at the peak, after warm-up.
-        from_start: as google/automl has it, the steps left are a share of all: the rate
+        from_start: as google/automl has it, the steps left are a fraction of all: the rate
             falls a little where warm-up ends.  For `hold_steps` = 0.
 
     Returns:
@@ -176,6 +176,6 @@ def _since(begin: int, step: tf.Tensor) -> tf.Tensor:
 def _after_warmup(step: tf.Tensor, value: tf.Tensor, peak: float, warmup: Warmup) -> tf.Tensor:
     if warmup.steps == 0:
         return value
-    share = _since(0, step)
-    start = warmup.start + (peak - warmup.start) * share / warmup.steps if warmup.rises else warmup.start
-    return tf.where(share < warmup.steps, start, value)
+    done = _since(0, step)
+    start = warmup.start + (peak - warmup.start) * done / warmup.steps if warmup.rises else warmup.start
+    return tf.where(done < warmup.steps, start, value)

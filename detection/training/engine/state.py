@@ -34,7 +34,7 @@ class ExponentialMovingAverage(tf.Module):
 
     Args:
         variables: variables by name, created under the strategy that trains them.
-        decay: share of the EMA weight that each update keeps.
+        decay: fraction of the EMA weight that each update keeps.
         dynamic: use `dynamic_decay`.
 
     Attributes:

@@ -73,7 +73,7 @@ class NanGuard(tf.Module):
 class TrainStep:
     """The computation that every replica runs.
 
-    Loss terms are shares of the global batch's loss: their sum over replicas is that
+    Loss terms are parts of the global batch's loss: their sum over replicas is that
     loss.  Gradients are summed over replicas likewise, then clipped.  So N replicas equal
     one replica with the same global batch.
 
@@ -109,7 +109,7 @@ class TrainStep:
         self._summaries = gradient_summaries
 
     def __call__(self, batch: Batch) -> StepReport:
-        """Trains on a replica's share of a batch."""
+        """Trains on a replica's slice of a batch."""
         state = self._state
         step = tf.convert_to_tensor(state.step)
         scale = tf.constant(1.0) if state.loss_scale is None else tf.convert_to_tensor(state.loss_scale.scale)
@@ -191,9 +191,9 @@ def _call_if(condition: tf.Tensor, function: Callable[[], Any]) -> None:
     tf.cond(condition, call, lambda: None)
 
 
-def _totals(shares: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+def _totals(partials: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Sums scalars over replicas, in one exchange."""
-    return dict(zip(shares, tf.unstack(sum_over_replicas(tf.stack(list(shares.values())))), strict=True))
+    return dict(zip(partials, tf.unstack(sum_over_replicas(tf.stack(list(partials.values())))), strict=True))
 
 
 def _collected(scope: keras.StatelessScope, variables: Sequence[keras.Variable]) -> dict[str, tf.Tensor]:

@@ -50,7 +50,7 @@ class Window:
 
         Loss terms and the gradient norm are means over the steps, `learning_rate` is the
         last step's, `instances_cut_off` and `nonfinite_steps` are counts.
-        `steps_per_second`, `images_per_second` and `input_bound`, the share of time in
+        `steps_per_second`, `images_per_second` and `input_bound`, the fraction of time in
         which a step waited for its batch, are there once they can be measured.
         """
         scalars = self._means() | {"nonfinite_steps": float(sum(report.skipped for report in self._reports))}

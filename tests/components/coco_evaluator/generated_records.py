@@ -19,14 +19,14 @@ NAMES = {id_: f"category {id_}" for id_ in (*CATEGORY_IDS, 31)}  # 31 is never u
 CATEGORIES = [{"id": id_, "name": name} for id_, name in NAMES.items()]
 
 
-def generate_truth(folder: Path, models: Sequence[Path], *, seed: int, count: int = 13) -> dict[str, Any]:
+def generate_ground_truth(folder: Path, models: Sequence[Path], *, seed: int, count: int = 13) -> dict[str, Any]:
     """A COCO data set of `count` images below `folder`; `models` are stubs' SavedModels, the first one is the best."""
     entries = write_images(folder, count)
     rng = np.random.default_rng(seed)
     annotations: list[dict[str, Any]] = []
-    for model, share in zip(models, (0.7, 0.3), strict=False):
+    for model, fraction in zip(models, (0.7, 0.3), strict=False):
         for rows in detect(model, entries, folder)[1:]:
-            for image_id, *box, _, category in rows[rng.random(len(rows)) < share].tolist():
+            for image_id, *box, _, category in rows[rng.random(len(rows)) < fraction].tolist():
                 bbox = [max(0.01, value + float(rng.normal(0, 0.5))) for value in box]
                 annotation = {"image_id": int(image_id), "category_id": int(category), "bbox": bbox}
                 said = {"area": bbox[2] * bbox[3], "iscrowd": int(rng.random() < 0.2)}
@@ -44,20 +44,22 @@ def detect(model: Path, entries: Sequence[dict[str, Any]], folder: Path) -> list
     return [results.rows for results in SavedModelDetector(folder=model, batch_size=len(images)).detect(images)]
 
 
-def annotations_of(truth: dict[str, Any], image_id: int) -> list[dict[str, Any]]:
-    return [annotation for annotation in truth["annotations"] if annotation["image_id"] == image_id]
+def annotations_of(ground_truth: dict[str, Any], image_id: int) -> list[dict[str, Any]]:
+    return [annotation for annotation in ground_truth["annotations"] if annotation["image_id"] == image_id]
 
 
-def write_records(root: Path, truth: dict[str, Any], images: Path, *, shards: int = 2) -> Path:
+def write_records(root: Path, ground_truth: dict[str, Any], images: Path, *, shards: int = 2) -> Path:
     """An `Examples` artifact with the split `eval`; the images lie over the shards."""
     (root / "Split-eval").mkdir(parents=True)
     records = []
-    for entry in truth["images"]:
+    for entry in ground_truth["images"]:
         file = inspect_image((images / entry["file_name"]).read_bytes(), max_pixels=10_000)
-        records.append(encode_example(file, entry, annotations_of(truth, entry["id"]), category_names=NAMES))
+        records.append(encode_example(file, entry, annotations_of(ground_truth, entry["id"]), category_names=NAMES))
     for shard in range(shards):
         with tf.io.TFRecordWriter(str(root / "Split-eval" / f"{shard}.gz"), "GZIP") as writer:
             for record in records[shard::shards]:
                 writer.write(record.SerializeToString())
-    (root / "dataset.json").write_text(json.dumps({"info": {}, "licenses": [], "categories": truth["categories"]}))
+    (root / "dataset.json").write_text(
+        json.dumps({"info": {}, "licenses": [], "categories": ground_truth["categories"]})
+    )
     return root

@@ -53,7 +53,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def truth(tmp_path_factory: pytest.TempPathFactory, models: list[Path]) -> dict[str, Any]:
+def ground_truth(tmp_path_factory: pytest.TempPathFactory, models: list[Path]) -> dict[str, Any]:
     """A data set whose objects lie near some of the first model's detections; `folder` has the images."""
     folder = tmp_path_factory.mktemp("images")
     entries = write_images(folder, IMAGES)
@@ -81,12 +81,12 @@ def truth(tmp_path_factory: pytest.TempPathFactory, models: list[Path]) -> dict[
     return {"images": entries, "annotations": annotations, "categories": CATEGORIES, "folder": folder}
 
 
-def write_examples(root: Path, truth: dict[str, Any], *, shards: int = 2, broken: bytes | None = None) -> Path:
+def write_examples(root: Path, ground_truth: dict[str, Any], *, shards: int = 2, broken: bytes | None = None) -> Path:
     """An `Examples` artifact's folder; images lie over the shards in no order, one shard is gzipped."""
     records = []
-    for entry in truth["images"]:
-        own = [annotation for annotation in truth["annotations"] if annotation["image_id"] == entry["id"]]
-        data = broken or (truth["folder"] / entry["file_name"]).read_bytes()
+    for entry in ground_truth["images"]:
+        own = [annotation for annotation in ground_truth["annotations"] if annotation["image_id"] == entry["id"]]
+        data = broken or (ground_truth["folder"] / entry["file_name"]).read_bytes()
         feature = {
             features.ENCODED: _bytes(data),
             features.FILENAME: _bytes(entry["file_name"].encode()),
@@ -97,7 +97,7 @@ def write_examples(root: Path, truth: dict[str, Any], *, shards: int = 2, broken
         records.append(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
     random.Random(0).shuffle(records)
     write_shards(root, records, shards)
-    (root / DATASET_JSON).write_text(json.dumps({"info": {}, "licenses": [], "categories": truth["categories"]}))
+    (root / DATASET_JSON).write_text(json.dumps({"info": {}, "licenses": [], "categories": ground_truth["categories"]}))
     return root
 
 
@@ -152,18 +152,20 @@ def read(folder: Path, name: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def examples(tmp_path_factory: pytest.TempPathFactory, truth: dict[str, Any]) -> Path:
-    return write_examples(tmp_path_factory.mktemp("examples"), truth)
+def examples(tmp_path_factory: pytest.TempPathFactory, ground_truth: dict[str, Any]) -> Path:
+    return write_examples(tmp_path_factory.mktemp("examples"), ground_truth)
 
 
 def test_equals_pycocotools_and_can_be_read(
-    tmp_path: Path, examples: Path, models: list[Path], truth: dict[str, Any], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, examples: Path, models: list[Path], ground_truth: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "cocoflow.evaluator")
     folder, blessing = evaluate(tmp_path, examples, models[0])
     detections = read(folder, DETECTIONS_JSON)
     content = read(folder, METRICS_JSON)
-    reference = pycocotools_eval({key: truth[key] for key in ("images", "annotations", "categories")}, detections)
+    reference = pycocotools_eval(
+        {key: ground_truth[key] for key in ("images", "annotations", "categories")}, detections
+    )
     assert 0.1 < content["metrics"]["AP"] < 0.99
     np.testing.assert_allclose(content["stats"], reference.stats, rtol=0, atol=1e-12)
     ids = [detection["image_id"] for detection in detections]
@@ -184,13 +186,17 @@ def test_equals_pycocotools_and_can_be_read(
     ]
 
 
-def test_predict_finds_the_same(tmp_path: Path, examples: Path, models: list[Path], truth: dict[str, Any]) -> None:
+def test_predict_finds_the_same(
+    tmp_path: Path, examples: Path, models: list[Path], ground_truth: dict[str, Any]
+) -> None:
     """On the image files of the split, bit for bit."""
     folder, _ = evaluate(tmp_path / "run", examples, models[0])
-    (tmp_path / "gt.json").write_text(json.dumps({"images": truth["images"]}))
-    out = tmp_path / "found.json"
+    (tmp_path / "gt.json").write_text(json.dumps({"images": ground_truth["images"]}))
+    out = tmp_path / "detections.json"
     model = models[0] / "Format-Serving"
-    predict(model=model, images=[truth["folder"]], ground_truth=tmp_path / "gt.json", output=out, console=Console())
+    predict(
+        model=model, images=[ground_truth["folder"]], ground_truth=tmp_path / "gt.json", output=out, console=Console()
+    )
     assert out.read_bytes() == (folder / DETECTIONS_JSON).read_bytes()
 
 
@@ -201,9 +207,9 @@ def _check_tfma(folder: Path, content: dict[str, Any]) -> None:
         return {name: {"doubleValue": "NaN" if value == -1 else value} for name, value in metrics.items()}
 
     result = tfma.load_eval_result(str(folder))
-    found = result.get_metrics_for_slice()
-    del found["example_count"]
-    assert found == in_tfma(content["metrics"])
+    values = result.get_metrics_for_slice()
+    del values["example_count"]
+    assert values == in_tfma(content["metrics"])
     for category in content["per_category"]:
         metrics = {name: category[name] for name in ("AP", "AP50")}
         assert result.get_metrics_for_slice(class_id=category["id"]) == in_tfma(metrics)
@@ -219,10 +225,10 @@ def _check_blessing(blessing: Any, model: Path) -> None:
 
 
 def test_batches_and_shards_do_not_matter(
-    tmp_path: Path, examples: Path, models: list[Path], truth: dict[str, Any]
+    tmp_path: Path, examples: Path, models: list[Path], ground_truth: dict[str, Any]
 ) -> None:
     first, _ = evaluate(tmp_path / "1", examples, models[0])
-    other_examples = write_examples(tmp_path / "examples", truth, shards=5)
+    other_examples = write_examples(tmp_path / "examples", ground_truth, shards=5)
     few = {"replicates": 0, "visualizations": 2}
     second, _ = evaluate(tmp_path / "2", other_examples, models[0], batch_size=3, analysis=few)
     for name in (METRICS_JSON, DETECTIONS_JSON):
@@ -306,12 +312,14 @@ def test_only_more_than_chance_is_a_gain(tmp_path: Path, examples: Path, models:
     ]
 
 
-def test_neither_division_nor_counting_matters(tmp_path: Path, models: list[Path], truth: dict[str, Any]) -> None:
+def test_neither_division_nor_counting_matters(
+    tmp_path: Path, models: list[Path], ground_truth: dict[str, Any]
+) -> None:
     """The number of images told or counted, one state or many: the same files."""
     baseline = artifact("Model", models[1], 2)
     folders = []
     for number, (counts, images_per_state) in enumerate([(None, 100), (None, 12), (IMAGES, 13), (IMAGES, 12)]):
-        examples = write_examples(tmp_path / f"examples-{number}", truth)
+        examples = write_examples(tmp_path / f"examples-{number}", ground_truth)
         if counts:
             dataset = json.loads((examples / DATASET_JSON).read_text())
             write_json(examples / DATASET_JSON, dataset | {"splits": {"eval": {"images": counts}}})
@@ -336,7 +344,7 @@ def test_of_many_images_a_sample_is_analysed(tmp_path: Path, examples: Path, mod
     shown = {image["image_id"] for image in analysis["worst"]}
     assert shown
     assert shown <= set(chosen)
-    detections = [found for found in read(folder, DETECTIONS_JSON) if found["image_id"] in chosen]
+    detections = [detection for detection in read(folder, DETECTIONS_JSON) if detection["image_id"] in chosen]
     assert sum(category["detections"] for category in analysis["categories"]) == len(detections)
     page = (folder / REPORT_HTML).read_text()
     assert "random sample of 5 images (seed 3)" in page
@@ -375,7 +383,7 @@ def test_an_eval_config_slices_and_judges(tmp_path: Path, examples: Path, models
     assert slices[()][""][""]["AP"]["doubleValue"] == read(folder, METRICS_JSON)["metrics"]["AP"]
 
 
-def test_settings_of_an_eval_config(tmp_path: Path, examples: Path, models: list[Path]) -> None:
+def test_options_of_an_eval_config(tmp_path: Path, examples: Path, models: list[Path]) -> None:
     """Other IoU thresholds and numbers of detections."""
     config = """metrics_specs { metrics {
         class_name: "CocoMetrics" module: "components.coco_evaluator.tfma_metrics" config: '%s' } }"""
@@ -424,10 +432,10 @@ def test_an_absolute_threshold_refuses(tmp_path: Path, examples: Path, models: l
     assert blessing.get_int_custom_property("blessed") == 0
 
 
-def test_faults(
-    tmp_path: Path, examples: Path, models: list[Path], truth: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+def test_errors(
+    tmp_path: Path, examples: Path, models: list[Path], ground_truth: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fault(name: str, examples: Path, model: Path = models[0], **properties: Any) -> str:
+    def message_of(name: str, examples: Path, model: Path = models[0], **properties: Any) -> str:
         with pytest.raises((CocoflowError, RuntimeError)) as caught:
             evaluate(tmp_path / "out" / name, examples, model, **properties)
         error = find_user_error(caught.value)
@@ -435,26 +443,28 @@ def test_faults(
         assert not (tmp_path / "out" / name / "evaluation" / ".work").exists()
         return str(error)
 
-    assert "no split 'test', only train, eval. Correct evaluate.split" in fault("split", examples, split="test")
-    assert "Split-train: no file of records" in fault("empty", examples, split="train")
-    broken = write_examples(tmp_path / "broken", {**truth, "images": truth["images"][:1]}, broken=b"no image")
-    assert "picture_00.png: the model cannot read the image (id 500)" in fault("broken", broken)
-    twice = write_examples(tmp_path / "twice", {**truth, "images": truth["images"][:1] * 2}, shards=1)
-    assert "ground truth of the examples: duplicate id: image 500" in fault("twice", twice)
+    assert "no split 'test', only train, eval. Correct evaluate.split" in message_of("split", examples, split="test")
+    assert "Split-train: no file of records" in message_of("empty", examples, split="train")
+    broken = write_examples(
+        tmp_path / "broken", {**ground_truth, "images": ground_truth["images"][:1]}, broken=b"no image"
+    )
+    assert "picture_00.png: the model cannot read the image (id 500)" in message_of("broken", broken)
+    twice = write_examples(tmp_path / "twice", {**ground_truth, "images": ground_truth["images"][:1] * 2}, shards=1)
+    assert "ground truth of the examples: duplicate id: image 500" in message_of("twice", twice)
     with monkeypatch.context() as patched:
         patched.setattr(beam_evaluate, "_CHUNK", 1)
-        assert "image 500 comes more than once" in fault("apart", twice, batch_size=1)
-    none = write_examples(tmp_path / "none", {**truth, "images": []})
-    assert "no record. Evaluate on a split that has images." in fault("none", none)
-    assert "no SavedModel here" in fault("model", examples, tmp_path / "no model")
-    foreign = write_examples(tmp_path / "foreign", {**truth, "images": []}, shards=1)
-    for path in (foreign / "Split-eval").iterdir():
+        assert "image 500 comes more than once" in message_of("apart", twice, batch_size=1)
+    none = write_examples(tmp_path / "none", {**ground_truth, "images": []})
+    assert "no record. Evaluate on a split that has images." in message_of("none", none)
+    assert "no SavedModel here" in message_of("model", examples, tmp_path / "no model")
+    imported = write_examples(tmp_path / "foreign", {**ground_truth, "images": []}, shards=1)
+    for path in (imported / "Split-eval").iterdir():
         path.unlink()
-    (foreign / "Split-eval").rmdir()
-    write_shards(foreign, [tf.train.Example().SerializeToString()], 1)
-    assert "record without a name: the record lacks image/encoded, coco/annotations" in fault("foreign", foreign)
+    (imported / "Split-eval").rmdir()
+    write_shards(imported, [tf.train.Example().SerializeToString()], 1)
+    assert "record without a name: the record lacks image/encoded, coco/annotations" in message_of("foreign", imported)
     (none / DATASET_JSON).write_text("{}")
-    assert "no list `categories`" in fault("dataset", none)
+    assert "no list `categories`" in message_of("dataset", none)
 
 
 def test_the_component_checks_its_parameters() -> None:

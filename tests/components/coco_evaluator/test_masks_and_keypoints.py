@@ -38,25 +38,27 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def truth(data: Path) -> dict[str, Any]:
+def ground_truth(data: Path) -> dict[str, Any]:
     return dict(json.loads((data / "instances_val.json").read_text()))
 
 
 @pytest.mark.parametrize("iou_type", ["segm", "keypoints"])
-def test_the_component(tmp_path: Path, model: Path, data: Path, truth: dict[str, Any], iou_type: str) -> None:
+def test_the_component(tmp_path: Path, model: Path, data: Path, ground_truth: dict[str, Any], iou_type: str) -> None:
     from components.coco_evaluator.stock_evaluator import stock_eval_config
     from components.coco_evaluator.tfma.eval_config import eval_config_to_json
 
     config = eval_config_to_json(stock_eval_config(CATEGORIES, iou_type=iou_type, absolute={"AP50": 0.1}))
     folder, blessing = evaluate(tmp_path, data / "examples", model, eval_config=config)
-    expected = pycocotools_eval(truth, read(folder, DETECTIONS_JSON), iou_type).stats
+    expected = pycocotools_eval(ground_truth, read(folder, DETECTIONS_JSON), iou_type).stats
     np.testing.assert_allclose(read(folder, METRICS_JSON)["stats"], expected, rtol=0, atol=1e-12)
     assert expected[0] > 0.1
     assert blessing.get_int_custom_property("blessed") == 1
 
 
 @pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
-def test_tfx_own_evaluator(tmp_path: Path, model: Path, data: Path, truth: dict[str, Any], iou_type: str) -> None:
+def test_tfx_own_evaluator(
+    tmp_path: Path, model: Path, data: Path, ground_truth: dict[str, Any], iou_type: str
+) -> None:
     import tensorflow_model_analysis as tfma
 
     from components.coco_evaluator.stock_evaluator import stock_eval_config
@@ -65,11 +67,11 @@ def test_tfx_own_evaluator(tmp_path: Path, model: Path, data: Path, truth: dict[
     folder, _ = stock(tmp_path, config, data / "examples", model)
     images = [
         EncodedImage(entry["id"], "", (data / "val" / entry["file_name"]).read_bytes(), entry["height"], entry["width"])
-        for entry in truth["images"]
+        for entry in ground_truth["images"]
     ]
     results = joined(SavedModelDetector(folder=model / "Format-Serving", batch_size=8).detect(images))
-    found: Any = results.coco_results() if iou_type == "bbox" else results.of_iou_type(iou_type)
-    expected = pycocotools_eval(truth, found, iou_type).stats
+    detections: Any = results.coco_results() if iou_type == "bbox" else results.of_iou_type(iou_type)
+    expected = pycocotools_eval(ground_truth, detections, iou_type).stats
     metrics = tfma.load_eval_result(folder).get_metrics_for_slice()
     names = ["AP", "AP50", "AP75", *([] if iou_type == "keypoints" else ["APs"]), "APm", "APl"]
     for name, value in zip(names, expected, strict=False):

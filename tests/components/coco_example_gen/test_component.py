@@ -117,7 +117,7 @@ def test_unchanged_data_is_not_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("runner", ["local", "beam"])
-def test_faults_are_listed_and_nothing_is_left(tmp_path: Path, runner: str) -> None:
+def test_issues_are_listed_and_nothing_is_left(tmp_path: Path, runner: str) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     write_data_set(data, broken=True)
     with pytest.raises(Exception, match="2 issues in the data set") as caught:
@@ -153,7 +153,7 @@ def _do(folder: Path, **parameters: Any) -> Any:
     return examples
 
 
-def test_dropped_faults_are_listed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_dropped_issues_are_listed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_data_set(tmp_path / "data", broken=True)
     with caplog.at_level("INFO", "cocoflow.example_gen"):
         _do(tmp_path / "out", data_root=str(tmp_path / "data"), on_fault=IssuePolicies.model_validate("drop"))
@@ -181,7 +181,7 @@ def test_a_split_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
     assert _contents(out) == {}
 
 
-def test_wrong_arguments_are_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_invalid_arguments_are_refused_before_anything_runs(tmp_path: Path) -> None:
     from components.coco_example_gen.component import CocoExampleGen
 
     with pytest.raises(ConfigError, match=r"--data DIR \(data\.root\)"):
@@ -192,7 +192,7 @@ def test_wrong_arguments_are_refused_before_anything_runs(tmp_path: Path) -> Non
         CocoExampleGen(splits={"train": (str(tmp_path / "absent.json"), str(tmp_path))})
 
 
-def test_splits_said_outright(tmp_path: Path) -> None:
+def test_specified_splits(tmp_path: Path) -> None:
     data = tmp_path / "data"
     write_data_set(data)
     sources = {
@@ -219,7 +219,7 @@ def test_the_schema_fits_real_data(tmp_path: Path, shared_data: Path, name: str)
     assert _anomalies(tmp_path / "run") == {"Split-train": {}, "Split-eval": {}}
 
 
-def test_the_schema_sees_what_is_wrong(tmp_path: Path) -> None:
+def test_the_schema_sees_what_is_invalid(tmp_path: Path) -> None:
     import tensorflow as tf
     import tensorflow_data_validation as tfdv
 

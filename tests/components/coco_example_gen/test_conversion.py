@@ -93,7 +93,7 @@ def test_images_that_are_there_twice_are_told_or_dropped(tmp_path: Path, caplog:
     assert sorted(_quarantine(tmp_path / "d")) == [("image_leak", 4), ("image_leak", 8)]
 
 
-def test_faults_of_the_structure_stop_before_any_image_is_read(tmp_path: Path) -> None:
+def test_issues_of_the_structure_stop_before_any_image_is_read(tmp_path: Path) -> None:
     root = _data(tmp_path / "data", {"train": {1: 1, 2: 2}, "val": {3: 3}})
     tree = json.loads((root / "instances_train.json").read_text())
     tree["annotations"].append({"id": 9, "image_id": 1, "category_id": 5, "bbox": [1, 1, 2, 2]})
@@ -129,7 +129,7 @@ def test_a_category_without_annotations_is_told_or_refused(tmp_path: Path) -> No
         _convert(root, tmp_path / "b", category_empty="fail")
 
 
-def test_the_report_shows_what_is_at_fault(tmp_path: Path) -> None:
+def test_the_report_shows_what_has_issues(tmp_path: Path) -> None:
     root = _data(tmp_path / "data", {"train": {1: 1, 2: 2}, "val": {3: 3}})
     tree = json.loads((root / "instances_train.json").read_text())
     tree["annotations"][1]["bbox"] = [15, 5, 10, 10]

@@ -76,7 +76,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A sound data set."""
+    """A valid data set."""
     _pictures(tmp_path / "data")
     _write(tmp_path / "data", _tree())
     return tmp_path / "data"
@@ -99,7 +99,7 @@ def _convert(root: Path, policies: IssuePolicies = DROP, max_pixels: int = MAX_P
     return out
 
 
-def _faults(out: Path) -> list[tuple[str, int | None, int | None]]:
+def _issues(out: Path) -> list[tuple[str, int | None, int | None]]:
     lines = map(json.loads, (out / "quarantine.jsonl").read_text().splitlines())
     return sorted(((line["kind"], line["image_id"], line["annotation_id"]) for line in lines), key=str)
 
@@ -118,7 +118,9 @@ def _ids(out: Path) -> tuple[list[int], list[int]]:
         unpack_entries(tf.train.Example.FromString(record).features.feature[features.COCO].bytes_list.value[0])
         for record in _records(out)
     ]
-    return sorted(image["id"] for image, _ in entries), sorted(each["id"] for _, found in entries for each in found)
+    return sorted(image["id"] for image, _ in entries), sorted(
+        each["id"] for _, annotations in entries for each in annotations
+    )
 
 
 class _Made(NamedTuple):
@@ -132,7 +134,7 @@ class _Made(NamedTuple):
 
     @property
     def dropped(self) -> list[Issue]:
-        """Faults that left something out."""
+        """Issues that left something out."""
         return [issue for issue in self.issues if issue.policy in ("drop", "fail")]
 
 
@@ -177,7 +179,7 @@ def _examined(pictures: Path, tree: Any, policies: IssuePolicies = DROP) -> _Mad
 
 
 def _bomb(width: int, height: int) -> bytes:
-    """A sound PNG of some kilobytes that unpacks to width x height grey pixels."""
+    """A valid PNG of some kilobytes that unpacks to width x height grey pixels."""
     packer = zlib.compressobj(9)
     line = bytes(1 + width)
     pixels = b"".join(packer.compress(line) for _ in range(height)) + packer.flush()
@@ -223,7 +225,7 @@ def test_a_file_name_leads_nowhere_else(root: Path) -> None:
     _write(root, tree)
     assert find_splits(root)["train"].images == str(root / "images")
     out = _convert(root)
-    assert _faults(out) == sorted(((kind, 100 + n, None) for n, kind in enumerate(FILE_NAMES.values())), key=str)
+    assert _issues(out) == sorted(((kind, 100 + n, None) for n, kind in enumerate(FILE_NAMES.values())), key=str)
     assert _ids(out) == ([1, 2, 3, 4], [10, 11, 12, 13, 14])
     for line in (out / "quarantine.jsonl").read_text().splitlines():
         issue = json.loads(line)
@@ -262,7 +264,7 @@ def test_bombs_are_refused_before_they_are_decoded(root: Path, monkeypatch: pyte
 
     monkeypatch.setattr(image_files, "decode_rgb_eagerly", noted)
     out = _convert(root, max_pixels=1_000_000)
-    assert _faults(out) == [("image_huge", number, None) for number in (2, 3, 4)]
+    assert _issues(out) == [("image_huge", number, None) for number in (2, 3, 4)]
     assert _ids(out)[0] == [1]
     with pytest.raises(
         DataError, match=r"train: 2\.png \(image 2\): declared as 4000x3000 pixels; data\.max_pixels is"
@@ -463,7 +465,7 @@ def test_odd_info_stops_or_is_left_out(root: Path) -> None:
         _convert(root, IssuePolicies())
     out = _convert(root)
     assert json.loads((out / "dataset.json").read_text())["info"] == {}
-    assert _faults(out) == [("entry", None, None)]
+    assert _issues(out) == [("entry", None, None)]
 
 
 def _text(**changes: Any) -> str:
@@ -603,7 +605,7 @@ def test_ids_at_the_ends_of_their_range(root: Path) -> None:
     tree["categories"].append({"id": 2**53, "name": "last"})
     _write(root, tree)
     out = _convert(root)
-    assert _faults(out) == []
+    assert _issues(out) == []
     for record in _records(out):
         packed = tf.train.Example.FromString(record).features.feature[features.COCO].bytes_list.value[0]
         image, annotations = unpack_entries(packed)
@@ -616,7 +618,7 @@ def test_two_entries_for_one_file(root: Path) -> None:
     _write(root, tree)
     assert _ids(_convert(root))[0] == [1, 2, 3, 4]
     out = _convert(root, DROP.model_copy(update={"image_duplicate": "drop"}))
-    assert (_ids(out)[0], _faults(out)) == ([1, 2, 3], [("image_duplicate", 4, None)])
+    assert (_ids(out)[0], _issues(out)) == ([1, 2, 3], [("image_duplicate", 4, None)])
 
 
 def test_huge_extra_fields_of_an_image_come_through(root: Path) -> None:
@@ -708,8 +710,8 @@ def _mutated(draw: st.DrawFn) -> str:
 
 def _check(text: str, made: _Made) -> None:
     """Each annotation of the file is written once, or an issue says why not; what is written can be trained on."""
-    entries = [each for each in json.loads(text)["annotations"] if isinstance(each, dict)]
-    image_of = {each["id"]: each.get("image_id") for each in entries if type(each.get("id")) is int}
+    annotations = [each for each in json.loads(text)["annotations"] if isinstance(each, dict)]
+    image_of = {each["id"]: each.get("image_id") for each in annotations if type(each.get("id")) is int}
     lost = {(type(issue.image_id), issue.image_id) for issue in made.dropped if issue.annotation_id is None}
     left_out = {issue.annotation_id for issue in made.dropped}
     left_out |= {number for number, image in image_of.items() if type(image) is int and (int, image) in lost}

@@ -101,7 +101,7 @@ def test_images_in_the_records_decode_as_pillow_decodes_the_files(ccby: tuple[Pa
         np.testing.assert_array_equal(decode_rgb(tf.constant(_value(example, features.ENCODED))), expected)
 
 
-def _figures(
+def _metrics(
     ground_truth: dict[str, Any], detections: list[dict[str, Any]], iou_type: str, folder: Path
 ) -> list[float]:
     path = folder / "gt.json"
@@ -131,17 +131,21 @@ def test_pycocotools_finds_the_rebuilt_ground_truth_equal(
     generator = np.random.default_rng(0)
     for entry in original["annotations"]:
         shift = generator.normal(0, 4, 2)
-        found = {"image_id": entry["image_id"], "category_id": entry["category_id"], "score": float(generator.random())}
-        found["bbox"] = [entry["bbox"][0] + shift[0], entry["bbox"][1] + shift[1], *entry["bbox"][2:]]
+        detection = {
+            "image_id": entry["image_id"],
+            "category_id": entry["category_id"],
+            "score": float(generator.random()),
+        }
+        detection["bbox"] = [entry["bbox"][0] + shift[0], entry["bbox"][1] + shift[1], *entry["bbox"][2:]]
         if iou_type == "segm":
-            found["segmentation"] = COCO.annToRLE(_Sized(original), entry)
-            del found["bbox"]
+            detection["segmentation"] = COCO.annToRLE(_Sized(original), entry)
+            del detection["bbox"]
         if iou_type == "keypoints":
-            found["keypoints"] = [value + generator.normal(0, 2) for value in entry["keypoints"]]
-        detections.append(found)
-    expected = _figures(original, json.loads(json.dumps(detections, default=_text)), iou_type, tmp_path)
+            detection["keypoints"] = [value + generator.normal(0, 2) for value in entry["keypoints"]]
+        detections.append(detection)
+    expected = _metrics(original, json.loads(json.dumps(detections, default=_text)), iou_type, tmp_path)
     assert max(expected) > 0.3
-    assert _figures(rebuilt, json.loads(json.dumps(detections, default=_text)), iou_type, tmp_path) == expected
+    assert _metrics(rebuilt, json.loads(json.dumps(detections, default=_text)), iou_type, tmp_path) == expected
 
 
 def _text(value: bytes) -> str:
@@ -158,7 +162,7 @@ class _Sized:
 def test_images_keep_their_split_when_data_is_added(shared_data: Path, tmp_path: Path) -> None:
     source = shared_data / "raccoon/instances_train.json"
     tree = json.loads(source.read_text())
-    found: list[dict[str, set[int]]] = []
+    ids_of_splits: list[dict[str, set[int]]] = []
     for count in (60, 120):
         kept = {image["id"] for image in tree["images"][:count]}
         part = {
@@ -171,9 +175,9 @@ def test_images_keep_their_split_when_data_is_added(shared_data: Path, tmp_path:
         files = SplitFiles(str(path), str(shared_data / "raccoon/images"))
         splits = Division(ratios={"train": 0.7, "eval": 0.2, "test": 0.1}).apply({"train": files})
         trees = _rebuilt(_convert(splits, tmp_path / f"out{count}"))
-        found.append({name: {image["id"] for image in tree["images"]} for name, tree in trees.items()})
-        assert sum(map(len, found[-1].values())) == count
-    assert all(found[0][name] <= found[1][name] for name in found[0])
+        ids_of_splits.append({name: {image["id"] for image in tree["images"]} for name, tree in trees.items()})
+        assert sum(map(len, ids_of_splits[-1].values())) == count
+    assert all(ids_of_splits[0][name] <= ids_of_splits[1][name] for name in ids_of_splits[0])
 
 
 def test_one_image_of_n_is_taken(shared_data: Path, tmp_path: Path) -> None:

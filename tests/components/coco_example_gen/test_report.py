@@ -25,16 +25,16 @@ def test_annotations_with_an_issue_and_those_of_images_with_one_are_counted(
     tree["annotations"][5]["category_id"] = 77  # in no category
     path.write_text(json.dumps(tree))
     work.mkdir()
-    found = examine(
+    examination = examine(
         {"train": SplitFiles(str(path), str(root / "images"))},
         policies=IssuePolicies(),
         max_pixels=MAX_PIXELS,
         work=work,
         records=None,
     )
-    assert {issue.kind for issue in found.all_issues} == {
+    assert {issue.kind for issue in examination.all_issues} == {
         *("box_outside", "image_missing", "box_empty", "entry", "category_empty")
     }
-    assert concerned_annotations(found) == {4: 2, 2: 2}
+    assert concerned_annotations(examination) == {4: 2, 2: 2}
     monkeypatch.setattr(report, "MOST_IMAGES", 1)
-    assert sum(concerned_annotations(found).values()) < 4
+    assert sum(concerned_annotations(examination).values()) < 4

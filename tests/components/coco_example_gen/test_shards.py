@@ -91,7 +91,7 @@ def test_records_hold_the_files_and_the_entries(tmp_path: Path) -> None:
     assert list(example.features.feature[features.CLASS_TEXT].bytes_list.value) == [b"cat", b"dog"]
 
 
-def test_faults_come_with_the_result(tmp_path: Path) -> None:
+def test_issues_come_with_the_result(tmp_path: Path) -> None:
     write_data_set(tmp_path / "data", broken=True)
     result = _convert(find_splits(tmp_path / "data"), tmp_path / "out")["train"]
     assert (result.images, result.annotations) == (4, 7)

@@ -52,9 +52,9 @@ def _touch(root: Path, *names: str) -> None:
 def test_the_newest_counts(tmp_path: Path, files: list[str], pattern: str, expected: tuple[int, int | None]) -> None:
     _touch(tmp_path, *files)
     path = str(tmp_path / pattern)
-    found = find_span([path])
-    assert found == expected
-    assert Path(fill(path, found)).is_file()
+    newest = find_span([path])
+    assert newest == expected
+    assert Path(fill(path, newest)).is_file()
 
 
 def test_one_can_be_asked_for(tmp_path: Path) -> None:
@@ -148,14 +148,14 @@ def test_a_root_is_the_folder_of_the_newest_span_that_has_annotations(tmp_path: 
     for day in (1, 2):
         write_data_set(tmp_path / f"2026-11-0{day}")
     _touch(tmp_path, "2026-11-03/images/1.png", "2026-11-03/readme.txt")
-    found = locate_root(str(tmp_path / "{YYYY}-{MM}-{DD}"))
-    assert found.newest == (20759, None)
-    assert found.splits["eval"].annotations == str(tmp_path / "{YYYY}-{MM}-{DD}/annotations/instances_val.json")
-    assert found.splits["eval"].images == str(tmp_path / "{YYYY}-{MM}-{DD}/images")
-    assert found.files["train"].annotations == str(tmp_path / "2026-11-02/annotations/instances_train.json")
-    assert find_newest(found.splits) == found.newest
+    located = locate_root(str(tmp_path / "{YYYY}-{MM}-{DD}"))
+    assert located.newest == (20759, None)
+    assert located.splits["eval"].annotations == str(tmp_path / "{YYYY}-{MM}-{DD}/annotations/instances_val.json")
+    assert located.splits["eval"].images == str(tmp_path / "{YYYY}-{MM}-{DD}/images")
+    assert located.files["train"].annotations == str(tmp_path / "2026-11-02/annotations/instances_train.json")
+    assert find_newest(located.splits) == located.newest
     earlier = locate_root(str(tmp_path / "{YYYY}-{MM}-{DD}"), span=20758)
-    assert earlier.splits == found.splits
+    assert earlier.splits == located.splits
     assert earlier.files["train"].images == str(tmp_path / "2026-11-01/images")
     _touch(tmp_path, "2026-11-04/notes.json")
     with pytest.raises(DataError, match=r"2026-11-04: no COCO data set recognised"):
@@ -164,27 +164,27 @@ def test_a_root_is_the_folder_of_the_newest_span_that_has_annotations(tmp_path: 
 
 def test_a_root_without_placeholders_stays_what_it_was(tmp_path: Path) -> None:
     write_data_set(tmp_path)
-    found = locate_root(str(tmp_path))
-    assert found.newest == NO_SPAN
-    assert found.files == found.splits
-    assert found.files["train"].annotations == str(tmp_path / "annotations/instances_train.json")
+    located = locate_root(str(tmp_path))
+    assert located.newest == NO_SPAN
+    assert located.files == located.splits
+    assert located.files["train"].annotations == str(tmp_path / "annotations/instances_train.json")
 
 
-def test_splits_said_outright_have_placeholders(tmp_path: Path) -> None:
+def test_specified_splits_have_placeholders(tmp_path: Path) -> None:
     _touch(tmp_path, *(f"7/{version}/{name}.json" for version in (1, 2) for name in ("instances_train", "valid")))
     _touch(tmp_path, "7/2/person_keypoints_train.json", "7/photos/1.jpg")
     sources = {
         "train": (str(tmp_path / "{SPAN}/{VERSION}/instances_train.json"), str(tmp_path / "{SPAN}/photos")),
         "valid": (str(tmp_path / "{SPAN}/{VERSION}/valid.json"), str(tmp_path)),
     }
-    found = locate_given(sources)
-    assert found.newest == (7, 2)
+    located = locate_given(sources)
+    assert located.newest == (7, 2)
     pattern = str(tmp_path / "{SPAN}/{VERSION}")
-    assert found.splits == {
+    assert located.splits == {
         "train": SplitFiles(sources["train"][0], sources["train"][1], f"{pattern}/person_keypoints_train.json"),
         "eval": SplitFiles(*sources["valid"]),
     }
-    assert found.files["train"] == SplitFiles(
+    assert located.files["train"] == SplitFiles(
         str(tmp_path / "7/2/instances_train.json"),
         str(tmp_path / "7/photos"),
         str(tmp_path / "7/2/person_keypoints_train.json"),
@@ -198,10 +198,12 @@ def test_splits_said_outright_have_placeholders(tmp_path: Path) -> None:
 def test_the_year_in_a_name_of_coco_is_a_placeholder_as_well(tmp_path: Path) -> None:
     _touch(tmp_path, *(f"{name}_train2017-11-02.json" for name in ("instances", "person_keypoints")), "images/1.jpg")
     pattern = str(tmp_path / "instances_train{YYYY}-{MM}-{DD}.json")
-    found = locate_given({"train": (pattern, str(tmp_path / "images"))}, division=Division(eval_fraction=0.5))
-    assert set(found.files) == {"train", "eval"}
-    assert found.files["train"].keypoints == str(tmp_path / "person_keypoints_train2017-11-02.json")
-    assert splits_at(found.splits, SpanVersion(0, None))["eval"].annotations.endswith("instances_train1970-01-01.json")
+    located = locate_given({"train": (pattern, str(tmp_path / "images"))}, division=Division(eval_fraction=0.5))
+    assert set(located.files) == {"train", "eval"}
+    assert located.files["train"].keypoints == str(tmp_path / "person_keypoints_train2017-11-02.json")
+    assert splits_at(located.splits, SpanVersion(0, None))["eval"].annotations.endswith(
+        "instances_train1970-01-01.json"
+    )
 
 
 @pytest.mark.slow
@@ -234,10 +236,10 @@ def test_tfx_finds_the_same(tmp_path_factory: pytest.TempPathFactory, data: st.D
             one = range_config_pb2.StaticRange(start_span_number=span, end_span_number=span)
             config = range_config_pb2.RangeConfig(static_range=one)
         processor = input_processor.FileBasedInputProcessor(str(root), splits, config)
-        found = processor.resolve_span_and_version()
+        newest = processor.resolve_span_and_version()
         for name in patterns:
-            assert processor.get_pattern_for_span_version(name, *found) == fill(name, SpanVersion(*found))
-        return found
+            assert processor.get_pattern_for_span_version(name, *newest) == fill(name, SpanVersion(*newest))
+        return newest
 
     def outcome(resolve: Any) -> Any:
         try:

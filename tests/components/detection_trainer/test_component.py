@@ -158,7 +158,7 @@ def test_the_working_folder_follows_from_what_the_examples_hold(
     renamed = changed("other categories")
     write_json(Path(renamed.examples.uri, DATASET_JSON), {"categories": [{**CATEGORIES[0], "name": "x"}]})
     assert folder_of(renamed) != first
-    assert folder_of(_Call(tmp_path / "settings", tiny_config("train.seed=1"))) != first
+    assert folder_of(_Call(tmp_path / "config", tiny_config("train.seed=1"))) != first
     assert folder_of(_Call(tmp_path / "watched", tiny_config("train.log_every=77"))) == first
 
 

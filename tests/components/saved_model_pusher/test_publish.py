@@ -59,12 +59,12 @@ def hidden(folder: Path) -> list[str]:
 
 def test_the_whole_folder_arrives_under_the_time(model: Path, tmp_path: Path) -> None:
     before = int(time.time())
-    goal = publish(model, tmp_path / "deep" / "serving")
-    assert goal.parent == tmp_path / "deep" / "serving"
-    assert before <= int(goal.name) <= int(time.time())
-    assert parts(goal) == PARTS
-    assert (goal / "empty").is_dir()
-    assert hidden(goal.parent) == []
+    destination = publish(model, tmp_path / "deep" / "serving")
+    assert destination.parent == tmp_path / "deep" / "serving"
+    assert before <= int(destination.name) <= int(time.time())
+    assert parts(destination) == PARTS
+    assert (destination / "empty").is_dir()
+    assert hidden(destination.parent) == []
 
 
 def test_the_answer_is_absolute(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,12 +77,12 @@ def test_another_user_may_read_what_a_private_folder_held(model: Path, tmp_path:
         path.chmod(0o700 if path.is_dir() else 0o600)
     old = os.umask(0o022)
     try:
-        goal = publish(model, tmp_path / "serving")
+        destination = publish(model, tmp_path / "serving")
     finally:
         os.umask(old)
-    assert stat.S_IMODE(goal.stat().st_mode) == 0o755
-    assert stat.S_IMODE((goal / "variables").stat().st_mode) == 0o755
-    assert stat.S_IMODE((goal / "saved_model.pb").stat().st_mode) == 0o644
+    assert stat.S_IMODE(destination.stat().st_mode) == 0o755
+    assert stat.S_IMODE((destination / "variables").stat().st_mode) == 0o755
+    assert stat.S_IMODE((destination / "saved_model.pb").stat().st_mode) == 0o644
 
 
 def test_versions_rise_within_one_second_and_above_a_clock_that_fell_back(
@@ -114,11 +114,11 @@ def test_a_version_taken_meanwhile_is_left_alone(model: Path, tmp_path: Path, mo
     rename = Path.rename
     monkeypatch.setattr(publishing.time, "time", lambda: 1000.0)
 
-    def rename_after_another(self: Path, goal: Path) -> Path:
-        if goal.name == "1000":
-            shutil.copytree(self, goal)
-            (goal / "saved_model.pb").write_bytes(b"the other pusher's")
-        return rename(self, goal)
+    def rename_after_another(self: Path, destination: Path) -> Path:
+        if destination.name == "1000":
+            shutil.copytree(self, destination)
+            (destination / "saved_model.pb").write_bytes(b"the other pusher's")
+        return rename(self, destination)
 
     monkeypatch.setattr(Path, "rename", rename_after_another)
     assert publish(model, serving).name == "1001"
@@ -131,21 +131,21 @@ def test_pushers_side_by_side_all_get_their_own_version(model: Path, tmp_path: P
     for number, copy in enumerate(models):
         shutil.copytree(model, copy)
         (copy / "number").write_text(str(number))
-    goals: list[Path] = []
+    destinations: list[Path] = []
 
     def push(copy: Path) -> None:
         for _ in range(5):
-            (copy / "count").write_text(str(len(goals)))
-            goals.append(publish(another(copy), tmp_path / "serving"))
+            (copy / "count").write_text(str(len(destinations)))
+            destinations.append(publish(another(copy), tmp_path / "serving"))
 
     threads = [threading.Thread(target=push, args=(copy,)) for copy in models]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({goal.name for goal in goals}) == 20
-    assert versions(tmp_path / "serving") == sorted(int(goal.name) for goal in goals)
-    assert all(set(parts(goal)) == {*PARTS, "number", "count"} for goal in goals)
+    assert len({destination.name for destination in destinations}) == 20
+    assert versions(tmp_path / "serving") == sorted(int(destination.name) for destination in destinations)
+    assert all(set(parts(destination)) == {*PARTS, "number", "count"} for destination in destinations)
     assert hidden(tmp_path / "serving") == []
 
 
@@ -285,9 +285,9 @@ def test_a_users_folders_beside_the_versions_stay(model: Path, tmp_path: Path) -
 def test_a_full_disk_is_explained_and_leaves_nothing(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(source: Path, goal: Path) -> None:
-        goal.write_bytes(b"half")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(goal))
+    def full(source: Path, destination: Path) -> None:
+        destination.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(destination))
 
     monkeypatch.setattr(publishing.shutil, "copyfile", full)
     with pytest.raises(

@@ -15,13 +15,15 @@ from tests.detection.coco.generated_cases import generate
 IMAGE = {"width": 200, "height": 200}
 
 
-def evaluated(truth: dict[str, Any], detections: list[dict[str, Any]], params: Params | None = None) -> Evaluated:
+def evaluated(
+    ground_truth: dict[str, Any], detections: list[dict[str, Any]], params: Params | None = None
+) -> Evaluated:
     params = params or make_params()
-    objects = ground_truth_columns(truth, params, where="truth")
-    return Evaluated(objects, detection_columns(detections, objects, params, where="matched"), params)
+    columns = ground_truth_columns(ground_truth, params, where="truth")
+    return Evaluated(columns, detection_columns(detections, columns, params, where="matched"), params)
 
 
-def truth_of(*annotations: tuple[int, int, list[float]], images: int = 1, categories: int = 2) -> dict[str, Any]:
+def ground_truth_of(*annotations: tuple[int, int, list[float]], images: int = 1, categories: int = 2) -> dict[str, Any]:
     """Ground truth of (image, category, box) and ids from 1 on."""
     return {
         "images": [{"id": number + 1, **IMAGE, "file_name": f"{number + 1}.jpg"} for number in range(images)],
@@ -40,7 +42,7 @@ def truth_of(*annotations: tuple[int, int, list[float]], images: int = 1, catego
     }
 
 
-def found_of(*detections: tuple[int, int, list[float], float]) -> list[dict[str, Any]]:
+def detections_of(*detections: tuple[int, int, list[float], float]) -> list[dict[str, Any]]:
     """COCO results of (image, category, box, score)."""
     return [
         {"image_id": image, "category_id": category, "bbox": box, "score": score}
@@ -50,43 +52,43 @@ def found_of(*detections: tuple[int, int, list[float], float]) -> list[dict[str,
 
 def lvis_case(seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A generated case with LVIS' lists of categories."""
-    truth, detections = generate(seed)
+    ground_truth, detections = generate(seed)
     rng = np.random.default_rng(seed)
-    ids = [category["id"] for category in truth["categories"]]
-    for category in truth["categories"]:
+    ids = [category["id"] for category in ground_truth["categories"]]
+    for category in ground_truth["categories"]:
         category["frequency"] = str(rng.choice(["r", "c", "f"]))
-    for image in truth["images"]:
-        present = {entry["category_id"] for entry in truth["annotations"] if entry["image_id"] == image["id"]}
+    for image in ground_truth["images"]:
+        present = {entry["category_id"] for entry in ground_truth["annotations"] if entry["image_id"] == image["id"]}
         image["neg_category_ids"] = [one for one in ids if one not in present and rng.random() < 0.6]
         image["not_exhaustive_category_ids"] = [one for one in sorted(present) if rng.random() < 0.4]
-    return truth, detections
+    return ground_truth, detections
 
 
 def ranked(detections: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The detections with scores that differ within an image; between images there are equal ones."""
     numbers: dict[int, int] = {}
-    found = []
+    rows = []
     for entry in detections:
         number = numbers[entry["image_id"]] = numbers.get(entry["image_id"], 0) + 1
-        found.append({**entry, "score": entry["score"] + number / 1000})
-    return found
+        rows.append({**entry, "score": entry["score"] + number / 1000})
+    return rows
 
 
 def repeated(
-    truth: dict[str, Any], detections: list[dict[str, Any]], times: dict[int, int]
+    ground_truth: dict[str, Any], detections: list[dict[str, Any]], times: dict[int, int]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The data set with each image, by id, there as often as `times` says, under ids of their own."""
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
-    found: list[dict[str, Any]] = []
-    for image in sorted(truth["images"], key=lambda image: image["id"]):
+    copies: list[dict[str, Any]] = []
+    for image in sorted(ground_truth["images"], key=lambda image: image["id"]):
         for number in range(times[image["id"]]):
             new = {"image_id": image["id"] * 1000 + number}
             images.append({**image, "id": new["image_id"]})
-            theirs = [entry for entry in truth["annotations"] if entry["image_id"] == image["id"]]
+            theirs = [entry for entry in ground_truth["annotations"] if entry["image_id"] == image["id"]]
             annotations.extend([{**entry, **new, "id": len(annotations) + i + 1} for i, entry in enumerate(theirs)])
-            found.extend({**entry, **new} for entry in detections if entry["image_id"] == image["id"])
-    return copy.deepcopy({**truth, "images": images, "annotations": annotations}), found
+            copies.extend({**entry, **new} for entry in detections if entry["image_id"] == image["id"])
+    return copy.deepcopy({**ground_truth, "images": images, "annotations": annotations}), copies
 
 
 class Counted(NamedTuple):

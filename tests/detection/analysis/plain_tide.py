@@ -34,9 +34,9 @@ class _Point(NamedTuple):
     target: Any
 
 
-def tide(truth: dict[str, Any], detections: list[dict[str, Any]]) -> Tide:
+def tide(ground_truth: dict[str, Any], detections: list[dict[str, Any]]) -> Tide:
     """Counts and AP gains of box errors."""
-    evaluation = pycocotools_eval(truth, detections)
+    evaluation = pycocotools_eval(ground_truth, detections)
     used: set[int] = set()
     to_find: list[dict[str, Any]] = []
     for entry in evaluation.evalImgs:
@@ -44,25 +44,25 @@ def tide(truth: dict[str, Any], detections: list[dict[str, Any]]) -> Tide:
             theirs = {one["id"]: one for one in evaluation._gts[entry["image_id"], entry["category_id"]]}
             to_find += [theirs[i] for i, ignored in zip(entry["gtIds"], entry["gtIgnore"], strict=True) if not ignored]
             used |= {i for i, match in zip(entry["gtIds"], entry["gtMatches"][0], strict=True) if match}
-    points = _points(evaluation, truth, used)
+    points = _points(evaluation, ground_truth, used)
     targets = {point.target["id"] for point in points if point.target}
-    missed = [one for one in to_find if one["id"] not in used | targets]
+    fn = [one for one in to_find if one["id"] not in used | targets]
     counts = Counter(point.error for point in points)
     number = Counter(one["category_id"] for one in to_find)
     base = _mean_precision(points, number)
     gains = {name: _mean_precision(_mended(points, name, used), number) - base for name in TYPES[:-1]}
-    gains["Miss"] = _mean_precision(points, number, Counter(one["category_id"] for one in missed)) - base
+    gains["Miss"] = _mean_precision(points, number, Counter(one["category_id"] for one in fn)) - base
     by_category = Counter((point.category, point.error) for point in points if point.error)
-    by_category.update((one["category_id"], "Miss") for one in missed)
-    return Tide({name: counts[name] for name in TYPES[:-1]} | {"Miss": len(missed)}, gains, dict(by_category))
+    by_category.update((one["category_id"], "Miss") for one in fn)
+    return Tide({name: counts[name] for name in TYPES[:-1]} | {"Miss": len(fn)}, gains, dict(by_category))
 
 
-def _points(evaluation: Any, truth: dict[str, Any], used: set[int]) -> list[_Point]:
+def _points(evaluation: Any, ground_truth: dict[str, Any], used: set[int]) -> list[_Point]:
     points = []
     for entry in evaluation.evalImgs:
         if not entry or entry["aRng"] != evaluation.params.areaRng[0]:
             continue
-        here = [one for one in truth["annotations"] if one["image_id"] == entry["image_id"]]
+        here = [one for one in ground_truth["annotations"] if one["image_id"] == entry["image_id"]]
         for number, score, match, ignored in zip(
             entry["dtIds"], entry["dtScores"], entry["dtMatches"][0], entry["dtIgnore"][0], strict=True
         ):
@@ -76,12 +76,12 @@ def _points(evaluation: Any, truth: dict[str, Any], used: set[int]) -> list[_Poi
     return points
 
 
-def _error(box: list[float], category: int, objects: list[dict[str, Any]], used: set[int]) -> tuple[str, Any]:
-    overlaps = [float(masks.iou([box], [one["bbox"]], [one["iscrowd"]])[0][0]) for one in objects]
-    same = [(iou, one) for iou, one in zip(overlaps, objects, strict=True) if one["category_id"] == category]
+def _error(box: list[float], category: int, annotations: list[dict[str, Any]], used: set[int]) -> tuple[str, Any]:
+    overlaps = [float(masks.iou([box], [one["bbox"]], [one["iscrowd"]])[0][0]) for one in annotations]
+    same = [(iou, one) for iou, one in zip(overlaps, annotations, strict=True) if one["category_id"] == category]
     other = [
         (iou, one)
-        for iou, one in zip(overlaps, objects, strict=True)
+        for iou, one in zip(overlaps, annotations, strict=True)
         if one["category_id"] != category and not one["iscrowd"]
     ]
     nothing = (0.0, None)
@@ -118,15 +118,15 @@ def _mended(points: list[_Point], error: str, used: set[int]) -> list[_Point]:
 
 def _mean_precision(points: list[_Point], number: Counter[int], less: Counter[int] | None = None) -> float:
     values = []
-    for category, objects in number.items():
+    for category, annotations in number.items():
         theirs = sorted((p for p in points if p.category == category), key=lambda p: -p.score)
-        values.append(_average_precision([p.right for p in theirs], objects - (less or Counter())[category]))
+        values.append(_average_precision([p.right for p in theirs], annotations - (less or Counter())[category]))
     return float(np.mean(values)) if values else 0.0
 
 
-def _average_precision(right: list[bool], objects: int) -> float:
-    if not right or not objects:
+def _average_precision(right: list[bool], annotations: int) -> float:
+    if not right or not annotations:
         return 0.0
     hits = np.cumsum(right)
-    precision, recall = hits / np.arange(1, len(right) + 1), hits / objects
+    precision, recall = hits / np.arange(1, len(right) + 1), hits / annotations
     return float(np.mean([max(precision[recall >= least], default=0.0) for least in np.linspace(0, 1, 101)]))

@@ -31,14 +31,14 @@ def shuffled(entries: list[dict[str, Any]], seed: int, key: str) -> list[dict[st
 @pytest.mark.parametrize("seed", range(3))
 def test_the_order_of_images_makes_no_difference(seed: int, iou_type: str) -> None:
     lvis = iou_type == "lvis"
-    truth, detections = lvis_case(seed) if lvis else generate(seed)
+    ground_truth, detections = lvis_case(seed) if lvis else generate(seed)
     params = make_params(lvis=True, max_dets=(5,)) if lvis else make_params(iou_type)
     again = {
-        "images": shuffled(truth["images"], seed, "id"),
-        "annotations": shuffled(truth["annotations"], seed, "image_id"),
-        "categories": truth["categories"][::-1],
+        "images": shuffled(ground_truth["images"], seed, "id"),
+        "annotations": shuffled(ground_truth["annotations"], seed, "image_id"),
+        "categories": ground_truth["categories"][::-1],
     }
-    first = analyse(truth, detections, params=params, baseline=detections[::2], options=QUICK)
+    first = analyse(ground_truth, detections, params=params, baseline=detections[::2], options=QUICK)
     second = analyse(
         again,
         shuffled(detections, seed, "image_id"),
@@ -51,55 +51,55 @@ def test_the_order_of_images_makes_no_difference(seed: int, iou_type: str) -> No
 
 
 def test_rows_equal_entries() -> None:
-    truth, detections = generate(4)
+    ground_truth, detections = generate(4)
     rows = np.array([[d["image_id"], *d["bbox"], d["score"], d["category_id"]] for d in detections])
     params = make_params()
-    found = analyse(truth, rows, params=params, options=QUICK)
-    assert found == analyse(truth, detections, params=params, options=QUICK)
-    assert found.metrics == evaluate(truth, detections).by_name
-    assert found.sample == ImageSample(10, 10, 0)
+    analysis = analyse(ground_truth, rows, params=params, options=QUICK)
+    assert analysis == analyse(ground_truth, detections, params=params, options=QUICK)
+    assert analysis.metrics == evaluate(ground_truth, detections).by_name
+    assert analysis.sample == ImageSample(10, 10, 0)
 
 
 def test_input_stays_and_the_result_is_plain() -> None:
-    truth, detections = generate(5)
-    before = json.dumps([truth, detections])
-    found = analyse(truth, detections, params=make_params(), options=QUICK)
-    assert json.dumps([truth, detections]) == before
-    assert json.loads(json.dumps(asdict(found), allow_nan=False))["iou_type"] == "bbox"
+    ground_truth, detections = generate(5)
+    before = json.dumps([ground_truth, detections])
+    analysis = analyse(ground_truth, detections, params=make_params(), options=QUICK)
+    assert json.dumps([ground_truth, detections]) == before
+    assert json.loads(json.dumps(asdict(analysis), allow_nan=False))["iou_type"] == "bbox"
 
 
 @pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 def test_a_baseline(iou_type: str) -> None:
-    truth, detections = generate(6)
+    ground_truth, detections = generate(6)
     params = make_params(iou_type)
-    found = analyse(truth, detections, params=params, baseline=detections[::2], options=QUICK)
-    alone = analyse(truth, detections, params=params, options=QUICK)
-    assert found.baseline_metrics == evaluate(truth, detections[::2], iou_type).by_name
-    assert found.differences["AP"].value == pytest.approx(found.metrics["AP"] - found.baseline_metrics["AP"])
+    analysis = analyse(ground_truth, detections, params=params, baseline=detections[::2], options=QUICK)
+    alone = analyse(ground_truth, detections, params=params, options=QUICK)
+    assert analysis.baseline_metrics == evaluate(ground_truth, detections[::2], iou_type).by_name
+    assert analysis.differences["AP"].value == pytest.approx(analysis.metrics["AP"] - analysis.baseline_metrics["AP"])
     assert alone.baseline_metrics == alone.differences == {}
-    rows = [replace(category, baseline_metrics={}) for category in found.categories]
-    assert replace(found, baseline_metrics={}, differences={}, categories=rows) == alone
+    rows = [replace(category, baseline_metrics={}) for category in analysis.categories]
+    assert replace(analysis, baseline_metrics={}, differences={}, categories=rows) == alone
 
 
 def test_of_many_images_a_sample_is_analysed() -> None:
-    truth, detections = generate(7)
+    ground_truth, detections = generate(7)
     options = QUICK.model_copy(update={"images": 4, "seed": 3})
-    found = analyse(truth, detections, params=make_params(), baseline=detections[::2], options=options)
-    kept = sample_ids([image["id"] for image in truth["images"]], 4, 3)
+    analysis = analyse(ground_truth, detections, params=make_params(), baseline=detections[::2], options=options)
+    kept = sample_ids([image["id"] for image in ground_truth["images"]], 4, 3)
     part = {
-        **truth,
-        "images": [image for image in truth["images"] if image["id"] in kept],
-        "annotations": [entry for entry in truth["annotations"] if entry["image_id"] in kept],
+        **ground_truth,
+        "images": [image for image in ground_truth["images"] if image["id"] in kept],
+        "annotations": [entry for entry in ground_truth["annotations"] if entry["image_id"] in kept],
     }
     theirs = [entry for entry in detections if entry["image_id"] in kept]
     before = [entry for entry in detections[::2] if entry["image_id"] in kept]
     alone = analyse(part, theirs, params=make_params(), baseline=before, total_images=10, options=options)
-    assert found.sample == alone.sample == ImageSample(4, 10, 3)
+    assert analysis.sample == alone.sample == ImageSample(4, 10, 3)
     # The metrics are those of all images, everything else is the sample's.
-    assert found.metrics == evaluate(truth, detections).by_name
-    assert found.baseline_metrics == evaluate(truth, detections[::2]).by_name
-    assert alone.metrics != found.metrics
-    assert replace(alone, metrics=found.metrics, baseline_metrics=found.baseline_metrics) == found
+    assert analysis.metrics == evaluate(ground_truth, detections).by_name
+    assert analysis.baseline_metrics == evaluate(ground_truth, detections[::2]).by_name
+    assert alone.metrics != analysis.metrics
+    assert replace(alone, metrics=analysis.metrics, baseline_metrics=analysis.baseline_metrics) == analysis
 
 
 def test_samples_are_stable() -> None:
@@ -118,55 +118,55 @@ def test_samples_are_stable() -> None:
 @pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 @pytest.mark.parametrize("lacking", ["detections", "annotations", "images", "categories"])
 def test_empty_input_is_a_valid_answer(lacking: str, iou_type: str) -> None:
-    truth, detections = generate(8)
+    ground_truth, detections = generate(8)
     if lacking in ("images", "categories"):
-        truth = {**truth, "annotations": [], lacking: []}
+        ground_truth = {**ground_truth, "annotations": [], lacking: []}
     elif lacking == "annotations":
-        truth = {**truth, "annotations": []}
+        ground_truth = {**ground_truth, "annotations": []}
     if lacking != "annotations":
         detections = []
-    found = analyse(truth, detections, params=make_params(iou_type), baseline=[], options=QUICK)
+    analysis = analyse(ground_truth, detections, params=make_params(iou_type), baseline=[], options=QUICK)
     if lacking == "detections":
-        assert found.metrics["AP"] == 0.0
-        assert found.intervals["AP"].high == 0.0
-        assert found.errors[-1].count == sum(category.ground_truth for category in found.categories)
+        assert analysis.metrics["AP"] == 0.0
+        assert analysis.intervals["AP"].high == 0.0
+        assert analysis.errors[-1].count == sum(category.ground_truth for category in analysis.categories)
     else:
-        assert set(found.metrics.values()) == {-1.0}
-        assert found.intervals == found.differences == {}
-    assert found.calibration is None or detections
-    json.dumps(asdict(found), allow_nan=False)
+        assert set(analysis.metrics.values()) == {-1.0}
+        assert analysis.intervals == analysis.differences == {}
+    assert analysis.calibration is None or detections
+    json.dumps(asdict(analysis), allow_nan=False)
 
 
 def test_objects_with_id_0_are_told_apart() -> None:
-    truth, detections = generate(9)
+    ground_truth, detections = generate(9)
     params = make_params()
-    plain = analyse(truth, detections, params=params, options=QUICK)
-    truth["annotations"] = [{**entry, "id": entry["id"] - 1} for entry in truth["annotations"]]
-    assert analyse(truth, detections, params=params, options=QUICK) == plain
+    plain = analyse(ground_truth, detections, params=params, options=QUICK)
+    ground_truth["annotations"] = [{**entry, "id": entry["id"] - 1} for entry in ground_truth["annotations"]]
+    assert analyse(ground_truth, detections, params=params, options=QUICK) == plain
 
 
 def test_large_ids() -> None:
-    truth, detections = generate(10)
-    plain = analyse(truth, detections, params=make_params(), options=QUICK)
+    ground_truth, detections = generate(10)
+    plain = analyse(ground_truth, detections, params=make_params(), options=QUICK)
     offset = 2**52
-    for image in truth["images"]:
+    for image in ground_truth["images"]:
         image["id"] += offset
-    for number, entry in enumerate(truth["annotations"]):
+    for number, entry in enumerate(ground_truth["annotations"]):
         entry.update(image_id=entry["image_id"] + offset, id=offset - number)
     for entry in detections:
         entry["image_id"] += offset
-    found = analyse(truth, detections, params=make_params(), options=QUICK)
-    assert found.worst[0].image_id == plain.worst[0].image_id + offset
-    assert replace(found, worst=[], examples={}, label_errors=[]) == replace(
+    analysis = analyse(ground_truth, detections, params=make_params(), options=QUICK)
+    assert analysis.worst[0].image_id == plain.worst[0].image_id + offset
+    assert replace(analysis, worst=[], examples={}, label_errors=[]) == replace(
         plain, worst=[], examples={}, label_errors=[]
     )
 
 
 def test_what_cannot_be_analysed() -> None:
-    truth, detections = generate(0)
+    ground_truth, detections = generate(0)
     with pytest.raises(ConfigError, match="use_cats: an analysis tells categories apart"):
-        analyse(truth, detections, params=make_params(use_cats=False))
+        analyse(ground_truth, detections, params=make_params(use_cats=False))
     with pytest.raises(ConfigError, match=r"iou 0\.5: the evaluation's IoU thresholds are 0\.6, 0\.75; choose one"):
-        analyse(truth, detections, params=make_params(iou_thresholds=(0.6, 0.75)))
+        analyse(ground_truth, detections, params=make_params(iou_thresholds=(0.6, 0.75)))
     with pytest.raises(DataError, match=r"the baseline's detections: .*unknown image"):
-        analyse(truth, detections, params=make_params(), baseline=[{**detections[0], "image_id": 1}])
+        analyse(ground_truth, detections, params=make_params(), baseline=[{**detections[0], "image_id": 1}])

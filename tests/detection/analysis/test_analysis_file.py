@@ -17,17 +17,17 @@ from tests.detection.coco.generated_cases import generate
 
 @pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 def test_round_trip(tmp_path: Path, iou_type: str) -> None:
-    truth, detections = generate(1)
-    found = analyse(
-        truth,
+    ground_truth, detections = generate(1)
+    analysis = analyse(
+        ground_truth,
         detections,
         params=make_params(iou_type),
         baseline=detections[::2],
         options=AnalysisConfig(replicates=10),
     )
     path = tmp_path / "new folder" / ANALYSIS_JSON
-    write_analysis(path, found)
-    assert read_analysis(path) == found
+    write_analysis(path, analysis)
+    assert read_analysis(path) == analysis
     content = json.loads(path.read_text())
     assert content["sample"] == {"images": 10, "of": 10, "seed": 0}
     assert [file.name for file in path.parent.iterdir()] == [ANALYSIS_JSON]

@@ -10,7 +10,7 @@ from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import Analysis
 from detection.coco.params import make_params
 from schemas.config.config import AnalysisConfig
-from tests.detection.analysis.cases import counted_detections, found_of, truth_of
+from tests.detection.analysis.cases import counted_detections, detections_of, ground_truth_of
 from tests.detection.coco.generated_cases import SIDE, generate, pycocotools_eval
 
 IDS = (2, 7, 31, 90)
@@ -22,38 +22,42 @@ def analysed(seed: int, iou_type: str = "bbox") -> Analysis:
     return analyse(*generate(seed), params=make_params(iou_type), options=QUICK)
 
 
-def overlaps(found: list[dict[str, Any]], objects: list[dict[str, Any]], iou_type: str) -> Any:
-    if not found or not objects:
-        return np.zeros((len(found), len(objects)))
+def overlaps(detections: list[dict[str, Any]], annotations: list[dict[str, Any]], iou_type: str) -> Any:
+    if not detections or not annotations:
+        return np.zeros((len(detections), len(annotations)))
     if iou_type == "bbox":
-        return masks.iou([one["bbox"] for one in found], [one["bbox"] for one in objects], [0] * len(objects))
-    truth = [masks.merge(masks.frPyObjects(one["segmentation"], SIDE, SIDE)) for one in objects]
-    return masks.iou([one["segmentation"] for one in found], truth, [0] * len(objects))
+        return masks.iou(
+            [one["bbox"] for one in detections], [one["bbox"] for one in annotations], [0] * len(annotations)
+        )
+    ground_truth = [masks.merge(masks.frPyObjects(one["segmentation"], SIDE, SIDE)) for one in annotations]
+    return masks.iou([one["segmentation"] for one in detections], ground_truth, [0] * len(annotations))
 
 
 @pytest.mark.parametrize("iou_type", ["bbox", "segm"])
 @pytest.mark.parametrize("seed", range(10))
 def test_confusion_equals_plain_loops(seed: int, iou_type: str) -> None:
-    truth, detections = generate(seed)
+    ground_truth, detections = generate(seed)
     expected = np.zeros((5, 5), int)
-    for image in truth["images"]:
-        objects = [one for one in truth["annotations"] if one["image_id"] == image["id"] and not one["iscrowd"]]
-        found = [one for one in detections if one["image_id"] == image["id"] and one["score"] >= 0.3]
+    for image in ground_truth["images"]:
+        annotations = [
+            one for one in ground_truth["annotations"] if one["image_id"] == image["id"] and not one["iscrowd"]
+        ]
+        kept = [one for one in detections if one["image_id"] == image["id"] and one["score"] >= 0.3]
         # Equal scores: by category, then as they came.
-        found.sort(key=lambda one: (-one["score"], one["category_id"]))
-        overlap = overlaps(found, objects, iou_type)
-        free = set(range(len(objects)))
-        for row, detection in enumerate(found):
+        kept.sort(key=lambda one: (-one["score"], one["category_id"]))
+        overlap = overlaps(kept, annotations, iou_type)
+        free = set(range(len(annotations)))
+        for row, detection in enumerate(kept):
             near = [column for column in free if overlap[row, column] >= 0.5]
             column = IDS.index(detection["category_id"])
             if near:
                 best = max(near, key=lambda one: overlap[row, one])
                 free.remove(best)
-                expected[IDS.index(objects[best]["category_id"]), column] += 1
+                expected[IDS.index(annotations[best]["category_id"]), column] += 1
             else:
                 expected[4, column] += 1
-        for missed in free:
-            expected[IDS.index(objects[missed]["category_id"]), 4] += 1
+        for fn in free:
+            expected[IDS.index(annotations[fn]["category_id"]), 4] += 1
     confusion = analysed(seed, iou_type).confusion
     assert confusion is not None
     assert (confusion.category_ids, confusion.iou, confusion.score) == ([*IDS], 0.5, 0.3)
@@ -61,27 +65,27 @@ def test_confusion_equals_plain_loops(seed: int, iou_type: str) -> None:
 
 
 def test_confusion_by_hand() -> None:
-    truth = truth_of((1, 1, BOX), (1, 2, [100.0, 100.0, 30.0, 30.0]))
-    found = found_of((1, 2, BOX, 0.9), (1, 1, [100.0, 10.0, 20.0, 20.0], 0.8), (1, 1, BOX, 0.1))
-    confusion = analyse(truth, found, params=make_params(), options=QUICK).confusion
+    ground_truth = ground_truth_of((1, 1, BOX), (1, 2, [100.0, 100.0, 30.0, 30.0]))
+    detections = detections_of((1, 2, BOX, 0.9), (1, 1, [100.0, 10.0, 20.0, 20.0], 0.8), (1, 1, BOX, 0.1))
+    confusion = analyse(ground_truth, detections, params=make_params(), options=QUICK).confusion
     assert confusion is not None
     # An object of the first category is taken for one of the second; one of the second is missed.
     assert confusion.matrix == [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
 
 
 def test_keypoints_have_no_confusion_and_no_label_errors() -> None:
-    found = analysed(0, "keypoints")
-    assert found.confusion is None
-    assert found.label_errors == []
-    assert found.errors
+    analysis = analysed(0, "keypoints")
+    assert analysis.confusion is None
+    assert analysis.label_errors == []
+    assert analysis.errors
 
 
 @pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
 @pytest.mark.parametrize("seed", range(8))
 def test_calibration_equals_plain_loops(seed: int, iou_type: str) -> None:
     counted = list(counted_detections(pycocotools_eval(*generate(seed), iou_type)))
-    found = analysed(seed, iou_type)
-    calibration = found.calibration
+    analysis = analysed(seed, iou_type)
+    calibration = analysis.calibration
     assert calibration is not None
     gaps = []
     for number, one in enumerate(calibration.bins):
@@ -111,17 +115,19 @@ def test_calibration_of_categories(seed: int) -> None:
 
 
 def test_categories_of_one_name_have_calibrations_of_their_own() -> None:
-    truth = truth_of((1, 1, BOX), (1, 2, BOX))
-    for category in truth["categories"]:
+    ground_truth = ground_truth_of((1, 1, BOX), (1, 2, BOX))
+    for category in ground_truth["categories"]:
         category["name"] = "same"
-    found = found_of((1, 1, BOX, 0.95), (1, 2, BOX, 0.65))
-    rows = analyse(truth, found, params=make_params(), options=QUICK).categories
+    detections = detections_of((1, 1, BOX, 0.95), (1, 2, BOX, 0.65))
+    rows = analyse(ground_truth, detections, params=make_params(), options=QUICK).categories
     assert [row.calibration_error for row in rows] == pytest.approx([0.05, 0.35])
 
 
 @pytest.mark.parametrize("scores", [(), (1.5, 0.2), (-0.1, 0.2)])
 def test_scores_that_are_no_probabilities_are_not_calibrated(scores: tuple[float, ...]) -> None:
-    truth = truth_of((1, 1, BOX))
-    found = analyse(truth, found_of(*[(1, 1, BOX, s) for s in scores]), params=make_params(), options=QUICK)
-    assert found.calibration is None
-    assert {category.calibration_error for category in found.categories} == {None}
+    ground_truth = ground_truth_of((1, 1, BOX))
+    analysis = analyse(
+        ground_truth, detections_of(*[(1, 1, BOX, s) for s in scores]), params=make_params(), options=QUICK
+    )
+    assert analysis.calibration is None
+    assert {category.calibration_error for category in analysis.categories} == {None}

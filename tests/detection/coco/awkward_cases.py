@@ -21,7 +21,7 @@ _DEFAULTS = {"bbox": (1, 10, 100), "segm": (1, 10, 100), "keypoints": (20,)}
 class Case(NamedTuple):
     """Ground truth, detections, and the keyword arguments of `evaluate`."""
 
-    truth: dict[str, Any]
+    ground_truth: dict[str, Any]
     detections: list[dict[str, Any]]
     params: dict[str, Any]
 
@@ -29,25 +29,25 @@ class Case(NamedTuple):
 def awkward_case(seed: int, iou_type: str) -> Case:
     """On top of `generate`: zero areas, double boxes, all kinds of masks, odd ids and names, own parameters."""
     rng = np.random.default_rng([seed, len(iou_type)])
-    truth, detections = generate(int(rng.integers(2**31)))
+    ground_truth, detections = generate(int(rng.integers(2**31)))
     params = _random_params(rng, iou_type)
     if rng.random() < 0.05:
-        truth["annotations"] = []
+        ground_truth["annotations"] = []
     if rng.random() < 0.05:
         detections = []
-    for entry in (*truth["annotations"], *detections):
+    for entry in (*ground_truth["annotations"], *detections):
         _twist(entry, rng)
     if rng.random() < 0.1:
         detections = [copy.deepcopy(detection) for detection in detections for _ in range(9)]  # ties, beyond maxDets
     if iou_type != "bbox" and rng.random() < 0.3:
         _leave_boxes_out(detections, iou_type)
     if "oks_sigmas" in params:
-        _new_keypoints((*truth["annotations"], *detections), len(params["oks_sigmas"]), rng)
+        _new_keypoints((*ground_truth["annotations"], *detections), len(params["oks_sigmas"]), rng)
     if rng.random() < 0.3:
-        _renumber(truth, detections, rng)
+        _renumber(ground_truth, detections, rng)
     if rng.random() < 0.2:
-        truth["categories"] = [{**category, "name": "one for all"} for category in truth["categories"]]
-    return Case(truth, detections, params)
+        ground_truth["categories"] = [{**category, "name": "one for all"} for category in ground_truth["categories"]]
+    return Case(ground_truth, detections, params)
 
 
 def reference(case: Case, iou_type: str) -> COCOeval:
@@ -60,10 +60,10 @@ def reference(case: Case, iou_type: str) -> COCOeval:
         case = _as_one_category(case)
     with contextlib.redirect_stdout(io.StringIO()):
         ground_truth = COCO()
-        ground_truth.dataset = copy.deepcopy(case.truth)
+        ground_truth.dataset = copy.deepcopy(case.ground_truth)
         ground_truth.createIndex()
-        found = ground_truth.loadRes(copy.deepcopy(case.detections)) if case.detections else COCO()
-        evaluation = COCOeval(ground_truth, found, iou_type)
+        results = ground_truth.loadRes(copy.deepcopy(case.detections)) if case.detections else COCO()
+        evaluation = COCOeval(ground_truth, results, iou_type)
         parameters = evaluation.params
         parameters.useCats = int(case.params.get("use_cats", True))
         parameters.maxDets = list(case.params.get("max_dets", parameters.maxDets))
@@ -88,8 +88,12 @@ def _as_one_category(case: Case) -> Case:
     def renamed(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [{**entry, "category_id": 1} for entry in sorted(entries, key=lambda entry: entry["category_id"])]
 
-    truth = {**case.truth, "annotations": renamed(case.truth["annotations"]), "categories": [{"id": 1, "name": "one"}]}
-    return Case(truth, renamed(case.detections), {**case.params, "use_cats": True})
+    ground_truth = {
+        **case.ground_truth,
+        "annotations": renamed(case.ground_truth["annotations"]),
+        "categories": [{"id": 1, "name": "one"}],
+    }
+    return Case(ground_truth, renamed(case.detections), {**case.params, "use_cats": True})
 
 
 def _random_params(rng: np.random.Generator, iou_type: str) -> dict[str, Any]:
@@ -162,14 +166,16 @@ def _new_keypoints(entries: Any, count: int, rng: np.random.Generator) -> None:
             entry["num_keypoints"] = int((flags > 0).sum())
 
 
-def _renumber(truth: dict[str, Any], detections: list[dict[str, Any]], rng: np.random.Generator) -> None:
+def _renumber(ground_truth: dict[str, Any], detections: list[dict[str, Any]], rng: np.random.Generator) -> None:
     """Large ids in another order."""
-    images = {image["id"]: int(new) for image, new in zip(truth["images"], rng.permutation(100) + 2**40, strict=False)}
-    for image in truth["images"]:
+    images = {
+        image["id"]: int(new) for image, new in zip(ground_truth["images"], rng.permutation(100) + 2**40, strict=False)
+    }
+    for image in ground_truth["images"]:
         image["id"] = images[image["id"]]
-    for number, annotation in enumerate(truth["annotations"]):
+    for number, annotation in enumerate(ground_truth["annotations"]):
         annotation["id"] = 2**50 - number * 7
-    for entry in (*truth["annotations"], *detections):
+    for entry in (*ground_truth["annotations"], *detections):
         entry["image_id"] = images[entry["image_id"]]
 
 
@@ -183,6 +189,6 @@ def _uncompressed(box: list[float]) -> dict[str, Any]:
 
 
 def _compressed(segmentation: Any) -> dict[str, Any]:
-    found = masks.frPyObjects(segmentation, SIDE, SIDE)
-    merged = masks.merge(found) if isinstance(found, list) else found
+    encoded = masks.frPyObjects(segmentation, SIDE, SIDE)
+    merged = masks.merge(encoded) if isinstance(encoded, list) else encoded
     return {"size": merged["size"], "counts": merged["counts"].decode()}

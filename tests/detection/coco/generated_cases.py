@@ -33,12 +33,12 @@ def generate(seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             detections.append(_detection(rng, image["id"], _box(rng), int(rng.choice(_CATEGORIES[:3]))))
     order = rng.permutation(len(detections))
     categories = [{"id": c, "name": f"category {c}"} for c in _CATEGORIES]
-    truth = {"images": images, "annotations": annotations, "categories": categories}
-    return truth, [detections[i] for i in order]
+    ground_truth = {"images": images, "annotations": annotations, "categories": categories}
+    return ground_truth, [detections[i] for i in order]
 
 
 def pycocotools_eval(
-    truth: dict[str, Any],
+    ground_truth: dict[str, Any],
     detections: list[dict[str, Any]],
     iou_type: str = "bbox",
     *,
@@ -47,11 +47,11 @@ def pycocotools_eval(
 ) -> COCOeval:
     """COCOeval after `summarize`, its prints swallowed; an empty list is no error here."""
     with contextlib.redirect_stdout(io.StringIO()):
-        ground_truth = COCO()
-        ground_truth.dataset = copy.deepcopy(truth)
-        ground_truth.createIndex()
-        found = ground_truth.loadRes(copy.deepcopy(detections)) if detections else COCO()
-        evaluation = COCOeval(ground_truth, found, iou_type)
+        loaded = COCO()
+        loaded.dataset = copy.deepcopy(ground_truth)
+        loaded.createIndex()
+        results = loaded.loadRes(copy.deepcopy(detections)) if detections else COCO()
+        evaluation = COCOeval(loaded, results, iou_type)
         evaluation.params.useCats = int(use_cats)
         if max_dets:
             evaluation.params.maxDets = max_dets
@@ -61,12 +61,12 @@ def pycocotools_eval(
     return evaluation
 
 
-def found_near(truth: dict[str, Any], rng: np.random.Generator) -> list[dict[str, Any]]:
+def detections_near(ground_truth: dict[str, Any], rng: np.random.Generator) -> list[dict[str, Any]]:
     """Detections near most of the real objects, some twice, some of another class; their masks are the boxes."""
-    sizes = {image["id"]: image for image in truth["images"]}
-    classes = [category["id"] for category in truth["categories"]]
-    found = []
-    for annotation in [*truth["annotations"], *truth["annotations"][::3]]:
+    sizes = {image["id"]: image for image in ground_truth["images"]}
+    classes = [category["id"] for category in ground_truth["categories"]]
+    detections = []
+    for annotation in [*ground_truth["annotations"], *ground_truth["annotations"][::3]]:
         if rng.random() < 0.2:
             continue
         x, y, width, height = (value + float(rng.normal(0, 2)) for value in annotation["bbox"])
@@ -75,7 +75,7 @@ def found_near(truth: dict[str, Any], rng: np.random.Generator) -> list[dict[str
         corners = [x, y, x + width, y, x + width, y + height, x, y + height]
         mask = masks.merge(masks.frPyObjects([corners], size["height"], size["width"]))
         keypoints = np.array(annotation.get("keypoints", [0] * 51)) + rng.normal(0, 2, 51)
-        found.append(
+        detections.append(
             {
                 "image_id": annotation["image_id"],
                 "category_id": annotation["category_id"] if rng.random() < 0.8 else int(rng.choice(classes)),
@@ -85,7 +85,7 @@ def found_near(truth: dict[str, Any], rng: np.random.Generator) -> list[dict[str
                 "keypoints": keypoints.tolist(),
             }
         )
-    return found
+    return detections
 
 
 def _annotation(rng: np.random.Generator, image_id: int, annotation_id: int) -> dict[str, Any]:

@@ -19,38 +19,40 @@ _RECALLS = np.linspace(0.0, 1.0, 101)
 _AREAS = ((0.0, 1e10), (0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
 
 
-def lvis_arrays(truth: Any, detections: Any, iou_type: str, most: int) -> tuple[Array, Array]:
+def lvis_arrays(ground_truth: Any, detections: Any, iou_type: str, most: int) -> tuple[Array, Array]:
     """Precision [10, 101, K, 4] and recall [10, K, 4]; -1 where there is nothing to find."""
-    categories = sorted(category["id"] for category in truth["categories"])
-    best = [found for image in truth["images"] for found in _best(detections, image["id"], most)]
+    categories = sorted(category["id"] for category in ground_truth["categories"])
+    best = [detection for image in ground_truth["images"] for detection in _best(detections, image["id"], most)]
     precision, recall = -np.ones((10, 101, len(categories), 4)), -np.ones((10, len(categories), 4))
     for k, category in enumerate(categories):
         for a, area in enumerate(_AREAS):
             for t, threshold in enumerate(np.linspace(0.5, 0.95, 10)):
-                curve = _curve(truth, best, category, _Comparison(iou_type, area, threshold))
+                curve = _curve(ground_truth, best, category, _Comparison(iou_type, area, threshold))
                 if curve is not None:
                     precision[t, :, k, a], recall[t, k, a] = curve
     return precision, recall
 
 
 def _best(detections: Any, image_id: int, most: int) -> list[Any]:
-    mine = [found for found in detections if found["image_id"] == image_id]
-    return sorted(mine, key=lambda found: found["score"], reverse=True)[:most]
+    mine = [detection for detection in detections if detection["image_id"] == image_id]
+    return sorted(mine, key=lambda detection: detection["score"], reverse=True)[:most]
 
 
-def _curve(truth: Any, detections: Any, category: int, by: _Comparison) -> tuple[Array, float] | None:
+def _curve(ground_truth: Any, detections: Any, category: int, by: _Comparison) -> tuple[Array, float] | None:
     outcomes: list[tuple[float, bool]] = []  # score, right
     to_find = 0
-    for image in sorted(truth["images"], key=lambda image: image["id"]):
-        objects = [a for a in truth["annotations"] if (a["image_id"], a["category_id"]) == (image["id"], category)]
-        if not objects and category not in image["neg_category_ids"]:
+    for image in sorted(ground_truth["images"], key=lambda image: image["id"]):
+        annotations = [
+            a for a in ground_truth["annotations"] if (a["image_id"], a["category_id"]) == (image["id"], category)
+        ]
+        if not annotations and category not in image["neg_category_ids"]:
             continue  # nobody looked whether it is there
-        found = [d for d in detections if (d["image_id"], d["category_id"]) == (image["id"], category)]
-        found = sorted(found, key=lambda d: d["score"], reverse=True)
-        counted = [not a.get("ignore") and by.area[0] <= a["area"] <= by.area[1] for a in objects]
+        mine = [d for d in detections if (d["image_id"], d["category_id"]) == (image["id"], category)]
+        mine = sorted(mine, key=lambda d: d["score"], reverse=True)
+        counted = [not a.get("ignore") and by.area[0] <= a["area"] <= by.area[1] for a in annotations]
         to_find += sum(counted)
         complete = category not in image["not_exhaustive_category_ids"]
-        outcomes += _outcomes(objects, counted, found, by, complete=complete)
+        outcomes += _outcomes(annotations, counted, mine, by, complete=complete)
     if not to_find:
         return None
     outcomes.sort(key=lambda outcome: -outcome[0])
@@ -63,18 +65,18 @@ def _curve(truth: Any, detections: Any, category: int, by: _Comparison) -> tuple
 
 
 def _outcomes(
-    objects: Any, counted: list[bool], found: Any, by: _Comparison, *, complete: bool
+    annotations: Any, counted: list[bool], detections: Any, by: _Comparison, *, complete: bool
 ) -> list[tuple[float, bool]]:
     """Detections that count on an image, the best first."""
-    order = sorted(range(len(objects)), key=lambda g: not counted[g])
+    order = sorted(range(len(annotations)), key=lambda g: not counted[g])
     free = set(order)
     kept = []
-    for detection in found:
+    for detection in detections:
         matched, overlap = None, min(by.threshold, 1 - 1e-10)
         for g in order:
             if matched is not None and counted[matched] and not counted[g]:
                 break
-            iou = _iou(detection, objects[g], by.iou_type)
+            iou = _iou(detection, annotations[g], by.iou_type)
             if g in free and iou >= overlap:
                 matched, overlap = g, iou
         if matched is not None:

@@ -12,7 +12,7 @@ from detection.coco.params import Params, make_params
 from detection.coco.parts import metrics_of_parts, parts_of
 from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.coco.awkward_cases import Case, awkward_case, reference, stats_are_comparable
-from tests.detection.coco.generated_cases import found_near
+from tests.detection.coco.generated_cases import detections_near
 
 _ARRAYS = ("precision", "recall", "scores")
 _AT_ONCE = 15  # cases of a test
@@ -25,7 +25,7 @@ def test_generated_cases(first: int, iou_type: str) -> None:
     for seed in range(first, first + _AT_ONCE):
         case = awkward_case(seed, iou_type)
         expected = reference(case, iou_type)
-        metrics = evaluate(case.truth, case.detections, iou_type, **case.params)
+        metrics = evaluate(case.ground_truth, case.detections, iou_type, **case.params)
         _assert_equal(metrics, expected, f"{iou_type} {seed}", stats=stats_are_comparable(case, iou_type))
         params = make_params(iou_type, **case.params)
         _assert_same(_in_shards(case, params, np.random.default_rng(seed)), metrics)
@@ -37,16 +37,16 @@ def test_the_cases_are_awkward() -> None:
     """What a case may hold is there many times among the generated ones."""
     counts = dict.fromkeys(["crowd", "ignore", "flat", "tie", "nothing", "polygons", "list", "text", "no box"], 0)
     for seed in range(_AT_ONCE * _TESTS):
-        truth, detections, _ = awkward_case(seed, "segm")
-        objects = truth["annotations"]
-        every = [*objects, *detections]
+        ground_truth, detections, _ = awkward_case(seed, "segm")
+        annotations = ground_truth["annotations"]
+        every = [*annotations, *detections]
         scores = [(d["image_id"], d["category_id"], d["score"]) for d in detections]
         shapes = [entry["segmentation"] for entry in every]
-        counts["crowd"] += any(entry["iscrowd"] for entry in objects)
-        counts["ignore"] += any(entry["ignore"] for entry in objects)
+        counts["crowd"] += any(entry["iscrowd"] for entry in annotations)
+        counts["ignore"] += any(entry["ignore"] for entry in annotations)
         counts["flat"] += any(0 in entry["bbox"][2:] for entry in every if "bbox" in entry)
         counts["tie"] += len(set(scores)) < len(scores)
-        counts["nothing"] += not objects or not detections
+        counts["nothing"] += not annotations or not detections
         counts["polygons"] += any(isinstance(shape, list) for shape in shapes)
         counts["list"] += any(isinstance(shape, dict) and isinstance(shape["counts"], list) for shape in shapes)
         counts["text"] += any(isinstance(shape, dict) and isinstance(shape["counts"], str) for shape in shapes)
@@ -59,9 +59,9 @@ def test_the_cases_are_awkward() -> None:
 def test_real_annotations(shared_data: Path, iou_type: str, split: str) -> None:
     kind = "person_keypoints" if iou_type == "keypoints" else "instances"
     path = shared_data / "coco2017_ccby" / f"{kind}_{split}.json"
-    truth = json.loads(path.read_text())
-    detections = found_near(truth, np.random.default_rng(0))
-    case = Case(truth, detections, {})
+    ground_truth = json.loads(path.read_text())
+    detections = detections_near(ground_truth, np.random.default_rng(0))
+    case = Case(ground_truth, detections, {})
     metrics = evaluate(path, detections, iou_type)
     assert 0.05 < metrics.by_name["AP"] < 0.95
     _assert_equal(metrics, reference(case, iou_type), split, stats=True)
@@ -85,15 +85,15 @@ def _assert_same(metrics: CocoMetrics, whole: CocoMetrics) -> None:
 
 def _in_shards(case: Case, params: Params, rng: np.random.Generator) -> CocoMetrics:
     """Images in another order, over several accumulators that travel as bytes."""
-    categories = case.truth["categories"]
+    categories = case.ground_truth["categories"]
     shards = [MetricsAccumulator(categories, params) for _ in range(3)]
-    images = [case.truth["images"][position] for position in rng.permutation(len(case.truth["images"]))]
+    images = [case.ground_truth["images"][position] for position in rng.permutation(len(case.ground_truth["images"]))]
     while images:
         some = [images.pop() for _ in range(min(len(images), int(rng.integers(1, 5))))]
         ids = {image["id"] for image in some}
         shards[rng.integers(3)].add(
             some,
-            [entry for entry in case.truth["annotations"] if entry["image_id"] in ids],
+            [entry for entry in case.ground_truth["annotations"] if entry["image_id"] in ids],
             [entry for entry in case.detections if entry["image_id"] in ids],
         )
     merged = MetricsAccumulator(categories, params)
@@ -104,8 +104,8 @@ def _in_shards(case: Case, params: Params, rng: np.random.Generator) -> CocoMetr
 
 def _in_parts(case: Case, params: Params) -> CocoMetrics:
     arrays = {}
-    for part in parts_of(case.truth["categories"], params):
-        accumulator = MetricsAccumulator(case.truth["categories"], params, part=part)
-        accumulator.add(case.truth["images"], case.truth["annotations"], case.detections)
+    for part in parts_of(case.ground_truth["categories"], params):
+        accumulator = MetricsAccumulator(case.ground_truth["categories"], params, part=part)
+        accumulator.add(case.ground_truth["images"], case.ground_truth["annotations"], case.detections)
         arrays[part] = accumulator.arrays()
-    return metrics_of_parts(arrays, case.truth["categories"], params)
+    return metrics_of_parts(arrays, case.ground_truth["categories"], params)

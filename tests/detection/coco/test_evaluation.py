@@ -22,10 +22,10 @@ def assert_equal(metrics: CocoMetrics, reference: Any) -> None:
         np.testing.assert_allclose(getattr(metrics, name), reference.eval[name], rtol=0, atol=1e-12)
 
 
-def test_max_dets_reach_the_figures_where_pycocotools_gives_up() -> None:
-    truth, detections = generate(3)
-    reference = pycocotools_eval(truth, detections, max_dets=[1, 2, 4])
-    metrics = evaluate(truth, detections, max_dets=(1, 2, 4))
+def test_max_dets_reach_the_metrics_where_pycocotools_gives_up() -> None:
+    ground_truth, detections = generate(3)
+    reference = pycocotools_eval(ground_truth, detections, max_dets=[1, 2, 4])
+    metrics = evaluate(ground_truth, detections, max_dets=(1, 2, 4))
     np.testing.assert_allclose(metrics.stats[1:], reference.stats[1:], atol=1e-12)
     assert reference.stats[0] == -1
     precision = reference.eval["precision"][:, :, :, 0, 2]
@@ -33,37 +33,37 @@ def test_max_dets_reach_the_figures_where_pycocotools_gives_up() -> None:
 
 
 def test_arrays_of_rows_equal_entries() -> None:
-    truth, detections = generate(5)
+    ground_truth, detections = generate(5)
     rows = np.array([[d["image_id"], *d["bbox"], d["score"], d["category_id"]] for d in detections])
-    np.testing.assert_array_equal(evaluate(truth, rows).stats, evaluate(truth, detections).stats)
+    np.testing.assert_array_equal(evaluate(ground_truth, rows).stats, evaluate(ground_truth, detections).stats)
 
 
 def test_files_equal_parsed_json_and_input_stays(tmp_path: Path) -> None:
-    truth, detections = generate(6)
-    before = copy.deepcopy((truth, detections))
-    (tmp_path / "gt.json").write_text(json.dumps(truth))
+    ground_truth, detections = generate(6)
+    before = copy.deepcopy((ground_truth, detections))
+    (tmp_path / "gt.json").write_text(json.dumps(ground_truth))
     (tmp_path / "dt.json").write_text(json.dumps(detections))
     from_files = evaluate(tmp_path / "gt.json", str(tmp_path / "dt.json"))
-    np.testing.assert_array_equal(from_files.precision, evaluate(truth, detections).precision)
-    assert (truth, detections) == before
+    np.testing.assert_array_equal(from_files.precision, evaluate(ground_truth, detections).precision)
+    assert (ground_truth, detections) == before
 
 
 def test_no_detections_give_zero_where_there_is_ground_truth() -> None:
-    truth, _ = generate(0)
-    metrics = evaluate(truth, [])
+    ground_truth, _ = generate(0)
+    metrics = evaluate(ground_truth, [])
     assert metrics.by_name["AP"] == 0.0
     assert metrics.by_name["AR100"] == 0.0
 
 
 def test_no_ground_truth_is_undefined() -> None:
-    truth, detections = generate(0)
-    assert set(evaluate({**truth, "annotations": []}, detections).stats) == {UNDEFINED}
+    ground_truth, detections = generate(0)
+    assert set(evaluate({**ground_truth, "annotations": []}, detections).stats) == {UNDEFINED}
 
 
 def test_per_category_equals_the_mean_of_its_slice() -> None:
-    truth, detections = generate(1)
-    reference = pycocotools_eval(truth, detections).eval["precision"]
-    entries = evaluate(truth, detections).per_category
+    ground_truth, detections = generate(1)
+    reference = pycocotools_eval(ground_truth, detections).eval["precision"]
+    entries = evaluate(ground_truth, detections).per_category
     assert [entry["id"] for entry in entries] == [2, 7, 31, 90]
     assert entries[2] == {"id": 31, "name": "category 31", "AP": -1.0, "AP50": -1.0}
     assert entries[1]["AP"] == pytest.approx(reference[:, :, 1, 0, 2].mean(), abs=1e-12)
@@ -71,23 +71,25 @@ def test_per_category_equals_the_mean_of_its_slice() -> None:
 
 
 def test_own_thresholds_and_areas() -> None:
-    truth, detections = generate(2)
-    plain = evaluate(truth, detections)
-    metrics = evaluate(truth, detections, iou_thresholds=[0.5], area_ranges={"all": (0, 1e10), "small": (0, 32**2)})
+    ground_truth, detections = generate(2)
+    plain = evaluate(ground_truth, detections)
+    metrics = evaluate(
+        ground_truth, detections, iou_thresholds=[0.5], area_ranges={"all": (0, 1e10), "small": (0, 32**2)}
+    )
     assert metrics.by_name["AP"] == metrics.by_name["AP50"] == plain.by_name["AP50"]
     assert metrics.by_name["AP75"] == metrics.by_name["APl"] == UNDEFINED
     assert metrics.precision.shape == (1, 101, 4, 2, 3)
 
 
-def test_area_ranges_of_other_names_have_figures_of_their_own() -> None:
-    truth, detections = generate(2)
-    plain = evaluate(truth, detections)
-    tiny = evaluate(truth, detections, area_ranges={"all": (0, 1e10), "small": (0, 700)}).by_name
-    metrics = evaluate(truth, detections, area_ranges={**AREA_RANGES, "tiny": (0, 700)})
+def test_area_ranges_of_other_names_have_metrics_of_their_own() -> None:
+    ground_truth, detections = generate(2)
+    plain = evaluate(ground_truth, detections)
+    tiny = evaluate(ground_truth, detections, area_ranges={"all": (0, 1e10), "small": (0, 700)}).by_name
+    metrics = evaluate(ground_truth, detections, area_ranges={**AREA_RANGES, "tiny": (0, 700)})
     assert metrics.by_name == {**plain.by_name, "AP_tiny": tiny["APs"], "AR_tiny": tiny["ARs"]}
     assert tiny["APs"] != plain.by_name["APs"]
     np.testing.assert_array_equal(metrics.stats, plain.stats)
-    keypoints = evaluate(truth, detections, "keypoints", area_ranges={"all": (0, 1e10), "small": (0, 32**2)})
+    keypoints = evaluate(ground_truth, detections, "keypoints", area_ranges={"all": (0, 1e10), "small": (0, 32**2)})
     assert list(keypoints.by_name)[-2:] == ["AP_small", "AR_small"]
     assert len(keypoints.stats) == 10
 
@@ -99,37 +101,37 @@ def test_recalls_are_named_by_their_detections() -> None:
 
 
 def test_what_annotations_may_leave_out() -> None:
-    truth, detections = generate(4)
-    for annotation in truth["annotations"]:
+    ground_truth, detections = generate(4)
+    for annotation in ground_truth["annotations"]:
         annotation["area"] = annotation["bbox"][2] * annotation["bbox"][3]
-    short = copy.deepcopy(truth)
+    short = copy.deepcopy(ground_truth)
     for annotation in short["annotations"]:
         del annotation["area"]
         annotation["is_crowd"] = annotation.pop("iscrowd")
-    assert_equal(evaluate(short, detections), pycocotools_eval(truth, detections))
+    assert_equal(evaluate(short, detections), pycocotools_eval(ground_truth, detections))
 
 
 def test_objects_without_keypoints_are_ignored() -> None:
-    truth, detections = generate(4)
-    for annotation in truth["annotations"][::2]:
+    ground_truth, detections = generate(4)
+    for annotation in ground_truth["annotations"][::2]:
         annotation.update(keypoints=[0] * 51, num_keypoints=0)
-    short = copy.deepcopy(truth)
+    short = copy.deepcopy(ground_truth)
     for annotation in short["annotations"][::2]:
         del annotation["keypoints"], annotation["num_keypoints"]
     del short["annotations"][1]["num_keypoints"]
-    assert_equal(evaluate(short, detections, "keypoints"), pycocotools_eval(truth, detections, "keypoints"))
+    assert_equal(evaluate(short, detections, "keypoints"), pycocotools_eval(ground_truth, detections, "keypoints"))
 
 
-def test_an_annotation_with_id_0_can_be_found() -> None:
-    truth = _truth()
-    truth["annotations"][0]["id"] = 0
-    assert evaluate(truth, _detections()).by_name["AP"] == pytest.approx(1.0)
+def test_an_annotation_with_id_0_can_be_matched() -> None:
+    ground_truth = _ground_truth()
+    ground_truth["annotations"][0]["id"] = 0
+    assert evaluate(ground_truth, _detections()).by_name["AP"] == pytest.approx(1.0)
 
 
 def test_oracle_cases(oracles: dict[str, dict[str, Any]]) -> None:
     expected = oracles["coco.small_cases"]["expected"]
-    for name, (boxes, found) in _oracle_cases().items():
-        truth = {
+    for name, (boxes, scored) in _oracle_cases().items():
+        ground_truth = {
             "images": [{"id": 1, "width": 640, "height": 640}],
             "annotations": [
                 {"id": i, "image_id": 1, "bbox": box, "area": box[2] * box[3], "category_id": c, "iscrowd": crowd}
@@ -137,8 +139,8 @@ def test_oracle_cases(oracles: dict[str, dict[str, Any]]) -> None:
             ],
             "categories": [{"id": 1, "name": "one"}, {"id": 2, "name": "two"}],
         }
-        detections = [{"image_id": 1, "category_id": 1, "bbox": box, "score": score} for box, score in found]
-        np.testing.assert_allclose(evaluate(truth, detections).stats, expected[name], atol=1e-5, err_msg=name)
+        detections = [{"image_id": 1, "category_id": 1, "bbox": box, "score": score} for box, score in scored]
+        np.testing.assert_allclose(evaluate(ground_truth, detections).stats, expected[name], atol=1e-5, err_msg=name)
     assert set(expected) == set(_oracle_cases())
 
 
@@ -161,7 +163,7 @@ def _oracle_cases() -> dict[str, tuple[list[Any], list[Any]]]:
     }
 
 
-def _truth() -> dict[str, Any]:
+def _ground_truth() -> dict[str, Any]:
     return {
         "images": [{"id": 1, "width": 64, "height": 48}, {"id": 2, "width": 64, "height": 48}],
         "annotations": [{"id": 5, "image_id": 2, "category_id": 3, "bbox": [1, 2, 30, 20], "area": 600, "iscrowd": 0}],

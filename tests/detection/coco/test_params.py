@@ -51,6 +51,6 @@ def test_lvis_counts_300_detections() -> None:
         ({"lvis": True, "use_cats": False}, "lvis: LVIS compares boxes or masks, category by category"),
     ],
 )
-def test_faults_of_parameters(arguments: dict[str, Any], message: str) -> None:
+def test_errors_of_parameters(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_params(**arguments)

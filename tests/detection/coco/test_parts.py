@@ -24,46 +24,46 @@ def assert_same(metrics: CocoMetrics, whole: CocoMetrics) -> None:
 @pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 @pytest.mark.parametrize("seed", range(5))
 def test_parts_in_shards_make_the_whole(seed: int, iou_type: str, use_cats: bool) -> None:
-    truth, detections = generate(seed)
-    categories, params = truth["categories"], make_params(iou_type, use_cats=use_cats)
+    ground_truth, detections = generate(seed)
+    categories, params = ground_truth["categories"], make_params(iou_type, use_cats=use_cats)
     arrays = {}
     for part in parts_of(categories, params):
         shards = [MetricsAccumulator(categories, params, part=part) for _ in range(2)]
-        for position, image in enumerate(truth["images"]):
-            _add(shards[position % 2], image, truth, detections)
+        for position, image in enumerate(ground_truth["images"]):
+            _add(shards[position % 2], image, ground_truth, detections)
         first, second = (
             MetricsAccumulator.from_bytes(shard.to_bytes(), categories, params, part=part) for shard in shards
         )
         second.merge(first)
         arrays[part] = second.arrays()
     assert len(arrays) == len(params.area_ranges) * (4 if use_cats else 1)
-    whole = evaluate(truth, detections, iou_type, use_cats=use_cats)
+    whole = evaluate(ground_truth, detections, iou_type, use_cats=use_cats)
     assert_same(metrics_of_parts(arrays, categories, params), whole)
 
 
 def test_rows_and_parts_of_several_sizes() -> None:
-    truth, detections = generate(5)
+    ground_truth, detections = generate(5)
     rows = np.array([[d["image_id"], *d["bbox"], d["score"], d["category_id"]] for d in detections])
     params = make_params()
     parts = [Part(2), Part(90), Part(31, "all"), Part(31, "small"), Part(31, "medium"), Part(31, "large")]
     parts += [Part(7, area) for area in params.area_ranges]
     arrays = {}
     for part in parts:
-        accumulator = MetricsAccumulator(truth["categories"], params, part=part)
-        accumulator.add(truth["images"], truth["annotations"], rows)
+        accumulator = MetricsAccumulator(ground_truth["categories"], params, part=part)
+        accumulator.add(ground_truth["images"], ground_truth["annotations"], rows)
         arrays[part] = accumulator.arrays()
-    assert_same(metrics_of_parts(arrays, truth["categories"], params), evaluate(truth, rows))
+    assert_same(metrics_of_parts(arrays, ground_truth["categories"], params), evaluate(ground_truth, rows))
 
 
 def test_a_part_keeps_what_is_its_own() -> None:
-    truth, detections = generate(5)
-    accumulator = MetricsAccumulator(truth["categories"], part=Part(2, "small"))
-    accumulator.add(truth["images"], truth["annotations"], detections)
-    mine = [entry for entry in (*truth["annotations"], *detections) if entry["category_id"] == 2]
-    assert accumulator.image_count == len({entry["image_id"] for entry in mine}) < len(truth["images"])
-    unused = MetricsAccumulator(truth["categories"], part=Part(31, "small"))
+    ground_truth, detections = generate(5)
+    accumulator = MetricsAccumulator(ground_truth["categories"], part=Part(2, "small"))
+    accumulator.add(ground_truth["images"], ground_truth["annotations"], detections)
+    mine = [entry for entry in (*ground_truth["annotations"], *detections) if entry["category_id"] == 2]
+    assert accumulator.image_count == len({entry["image_id"] for entry in mine}) < len(ground_truth["images"])
+    unused = MetricsAccumulator(ground_truth["categories"], part=Part(31, "small"))
     empty = unused.to_bytes()
-    unused.add(truth["images"], truth["annotations"], detections)
+    unused.add(ground_truth["images"], ground_truth["annotations"], detections)
     assert unused.image_count == 0
     assert unused.to_bytes() == empty
 
@@ -92,14 +92,14 @@ def test_each_part_once() -> None:
         metrics_of_parts(twice, categories, params)
 
 
-def test_a_part_has_no_figures() -> None:
+def test_a_part_has_no_metrics() -> None:
     with pytest.raises(ConfigError, match="has no metrics of the whole"):
         MetricsAccumulator(generate(0)[0]["categories"], part=Part(2)).result()
 
 
-def _add(accumulator: MetricsAccumulator, image: Any, truth: dict[str, Any], detections: list[Any]) -> None:
+def _add(accumulator: MetricsAccumulator, image: Any, ground_truth: dict[str, Any], detections: list[Any]) -> None:
     accumulator.add(
         [image],
-        [a for a in truth["annotations"] if a["image_id"] == image["id"]],
+        [a for a in ground_truth["annotations"] if a["image_id"] == image["id"]],
         [d for d in detections if d["image_id"] == image["id"]],
     )

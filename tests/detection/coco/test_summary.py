@@ -22,7 +22,7 @@ def test_file_has_the_contracts_keys(tmp_path: Path) -> None:
     assert {"id", "name", "AP", "AP50"} == set(content["per_category"][0])
 
 
-def test_table_shows_every_figure() -> None:
+def test_table_shows_every_metric() -> None:
     metrics = evaluate({**generate(0)[0], "annotations": []}, [])
     text = io.StringIO()
     Console(file=text, width=100).print(summary_table(metrics))

@@ -182,8 +182,8 @@ def test_repeated_objects_are_those_that_comparing_each_with_each_finds(policy: 
             for place, each in enumerate(valid)
         ]
         repeated = {each["id"]: first for each, first in zip(valid, pairs, strict=True) if first is not None}
-        found = [issue for issue in issues.issues if issue.kind == "annotation_duplicate"]
-        assert {issue.annotation_id: issue.message.split()[5] for issue in found} == {
+        reported = [issue for issue in issues.issues if issue.kind == "annotation_duplicate"]
+        assert {issue.annotation_id: issue.message.split()[5] for issue in reported} == {
             number: f"{first}." for number, first in repeated.items()
         }
         assert [each["id"] for each in kept] == [

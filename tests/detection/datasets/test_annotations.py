@@ -142,7 +142,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_faulty_entry_is_left_out_and_told(
+def test_an_invalid_entry_is_left_out_and_told(
     tmp_path: Path, where: str, change: dict[str, Any], kind: str, message: str
 ) -> None:
     tree = _tree()
@@ -150,18 +150,18 @@ def test_a_faulty_entry_is_left_out_and_told(
     tree[key][position].update(change)
     path = _write(tmp_path, tree)
     read = index_annotations(path)
-    [fault] = read.issues
-    assert (fault.kind, fault.policy, fault.where) == (kind, "fail", str(path))
-    assert fault.message.startswith(message)
+    [issue] = read.issues
+    assert (issue.kind, issue.policy, issue.where) == (kind, "fail", str(path))
+    assert issue.message.startswith(message)
     left = tree[key][:position] + tree[key][position + 1 :]
     assert (_entries(read) if key == "annotations" else [image for image, _ in read.entries()]) == left
 
 
-def test_annotations_of_a_faulty_image_point_to_it(tmp_path: Path) -> None:
+def test_annotations_of_an_invalid_image_point_to_it(tmp_path: Path) -> None:
     tree = _tree()
     tree["images"][0]["width"] = 0
     read = index_annotations(_write(tmp_path, tree), policies=IssuePolicies(entry="drop"))
-    assert [(fault.image_id, fault.annotation_id, fault.policy) for fault in read.issues] == [
+    assert [(issue.image_id, issue.annotation_id, issue.policy) for issue in read.issues] == [
         (7, None, "drop"),
         (7, 3, "drop"),
         (7, 1, "drop"),
@@ -177,7 +177,7 @@ def test_annotations_of_a_faulty_image_point_to_it(tmp_path: Path) -> None:
         ({"id": None}, r"categories\[1\]: id is null. Write an integer"),
     ],
 )
-def test_a_faulty_category_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_an_invalid_category_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     tree = _tree()
     tree["categories"][1].update(change)
     with pytest.raises(DataError, match=message):
@@ -198,8 +198,8 @@ def test_a_faulty_category_is_refused(tmp_path: Path, change: dict[str, Any], me
 def test_a_missing_field_is_named(tmp_path: Path, key: str, field: str) -> None:
     tree = _tree()
     del tree[key][1][field]
-    [fault] = index_annotations(_write(tmp_path, tree)).issues
-    assert fault.message.startswith(f"{key}[1]: {field} is missing. Write ")
+    [issue] = index_annotations(_write(tmp_path, tree)).issues
+    assert issue.message.startswith(f"{key}[1]: {field} is missing. Write ")
 
 
 _MOVED = {
@@ -259,8 +259,8 @@ def test_keypoints_are_merged_by_annotation_id(tmp_path: Path) -> None:
 
 def test_keypoints_of_an_unknown_annotation_are_told(tmp_path: Path) -> None:
     keypoints = _write(tmp_path, {"annotations": [{"id": 5}], "categories": []}, "person_keypoints.json")
-    [fault] = index_annotations(_write(tmp_path, _tree()), keypoints).issues
-    assert re.match(r".*person_keypoints\.json \(annotation 5\): not in .*instances\.json", str(fault))
+    [issue] = index_annotations(_write(tmp_path, _tree()), keypoints).issues
+    assert re.match(r".*person_keypoints\.json \(annotation 5\): not in .*instances\.json", str(issue))
 
 
 def test_categories_of_several_files_are_united() -> None:
@@ -344,10 +344,10 @@ def test_real_oddities_are_read(shared_data: Path) -> None:
 def test_real_keypoints_are_merged(shared_data: Path) -> None:
     folder = shared_data / "coco2017_ccby"
     read = index_annotations(folder / "instances_val.json", folder / "person_keypoints_val.json")
-    entries = _entries(read)
+    annotations = _entries(read)
     persons = json.loads((folder / "person_keypoints_val.json").read_text())["annotations"]
-    assert len(entries) == 263
-    merged = {entry["id"]: entry for entry in entries if "keypoints" in entry}
+    assert len(annotations) == 263
+    merged = {entry["id"]: entry for entry in annotations if "keypoints" in entry}
     assert {key: (entry["keypoints"], entry["num_keypoints"]) for key, entry in merged.items()} == {
         person["id"]: (person["keypoints"], person["num_keypoints"]) for person in persons
     }
@@ -373,17 +373,17 @@ def test_a_stream_gives_what_a_whole_parse_gives(
 ) -> None:
     path = tmp_path_factory.mktemp("stream") / "tree.json"
     path.write_text(json.dumps(tree, indent=indent, ensure_ascii=ascii_only), encoding="utf-8")
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch, path.open("rb") as file:
         patch.setattr(json_stream, "WINDOW", window)
         for member in json_stream.stream_members(path):
             assert json_stream.read_entry(file, member.place) == member.value
             if member.position is None:
-                found[member.key] = member.value
+                members[member.key] = member.value
             else:
-                assert member.position == len(found.setdefault(member.key, []))
-                found[member.key].append(member.value)
-    assert found == tree
+                assert member.position == len(members.setdefault(member.key, []))
+                members[member.key].append(member.value)
+    assert members == tree
 
 
 def test_an_entry_that_is_too_large_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,7 +413,7 @@ def test_an_image_whose_annotations_fill_no_record_is_left_out(tmp_path: Path, m
     tree["annotations"].append({"id": 4, "image_id": 0, "category_id": 9, "bbox": [0, 0, 2, 1]})
     monkeypatch.setattr(packing, "MAX_IMAGE_ENTRIES", 100)  # one annotation
     read = index_annotations(_write(tmp_path, tree))
-    assert [(image["id"], [each["id"] for each in found]) for image, found in read.entries()] == [(0, [4])]
-    [fault] = read.issues
-    assert (fault.kind, fault.image_id) == ("entry", 7)
-    assert re.match(r"the image's annotations have 1\d\d bytes of JSON, more than 100\. Simplify", fault.message)
+    assert [(image["id"], [each["id"] for each in annotations]) for image, annotations in read.entries()] == [(0, [4])]
+    [issue] = read.issues
+    assert (issue.kind, issue.image_id) == ("entry", 7)
+    assert re.match(r"the image's annotations have 1\d\d bytes of JSON, more than 100\. Simplify", issue.message)

@@ -25,13 +25,13 @@ def write(path: Path, *images: tuple[dict[str, Any], list[dict[str, Any]]]) -> A
 def test_sorted_by_id_and_otherwise_as_given(tmp_path: Path) -> None:
     odd = {"id": -4, "z": 0.1 + 0.2, "a": [1e-320, 1e308, None, True], "name": "\ud800\u2603"}
     path = tmp_path / "new" / "out.json"
-    found = write(path, ({"id": 9}, [{"id": 7, "of": 9}, odd]), ({"id": 2}, []), ({"id": 5}, [{"id": 6}]))
-    assert found == {
+    written = write(path, ({"id": 9}, [{"id": 7, "of": 9}, odd]), ({"id": 2}, []), ({"id": 5}, [{"id": 6}]))
+    assert written == {
         **HEAD,
         "images": [{"id": 2}, {"id": 5}, {"id": 9}],
         "annotations": [odd, {"id": 6}, {"id": 7, "of": 9}],
     }
-    assert list(found["annotations"][0]) == list(odd)
+    assert list(written["annotations"][0]) == list(odd)
     assert list(tmp_path.rglob("*")) == [path.parent, path]
 
 
@@ -42,8 +42,8 @@ def test_nothing_at_all_is_a_coco_file_too(tmp_path: Path) -> None:
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
 def test_floats_come_back_to_the_last_bit(tmp_path_factory: pytest.TempPathFactory, numbers: list[float]) -> None:
     path = tmp_path_factory.mktemp("floats") / "out.json"
-    found = write(path, ({"id": 1, "numbers": numbers}, []))
-    assert [number.hex() for number in found["images"][0]["numbers"]] == [number.hex() for number in numbers]
+    written = write(path, ({"id": 1, "numbers": numbers}, []))
+    assert [number.hex() for number in written["images"][0]["numbers"]] == [number.hex() for number in numbers]
 
 
 def test_without_finish_the_old_file_stays_alone(tmp_path: Path) -> None:

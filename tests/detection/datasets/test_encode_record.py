@@ -41,8 +41,8 @@ def test_every_key_by_its_name_and_by_hand() -> None:
         _annotation(1, [8, 10, 16, 20], category_id=5, area=33.5, iscrowd=1) | {"image_id": 900100204805},
         _annotation(2, [0.0, 0.0, 80.0, 40.0]) | {"image_id": 900100204805},
     ]
-    found = _lists(encode_example(FILE, image, annotations, category_names=NAMES))
-    assert unpack_entries(found.pop("coco/annotations")[0]) == (image, annotations)
+    lists = _lists(encode_example(FILE, image, annotations, category_names=NAMES))
+    assert unpack_entries(lists.pop("coco/annotations")[0]) == (image, annotations)
     exact = {
         "image/encoded": [b"bytes"],
         "image/format": [b"png"],
@@ -56,8 +56,8 @@ def test_every_key_by_its_name_and_by_hand() -> None:
         "image/object/is_crowd": [1, 0],
         "image/object/area": [33.5, 3200.0],
     }
-    assert {key: found.pop(key) for key in exact} == exact
-    assert found == {
+    assert {key: lists.pop(key) for key in exact} == exact
+    assert lists == {
         "image/object/bbox/xmin": pytest.approx([0.1, 0.0]),
         "image/object/bbox/xmax": pytest.approx([0.3, 1.0]),
         "image/object/bbox/ymin": pytest.approx([0.25, 0.0]),
@@ -69,17 +69,17 @@ def test_equal_input_gives_equal_bytes_and_no_objects_are_empty_lists() -> None:
     image = {"id": 1, "file_name": "a.png"}
     first, second = (encode_example(FILE, image, [], category_names=NAMES) for _ in range(2))
     assert first.SerializeToString(deterministic=True) == second.SerializeToString(deterministic=True)
-    found = _lists(first)
-    assert len(found) == 16
-    assert [key for key, value in found.items() if not value] == [key for key in found if "object" in key]
+    lists = _lists(first)
+    assert len(lists) == 16
+    assert [key for key, value in lists.items() if not value] == [key for key in lists if "object" in key]
 
 
 def test_boxes_a_little_outside_are_clipped_in_the_features_only() -> None:
     annotation = _annotation(1, [-0.5, -1.0, 81.5, 42.0])
-    found = _lists(encode_example(FILE, {"id": 7, "file_name": "a"}, [annotation], category_names=NAMES))
-    corners = [found[f"image/object/bbox/{side}"] for side in ("xmin", "ymin", "xmax", "ymax")]
+    lists = _lists(encode_example(FILE, {"id": 7, "file_name": "a"}, [annotation], category_names=NAMES))
+    corners = [lists[f"image/object/bbox/{side}"] for side in ("xmin", "ymin", "xmax", "ymax")]
     assert corners == [[0.0], [0.0], [1.0], [1.0]]
-    assert unpack_entries(found["coco/annotations"][0])[1] == [annotation]
+    assert unpack_entries(lists["coco/annotations"][0])[1] == [annotation]
 
 
 def _make(folder: Path, image: dict[str, Any], annotations: list[dict[str, Any]], **policies: str) -> Record:
@@ -102,7 +102,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_faulty_annotations_are_left_out_and_told(folder: Path) -> None:
+def test_invalid_annotations_are_left_out_and_told(folder: Path) -> None:
     annotations = [_annotation(1, [0, 0, 0, 5]), _annotation(2, [1, 2, 3, 4]), _annotation(3, [50, 0, 50, 5])]
     record = _make(folder, IMAGE, annotations)
     assert record.example is not None
@@ -131,27 +131,27 @@ def test_faulty_annotations_are_left_out_and_told(folder: Path) -> None:
     assert str(record.issues[0]).startswith("train: a.png (image 7, annotation 1): bbox [0, 0, 0, 5] has no area.")
 
 
-def test_a_faulty_image_gives_no_record(tmp_path: Path) -> None:
+def test_an_invalid_image_gives_no_record(tmp_path: Path) -> None:
     record = _make(tmp_path, {"id": 7, "file_name": "absent.png"}, [_annotation(1, [0, 0, 0, 5])])
     assert (record.example, record.file, record.annotations) == (None, None, [])
     assert [(issue.kind, issue.annotation_id) for issue in record.issues] == [("image_missing", None)]
     assert str(record.issues[0]).startswith("train: absent.png (image 7): cannot read the image file: No such file")
 
 
-def test_a_wrong_size_is_refused_or_taken_from_the_file(folder: Path) -> None:
-    wrong = IMAGE | {"width": 40, "height": 80}
+def test_another_size_is_refused_or_taken_from_the_file(folder: Path) -> None:
+    resized = IMAGE | {"width": 40, "height": 80}
     boxes = [_annotation(1, [60, 0, 20, 40])]
-    [issue] = _make(folder, wrong, boxes).issues
+    [issue] = _make(folder, resized, boxes).issues
     assert (issue.kind, issue.message) == (
         "image_size",
         "declared as 40x80 pixels, the file has 80x40. Correct the entry, or put the right file there.",
     )
-    fixed = _make(folder, wrong, boxes, image_size="fix")
+    fixed = _make(folder, resized, boxes, image_size="fix")
     assert fixed.example is not None
     assert unpack_entries(_lists(fixed.example)["coco/annotations"][0]) == (IMAGE, boxes)
     assert [issue.policy for issue in fixed.issues] == ["fix"]
     # Boxes of the declared size that do not fit the file's: another picture, perhaps.
-    tall = _make(folder, wrong, [_annotation(1, [0, 0, 20, 60])], image_size="fix")
+    tall = _make(folder, resized, [_annotation(1, [0, 0, 20, 60])], image_size="fix")
     assert (tall.example, [issue.policy for issue in tall.issues]) == (None, ["drop"])
 
 
@@ -194,7 +194,7 @@ def test_a_declared_bomb_is_not_even_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["image", "annotation"])
-def test_nan_anywhere_is_a_fault(folder: Path, place: str) -> None:
+def test_nan_anywhere_is_an_issue(folder: Path, place: str) -> None:
     odd = {"score": math.nan}
     annotations = [_annotation(1, [0, 0, 5, 5]), _annotation(2, [0, 0, 6, 6], **(odd if place == "annotation" else {}))]
     record = _make(folder, IMAGE | (odd if place == "image" else {}), annotations)
@@ -217,9 +217,9 @@ def test_real_records_decode_to_the_entries(shared_data: Path) -> None:
     file = index_annotations(folder / "instances_train.json")
     names = {category["id"]: category["name"] for category in file.categories}
     rules = Rules(policies=IssuePolicies(), max_pixels=MAX_PIXELS, category_names=names, keypoints={})
-    for image, entries in islice(file.entries(), 4):
+    for image, annotations in islice(file.entries(), 4):
         path = folder / "images" / image["file_name"]
-        record = make_record(image, entries, read=path.read_bytes, split="train", rules=rules)
+        record = make_record(image, annotations, read=path.read_bytes, split="train", rules=rules)
         assert record.example is not None
         assert record.issues == []
         sample = decode_record(record.example.SerializeToString(), category_ids=sorted(names))
@@ -227,7 +227,7 @@ def test_real_records_decode_to_the_entries(shared_data: Path) -> None:
         assert sample.image.shape == (height, width, 3)
         expected = [
             [box[1] / height, box[0] / width, (box[1] + box[3]) / height, (box[0] + box[2]) / width]
-            for box in (entry["bbox"] for entry in entries if not entry["iscrowd"])
+            for box in (entry["bbox"] for entry in annotations if not entry["iscrowd"])
         ]
         np.testing.assert_allclose(sample.boxes_yxyx, np.reshape(expected, (-1, 4)), atol=1e-6)
         assert _lists(record.example)["image/encoded"] == [path.read_bytes()]

@@ -20,7 +20,7 @@ def _data_set(root: Path, files: dict[str, str], images: tuple[str, ...] = ()) -
         (root / image).touch()
 
 
-def _found(root: Path) -> dict[str, tuple[str, str]]:
+def _relative(root: Path) -> dict[str, tuple[str, str]]:
     splits = find_splits(root)
     return {
         name: (str(Path(files.annotations).relative_to(root)), str(Path(str(files.images)).relative_to(root)))
@@ -112,7 +112,7 @@ def test_layouts(
     tmp_path: Path, files: dict[str, str], images: tuple[str, ...], expected: dict[str, tuple[str, str]]
 ) -> None:
     _data_set(tmp_path, files, images)
-    assert _found(tmp_path) == expected
+    assert _relative(tmp_path) == expected
 
 
 def test_keypoints_beside_the_instances_are_found(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_only_one_file_is_divided_by_the_id() -> None:
     assert all(low.holds(number) != high.holds(number) for number in range(-50, 4000))
     assert sum(low.holds(number) for number in range(4000)) == pytest.approx(1000, abs=90)
     assert SplitFiles("a", "b").holds(5)
-    # Fixed for good: other figures would move images of existing data sets to the other split.
+    # Fixed for good: other numbers would move images of existing data sets to the other split.
     assert id_fraction(1) == pytest.approx(0.42002406436877493, abs=1e-12)
 
 
@@ -156,7 +156,7 @@ def test_two_files_for_one_split_are_refused(tmp_path: Path) -> None:
         find_splits(tmp_path)
 
 
-def test_splits_said_outright(tmp_path: Path) -> None:
+def test_specified_splits(tmp_path: Path) -> None:
     _data_set(tmp_path, {"my.json": "a.jpg", "your.json": "b.jpg"}, ("x/a.jpg", "y/b.jpg"))
     my, your, x, y = (str(tmp_path / name) for name in ("my.json", "your.json", "x", "y"))
     splits = given_splits({"train": (my, x), "val": (your, y), "night": (your, x)})
@@ -171,7 +171,7 @@ def test_splits_said_outright(tmp_path: Path) -> None:
         ("a/b", "my.json", ".", "data.splits.a/b: a split's name is made of letters"),
     ],
 )
-def test_wrong_outright_splits_are_named(
+def test_invalid_specified_splits_are_named(
     tmp_path: Path, name: str, annotations: str, images: str, message: str
 ) -> None:
     _data_set(tmp_path, {"my.json": "a.jpg"})
@@ -181,10 +181,10 @@ def test_wrong_outright_splits_are_named(
 
 def test_ratios_divide_one_file_and_growing_train_moves_no_other_image(tmp_path: Path) -> None:
     _data_set(tmp_path, {"instances_default.json": "a.jpg"})
-    shares = find_splits(tmp_path, Division(ratios={"train": 0.5, "eval": 0.2, "test": 0.3}))
+    splits = find_splits(tmp_path, Division(ratios={"train": 0.5, "eval": 0.2, "test": 0.3}))
     more = find_splits(tmp_path, Division(ratios={"train": 0.3, "eval": 0.2, "test": 0.3, "spare": 0.2}))
     ids = range(4000)
-    members = {name: {n for n in ids if files.holds(n)} for name, files in shares.items()}
+    members = {name: {n for n in ids if files.holds(n)} for name, files in splits.items()}
     assert sorted(n for group in members.values() for n in group) == list(ids)
     assert {name: round(len(group) / 4000, 1) for name, group in members.items()} == {
         "train": 0.5,
@@ -237,9 +237,9 @@ def test_tfrecords_are_found_by_their_names(tmp_path: Path, names: list[str], ex
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x" if name != "dataset.json" else "{}")
-    found = find_splits(tmp_path)
-    assert {name: str(Path(files.annotations).relative_to(tmp_path)) for name, files in found.items()} == expected
-    assert {files.images for files in found.values()} == {None}
+    splits = find_splits(tmp_path)
+    assert {name: str(Path(files.annotations).relative_to(tmp_path)) for name, files in splits.items()} == expected
+    assert {files.images for files in splits.values()} == {None}
 
 
 def test_a_path_that_is_too_long_is_not_there(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ _MASKS = arrays(np.uint8, st.tuples(st.integers(1, 12), st.integers(1, 12)), ele
 
 
 @given(mask=_MASKS)
-def test_an_rle_of_pycocotools_is_sound_and_has_its_box(mask: np.ndarray) -> None:
+def test_an_rle_of_pycocotools_is_valid_and_has_its_box(mask: np.ndarray) -> None:
     rle = rle_masks.encode(np.asfortranarray(mask))
     height, width = mask.shape
     compressed = {"size": [height, width], "counts": rle["counts"].decode()}

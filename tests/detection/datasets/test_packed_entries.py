@@ -45,7 +45,7 @@ def test_what_is_inside_is_plain_compressed_json() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", zlib.compress(b"{}"), zlib.compress(b"[1]"), zlib.compress(b"{")])
-def test_foreign_bytes_are_refused(data: bytes) -> None:
+def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(DataError, match=f"{len(data)} bytes that do not hold an image's COCO entries"):
         unpack_entries(data)
 
@@ -115,6 +115,6 @@ def test_what_is_packed_can_be_unpacked(monkeypatch: pytest.MonkeyPatch) -> None
         pack_entries(_IMAGE | {"id": 70}, [_BOX])
 
 
-def test_entries_that_are_cut_off_are_refused() -> None:
-    with pytest.raises(DataError, match="they are cut off"):
+def test_truncated_entries_are_refused() -> None:
+    with pytest.raises(DataError, match="they are truncated"):
         unpack_entries(pack_entries(_IMAGE, [_BOX])[:-6])

@@ -66,12 +66,12 @@ def _gathered(images: list[Any]) -> SplitSummary:
 @given(st.lists(_images, max_size=6), st.lists(_images, max_size=6), st.lists(_images, max_size=6))
 def test_parts_merge_to_the_whole_in_any_order(first: list[Any], second: list[Any], third: list[Any]) -> None:
     whole = _gathered(first + second + third)
-    parts = [_gathered(part) for part in (first, second, third)]
-    for a, b, c in itertools.permutations(parts):
+    partitions = [_gathered(partition) for partition in (first, second, third)]
+    for a, b, c in itertools.permutations(partitions):
         assert a.merge(b).merge(c) == whole
         assert a.merge(b.merge(c)) == whole
-    assert total(parts) == whole
-    assert parts == [_gathered(part) for part in (first, second, third)]
+    assert total(partitions) == whole
+    assert partitions == [_gathered(partition) for partition in (first, second, third)]
 
 
 @settings(max_examples=30, deadline=None)

@@ -40,18 +40,18 @@ def _cut(path: Path, keep: float) -> Path:
     return path
 
 
-def test_faults_are_told_apart(tmp_path: Path) -> None:
+def test_issues_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "text.jpg").write_text("<html>not found</html>")
     (tmp_path / "empty.jpg").touch()
     _cut(_picture(tmp_path, "cut.jpg", "JPEG", (512, 512)), 0.8)
     _cut(_picture(tmp_path, "cut.png", "PNG", (64, 64)), 0.8)
     _picture(tmp_path, "picture.webp", "WEBP")
-    found = {}
+    issues = {}
     for name in ("absent.jpg", "text.jpg", "empty.jpg", "cut.jpg", "cut.png", "picture.webp"):
         with pytest.raises(ImageFileError) as caught:
             _read(tmp_path / name)
-        found[name] = (caught.value.kind, str(caught.value))
-    assert {name: kind for name, (kind, _) in found.items()} == {
+        issues[name] = (caught.value.kind, str(caught.value))
+    assert {name: kind for name, (kind, _) in issues.items()} == {
         "absent.jpg": "image_missing",
         "text.jpg": "image_broken",
         "empty.jpg": "image_broken",
@@ -59,14 +59,14 @@ def test_faults_are_told_apart(tmp_path: Path) -> None:
         "cut.png": "image_broken",
         "picture.webp": "image_unsupported",
     }
-    assert found["absent.jpg"][1].startswith("cannot read the image file: No such file or directory.")
-    assert found["empty.jpg"][1] == "the image file has 0 bytes. Copy it again."
-    assert "no known format" in found["text.jpg"][1]
-    assert "does not decode: image file is truncated" in found["cut.jpg"][1]
-    assert found["picture.webp"][1].startswith("WEBP is not decoded by TensorFlow. Convert the file to JPEG or PNG")
+    assert issues["absent.jpg"][1].startswith("cannot read the image file: No such file or directory.")
+    assert issues["empty.jpg"][1] == "the image file has 0 bytes. Copy it again."
+    assert "no known format" in issues["text.jpg"][1]
+    assert "does not decode: image file is truncated" in issues["cut.jpg"][1]
+    assert issues["picture.webp"][1].startswith("WEBP is not decoded by TensorFlow. Convert the file to JPEG or PNG")
 
 
-def test_a_size_that_the_pixels_deny_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_size_that_the_pixels_deny_is_an_issue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _picture(tmp_path, "picture.png", "PNG")
     monkeypatch.setattr(image_files, "decode_rgb_eagerly", lambda data, jpeg: np.zeros([4, 5, 3], np.uint8))
     with pytest.raises(ImageFileError, match="the header says 5x3 pixels, decoded are 5x4"):

@@ -43,13 +43,13 @@ def test_an_image_that_does_not_decode_is_marked_and_the_others_are_answered(mod
         return {name: value.numpy() for name, value in serve(images=tf.constant(images)).items()}
 
     bad, good = broken(encoded), [2, 3, 4, 8]
-    sound = answer([*encoded[:2], *encoded[:3], *encoded[:3], encoded[3]])
-    assert sound["valid"].tolist() == [True] * 9
-    assert sound["num_detections"].min() > 0
+    valid = answer([*encoded[:2], *encoded[:3], *encoded[:3], encoded[3]])
+    assert valid["valid"].tolist() == [True] * 9
+    assert valid["num_detections"].min() > 0
     mixed = answer([*bad[:2], *encoded[:3], *bad[2:], encoded[3]])
     assert np.flatnonzero(mixed["valid"]).tolist() == good
     assert mixed["valid"].dtype == bool
-    for name, values in sound.items():
+    for name, values in valid.items():
         np.testing.assert_array_equal(mixed[name][good], values[good])
     others = ~mixed["valid"]
     assert not mixed["num_detections"][others].any()

@@ -21,7 +21,7 @@ from tests.detection.synthetic import CATEGORY_IDS, example
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config
 
 SIDE = 64
-TRUTH = [  # pixel boxes (ymin, xmin, ymax, xmax) and category ids; asymmetric on purpose
+GROUND_TRUTH = [  # pixel boxes (ymin, xmin, ymax, xmax) and category ids; asymmetric on purpose
     ([[5, 10, 30, 50]], [3]),
     ([[0, 0, 20, 12], [30, 8, 60, 33]], [40, 7]),
     ([], []),
@@ -50,7 +50,7 @@ def exported(detector: Detector, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture(scope="module")
 def images() -> list[np.ndarray]:
     random = np.random.default_rng(1)
-    return [random.integers(0, 256, (SIDE, SIDE, 3), np.uint8) for _ in TRUTH]
+    return [random.integers(0, 256, (SIDE, SIDE, 3), np.uint8) for _ in GROUND_TRUTH]
 
 
 def test_the_restored_detector_is_the_exported_one(detector: Detector, exported: Path) -> None:
@@ -62,8 +62,8 @@ def test_the_restored_detector_is_the_exported_one(detector: Detector, exported:
 
 
 def test_means_are_those_of_the_batches(detector: Detector, exported: Path, images: list[np.ndarray]) -> None:
-    records = [example(image, boxes, labels) for image, (boxes, labels) in zip(images, TRUTH, strict=True)]
-    found = mean_losses(exported, records, category_ids=CATEGORY_IDS, batch_size=2)
+    records = [example(image, boxes, labels) for image, (boxes, labels) in zip(images, GROUND_TRUTH, strict=True)]
+    losses = mean_losses(exported, records, category_ids=CATEGORY_IDS, batch_size=2)
 
     mean, std = np.array(detector.pixel_mean), np.array(detector.pixel_std)
     expected = {"class_loss": 0.0, "box_loss": 0.0}
@@ -73,8 +73,8 @@ def test_means_are_those_of_the_batches(detector: Detector, exported: Path, imag
         samples = [
             InputSample(
                 tf.constant(inputs[place]),
-                tf.constant(np.array(TRUTH[at][0], np.float32).reshape(-1, 4)),
-                tf.constant([CATEGORY_IDS.index(label) for label in TRUTH[at][1]], tf.int32),
+                tf.constant(np.array(GROUND_TRUTH[at][0], np.float32).reshape(-1, 4)),
+                tf.constant([CATEGORY_IDS.index(label) for label in GROUND_TRUTH[at][1]], tf.int32),
             )
             for place, at in enumerate(batch)
         ]
@@ -83,10 +83,10 @@ def test_means_are_those_of_the_batches(detector: Detector, exported: Path, imag
         for name, value in detector.losses(detector(inputs, training=False), labels).items():
             expected[name] += float(value) * len(batch) / len(images)
     assert expected["box_loss"] > 0
-    assert found.keys() == {*expected, "loss"}
+    assert losses.keys() == {*expected, "loss"}
     for name, value in expected.items():
-        assert found[name] == pytest.approx(value, rel=1e-5)
-    assert found["loss"] == pytest.approx(sum(expected.values()), rel=1e-5)
+        assert losses[name] == pytest.approx(value, rel=1e-5)
+    assert losses["loss"] == pytest.approx(sum(expected.values()), rel=1e-5)
 
 
 def test_what_has_no_losses_is_refused(exported: Path, tmp_path: Path) -> None:

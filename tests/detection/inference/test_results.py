@@ -57,12 +57,12 @@ def triangle(tmp_path_factory: pytest.TempPathFactory) -> tuple[EncodedImage, np
 def test_a_mask_and_keypoints_by_hand(crops: Path, triangle: tuple[EncodedImage, np.ndarray]) -> None:
     image, mask = triangle
     [results] = SavedModelDetector(folder=crops, batch_size=2).detect([image])
-    share = 29 / 56  # of the box that the triangle fills
-    np.testing.assert_allclose(results.rows, [[7, 20, 10, 28, 28, share, 2]], rtol=1e-6)
+    fraction = 29 / 56  # of the box that the triangle fills
+    np.testing.assert_allclose(results.rows, [[7, 20, 10, 28, 28, fraction, 2]], rtol=1e-6)
     assert results.masks is not None
     np.testing.assert_array_equal(masks.decode(results.masks[0]), mask)
     assert results.keypoints is not None
-    expected = [[20 + 28 * k / 16, 10 + 28 * k / 16, share] for k in range(NUM_KEYPOINTS)]
+    expected = [[20 + 28 * k / 16, 10 + 28 * k / 16, fraction] for k in range(NUM_KEYPOINTS)]
     np.testing.assert_allclose(results.keypoints, [expected], rtol=1e-5)
     [entry] = results.coco_results()
     assert set(entry) == {"image_id", "category_id", "bbox", "score", "segmentation", "keypoints"}

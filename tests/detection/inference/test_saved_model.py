@@ -1,4 +1,4 @@
-"""SavedModel to COCO results: conventions, batches, faults."""
+"""SavedModel to COCO results: conventions, batches, errors."""
 
 import shutil
 from pathlib import Path
@@ -34,9 +34,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> list[EncodedImage]:
 
 def test_boxes_by_hand() -> None:
     boxes = np.array([[0.25, 0.1, 0.75, 0.4]], np.float32)
-    found = xywh_pixels_from_normalised_yxyx(boxes, height=200, width=1000)
-    np.testing.assert_allclose(found, [[100, 50, 300, 100]], rtol=1e-6)
-    assert found.dtype == np.float64
+    pixels = xywh_pixels_from_normalised_yxyx(boxes, height=200, width=1000)
+    np.testing.assert_allclose(pixels, [[100, 50, 300, 100]], rtol=1e-6)
+    assert pixels.dtype == np.float64
 
 
 def test_rows_keep_what_counts_and_nothing_else() -> None:
@@ -101,7 +101,7 @@ def test_a_signature_without_the_outputs(tmp_path: Path) -> None:
     "name", ["saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"]
 )
 def test_damaged_models_are_named(tmp_path: Path, model: Path, images: list[EncodedImage], name: str) -> None:
-    """Cut off, or with bytes changed: the model is refused, or works still; TensorFlow's own errors come never."""
+    """Truncated, or with bytes changed: the model is refused, or works still; TensorFlow's own errors come never."""
     rng = np.random.default_rng(0)
     content = (model / name).read_bytes()
     for number in range(6):

@@ -63,9 +63,9 @@ def _refused(record: bytes, category_ids: Sequence[int] = (7,), **options: Any) 
     )
     with pytest.raises(tf.errors.OpError) as caught:
         next(iter(decoded))
-    found = find_user_error(caught.value)
-    assert isinstance(found, DataError)
-    return str(found)
+    error = find_user_error(caught.value)
+    assert isinstance(error, DataError)
+    return str(error)
 
 
 def test_real_polygons_and_run_lengths_are_drawn_as_pycocotools_draws_them(shared_data: Path) -> None:

@@ -52,7 +52,7 @@ def test_gzipped_shards_count_by_their_bytes(tmp_path: Path) -> None:
     assert fingerprint_records([one]) == fingerprint_records([str(again)]) != fingerprint_records([other])
 
 
-def test_a_shard_that_is_cut_off_is_refused(shards: list[str]) -> None:
+def test_a_truncated_shard_is_refused(shards: list[str]) -> None:
     path = Path(shards[0])
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(DataError, match="not a whole"):

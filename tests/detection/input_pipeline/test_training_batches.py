@@ -64,8 +64,8 @@ def _assert_equal(left: Batch, right: Batch) -> None:
             np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
-def _joined(*parts: Batch) -> Batch:
-    return tf.nest.map_structure(lambda *each: None if each[0] is None else tf.concat(each, 0), *parts)
+def _joined(*partitions: Batch) -> Batch:
+    return tf.nest.map_structure(lambda *each: None if each[0] is None else tf.concat(each, 0), *partitions)
 
 
 def test_a_run_that_starts_late_sees_what_an_earlier_start_sees(tmp_path: Path, options: InputOptions) -> None:
@@ -79,9 +79,9 @@ def test_a_run_that_starts_late_sees_what_an_earlier_start_sees(tmp_path: Path, 
 def test_two_pipelines_together_see_what_one_sees(tmp_path: Path, options: InputOptions) -> None:
     reader = _reader(tmp_path)
     whole = _batches(reader, 0, 3, options)
-    parts = [_batches(reader, 0, 3, options, batch_size=2, pipeline=number, num_pipelines=2) for number in (0, 1)]
+    partitions = [_batches(reader, 0, 3, options, batch_size=2, pipeline=number, num_pipelines=2) for number in (0, 1)]
     for step, one in enumerate(whole):
-        _assert_equal(one, _joined(parts[0][step], parts[1][step]))
+        _assert_equal(one, _joined(partitions[0][step], partitions[1][step]))
 
 
 def test_replica_batches_are_the_global_batch_in_order(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_without_further_augmentations_a_batch_is_what_it_always_was(tmp_path: P
             boxes = np.stack([boxes[:, 0], 1 - boxes[:, 3], boxes[:, 2], 1 - boxes[:, 1]], axis=1)
         jitter, *place_at = tf.random.stateless_uniform([3], crop_seed).numpy()
         side = int(np.floor(np.float32(64) * (0.5 + jitter * np.float32(1.3)) + 1e-3))
-        offset = [int(share * (max(side - 64, 0) + 1 - 1e-4)) for share in place_at]
+        offset = [int(fraction * (max(side - 64, 0) + 1 - 1e-4)) for fraction in place_at]
         scaled = tf.image.resize(image, [side, side]).numpy()[offset[0] :, offset[1] :][:64, :64]
         expected = np.zeros((64, 64, 3), np.float32)
         expected[: scaled.shape[0], : scaled.shape[1]] = scaled
@@ -160,7 +160,7 @@ def test_without_further_augmentations_a_batch_is_what_it_always_was(tmp_path: P
 
 
 def _with_shapes(tmp_path: Path) -> tuple[RecordReader, InputOptions]:
-    """Records with keypoints, masks and a crowd each, as a foreign tool writes them."""
+    """Records with keypoints, masks and a crowd each, as another tool writes them."""
     records = []
     for number in range(6):
         boxes = [[4, 6, 30 + number, 40], [0, 0, 20, 20]]
@@ -199,7 +199,7 @@ def test_masks_keypoints_and_crowds_come_in_static_shapes(tmp_path: Path) -> Non
             assert crowds.tolist() == [False, True] + [False] * 3
             assert classes[:2].tolist() == [1, 0]
             assert (masks[0] == 1).all()
-            # 50 x 60 pixels become 53 x 64: points lie at shares of them, mirrored and exchanged together.
+            # 50 x 60 pixels become 53 x 64: points lie at fractions of them, mirrored and exchanged together.
             flipped = points[0, 0, 1] > points[0, 1, 1]
             plain = [[0.2, 0.3], [0.4, 0.5]]
             mirrored = [[0.4, 0.5], [0.2, 0.7]]
@@ -229,15 +229,15 @@ def test_labels_with_and_without_shapes_reach_every_replica(
         def step(iterator: tf.data.Iterator) -> Batch:
             return two_replicas.run(lambda batch: batch, (next(iterator),))
 
-        parts = step(iterator)
-        shares = [
+        of_step = step(iterator)
+        slices = [
             tf.nest.map_structure(
                 lambda value, at=number: None if value is None else two_replicas.experimental_local_results(value)[at],
-                parts,
+                of_step,
             )
             for number in range(2)
         ]
-        _assert_equal(expected, _joined(*shares))
+        _assert_equal(expected, _joined(*slices))
         assert (expected.labels.masks is None) == (options is plain)
 
 
@@ -277,9 +277,9 @@ def test_a_damaged_record_ends_the_batches_with_its_name(tmp_path: Path) -> None
     Path(path).write_bytes(data)
     with pytest.raises(tf.errors.OpError) as caught:
         _batches(RecordReader([path]), 0, 2)
-    found = find_user_error(caught.value)
-    assert isinstance(found, DataError)
-    assert "data-00000-of-00001: record 1: damaged, its checksum does not match" in str(found)
+    error = find_user_error(caught.value)
+    assert isinstance(error, DataError)
+    assert "data-00000-of-00001: record 1: damaged, its checksum does not match" in str(error)
 
 
 def test_batches_without_an_end_begin_as_others_do(tmp_path: Path) -> None:

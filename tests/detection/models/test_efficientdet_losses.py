@@ -30,7 +30,7 @@ def _labels(boxes: list[list[float]], classes: list[int]) -> Labels:
     )
 
 
-def _outputs(detector: EfficientDet, logits: np.ndarray | tf.Variable, codes: np.ndarray | tf.Variable) -> RawOutputs:
+def _outputs(detector: EfficientDet, logits: np.ndarray | tf.Variable, encoded: np.ndarray | tf.Variable) -> RawOutputs:
     """[A, C] and [A, 4] as the network gives them; variables keep their gradients."""
     sides = [8, 4, 2]
     split = lambda values: [  # noqa: E731
@@ -39,7 +39,7 @@ def _outputs(detector: EfficientDet, logits: np.ndarray | tf.Variable, codes: np
             sides, tf.split(tf.cast(values, tf.float32), [side * side * 9 for side in sides]), strict=True
         )
     ]
-    return RawOutputs(split(logits), split(codes))
+    return RawOutputs(split(logits), split(encoded))
 
 
 def test_an_empty_image_costs_what_the_original_says(oracles: Oracles) -> None:
@@ -55,34 +55,34 @@ def test_an_empty_image_costs_what_the_original_says(oracles: Oracles) -> None:
     assert terms["box_loss"] == 0.0
 
 
-def test_right_answers_cost_nothing_and_each_wrong_one_its_share(detector: EfficientDet) -> None:
+def test_correct_answers_cost_nothing_and_each_error_its_part(detector: EfficientDet) -> None:
     box = [13.0, 5.0, 29.0, 21.0]
     labels = _labels([box], [2])
-    codes = encode_yxyx(tf.constant(box), tf.constant(detector.anchors)).numpy()
+    encoded = encode_yxyx(tf.constant(box), tf.constant(detector.anchors)).numpy()
     low = np.maximum(detector.anchors[:, :2], box[:2])
     overlap = np.prod(np.maximum(np.minimum(detector.anchors[:, 2:], box[2:]) - low, 0), axis=1)
     areas = np.prod(detector.anchors[:, 2:] - detector.anchors[:, :2], axis=1) + 16 * 16
     positive = overlap / (areas - overlap) >= 0.5
     count = positive.sum()
     assert count > 1
-    logits = np.full((len(codes), 4), BACKGROUND)
+    logits = np.full((len(encoded), 4), BACKGROUND)
     logits[positive, 2] = -BACKGROUND
 
-    terms = detector.losses(_outputs(detector, logits, codes), labels)
+    terms = detector.losses(_outputs(detector, logits, encoded), labels)
     np.testing.assert_allclose(terms["class_loss"], 0.0, atol=1e-6)
     np.testing.assert_allclose(terms["box_loss"], 0.0, atol=1e-6)
 
     # One code off by 0.3: Huber 0.1 * 0.3 - 0.005, times the weight of 50, over 4 (positives + 1).
     place = int(np.flatnonzero(positive)[0])
-    codes[place, 1] += 0.3
-    codes[np.flatnonzero(~positive)[0]] += 5.0
-    terms = detector.losses(_outputs(detector, logits, codes), labels)
+    encoded[place, 1] += 0.3
+    encoded[np.flatnonzero(~positive)[0]] += 5.0
+    terms = detector.losses(_outputs(detector, logits, encoded), labels)
     np.testing.assert_allclose(terms["box_loss"], 50 * 0.025 / (4 * (count + 1)), rtol=1e-4)
 
     # The wrong class at an anchor: a missed target and a false alarm, focal factors being 1.
     logits[place] = BACKGROUND
     logits[place, 3] = -BACKGROUND
-    terms = detector.losses(_outputs(detector, logits, codes), labels)
+    terms = detector.losses(_outputs(detector, logits, encoded), labels)
     np.testing.assert_allclose(terms["class_loss"], (0.25 * 20 + 0.75 * 20) / (count + 1), rtol=1e-3)
 
 
@@ -95,12 +95,12 @@ def test_anchors_in_a_crowd_count_neither_way(detector: EfficientDet) -> None:
     overlap = np.maximum(np.minimum(anchors[:, 2:], [64, 32]) - np.maximum(anchors[:, :2], 0), 0).prod(1)
     inside = overlap / (anchors[:, 2:] - anchors[:, :2]).prod(1) >= 0.5
     assert 0.2 < inside.mean() < 0.8
-    codes = encode_yxyx(tf.constant([8.0, 40.0, 24.0, 56.0]), tf.constant(anchors)).numpy()
+    encoded = encode_yxyx(tf.constant([8.0, 40.0, 24.0, 56.0]), tf.constant(anchors)).numpy()
     random = np.random.default_rng(0)
     logits = random.normal(-2.0, 1.0, (len(anchors), 4))
 
     def loss(logits: np.ndarray, labels: Labels) -> float:
-        return float(detector.losses(_outputs(detector, logits, codes), labels)["class_loss"])
+        return float(detector.losses(_outputs(detector, logits, encoded), labels)["class_loss"])
 
     quiet = np.where(inside[:, None], BACKGROUND, logits)
     np.testing.assert_allclose(loss(logits, with_crowd), loss(quiet, labels), rtol=1e-4)
@@ -115,9 +115,9 @@ def test_an_object_in_a_crowd_keeps_its_anchors(detector: EfficientDet) -> None:
     covered = labels._replace(
         boxes=tf.constant([[box, [0.0, 0.0, 64.0, 64.0], [0.0] * 4]]), crowds=tf.constant([[False, True, False]])
     )
-    codes = encode_yxyx(tf.constant(box), tf.constant(detector.anchors)).numpy()
-    logits = np.full((len(codes), 4), BACKGROUND)
-    ours, theirs = (detector.losses(_outputs(detector, logits, codes + 0.2), each) for each in (covered, labels))
+    encoded = encode_yxyx(tf.constant(box), tf.constant(detector.anchors)).numpy()
+    logits = np.full((len(encoded), 4), BACKGROUND)
+    ours, theirs = (detector.losses(_outputs(detector, logits, encoded + 0.2), each) for each in (covered, labels))
     assert ours["class_loss"] > 0.1
     for name, value in theirs.items():
         np.testing.assert_allclose(ours[name], value, rtol=1e-5)
@@ -126,11 +126,11 @@ def test_an_object_in_a_crowd_keeps_its_anchors(detector: EfficientDet) -> None:
 def test_images_without_objects_train_as_negatives(detector: EfficientDet) -> None:
     """They pull every class down, and leave the boxes alone."""
     count = len(detector.anchors)
-    logits, codes = tf.Variable(tf.zeros([count, 4])), tf.Variable(tf.ones([count, 4]))
+    logits, encoded = tf.Variable(tf.zeros([count, 4])), tf.Variable(tf.ones([count, 4]))
     with tf.GradientTape() as tape:
-        terms = detector.losses(_outputs(detector, logits, codes), _labels([], []))
+        terms = detector.losses(_outputs(detector, logits, encoded), _labels([], []))
         total = tf.add_n(list(terms.values()))
-    down, still = tape.gradient(total, [logits, codes], unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    down, still = tape.gradient(total, [logits, encoded], unconnected_gradients=tf.UnconnectedGradients.ZERO)
     assert np.isfinite(total)
     assert terms["box_loss"] == 0
     assert (down.numpy() > 0).all()

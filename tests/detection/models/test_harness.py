@@ -226,20 +226,20 @@ def test_two_replicas_equal_one(name: str, two_replicas: tf.distribute.Strategy)
     two.set_weights(one.get_weights())
     terms, gradients = _gradient_step(one, _images(), _labels())
 
-    def share(value: tf.Tensor | None) -> Any:
+    def distribute(value: tf.Tensor | None) -> Any:
         if value is None:
             return None
         return two_replicas.experimental_distribute_values_from_function(
             lambda context: tf.split(value, 2)[context.replica_id_in_sync_group]
         )
 
-    inputs = (share(_images()), Labels(*map(share, _labels())))
+    inputs = (distribute(_images()), Labels(*map(distribute, _labels())))
     run = tf.function(
         lambda images, labels: two_replicas.run(lambda *args: _gradient_step(two, *args), (images, labels))
     )
-    shares, their_gradients = run(*inputs)
+    of_replicas, their_gradients = run(*inputs)
     for key, term in terms.items():
-        total = sum(float(part) for part in two_replicas.experimental_local_results(shares[key]))
+        total = sum(float(part) for part in two_replicas.experimental_local_results(of_replicas[key]))
         np.testing.assert_allclose(total, term, rtol=1e-4)
     totals = [tf.add_n(two_replicas.experimental_local_results(gradient)) for gradient in their_gradients]
     _assert_near(totals, gradients)

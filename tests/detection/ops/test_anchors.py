@@ -11,14 +11,14 @@ Oracles = dict[str, dict[str, Any]]
 
 
 def _anchors(height: int, width: int, **options: Any) -> np.ndarray:
-    settings: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "min_level": 3,
         "max_level": 7,
         "num_scales": 3,
         "aspect_ratios": (1.0, 2.0, 0.5),
         "anchor_scale": 4.0,
     }
-    return pyramid_anchors_yxyx((height, width), **(settings | options))
+    return pyramid_anchors_yxyx((height, width), **(defaults | options))
 
 
 def test_feature_sizes_round_up() -> None:
@@ -139,8 +139,8 @@ def test_anchors_in_regions_by_their_own_area() -> None:
     anchors = tf.constant([[0, 0, 10, 4], [0, 0, 10, 8], [0, 2, 10, 10], [20, 0, 30, 4], [0, 0, 100, 100]], tf.float32)
     regions = tf.constant([[[0, 0, 10, 4], [20, 0, 25, 4]], [[0, 0, 10, 4], [0, 0, 100, 100]]], tf.float32)
     valid = tf.constant([[True, True], [True, False]])
-    # Shares of the first image: 1, 1/2, 1/4, 1/2 and 0.006.
-    inside = anchors_inside(anchors, regions, valid, min_share=0.5).numpy()
+    # Fractions of the first image: 1, 1/2, 1/4, 1/2 and 0.006.
+    inside = anchors_inside(anchors, regions, valid, min_fraction=0.5).numpy()
     assert inside.tolist() == [[True, True, False, True, False], [True, True, False, False, False]]
-    assert anchors_inside(anchors, regions, valid, min_share=0.51).numpy()[0].tolist() == [True] + [False] * 4
-    assert not anchors_inside(anchors, regions, tf.zeros([2, 2], tf.bool), min_share=0.1).numpy().any()
+    assert anchors_inside(anchors, regions, valid, min_fraction=0.51).numpy()[0].tolist() == [True] + [False] * 4
+    assert not anchors_inside(anchors, regions, tf.zeros([2, 2], tf.bool), min_fraction=0.1).numpy().any()

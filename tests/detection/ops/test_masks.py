@@ -61,8 +61,8 @@ def test_the_encoding_is_that_of_pycocotools() -> None:
         whole = np.zeros((height, width), np.uint8)
         whole[top : top + rows, left : left + columns] = window
         expected = reference.encode(np.asfortranarray(whole))
-        found = rle_of_window(window, top=top, left=left, height=height, width=width)
-        assert found == {"size": [height, width], "counts": expected["counts"].decode()}
+        rle = rle_of_window(window, top=top, left=left, height=height, width=width)
+        assert rle == {"size": [height, width], "counts": expected["counts"].decode()}
 
 
 def test_compiles_under_xla() -> None:

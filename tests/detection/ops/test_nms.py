@@ -14,9 +14,9 @@ def _nms(boxes: Any, scores: Any, classes: Any = None, **options: Any) -> list[l
     if boxes.ndim == 2:
         boxes, scores = boxes[None], scores[None]
     classes = np.zeros(scores.shape, np.int32) if classes is None else np.int32(classes).reshape(scores.shape)
-    settings = {"iou_threshold": 0.5, "score_threshold": 0.0, "max_outputs": 10} | options
-    picked, num = hard_nms(tf.constant(boxes), tf.constant(scores), tf.constant(classes), **settings)
-    assert picked.shape[1] == settings["max_outputs"]
+    arguments = {"iou_threshold": 0.5, "score_threshold": 0.0, "max_outputs": 10} | options
+    picked, num = hard_nms(tf.constant(boxes), tf.constant(scores), tf.constant(classes), **arguments)
+    assert picked.shape[1] == arguments["max_outputs"]
     assert all((row[count:] == 0).all() for row, count in zip(picked.numpy(), num.numpy(), strict=True))
     return [row[:count].tolist() for row, count in zip(picked.numpy(), num.numpy(), strict=True)]
 

@@ -1,14 +1,14 @@
 import numpy as np
 import tensorflow as tf
 
-from detection.ops.replicas import own_share, replica_count, replica_id, sum_over_replicas
+from detection.ops.replicas import own_slice, replica_count, replica_id, sum_over_replicas
 
 
 def test_without_a_strategy_there_is_one() -> None:
     assert replica_count() == 1
     assert replica_id() == 0
     assert sum_over_replicas(tf.constant(3.0)) == 3.0
-    np.testing.assert_array_equal(own_share(tf.range(6)), range(6))
+    np.testing.assert_array_equal(own_slice(tf.range(6)), range(6))
 
 
 def test_across_replicas_a_sum_is_the_identity(two_replicas: tf.distribute.Strategy) -> None:
@@ -46,9 +46,9 @@ def test_tensors_given_together_are_summed_each(two_replicas: tf.distribute.Stra
         assert two_replicas.experimental_local_results(summed["b"][0])[one].shape == (0,)
 
 
-def test_the_shares_of_replicas_are_the_whole_in_order(two_replicas: tf.distribute.Strategy) -> None:
+def test_the_slices_of_replicas_are_the_whole_in_order(two_replicas: tf.distribute.Strategy) -> None:
     whole = tf.reshape(tf.range(24), [6, 2, 2])
     for xla in (False, True):
-        compiled = tf.function(lambda: own_share(whole), jit_compile=xla)
-        shares = two_replicas.experimental_local_results(tf.function(lambda: two_replicas.run(compiled))())  # noqa: B023
-        np.testing.assert_array_equal(np.concatenate(shares), whole)
+        compiled = tf.function(lambda: own_slice(whole), jit_compile=xla)
+        slices = two_replicas.experimental_local_results(tf.function(lambda: two_replicas.run(compiled))())  # noqa: B023
+        np.testing.assert_array_equal(np.concatenate(slices), whole)

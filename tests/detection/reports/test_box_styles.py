@@ -20,7 +20,7 @@ def test_every_status_has_a_look_of_its_own_on_its_panel() -> None:
         assert len({style.dash for style in styles}) == len(styles)
 
 
-def test_what_was_missed_comes_first() -> None:
+def test_fn_come_first() -> None:
     box = [1.0, 2.0, 3.0, 4.0]
     objects = [Box(1, box, None, "matched"), Box(2, box, None, "Miss"), Box(9, box, None, "crowd")]
     drawn = ground_truth_boxes(replace(image_result(1), ground_truth=objects), NAMES)
@@ -32,7 +32,7 @@ def test_what_was_missed_comes_first() -> None:
     assert drawn[0].bbox == box
 
 
-def test_wrong_detections_come_first_and_of_each_kind_the_most_confident() -> None:
+def test_fp_come_first_and_of_each_kind_the_most_confident() -> None:
     given = [(0.9, "TP"), (0.4, "Cls"), (0.8, "ignored"), (0.7, "Bkg"), (0.95, "TP")]
     detections = [Box(1, [1.0, 2.0, 3.0, 4.0], score, status) for score, status in given]
     drawn = detection_boxes(replace(image_result(1), detections=detections), NAMES)

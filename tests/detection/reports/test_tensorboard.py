@@ -107,26 +107,26 @@ def pixels_of(picture: np.ndarray, status: str) -> np.ndarray:
 
 def test_ground_truth_is_left_and_detections_are_right() -> None:
     image = np.full((HEIGHT, WIDTH, 3), 128, np.uint8)
-    found = replace(
+    result = replace(
         image_result(1),
         ground_truth=[Box(1, [100.0, 200.0, 80.0, 60.0], None, "Miss")],
         detections=[Box(1, [400.0, 50.0, 90.0, 70.0], 0.9, "Dupe")],
     )
-    picture = side_by_side(image, found, {1: "cat"})
+    picture = side_by_side(image, result, {1: "cat"})
     half = picture.shape[1] // 2
-    missed, twice = (np.nonzero(pixels_of(picture, status)) for status in ("Miss", "Dupe"))
-    assert missed[1].max() < half < twice[1].min()
+    fn, twice = (np.nonzero(pixels_of(picture, status)) for status in ("Miss", "Dupe"))
+    assert fn[1].max() < half < twice[1].min()
     gap = 8  # of the sheet
-    assert abs(missed[1].min() - (gap + 100)) <= 1
-    assert abs(missed[0].max() - (gap + 259)) <= 1
+    assert abs(fn[1].min() - (gap + 100)) <= 1
+    assert abs(fn[0].max() - (gap + 259)) <= 1
     assert abs(twice[1].max() - (half + gap / 2 + 489)) <= 1
 
 
 def test_boxes_follow_an_image_of_another_scale() -> None:
-    found = replace(image_result(1), ground_truth=[Box(1, [100.0, 200.0, 80.0, 60.0], None, "Miss")], detections=[])
-    small = side_by_side(np.full((HEIGHT // 2, WIDTH // 2, 3), 128, np.uint8), found, {})
+    result = replace(image_result(1), ground_truth=[Box(1, [100.0, 200.0, 80.0, 60.0], None, "Miss")], detections=[])
+    small = side_by_side(np.full((HEIGHT // 2, WIDTH // 2, 3), 128, np.uint8), result, {})
     assert abs(np.nonzero(pixels_of(small, "Miss"))[1].min() - (8 + 50)) <= 1
-    large = side_by_side(np.full((HEIGHT * 4, WIDTH * 4, 3), 128, np.uint8), found, {})
+    large = side_by_side(np.full((HEIGHT * 4, WIDTH * 4, 3), 128, np.uint8), result, {})
     assert abs(np.nonzero(pixels_of(large, "Miss"))[1].min() - (8 + 100)) <= 2
     assert large.shape[1] < 2 * 640 + 30
 
@@ -134,13 +134,13 @@ def test_boxes_follow_an_image_of_another_scale() -> None:
 def test_the_most_confident_detections_are_drawn() -> None:
     image = np.full((HEIGHT, WIDTH, 3), 128, np.uint8)
     boxes = [("TP", 0.9, 300.0), ("Bkg", 0.6, 100.0), ("Loc", 0.4, 200.0)]
-    found = replace(
+    result = replace(
         image_result(1),
         ground_truth=[],
         detections=[Box(1, [left, 50.0, 60.0, 70.0], score, status) for status, score, left in boxes],
     )
     for most, expected in ((1, {"TP"}), (2, {"TP", "Bkg"}), (None, {"TP", "Bkg", "Loc"})):
-        picture = side_by_side(image, found, {1: "cat"}, max_boxes=most)
+        picture = side_by_side(image, result, {1: "cat"}, max_boxes=most)
         assert {status for status, _, _ in boxes if pixels_of(picture, status).any()} == expected
 
 

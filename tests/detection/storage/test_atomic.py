@@ -84,40 +84,40 @@ def test_json_refuses_not_a_number_and_keeps_the_old_file(tmp_path: Path) -> Non
 
 
 def test_a_folder_appears_only_when_it_is_done(tmp_path: Path) -> None:
-    goal = tmp_path / "goal"
-    with atomic.new_directory(goal) as beside:
+    destination = tmp_path / "destination"
+    with atomic.new_directory(destination) as beside:
         (beside / "sub").mkdir()
         (beside / "sub" / "file").write_text("x")
         assert beside.parent.parent == tmp_path
         assert beside.parent.name.startswith(".")
         assert names(tmp_path) == [beside.parent.name]
-        assert not goal.exists()
-    assert (goal / "sub" / "file").read_text() == "x"
-    assert names(tmp_path) == ["goal"]
+        assert not destination.exists()
+    assert (destination / "sub" / "file").read_text() == "x"
+    assert names(tmp_path) == ["destination"]
 
 
 def test_a_failing_block_leaves_no_trace(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), atomic.new_directory(tmp_path / "goal") as beside:
+    with pytest.raises(ZeroDivisionError), atomic.new_directory(tmp_path / "destination") as beside:
         (beside / "file").write_text(str(1 / 0))
     assert names(tmp_path) == []
 
 
 def test_an_empty_folder_is_replaced_a_full_one_is_not(tmp_path: Path) -> None:
-    goal = tmp_path / "goal"
-    goal.mkdir()
-    with atomic.new_directory(goal) as beside:
+    destination = tmp_path / "destination"
+    destination.mkdir()
+    with atomic.new_directory(destination) as beside:
         (beside / "first").write_text("x")
     with (
-        pytest.raises(DataError, match=r"goal: cannot write: Directory not empty\. Check that"),
-        atomic.new_directory(goal) as beside,
+        pytest.raises(DataError, match=r"destination: cannot write: Directory not empty\. Check that"),
+        atomic.new_directory(destination) as beside,
     ):
         (beside / "second").write_text("x")
-    assert names(goal) == ["first"]
-    assert names(tmp_path) == ["goal"]
+    assert names(destination) == ["first"]
+    assert names(tmp_path) == ["destination"]
 
 
 def test_an_error_of_the_block_itself_is_not_renamed(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), atomic.new_directory(tmp_path / "goal"):
+    with pytest.raises(FileNotFoundError), atomic.new_directory(tmp_path / "destination"):
         (tmp_path / "absent").read_text()
 
 
@@ -152,7 +152,7 @@ def test_killed_while_filling_a_folder_leaves_no_visible_result(tmp_path: Path) 
     kill_while(
         "import time\n"
         "from detection.storage.atomic import new_directory, require_writable\n"
-        "with new_directory('goal') as beside:\n"
+        "with new_directory('destination') as beside:\n"
         "    (beside / 'file').write_text('half')\n"
         "    print('middle', flush=True)\n"
         "    time.sleep(600)\n",
@@ -160,9 +160,9 @@ def test_killed_while_filling_a_folder_leaves_no_visible_result(tmp_path: Path) 
     )
     assert [name for name in names(tmp_path) if not name.startswith(".")] == []
     assert len(names(tmp_path)) == 1
-    with atomic.new_directory(tmp_path / "goal"):
+    with atomic.new_directory(tmp_path / "destination"):
         pass
-    assert names(tmp_path) == ["goal"]
+    assert names(tmp_path) == ["destination"]
 
 
 def test_killed_while_writing_a_file_keeps_the_old_one(tmp_path: Path) -> None:
@@ -189,9 +189,9 @@ def test_a_folder_is_probed_and_left_empty(tmp_path: Path) -> None:
         atomic.require_writable(tmp_path / "file" / "below")
 
 
-def start(goal: Path) -> subprocess.Popen[bytes]:
+def start(destination: Path) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
-        [sys.executable, "-c", UNFINISHED, str(goal)],
+        [sys.executable, "-c", UNFINISHED, str(destination)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
@@ -208,7 +208,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 @pytest.fixture
 def leftover(tmp_path: Path) -> Path:
-    """What a killed process left in tmp_path / "here" for the goal "out"."""
+    """What a killed process left in tmp_path / "here" for the destination "out"."""
     kill(start(tmp_path / "here" / "out"))
     [folder] = (tmp_path / "here").iterdir()
     return folder
@@ -228,9 +228,9 @@ def test_a_living_process_keeps_its_folder_and_a_killed_one_does_not(tmp_path: P
     assert names(tmp_path) == []
 
 
-def test_only_leftovers_of_the_named_goal_go(leftover: Path) -> None:
-    for goal in ("other", "out2", "*", "ou?", "[o]ut"):
-        assert remove_leftovers(leftover.parent, goal) == []
+def test_only_leftovers_of_the_named_destination_go(leftover: Path) -> None:
+    for destination in ("other", "out2", "*", "ou?", "[o]ut"):
+        assert remove_leftovers(leftover.parent, destination) == []
     with temporary_folder(leftover.parent / "out"):
         assert not leftover.exists()
 

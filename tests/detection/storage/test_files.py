@@ -40,8 +40,8 @@ def plant(base: str, tree: dict[str, bytes]) -> str:
 @pytest.mark.parametrize("pattern", _PATTERNS.split())
 def test_patterns_match_the_same(pattern: str, gcs: Bucket, tmp_path: Path) -> None:
     local, remote = plant(str(tmp_path), TREE), plant(f"{gcs.path}/data", TREE)
-    found = [path.removeprefix(remote) for path in files.glob(paths.join(remote, pattern) + _slash(pattern))]
-    assert found == sorted(path.removeprefix(local) for path in files.glob(paths.join(local, pattern)))
+    matches = [path.removeprefix(remote) for path in files.glob(paths.join(remote, pattern) + _slash(pattern))]
+    assert matches == sorted(path.removeprefix(local) for path in files.glob(paths.join(local, pattern)))
 
 
 def _slash(pattern: str) -> str:
@@ -75,8 +75,8 @@ def test_any_tree_gives_the_same_answers(
     assert files.glob(paths.join(paths.escape(remote), pattern)) == files.glob(paths.join(remote, pattern))
 
 
-def _below(found: list[str], base: str) -> list[str]:
-    return sorted({path.removeprefix(base).strip("/") for path in found})
+def _below(matches: list[str], base: str) -> list[str]:
+    return sorted({path.removeprefix(base).strip("/") for path in matches})
 
 
 @pytest.mark.parametrize("kind", ["local", "remote"])

@@ -51,5 +51,5 @@ def test_half_a_surrogate_pair_survives() -> None:
     assert json.loads(serialize({"name": "\ud83d"})) == {"name": "\ud83d"}
 
 
-def test_a_null_is_no_fault() -> None:
+def test_a_null_is_no_error() -> None:
     assert serialize({"a": None}) == b'{"a":null}'

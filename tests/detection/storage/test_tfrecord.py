@@ -1,4 +1,4 @@
-"""TFRecord files: whole, empty, gzipped, cut off, damaged, and what is none."""
+"""TFRecord files: whole, empty, gzipped, truncated, damaged, and what is none."""
 
 import gzip
 import os
@@ -112,7 +112,7 @@ def test_damage_is_told_with_its_place(tmp_path: Path) -> None:
 
 
 def claim(length: int) -> bytes:
-    """A frame's header with a sound checksum."""
+    """A frame's header with a valid checksum."""
     packed = struct.pack("<Q", length)
     return packed + struct.pack("<I", shards.masked_crc(packed))
 

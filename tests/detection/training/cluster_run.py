@@ -23,7 +23,7 @@ from schemas.errors import CocoflowError
 from tests.detection.training import tiny_detector
 from tests.detection.training.tiny_run import CATEGORIES
 
-# Drop-connect, synchronised batch norm, averages and clipping are on.
+# Drop-connect, synchronised batch norm, EMA weights and clipping are on.
 SMALL = (
     "model.name=tiny",
     "train.batch_size=4",

@@ -27,7 +27,7 @@ MOMENTS: dict[str, tuple[Any, str]] = {
     "listed": (checkpoint_management.CheckpointManager, "_sweep"),  # nothing is removed yet
     "removing": (checkpoint_management, "_delete_file_if_exists"),  # half of an old one is removed
 }
-SETTINGS = (
+ASSIGNMENTS = (
     *SMALL,
     "train.checkpoint_every=1",
     "train.keep_checkpoints=2",
@@ -35,7 +35,7 @@ SETTINGS = (
 )
 
 
-def train_in_child(moment: str, output: str, shards: Sequence[str], settings: Sequence[str]) -> int:
+def train_in_child(moment: str, output: str, shards: Sequence[str], assignments: Sequence[str]) -> int:
     """Starts a run; returns its process id.
 
     Args:
@@ -43,7 +43,7 @@ def train_in_child(moment: str, output: str, shards: Sequence[str], settings: Se
             the call), or empty.
         output: its folder.
         shards: records.
-        settings: `key=value`, over `SETTINGS`.
+        assignments: `key=value`, over `ASSIGNMENTS`.
     """
     child = os.fork()
     if child:
@@ -52,7 +52,7 @@ def train_in_child(moment: str, output: str, shards: Sequence[str], settings: Se
         print(f"pid {os.getpid()}", flush=True)
         if moment:
             _kill_at(moment)
-        run(Path(output), shards, *SETTINGS, *settings)
+        run(Path(output), shards, *ASSIGNMENTS, *assignments)
         os._exit(0)
     except BaseException:
         logging.exception("the run failed")

@@ -69,7 +69,7 @@ def test_each_key_reaches_its_function_and_seeds_keep_their_numbers(detector: De
 
 
 @pytest.mark.slow
-def test_all_together_resume_exactly_and_give_sound_boxes(tmp_path: Path, detector: Detector) -> None:
+def test_all_together_resume_exactly_and_give_valid_boxes(tmp_path: Path, detector: Detector) -> None:
     reader = RecordReader(write_shards(tmp_path, rectangles(10)))
     options = _options(detector, *ALL)
     whole, late = _batches(reader, options, 0, 4), _batches(reader, options, 3, 4)

@@ -60,10 +60,10 @@ def _batch(factor: float) -> Batch:
 
 def _values(state: TrainState) -> dict[str, np.ndarray]:
     variables = [*state.model.variables, *state.optimizer.variables]
-    found = {variable.path: variable.numpy() for variable in variables}
+    by_name = {variable.path: variable.numpy() for variable in variables}
     if state.ema is not None:
-        found |= {f"ema/{name}": weight.numpy() for name, weight in state.ema.weights.items()}
-    return found
+        by_name |= {f"ema/{name}": weight.numpy() for name, weight in state.ema.weights.items()}
+    return by_name
 
 
 def _changed(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> set[str]:
@@ -135,9 +135,9 @@ def test_a_schedule_that_ends_at_zero_before_the_run_does_is_warned_of(
     keys: list[str], warnings: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     _training("steps=1000", *(f"schedule.{key}" for key in keys))
-    found = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert len(found) == warnings
-    assert all("total_steps = 500 ends before train.steps = 1000: the learning rate is 0" in text for text in found)
+    messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(messages) == warnings
+    assert all("total_steps = 500 ends before train.steps = 1000: the learning rate is 0" in text for text in messages)
 
 
 def test_what_is_frozen_neither_moves_nor_is_averaged_nor_decays() -> None:
@@ -165,7 +165,7 @@ def test_batch_norm_is_fixed_in_part_or_whole(batch_norm: str, moves: set[str]) 
     assert "tiny/stem/kernel" in changed
 
 
-def test_averages_follow_what_changes_and_statistics_on_request() -> None:
+def test_ema_weights_follow_what_changes_and_statistics_on_request() -> None:
     for assignments, statistics in ((["ema.include_batch_norm=false"], 0), ([], 4), (["freeze=[tiny/stem_norm]"], 2)):
         state, _ = _training(*assignments)
         assert state.ema is not None
@@ -226,7 +226,7 @@ def test_an_overflow_under_a_dynamic_scale_is_skipped_counted_and_halves_it(
     assert (state.loss_scale.scale.numpy(), state.loss_scale.skipped_steps.numpy()) == (scale, skipped)
 
 
-def test_an_overflow_under_a_fixed_scale_is_a_fault() -> None:
+def test_an_overflow_under_a_fixed_scale_is_an_error() -> None:
     state, run = _training("precision=mixed_float16", f"loss_scale={2.0**40}", *CONSTANT)
     before = _values(state)
     report = run()

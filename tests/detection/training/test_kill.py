@@ -21,7 +21,7 @@ from tests.detection.training.tiny_run import checkpoint_values
 pytestmark = pytest.mark.slow
 
 STEPS = 24
-SETTINGS = (f"train.steps={STEPS}", "train.schedule.warmup_steps=3")
+ASSIGNMENTS = (f"train.steps={STEPS}", "train.schedule.warmup_steps=3")
 
 
 class _Runs:
@@ -41,7 +41,7 @@ class _Runs:
             delay: seconds later.
         """
         assert self._process.stdin is not None
-        call = {"moment": moment, "output": str(output), "shards": self._shards, "settings": SETTINGS}
+        call = {"moment": moment, "output": str(output), "shards": self._shards, "assignments": ASSIGNMENTS}
         print(json.dumps(call), file=self._process.stdin, flush=True)
         pid = 0
         said = []

@@ -103,16 +103,16 @@ def test_the_exported_model_keeps_the_contract(whole_run: Path, shards: list[str
         np.testing.assert_allclose(value, again[name], atol=1e-5, err_msg=name)
 
 
-def test_the_exported_weights_are_the_averages(whole_run: Path) -> None:
+def test_the_exported_weights_are_the_ema_weights(whole_run: Path) -> None:
     values = checkpoint_values(whole_run, 4)
     loaded = tf.saved_model.load(str(whole_run / SAVED_MODEL))
     exported = {tuple(value.shape): value.numpy() for value in loaded.weights.values() if len(value.shape) == 4}
-    averages = {value.shape: value for name, value in values.items() if name.startswith("ema/") and value.ndim == 4}
+    ema = {value.shape: value for name, value in values.items() if name.startswith("ema/") and value.ndim == 4}
     raw = {value.shape: value for name, value in values.items() if name.startswith("model/") and value.ndim == 4}
     unique = [s for s in exported if sum(v.shape == s for n, v in values.items() if n.startswith("ema/")) == 1]
     assert unique
     for shape in unique:
-        np.testing.assert_array_equal(exported[shape], averages[shape])
+        np.testing.assert_array_equal(exported[shape], ema[shape])
         assert (exported[shape] != raw[shape]).any()
 
 

@@ -36,7 +36,7 @@ def without_the_empty_category(root: Path, tree: dict[str, Any]) -> None:
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A sound data set, in an otherwise empty working directory: train has 5 images, eval one, all with two boxes."""
+    """A valid data set, in an otherwise empty working directory: train has 5 images, eval one, all with two boxes."""
     root = tmp_path / "data"
     write_data_set(root)
     for split in ("train", "val"):
@@ -76,7 +76,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_sound_data_set(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_valid_data_set(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = files(tmp_path)
     assert call("--data", data) == 0
     captured = capfd.readouterr()
@@ -144,7 +144,7 @@ def category_without_annotations(root: Path, tree: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_any_fault_is_told_and_is_exit_code_1(
+def test_any_issue_is_told_and_is_exit_code_1(
     data: Path, capfd: pytest.CaptureFixture[str], change: Change, expected: tuple[str, str], told: str
 ) -> None:
     kind, policy = expected
@@ -167,7 +167,7 @@ def all_boxes_outside(root: Path, tree: dict[str, Any]) -> None:
         annotation["bbox"] = [70, 0, 50, 5]
 
 
-def test_policies_are_shown_and_of_many_faults_the_first(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_policies_are_shown_and_of_many_issues_the_first(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
     edit(data, all_boxes_outside)
     assert call("--data", data, "--set", "data.on_fault.box_outside=fix") == 1
     lines = capfd.readouterr().out.splitlines()
@@ -226,7 +226,7 @@ def test_a_report_is_one_page_that_needs_nothing_else(
     assert len(pictures) == 1  # of the one issue
 
 
-def test_a_report_of_a_sound_data_set_replaces_an_old_one(data: Path, tmp_path: Path) -> None:
+def test_a_report_of_a_valid_data_set_replaces_an_old_one(data: Path, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("old")
     assert call("--data", data, "--report", tmp_path / "page.html") == 0
     assert "Yes, you can train on this: no issues." in Page(tmp_path / "page.html").text
@@ -263,7 +263,7 @@ def test_a_user_error_is_one_line_and_nothing_is_written(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_an_annotation_file_that_is_cut_off(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_truncated_annotation_file(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = data / "annotations/instances_val.json"
     path.write_text(path.read_text()[:-100])
     assert call("--data", data) == 1
@@ -280,7 +280,7 @@ def test_of_dated_folders_the_newest_is_checked(data: Path, tmp_path: Path, capf
     assert re.search(r"train\W+3\W+6\W", capfd.readouterr().out)
 
 
-def test_awkward_images_are_faults_as_their_manifest_says(
+def test_awkward_images_are_issues_as_their_manifest_says(
     shared_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = shared_data / "nasty_images"

@@ -27,18 +27,18 @@ def call(*arguments: str | Path) -> int:
 @pytest.fixture
 def case(tmp_path: Path) -> tuple[dict[str, Any], list[Any], list[Any]]:
     """Ground truth, and detections of A and B, in gt.json, a.json and b.json: B has found half as much."""
-    truth, detections = generate(3)
-    for image in truth["images"]:
+    ground_truth, detections = generate(3)
+    for image in ground_truth["images"]:
         image["file_name"] = f"{image['id']}.png"
     fewer = [entry for entry in detections if entry["image_id"] % 2]
-    for name, content in {"gt": truth, "a": detections, "b": fewer}.items():
+    for name, content in {"gt": ground_truth, "a": detections, "b": fewer}.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    return truth, detections, fewer
+    return ground_truth, detections, fewer
 
 
-def evaluation(folder: Path, truth: dict[str, Any], detections: list[Any], iou_type: str = "bbox") -> Path:
+def evaluation(folder: Path, ground_truth: dict[str, Any], detections: list[Any], iou_type: str = "bbox") -> Path:
     folder.mkdir()
-    write_metrics(folder / METRICS_JSON, evaluate(truth, detections, iou_type))
+    write_metrics(folder / METRICS_JSON, evaluate(ground_truth, detections, iou_type))
     (folder / DETECTIONS_JSON).write_text(json.dumps(detections))
     return folder
 
@@ -47,11 +47,11 @@ def evaluation(folder: Path, truth: dict[str, Any], detections: list[Any], iou_t
 def test_two_results_files(
     tmp_path: Path, case: tuple[dict[str, Any], list[Any], list[Any]], capsys: pytest.CaptureFixture[str], iou_type: str
 ) -> None:
-    truth, before, after = case
+    ground_truth, before, after = case
     files = (tmp_path / "a.json", tmp_path / "b.json", "--ground-truth", tmp_path / "gt.json")
     assert call(*files, "--iou-type", iou_type, "--output", tmp_path / "page.html") == 0
     printed = capsys.readouterr().out
-    metrics = [evaluate(truth, entries, iou_type).by_name["AP"] for entries in (before, after)]
+    metrics = [evaluate(ground_truth, entries, iou_type).by_name["AP"] for entries in (before, after)]
     assert f"COCO metrics, {iou_type}" in printed
     assert f"B has AP {metrics[1]:.3f}" in printed
     assert f"against A's {metrics[0]:.3f} (95 % interval" in printed
@@ -77,17 +77,19 @@ def test_pictures_come_from_the_folder_of_images(
 
 @pytest.mark.parametrize("iou_type", ["segm", "keypoints"])
 def test_results_without_boxes_have_a_report_and_a_comparison(tmp_path: Path, iou_type: str) -> None:
-    truth, detections = generate(3)
+    ground_truth, detections = generate(3)
     for entry in detections:
         x, y, width, height = entry.pop("bbox")
         entry["segmentation"] = [[x, y, x + width, y, x, y + height]]
         del entry["keypoints" if iou_type == "segm" else "segmentation"]
     paths = [tmp_path / f"{name}.json" for name in ("gt", "a", "b")]
-    for path, content in zip(paths, (truth, detections, detections[::2]), strict=True):
+    for path, content in zip(paths, (ground_truth, detections, detections[::2]), strict=True):
         path.write_text(json.dumps(content))
     page = tmp_path / "page.html"
     assert call(*paths[1:], "--ground-truth", paths[0], "--iou-type", iou_type, "--output", page) == 0
-    before, after = (evaluate(truth, entries, iou_type).by_name["AP"] for entries in (detections, detections[::2]))
+    before, after = (
+        evaluate(ground_truth, entries, iou_type).by_name["AP"] for entries in (detections, detections[::2])
+    )
     table = HtmlPage(page.read_text(encoding="utf-8")).table("metrics")
     assert table["AP"][:2] == [f"{before:.3f}", f"{after:.3f}"]
     parser = argparse.ArgumentParser()
@@ -100,8 +102,10 @@ def test_results_without_boxes_have_a_report_and_a_comparison(tmp_path: Path, io
 def test_two_evaluations(
     tmp_path: Path, case: tuple[dict[str, Any], list[Any], list[Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    truth, before, after = case
-    folders = [evaluation(tmp_path / name, truth, found) for name, found in (("old", before), ("new", after))]
+    ground_truth, before, after = case
+    folders = [
+        evaluation(tmp_path / name, ground_truth, detections) for name, detections in (("old", before), ("new", after))
+    ]
     assert call(*folders) == 0
     printed = capsys.readouterr().out
     assert "against A's" in printed
@@ -112,8 +116,8 @@ def test_two_evaluations(
 
 
 def test_flags_that_do_not_fit(tmp_path: Path, case: tuple[dict[str, Any], list[Any], list[Any]]) -> None:
-    truth, before, _ = case
-    folder = evaluation(tmp_path / "old", truth, before)
+    ground_truth, before, _ = case
+    folder = evaluation(tmp_path / "old", ground_truth, before)
     a, b, gt = (tmp_path / f"{name}.json" for name in ("a", "b", "gt"))
     for arguments, message in [
         ((folder, b), "old is a folder, .*b.json is not"),
@@ -127,7 +131,7 @@ def test_flags_that_do_not_fit(tmp_path: Path, case: tuple[dict[str, Any], list[
             call(*arguments)
 
 
-def test_nothing_is_written_for_a_fault(tmp_path: Path, case: tuple[dict[str, Any], list[Any], list[Any]]) -> None:
+def test_nothing_is_written_for_an_error(tmp_path: Path, case: tuple[dict[str, Any], list[Any], list[Any]]) -> None:
     a, b, gt, page = (tmp_path / name for name in ("a.json", "b.json", "gt.json", "page.html"))
     for arguments, message in [
         ((a, tmp_path / "none.json", "--ground-truth", gt), r"none.json: cannot read the file"),

@@ -24,19 +24,19 @@ def call(*arguments: str | Path) -> int:
     return evaluate.run(parser.parse_args([str(argument) for argument in arguments]))
 
 
-def write(folder: Path, truth: Any, detections: Any) -> list[str | Path]:
-    (folder / "gt.json").write_text(json.dumps(truth))
+def write(folder: Path, ground_truth: Any, detections: Any) -> list[str | Path]:
+    (folder / "gt.json").write_text(json.dumps(ground_truth))
     (folder / "dt.json").write_text(json.dumps(detections))
     return ["--ground-truth", folder / "gt.json", "--detections", folder / "dt.json"]
 
 
 @pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
 def test_table_and_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], iou_type: str) -> None:
-    truth, detections = generate(11)
+    ground_truth, detections = generate(11)
     out = tmp_path / "metrics.json"
-    assert call(*write(tmp_path, truth, detections), "--iou-type", iou_type, "--output", out) == 0
+    assert call(*write(tmp_path, ground_truth, detections), "--iou-type", iou_type, "--output", out) == 0
     content = json.loads(out.read_text())
-    expected = pycocotools_eval(truth, detections, iou_type)
+    expected = pycocotools_eval(ground_truth, detections, iou_type)
     np.testing.assert_allclose(content["stats"], expected.stats, rtol=0, atol=1e-9)
     assert content["iou_type"] == iou_type
     assert content["skipped"] == 0
@@ -63,39 +63,39 @@ def test_table_and_file(tmp_path: Path, capsys: pytest.CaptureFixture[str], iou_
     ],
 )
 def test_flags(tmp_path: Path, flags: list[str], params: dict[str, Any]) -> None:
-    truth, detections = generate(11)
+    ground_truth, detections = generate(11)
     out = tmp_path / "metrics.json"
-    call(*write(tmp_path, truth, detections), *flags, "--output", out)
-    expected = reference(Case(truth, detections, params), "keypoints" if "keypoints" in flags else "bbox")
+    call(*write(tmp_path, ground_truth, detections), *flags, "--output", out)
+    expected = reference(Case(ground_truth, detections, params), "keypoints" if "keypoints" in flags else "bbox")
     np.testing.assert_allclose(json.loads(out.read_text())["stats"], expected.stats, rtol=0, atol=1e-9)
 
 
 def test_own_area_ranges_and_lvis(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    truth, detections = generate(11)
-    for entry in truth["images"]:
+    ground_truth, detections = generate(11)
+    for entry in ground_truth["images"]:
         entry.update(neg_category_ids=[2, 7, 31, 90], not_exhaustive_category_ids=[])
-    for entry in truth["categories"]:
+    for entry in ground_truth["categories"]:
         entry["frequency"] = "r"
-    call(*write(tmp_path, truth, detections), "--lvis", "--area-range", "tiny=0,256")
+    call(*write(tmp_path, ground_truth, detections), "--lvis", "--area-range", "tiny=0,256")
     lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in capsys.readouterr().out.splitlines()]
-    figures = {line[0]: line for line in lines if line}
-    assert figures["APr"][1:5] == ["0.50:0.95", "all", "rare", "300"]
-    assert figures["APr"][5] == figures["AP"][5] != "undefined"
-    assert figures["APc"][5] == "undefined"
-    assert figures["AP_tiny"][2] == "tiny"
-    assert "AR@300" in figures
+    rows = {line[0]: line for line in lines if line}
+    assert rows["APr"][1:5] == ["0.50:0.95", "all", "rare", "300"]
+    assert rows["APr"][5] == rows["AP"][5] != "undefined"
+    assert rows["APc"][5] == "undefined"
+    assert rows["AP_tiny"][2] == "tiny"
+    assert "AR@300" in rows
 
 
 def test_skipped_records_are_counted_shown_and_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    truth, detections = generate(11)
+    ground_truth, detections = generate(11)
     rest = detections[12:]
     for number, detection in enumerate(detections[:12]):
         detection.update({"image_id": 900 + number} if number < 8 else {"score": math.nan})
     out = tmp_path / "metrics.json"
-    arguments = [*write(tmp_path, truth, detections), "--output", out, "--skip-invalid"]
+    arguments = [*write(tmp_path, ground_truth, detections), "--output", out, "--skip-invalid"]
     assert call(*arguments) == 0
     content = json.loads(out.read_text())
-    np.testing.assert_allclose(content["stats"], pycocotools_eval(truth, rest).stats, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(content["stats"], pycocotools_eval(ground_truth, rest).stats, rtol=0, atol=1e-9)
     assert content["skipped"] == 12
     records = [json.loads(line) for line in (tmp_path / "metrics_skipped.jsonl").read_text().splitlines()]
     assert [record["position"] for record in records] == list(range(12))
@@ -107,20 +107,20 @@ def test_skipped_records_are_counted_shown_and_listed(tmp_path: Path, capsys: py
     assert printed.count("dt.json: ") == 10
     assert "  and 2 more\n" in printed
     assert f"All of them: {tmp_path / 'metrics_skipped.jsonl'}" in printed
-    write(tmp_path, truth, rest)
+    write(tmp_path, ground_truth, rest)
     call(*arguments)
     assert (tmp_path / "metrics_skipped.jsonl").read_text() == ""
     assert "kipped" not in capsys.readouterr().out
 
 
-def test_nothing_is_written_for_a_fault(tmp_path: Path) -> None:
+def test_nothing_is_written_for_an_error(tmp_path: Path) -> None:
     out = tmp_path / "metrics.json"
     with pytest.raises(DataError, match=r"gt.json: cannot read the file"):
         call("--ground-truth", tmp_path / "gt.json", "--detections", tmp_path / "dt.json", "--output", out)
-    truth, detections = generate(11)
+    ground_truth, detections = generate(11)
     detections[5]["score"] = None
     with pytest.raises(DataError, match=r"dt.json: invalid score: detection 5 \(image"):
-        call(*write(tmp_path, truth, detections), "--output", out)
+        call(*write(tmp_path, ground_truth, detections), "--output", out)
     assert not out.exists()
 
 
@@ -147,17 +147,17 @@ def test_wrong_usage(capsys: pytest.CaptureFixture[str], flags: list[str], messa
 
 
 @pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
-def test_a_page_explains_the_figures(tmp_path: Path, iou_type: str) -> None:
-    truth, detections = generate(11)
+def test_a_page_explains_the_metrics(tmp_path: Path, iou_type: str) -> None:
+    ground_truth, detections = generate(11)
     images = tmp_path / "images"
     images.mkdir()
-    for entry in truth["images"]:
+    for entry in ground_truth["images"]:
         entry["file_name"] = f"{entry['id']}.png"
         Image.new("RGB", (entry["width"], entry["height"])).save(images / entry["file_name"])
     page = tmp_path / "report.html"
-    call(*write(tmp_path, truth, detections), "--iou-type", iou_type, "--report", page, "--images", images)
+    call(*write(tmp_path, ground_truth, detections), "--iou-type", iou_type, "--report", page, "--images", images)
     text = page.read_text()
-    expected = pycocotools_eval(truth, detections, iou_type)
+    expected = pycocotools_eval(ground_truth, detections, iou_type)
     assert "dt.json on gt.json" in text
     assert f"{expected.stats[0]:.3f}" in text
     assert "data:image/" in text
@@ -179,8 +179,8 @@ def test_flags_that_no_report_has(tmp_path: Path, flags: list[str], message: str
 
 
 def test_a_report_of_a_pipe_is_refused(tmp_path: Path) -> None:
-    truth, _ = generate(1)
-    path = write(tmp_path, truth, [])[1]
+    ground_truth, _ = generate(1)
+    path = write(tmp_path, ground_truth, [])[1]
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ConfigError, match=r"--report reads .*pipe a second time"):
         call("--ground-truth", path, "--detections", tmp_path / "pipe", "--report", tmp_path / "a.html")

@@ -20,7 +20,7 @@ from schemas.artifacts import (
     METRICS_JSON,
     REPORT_HTML,
 )
-from tests.components.coco_evaluator.generated_records import generate_truth
+from tests.components.coco_evaluator.generated_records import generate_ground_truth
 from tests.detection.coco.generated_cases import pycocotools_eval
 from tests.detection.fake_detector import save_fake_detector
 
@@ -36,8 +36,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def data(tmp_path_factory: pytest.TempPathFactory, models: list[Path]) -> Path:
     """A COCO data set."""
     root = tmp_path_factory.mktemp("data")
-    truth = generate_truth(root / "val", models, seed=1)
-    (root / "instances_val.json").write_text(json.dumps(truth))
+    ground_truth = generate_ground_truth(root / "val", models, seed=1)
+    (root / "instances_val.json").write_text(json.dumps(ground_truth))
     return root
 
 
@@ -61,8 +61,8 @@ def test_of_a_data_set_and_of_its_examples(
     assert evaluate(*pair, "--examples", data, "--output", tmp_path / "a", *flags) == 0
     printed = capfd.readouterr()
     metrics = read(tmp_path / "a", METRICS_JSON)
-    truth = read(data, "instances_val.json")
-    expected = pycocotools_eval(truth, read(tmp_path / "a", DETECTIONS_JSON))
+    ground_truth = read(data, "instances_val.json")
+    expected = pycocotools_eval(ground_truth, read(tmp_path / "a", DETECTIONS_JSON))
     np.testing.assert_allclose(metrics["stats"], expected.stats, rtol=0, atol=1e-12)
     assert f"{expected.stats[0]:.4f}" in printed.out
     assert read(tmp_path / "a", BLESSING_JSON)["reasons"][1] in printed.out
@@ -99,7 +99,7 @@ def test_of_a_data_set_and_of_its_examples(
         ),
     ],
 )
-def test_faults_leave_nothing(
+def test_errors_leave_nothing(
     tmp_path: Path,
     data: Path,
     models: list[Path],

@@ -20,7 +20,7 @@ from schemas.config.config_io import load_config, to_yaml
 from tests.detection.training.evaluation_records import CATEGORIES, coco_records, write_coco_shards
 from tests.folder_holder import folder_holder
 
-SETTINGS = (
+ASSIGNMENTS = (
     "model.name=efficientdet-nano",
     "model.image_size=64",
     "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1}",
@@ -30,7 +30,7 @@ SETTINGS = (
 
 
 def _save(run: Path, step: int) -> None:
-    config = load_config(None, SETTINGS)
+    config = load_config(None, ASSIGNMENTS)
     tf.random.set_seed(step)
     detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
     parts = {MODEL_PART: variables_by_path(detector.variables)}
@@ -44,9 +44,9 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def _describe(folder: Path, *settings: str) -> None:
+def _describe(folder: Path, *assignments: str) -> None:
     folder.mkdir(exist_ok=True)
-    (folder / "config.yaml").write_text(to_yaml(load_config(None, [*SETTINGS, *settings])))
+    (folder / "config.yaml").write_text(to_yaml(load_config(None, [*ASSIGNMENTS, *assignments])))
     (folder / "categories.json").write_text(json.dumps(CATEGORIES))
 
 

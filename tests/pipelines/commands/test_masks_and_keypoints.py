@@ -48,29 +48,29 @@ def read(path: Path) -> Any:
 def predicted(tmp_path_factory: pytest.TempPathFactory, models: dict[str, Path], data: Path) -> Path:
     """`detections.json` and the picture `sheet.png` of the model of crops."""
     folder = tmp_path_factory.mktemp("predicted")
-    truth = ("--ground-truth", data / "instances_val.json")
+    ground_truth = ("--ground-truth", data / "instances_val.json")
     output = ("--output", folder / "detections.json", "--draw", folder / "sheet.png")
-    assert call("predict", "--model", models["crops"], "--images", data / "val", *truth, *output) == 0
+    assert call("predict", "--model", models["crops"], "--images", data / "val", *ground_truth, *output) == 0
     return folder
 
 
 @pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
 def test_predictions_evaluate_as_with_pycocotools(tmp_path: Path, predicted: Path, data: Path, iou_type: str) -> None:
-    truth, detections = data / "instances_val.json", predicted / "detections.json"
+    ground_truth, detections = data / "instances_val.json", predicted / "detections.json"
     output = tmp_path / "metrics.json"
-    files = ("--ground-truth", truth, "--detections", detections, "--output", output)
+    files = ("--ground-truth", ground_truth, "--detections", detections, "--output", output)
     assert call("evaluate", *files, "--iou-type", iou_type, "--report", tmp_path / "report.html") == 0
-    expected = pycocotools_eval(read(truth), read(detections), iou_type).stats
+    expected = pycocotools_eval(read(ground_truth), read(detections), iou_type).stats
     np.testing.assert_allclose(read(output)["stats"], expected, rtol=0, atol=1e-12)
     assert 0.2 < expected[0] < 1.0
     assert "</html>" in (tmp_path / "report.html").read_text()
 
 
 def test_predictions_are_drawn_with_masks(predicted: Path, data: Path) -> None:
-    entries = read(predicted / "detections.json")
+    detections = read(predicted / "detections.json")
     tree = read(data / "instances_val.json")
     sizes = {image["id"]: [image["height"], image["width"]] for image in tree["images"]}
-    for entry in entries:
+    for entry in detections:
         assert set(entry) == {"image_id", "category_id", "bbox", "score", "segmentation", "keypoints"}
         assert entry["segmentation"]["size"] == sizes[entry["image_id"]]
         assert len(entry["keypoints"]) == 3 * NUM_KEYPOINTS
@@ -103,8 +103,10 @@ def test_a_model_evaluates_as_with_pycocotools(
     pair = ("--model", models[kind], "--baseline", models["crops"])
     assert call("evaluate", *pair, "--examples", data, "--output", out, *flags) == 0
     metrics, analysis = read(out / METRICS_JSON), read(out / ANALYSIS_JSON)
-    truth, detections = read(data / "instances_val.json"), read(out / DETECTIONS_JSON)
-    expected = pycocotools_eval(truth, detections, options["iou_type"], use_cats=options.get("use_cats", True)).stats
+    ground_truth, detections = read(data / "instances_val.json"), read(out / DETECTIONS_JSON)
+    expected = pycocotools_eval(
+        ground_truth, detections, options["iou_type"], use_cats=options.get("use_cats", True)
+    ).stats
     np.testing.assert_allclose(metrics["stats"], expected, rtol=0, atol=1e-12)
     assert 0.2 < expected[0] < 1.0
     assert metrics["iou_type"] == analysis["iou_type"] == options["iou_type"]

@@ -27,8 +27,8 @@ def call(*arguments: str | Path) -> int:
     return predict.run(parser.parse_args([str(argument) for argument in arguments]))
 
 
-def write_ground_truth(path: Path, entries: list[dict[str, Any]]) -> Path:
-    path.write_text(json.dumps({"images": entries}))
+def write_ground_truth(path: Path, images: list[dict[str, Any]]) -> Path:
+    path.write_text(json.dumps({"images": images}))
     return path
 
 
@@ -36,9 +36,9 @@ def test_ids_by_sorted_path_and_the_list_beside(tmp_path: Path, model: Path, cap
     write_images(tmp_path / "in" / "b", 2)
     write_images(tmp_path / "in" / "a", 3)
     (tmp_path / "in" / "notes.txt").write_text("no image")
-    out = tmp_path / "out" / "found.json"
+    out = tmp_path / "out" / "detections.json"
     assert call("--model", model, "--images", tmp_path / "in", "--output", out, "--batch-size", "2") == 0
-    images = json.loads((tmp_path / "out" / "found_images.json").read_text())["images"]
+    images = json.loads((tmp_path / "out" / "detections_images.json").read_text())["images"]
     assert [image["id"] for image in images] == [1, 2, 3, 4, 5]
     assert [Path(image["file_name"]).parent.name for image in images] == ["a", "a", "a", "b", "b"]
     assert (images[1]["height"], images[1]["width"]) == (23, 41)
@@ -46,20 +46,20 @@ def test_ids_by_sorted_path_and_the_list_beside(tmp_path: Path, model: Path, cap
     assert {result["image_id"] for result in results} <= {1, 2, 3, 4, 5}
     assert set(results[0]) == {"image_id", "category_id", "bbox", "score"}
     assert isinstance(results[0]["category_id"], int)
-    assert capfd.readouterr().out.splitlines() == [str(out), str(tmp_path / "out" / "found_images.json")]
+    assert capfd.readouterr().out.splitlines() == [str(out), str(tmp_path / "out" / "detections_images.json")]
 
 
 def test_ids_of_the_ground_truth(tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str]) -> None:
     entries = write_images(tmp_path / "in" / "val", 4)
     listed = [{**entry, "file_name": f"val/{entry['file_name']}"} for entry in entries[:3]]
     absent = {"id": 1, "file_name": "val/absent.png"}
-    truth = write_ground_truth(tmp_path / "gt.json", [*listed, absent])
-    out = tmp_path / "found.json"
-    call("--model", model, "--images", tmp_path / "in", "--ground-truth", truth, "--output", out)
+    ground_truth = write_ground_truth(tmp_path / "gt.json", [*listed, absent])
+    out = tmp_path / "detections.json"
+    call("--model", model, "--images", tmp_path / "in", "--ground-truth", ground_truth, "--output", out)
     ids = [result["image_id"] for result in json.loads(out.read_text())]
     assert set(ids) <= {500, 493, 486}
     assert ids == sorted(ids)
-    assert not (tmp_path / "found_images.json").exists()
+    assert not (tmp_path / "detections_images.json").exists()
     notes = capfd.readouterr().err
     assert "1 images are not in" in notes
     assert "1 images of" in notes
@@ -67,9 +67,9 @@ def test_ids_of_the_ground_truth(tmp_path: Path, model: Path, capfd: pytest.Capt
 
 def test_boxes_are_pixels_of_each_image(tmp_path: Path, model: Path) -> None:
     entries = {entry["id"]: entry for entry in write_images(tmp_path / "in", 5)}
-    truth = write_ground_truth(tmp_path / "gt.json", list(entries.values()))
-    out = tmp_path / "found.json"
-    call("--model", model, "--images", tmp_path / "in", "--ground-truth", truth, "--output", out)
+    ground_truth = write_ground_truth(tmp_path / "gt.json", list(entries.values()))
+    out = tmp_path / "detections.json"
+    call("--model", model, "--images", tmp_path / "in", "--ground-truth", ground_truth, "--output", out)
     results = json.loads(out.read_text())
     rights = [result["bbox"][0] + result["bbox"][2] for result in results]
     bottoms = [result["bbox"][1] + result["bbox"][3] for result in results]
@@ -87,13 +87,13 @@ def test_images_without_any_detection_give_an_empty_list(
     empty = inference.Results(inference.np.zeros((0, 7)))
     monkeypatch.setattr(inference, "results_from_outputs", lambda outputs, images, **_: [empty for _ in images])
     write_images(tmp_path / "in", 1)
-    call("--model", model, "--images", tmp_path / "in", "--output", tmp_path / "found.json")
-    assert json.loads((tmp_path / "found.json").read_text()) == []
+    call("--model", model, "--images", tmp_path / "in", "--output", tmp_path / "detections.json")
+    assert json.loads((tmp_path / "detections.json").read_text()) == []
 
 
-def test_faults(tmp_path: Path, model: Path) -> None:
+def test_errors(tmp_path: Path, model: Path) -> None:
     entries = write_images(tmp_path / "in", 1)
-    given = ("--model", model, "--output", tmp_path / "found.json")
+    given = ("--model", model, "--output", tmp_path / "detections.json")
     with pytest.raises(ConfigError, match=r"--batch-size 0"):
         call(*given, "--images", tmp_path / "in", "--batch-size", "0")
     with pytest.raises(DataError, match=r"absent: no such file or folder"):
@@ -111,19 +111,19 @@ def test_faults(tmp_path: Path, model: Path) -> None:
     with pytest.raises(DataError, match=r"list.json: no list `images`"):
         call(*given, "--images", tmp_path / "in", "--ground-truth", tmp_path / "list.json")
     write_images(tmp_path / "again", 1)
-    truth = write_ground_truth(tmp_path / "gt.json", entries)
+    ground_truth = write_ground_truth(tmp_path / "gt.json", entries)
     with pytest.raises(DataError, match=r"are both image 500 of .*gt.json"):
-        call(*given, "--images", tmp_path / "in", tmp_path / "again", "--ground-truth", truth)
+        call(*given, "--images", tmp_path / "in", tmp_path / "again", "--ground-truth", ground_truth)
     (tmp_path / "in" / "broken.png").write_bytes(b"no image")
     with pytest.raises(DataError, match=r"broken.png: not an image that can be read"):
         call(*given, "--images", tmp_path / "in")
-    assert not (tmp_path / "found.json").exists()
+    assert not (tmp_path / "detections.json").exists()
 
 
 @pytest.mark.parametrize(("name", "kind"), [("sheet.png", "PNG"), ("sheet.jpg", "JPEG")])
 def test_draws_a_sheet(tmp_path: Path, model: Path, name: str, kind: str) -> None:
     write_images(tmp_path / "images", 3)
-    output = tmp_path / "found.json"
+    output = tmp_path / "detections.json"
     assert call("--model", model, "--images", tmp_path / "images", "--output", output, "--draw", tmp_path / name) == 0
     with Image.open(tmp_path / name) as sheet:
         assert sheet.format == kind
@@ -152,15 +152,15 @@ def test_a_name_that_is_not_utf8_is_refused_before_detecting(
 def test_a_name_that_is_not_utf8_may_lie_beside_those_of_the_ground_truth(tmp_path: Path, model: Path) -> None:
     [entry, _] = write_images(tmp_path / "images", 2)
     (tmp_path / "images" / os.fsdecode(b"caf\xe9.png")).write_bytes(b"")
-    truth = write_ground_truth(tmp_path / "gt.json", [entry])
-    given = ("--images", tmp_path / "images", "--ground-truth", truth)
+    ground_truth = write_ground_truth(tmp_path / "gt.json", [entry])
+    given = ("--images", tmp_path / "images", "--ground-truth", ground_truth)
     assert call("--model", model, *given, "--output", tmp_path / "f.json") == 0
 
 
 def test_two_images_of_the_ground_truth_with_one_name_are_told_apart(tmp_path: Path, model: Path) -> None:
     entries = write_images(tmp_path / "images", 2)
-    truth = write_ground_truth(tmp_path / "gt.json", [*entries, entries[0] | {"id": 9}])
-    given = ("--model", model, "--ground-truth", truth, "--output", tmp_path / "f.json")
+    ground_truth = write_ground_truth(tmp_path / "gt.json", [*entries, entries[0] | {"id": 9}])
+    given = ("--model", model, "--ground-truth", ground_truth, "--output", tmp_path / "f.json")
     with pytest.raises(
         DataError, match=r"gt\.json: images 500 and 9 have the same file_name '.*', so .* may be either"
     ):

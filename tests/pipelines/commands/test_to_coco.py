@@ -86,10 +86,10 @@ def test_our_examples_come_back_as_they_were(
     examples, train, val = own
     out = tmp_path / "out"
     call("--examples", examples, "--output", out / "back.json", "--images", out / "images")
-    found = json.loads((out / "back_train.json").read_text())
-    assert found == train
-    assert list(found) == list(train)
-    assert list(found["images"][0]) == list(train["images"][0])
+    content = json.loads((out / "back_train.json").read_text())
+    assert content == train
+    assert list(content) == list(train)
+    assert list(content["images"][0]) == list(train["images"][0])
     assert json.loads((out / "back_eval.json").read_text()) == val
     for image in [*train["images"], *val["images"]]:
         assert (out / "images" / image["file_name"]).read_bytes() == encoded_image(4, 6, seed=image["id"] % 100)
@@ -115,11 +115,11 @@ def test_real_entries_come_back_to_the_last_bit(shared_data: Path, tmp_path: Pat
     source = json.loads((shared_data / file).read_text())
     examples = write_examples(tmp_path / "examples", {"val": source}, shards=3)
     call("--examples", examples, "--output", tmp_path / "back.json")
-    found = json.loads((tmp_path / "back.json").read_text())
+    content = json.loads((tmp_path / "back.json").read_text())
     for key in ("images", "annotations"):
         # As text: == holds 1 and 1.0 for equal.
         expected = [json.dumps(entry) for entry in sorted(source[key], key=lambda entry: entry["id"])]
-        assert [json.dumps(entry) for entry in found[key]] == expected
+        assert [json.dumps(entry) for entry in content[key]] == expected
 
 
 def test_one_split_is_the_file_itself(own: tuple[Path, dict[str, Any], dict[str, Any]], tmp_path: Path) -> None:
@@ -139,9 +139,9 @@ def test_our_records_without_the_dataset_file(tmp_path: Path, capfd: pytest.Capt
     image = {"id": 4, "file_name": "a.png"}
     record = automl_record(4, coco__annotations=pack_entries(image, []))
     call("--examples", write_shard(tmp_path / "s", [record]), "--output", tmp_path / "back.json")
-    found = json.loads((tmp_path / "back.json").read_text())
-    assert found["images"] == [image]
-    assert found["categories"] == [{"id": 3, "name": "dog"}, {"id": 17, "name": "cat"}]
+    content = json.loads((tmp_path / "back.json").read_text())
+    assert content["images"] == [image]
+    assert content["categories"] == [{"id": 3, "name": "dog"}, {"id": 17, "name": "cat"}]
     assert "source:" not in capfd.readouterr().out
 
 
@@ -160,11 +160,11 @@ def test_records_of_other_tools_with_a_report(
         *("--examples", shared_data / "tfrecords/coco2017_ccby_odapi", "--output", tmp_path / "back.json"),
         *("--label-map", source / "instances_val.json", "--images", tmp_path / "images"),
     )
-    found = json.loads((tmp_path / "back.json").read_text())
+    content = json.loads((tmp_path / "back.json").read_text())
     original = json.loads((source / "instances_val.json").read_text())
-    assert [image["id"] for image in found["images"]] == sorted(image["id"] for image in original["images"])
-    assert [each["id"] for each in found["annotations"]] == list(range(1, 264))
-    by_image = [(each["image_id"], *each["bbox"], each["category_id"]) for each in found["annotations"]]
+    assert [image["id"] for image in content["images"]] == sorted(image["id"] for image in original["images"])
+    assert [each["id"] for each in content["annotations"]] == list(range(1, 264))
+    by_image = [(each["image_id"], *each["bbox"], each["category_id"]) for each in content["annotations"]]
     assert sorted(by_image) == sorted(
         (each["image_id"], *each["bbox"], each["category_id"]) for each in original["annotations"]
     )

@@ -30,7 +30,7 @@ def call(*arguments: str | Path) -> int:
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """In train a box of image 1 (annotation 2) lies outside, the file of image 2 is absent, images 3 to 5 are sound."""
+    """In train a box of image 1 (annotation 2) lies outside, the file of image 2 is absent, images 3 to 5 are valid."""
     root = tmp_path / "data"
     write_data_set(root, broken=True)
     monkeypatch.chdir(tmp_path)
@@ -45,15 +45,15 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def entries(out: Path, split: str = "train") -> dict[int, list[dict[str, Any]]]:
+def written_annotations(out: Path, split: str = "train") -> dict[int, list[dict[str, Any]]]:
     """Image id -> its annotations."""
-    found = {}
+    by_image = {}
     for shard in (out / f"Split-{split}").iterdir():
         for record in tf.data.TFRecordDataset(str(shard)).as_numpy_iterator():
             values = tf.train.Example.FromString(record).features.feature
             image, annotations = unpack_entries(values[features.COCO].bytes_list.value[0])
-            found[image["id"]] = annotations
-    return found
+            by_image[image["id"]] = annotations
+    return by_image
 
 
 def quarantined(out: Path) -> list[tuple[str, str, int, int | None]]:
@@ -61,7 +61,7 @@ def quarantined(out: Path) -> list[tuple[str, str, int, int | None]]:
     return sorted((each["kind"], each["policy"], each["image_id"], each["annotation_id"]) for each in issues)
 
 
-def test_what_is_at_fault_is_left_out_and_listed(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_has_issues_is_left_out_and_listed(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = contents(data)
     assert call("--data", data, "--output", "new/out") == 0
     captured = capfd.readouterr()
@@ -74,9 +74,9 @@ def test_what_is_at_fault_is_left_out_and_listed(data: Path, tmp_path: Path, cap
     ]
     out = tmp_path / "new/out"
     assert quarantined(out) == [("box_outside", "drop", 1, 2), ("image_missing", "drop", 2, None)]
-    ids = {image: [each["id"] for each in annotations] for image, annotations in entries(out).items()}
+    ids = {image: [each["id"] for each in annotations] for image, annotations in written_annotations(out).items()}
     assert ids == {1: [3], 3: [6, 7], 4: [8, 9], 5: [10, 11]}
-    assert entries(out, "eval").keys() == {100}
+    assert written_annotations(out, "eval").keys() == {100}
     assert names(out) == ["Split-eval", "Split-train", "data_report.html", "dataset.json", "quarantine.jsonl"]
     assert json.loads((out / "dataset.json").read_text())["info"] == {"year": 2020}
     assert contents(data) == before
@@ -99,7 +99,7 @@ def test_the_result_is_that_of_a_conversion(data: Path, tmp_path: Path) -> None:
 def test_a_policy_that_is_said_counts_for_its_kind_alone(data: Path, tmp_path: Path) -> None:
     assert call("--data", data, "--output", "out", "--set", "data.on_fault.box_outside=fix") == 0
     assert quarantined(tmp_path / "out") == [("image_missing", "drop", 2, None)]
-    assert entries(tmp_path / "out")[1][0]["bbox"] == [70, 0, 10, 5]
+    assert written_annotations(tmp_path / "out")[1][0]["bbox"] == [70, 0, 10, 5]
 
 
 def test_a_policy_for_all_kinds_stops_and_leaves_nothing(
@@ -131,9 +131,9 @@ def test_a_folder_with_content_is_refused_at_once_and_kept(
     before = contents(tmp_path)
     monkeypatch.setattr(to_examples, "convert", never)
     assert call("--data", data, "--output", output) == 1
-    goal = (tmp_path / output).resolve()
+    destination = (tmp_path / output).resolve()
     assert capfd.readouterr().err == (
-        f"error: {goal}: --output needs a new or empty folder. Choose another, or remove this one.\n"
+        f"error: {destination}: --output needs a new or empty folder. Choose another, or remove this one.\n"
     )
     assert contents(tmp_path) == before
     assert names(tmp_path) == ["data", "full"]
@@ -247,7 +247,7 @@ def test_awkward_images_become_records_as_their_manifest_says(
         f"data:\n  splits:\n    all:\n      annotations: {annotations}\n      images: {folder}\n  on_fault: {policy}\n"
     )
     assert call("--config", config, "--output", tmp_path / "out") == 0
-    written = {files[number]["file"] for number in entries(tmp_path / "out", "all")}
+    written = {files[number]["file"] for number in written_annotations(tmp_path / "out", "all")}
     assert written == {entry["file"] for entry in files if entry["expect"] in accepted}
     left_out = {files[number]["file"] for _, _, number, _ in quarantined(tmp_path / "out")}
     assert left_out == {entry["file"] for entry in files} - written

@@ -17,19 +17,19 @@ WARM = "train.init.from_previous_model=true"
 class Runs:
     """A pipeline that is run again and again on one store, and what its runs left there."""
 
-    def __init__(self, root: Path, runner: str, *settings: str) -> None:
+    def __init__(self, root: Path, runner: str, *assignments: str) -> None:
         self.root = root
         self.runner = runner
-        self.settings = settings
+        self.assignments = assignments
 
-    def __call__(self, *settings: str, blessed: int = 1) -> tuple[str, str]:
+    def __call__(self, *assignments: str, blessed: int = 1) -> tuple[str, str]:
         """Runs it; the last states of trainer and evaluator."""
         from ml_metadata.proto import metadata_store_pb2 as mlmd
 
         from pipelines.runners.local import RUNNERS
         from tests.pipelines.base_model_stubs import create_pipeline
 
-        config = load_config(None, [*self.settings, WARM, *settings])
+        config = load_config(None, [*self.assignments, WARM, *assignments])
         RUNNERS[self.runner](create_pipeline(self.root, config, blessed=blessed))
         store = self.store()
         newest = max(store.get_contexts_by_type("pipeline_run"), key=lambda context: context.id)
@@ -99,7 +99,7 @@ def test_new_data_trains_on_from_the_last_model(tmp_path: Path) -> None:
     assert runs.bases() == [0, 1]
 
 
-def test_other_first_weights_train_anew(tmp_path: Path) -> None:
+def test_other_initial_weights_train_anew(tmp_path: Path) -> None:
     import tensorflow as tf
 
     def write(value: float) -> str:
@@ -151,8 +151,8 @@ def test_the_pipeline_has_the_node_only_where_it_is_asked_for(tmp_path: Path) ->
 
     write_data_set(tmp_path / "data")
 
-    def trainer_inputs(*settings: str) -> dict[str, str]:
-        config = load_config(None, [f"data.root={tmp_path}/data", f"run.root={tmp_path}/run", *settings])
+    def trainer_inputs(*assignments: str) -> dict[str, str]:
+        config = load_config(None, [f"data.root={tmp_path}/data", f"run.root={tmp_path}/run", *assignments])
         [trainer] = [node for node in create_pipeline(config).components if node.id == "DetectionTrainer"]
         return {key: channel.producer_component_id for key, channel in trainer.inputs.items()}
 

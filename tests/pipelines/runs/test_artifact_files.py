@@ -70,7 +70,7 @@ def file_records(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "name"), REQUIRED)
-def test_each_file_that_an_output_needs_is_missed_without_a_record(kind: str, name: str, tmp_path: Path) -> None:
+def test_each_file_that_an_output_needs_is_required_without_a_record(kind: str, name: str, tmp_path: Path) -> None:
     from pipelines.runs.artifact_files import first_missing
 
     artifact = whole(kind, tmp_path)
@@ -105,7 +105,7 @@ def _change(path: Path) -> str:
 
 @pytest.mark.parametrize("spoil", [_remove, _cut, _change])
 @pytest.mark.parametrize(("kind", "name"), RECORDED)
-def test_every_recorded_file_is_missed_cut_or_changed(
+def test_every_recorded_file_is_noticed_missing_truncated_or_changed(
     kind: str, name: str, spoil: Callable[[Path], str], tmp_path: Path
 ) -> None:
     artifact, records = whole(kind, tmp_path), file_records(tmp_path)
@@ -114,10 +114,10 @@ def test_every_recorded_file_is_missed_cut_or_changed(
     path = Path(os.path.normpath(tmp_path / "5" / name))
     # TFRecords carry checksums of their own.
     unseen = kind == "Examples" and spoil is _change
-    problem = spoil(path)
-    expected = None if unseen else f"{path} {problem}"
-    found = records.check(artifact)
-    assert found == expected or (spoil is _remove and found and found.endswith("* is missing"))
+    change = spoil(path)
+    expected = None if unseen else f"{path} {change}"
+    issue = records.check(artifact)
+    assert issue == expected or (spoil is _remove and issue and issue.endswith("* is missing"))
 
 
 def test_nothing_is_asked_of_a_model_that_was_not_pushed(tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ def _sql(statement: str) -> Callable[[Path], None]:
     return change
 
 
-def _cut(share: float) -> Callable[[Path], object]:
-    return lambda path: path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+def _cut(fraction: float) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(path.read_bytes()[: int(fraction * path.stat().st_size)])
 
 
 def _flip(path: Path) -> None:

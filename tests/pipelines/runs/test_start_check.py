@@ -42,11 +42,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _save(folder: Path, *settings: str, categories: list[str] | None = None, spoil: bool = False) -> str:
+def _save(folder: Path, *assignments: str, categories: list[str] | None = None, spoil: bool = False) -> str:
     """A checkpoint as a training of `model.name=tiny` with ten classes leaves it."""
     tiny_detector.register()
     folder.mkdir(exist_ok=True)
-    config = load_config(None, ["model.name=tiny", *settings])
+    config = load_config(None, ["model.name=tiny", *assignments])
     state = state_from_config(config, num_classes=len(categories or DIGITS), strategy=tf.distribute.get_strategy())
     if spoil:
         assert state.ema is not None
@@ -73,10 +73,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-def _call(command: str, data: Path, folder: Path, *settings: str) -> int:
+def _call(command: str, data: Path, folder: Path, *assignments: str) -> int:
     place = ["--output", str(folder)] if command == "train" else ["--set", f"run.root={folder}"]
-    assignments = [part for setting in ("model.name=tiny", *settings) for part in ("--set", setting)]
-    return pipeline_runner.main([command, "--data", str(data), *place, *assignments])
+    sets = [part for setting in ("model.name=tiny", *assignments) for part in ("--set", setting)]
+    return pipeline_runner.main([command, "--data", str(data), *place, *sets])
 
 
 MISTAKES = {
@@ -129,7 +129,7 @@ BOTH_COMMANDS = ("frozen by no name", "no cluster", "no checkpoint", "another sh
     ("command", "mistake"),
     [*(("train", mistake) for mistake in MISTAKES), *(("run", mistake) for mistake in BOTH_COMMANDS)],
 )
-def test_mistakes_are_found_before_data_is_read(
+def test_mistakes_are_told_before_data_is_read(
     command: str,
     mistake: str,
     *,
@@ -138,12 +138,12 @@ def test_mistakes_are_found_before_data_is_read(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    settings, code, message = MISTAKES[mistake]
-    if "PLAIN" in settings[0]:
+    assignments, code, message = MISTAKES[mistake]
+    if "PLAIN" in assignments[0]:
         saved = saved | {"PLAIN": _save(tmp_path / "plain", "train.ema.enabled=false")}
     for name, path in saved.items():
-        settings = [setting.replace(name, path) for setting in settings]
-    assert _call(command, data, tmp_path / "out", *settings) == code
+        assignments = [setting.replace(name, path) for setting in assignments]
+    assert _call(command, data, tmp_path / "out", *assignments) == code
     shown = capfd.readouterr().err
     assert message in shown
     assert "Traceback" not in shown
@@ -161,7 +161,7 @@ def test_a_checkpoint_of_another_detector_to_go_on_from(
 
 @pytest.mark.parametrize("command", ["run", "train"])
 @pytest.mark.parametrize(
-    "settings",
+    "assignments",
     [
         [],
         ["train.init={checkpoint: GOOD, fine_tune_type: full}"],
@@ -170,28 +170,28 @@ def test_a_checkpoint_of_another_detector_to_go_on_from(
     ],
 )
 def test_what_is_right_passes(
-    command: str, settings: list[str], data: Path, saved: dict[str, str], *, tmp_path: Path
+    command: str, assignments: list[str], data: Path, saved: dict[str, str], *, tmp_path: Path
 ) -> None:
     for name, path in saved.items():
-        settings = [setting.replace(name, path) for setting in settings]
+        assignments = [setting.replace(name, path) for setting in assignments]
     with pytest.raises(DataWasReadError):
-        _call(command, data, tmp_path, *settings)
+        _call(command, data, tmp_path, *assignments)
 
 
 def test_weights_that_a_later_run_may_not_need_are_not_asked_for(
     data: Path, saved: dict[str, str], tmp_path: Path
 ) -> None:
     """A blessed model goes before the checkpoint, once there may be one."""
-    settings = f"train.init={{checkpoint: {saved['WIDER']}, from_previous_model: true}}"
-    assert _call("run", data, tmp_path, settings) == 1
+    assignments = f"train.init={{checkpoint: {saved['WIDER']}, from_previous_model: true}}"
+    assert _call("run", data, tmp_path, assignments) == 1
     (tmp_path / "metadata.sqlite").touch()
     with pytest.raises(DataWasReadError):
-        _call("run", data, tmp_path, settings)
+        _call("run", data, tmp_path, assignments)
 
 
-@pytest.mark.parametrize(("command", "settings"), [("run", ()), ("train", ("train.validation.every=1",))])
+@pytest.mark.parametrize(("command", "assignments"), [("run", ()), ("train", ("train.validation.every=1",))])
 def test_more_categories_than_an_evaluation_has_memory_for(
-    command: str, settings: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    command: str, assignments: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The evaluator would refuse them, after the training."""
     categories = [{"id": number, "name": f"kind {number}"} for number in range(6000)]
@@ -199,7 +199,7 @@ def test_more_categories_than_an_evaluation_has_memory_for(
     for name in ("train", "val"):
         path = tmp_path / "data" / "annotations" / f"instances_{name}.json"
         path.write_text(json.dumps({"images": [], "annotations": [], "categories": categories}))
-    assert _call(command, tmp_path / "data", tmp_path / "out", *settings) == 1
+    assert _call(command, tmp_path / "data", tmp_path / "out", *assignments) == 1
     assert "6000 categories: an analysis (report, comparison) would take about" in capfd.readouterr().err
 
 
@@ -218,9 +218,9 @@ def test_without_known_categories_the_rest_is_checked(
     source = [f"data.splits={{train: {{records: {records}}}}}", "model.name=tiny"]
     assert categories_of(files_of(load_config(None, source).data), load_config(None, source).data) is None
 
-    def train(*settings: str) -> int:
-        assignments = [part for setting in (*source, *settings) for part in ("--set", setting)]
-        return pipeline_runner.main(["train", "--output", str(tmp_path / "out"), *assignments])
+    def train(*assignments: str) -> int:
+        sets = [part for setting in (*source, *assignments) for part in ("--set", setting)]
+        return pipeline_runner.main(["train", "--output", str(tmp_path / "out"), *sets])
 
     with pytest.raises(DataWasReadError):
         train(f"train.init={{checkpoint: {saved['OTHERS']}, fine_tune_type: full}}")

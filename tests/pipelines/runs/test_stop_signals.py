@@ -135,12 +135,12 @@ def test_the_handlers_of_a_calling_program_come_back(capsys: pytest.CaptureFixtu
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert pipeline_runner.main(["run", "--config", "nowhere.yaml"]) == 2
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
-    codes: list[int] = []
+    exit_codes: list[int] = []
     arguments = ["run", "--config", "nowhere.yaml"]
-    thread = threading.Thread(target=lambda: codes.append(pipeline_runner.main(arguments)))
+    thread = threading.Thread(target=lambda: exit_codes.append(pipeline_runner.main(arguments)))
     thread.start()
     thread.join()
-    assert codes == [2]
+    assert exit_codes == [2]
 
 
 @pytest.mark.extended

@@ -21,7 +21,7 @@ def test_validation_measures_what_the_exported_model_gives(tmp_path: Path, iou_t
     mask_keypoint_detector.register()
     data = tmp_path / "data"
     write_data(data, 4, split="train", seed=1)
-    truth = write_data(data, 6)
+    ground_truth = write_data(data, 6)
     assignments = (
         "model.name=mask-keypoint",
         "train.steps=2",
@@ -35,12 +35,12 @@ def test_validation_measures_what_the_exported_model_gives(tmp_path: Path, iou_t
     assert pipeline_runner.main(["train", "--data", str(data), "--output", str(output), *sets]) == 0
     history = read_history(output / VALIDATION / HISTORY_JSON)
     assert [entry.step for entry in history] == [1, 2]
-    found = tmp_path / "detections.json"
-    files = ("--images", data / "val", "--ground-truth", data / "instances_val.json", "--output", found)
+    results = tmp_path / "detections.json"
+    files = ("--images", data / "val", "--ground-truth", data / "instances_val.json", "--output", results)
     options = ("--model", output / SAVED_MODEL, "--batch-size", "4")
     assert pipeline_runner.main(["predict", *map(str, (*options, *files))]) == 0
-    entries = [{key: entry[key] for key in entry if key != "bbox"} for entry in json.loads(found.read_text())]
-    expected = pycocotools_eval(truth, entries, iou_type).stats
+    detections = [{key: entry[key] for key in entry if key != "bbox"} for entry in json.loads(results.read_text())]
+    expected = pycocotools_eval(ground_truth, detections, iou_type).stats
     names = ["AP", "AP50", "AP75"]
     np.testing.assert_allclose([history[-1].metrics[name] for name in names], expected[:3], rtol=0, atol=1e-12)
     assert expected[0] > 0.05

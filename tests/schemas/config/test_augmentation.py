@@ -1,4 +1,4 @@
-"""Augmentation: which settings go together."""
+"""Augmentation: which keys go together."""
 
 from typing import Any
 

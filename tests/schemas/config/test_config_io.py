@@ -62,14 +62,14 @@ def test_assignments_override_the_file(tmp_path: Path) -> None:
             ["data.splits.train", "annotations and images are needed, or records"],
         ),
         ("data.splits.train={records: a, images: b}", ["data.splits.train", "remove annotations and images"]),
-        ("data.split_ratios={train: 0.8, eval: 0.1}", ["data.split_ratios", "the shares make 0.9, not 1"]),
+        ("data.split_ratios={train: 0.8, eval: 0.1}", ["data.split_ratios", "the fractions make 0.9, not 1"]),
         ("data.on_fault=skip", ["data.on_fault"]),
         ("data.on_fault.image_broken=keep", ["data.on_fault.image_broken", "'keep'", "'fail' or 'drop'"]),
         ("train.steps", ["expected key=value"]),
         ("=3", ["expected key=value"]),
     ],
 )
-def test_a_wrong_assignment_is_explained(assignment: str, parts: list[str]) -> None:
+def test_an_invalid_assignment_is_explained(assignment: str, parts: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(None, [assignment])
     for part in parts:
@@ -79,7 +79,7 @@ def test_a_wrong_assignment_is_explained(assignment: str, parts: list[str]) -> N
 @pytest.mark.parametrize(
     ("text", "part"), [("- 1\n", "mapping of sections"), ("train: [", "not a YAML file"), ("train: 3", "train = 3")]
 )
-def test_a_wrong_file_is_named(tmp_path: Path, text: str, part: str) -> None:
+def test_an_invalid_file_is_named(tmp_path: Path, text: str, part: str) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"wrong\.yaml") as caught:

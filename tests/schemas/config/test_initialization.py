@@ -1,4 +1,4 @@
-"""Which settings of a warm start go together."""
+"""Which keys of a warm start go together."""
 
 import pytest
 

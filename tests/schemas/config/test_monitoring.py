@@ -1,4 +1,4 @@
-"""Evaluation while training: which settings go together."""
+"""Evaluation while training: which keys go together."""
 
 from typing import Any
 

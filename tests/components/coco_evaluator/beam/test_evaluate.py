@@ -44,14 +44,14 @@ def cases_in_one(seeds: Sequence[int]) -> tuple[dict[str, Any], list[dict[str, A
     """The images of many generated cases as one data set; `case_of` tells which one an image is of."""
     images, annotations, detections = [], [], []
     for seed in seeds:
-        truth, found = generate(seed)
+        ground_truth, rows = generate(seed)
         base = seed * _APART
-        images += [image | {"id": base + image["id"]} for image in truth["images"]]
-        for annotation in truth["annotations"]:
+        images += [image | {"id": base + image["id"]} for image in ground_truth["images"]]
+        for annotation in ground_truth["annotations"]:
             ids = {"id": base + annotation["id"], "image_id": base + annotation["image_id"]}
             annotations.append(annotation | ids)
-        detections += [detection | {"image_id": base + detection["image_id"]} for detection in found]
-    return {"images": images, "annotations": annotations, "categories": truth["categories"]}, detections
+        detections += [detection | {"image_id": base + detection["image_id"]} for detection in rows]
+    return {"images": images, "annotations": annotations, "categories": ground_truth["categories"]}, detections
 
 
 def case_of(image_id: int) -> SliceKey:
@@ -59,23 +59,25 @@ def case_of(image_id: int) -> SliceKey:
 
 
 def write_batches(
-    folder: Path, truth: dict[str, Any], detections: list[dict[str, Any]], *, seed: int, rows: bool = False
+    folder: Path, ground_truth: dict[str, Any], detections: list[dict[str, Any]], *, seed: int, rows: bool = False
 ) -> list[str]:
     """Images in random order, in batches of random sizes, in files of random numbers of batches."""
     rng = random.Random(seed)
     folder.mkdir()
-    images = rng.sample(truth["images"], len(truth["images"]))
+    images = rng.sample(ground_truth["images"], len(ground_truth["images"]))
     files: list[list[DetectedBatch]] = [[] for _ in range(rng.randint(2, 9))]
     while images:
         some = [images.pop() for _ in range(min(len(images), rng.randint(1, 12)))]
         ids = {image["id"] for image in some}
-        found: Any = [detection for detection in detections if detection["image_id"] in ids]
+        of_batch: Any = [detection for detection in detections if detection["image_id"] in ids]
         if rows:
-            found = np.array([[d["image_id"], *d["bbox"], d["score"], d["category_id"]] for d in found]).reshape(-1, 7)
+            of_batch = np.array([[d["image_id"], *d["bbox"], d["score"], d["category_id"]] for d in of_batch]).reshape(
+                -1, 7
+            )
         batch = DetectedBatch(
             images=some,
-            annotations=[annotation for annotation in truth["annotations"] if annotation["image_id"] in ids],
-            detections=found,
+            annotations=[annotation for annotation in ground_truth["annotations"] if annotation["image_id"] in ids],
+            detections=of_batch,
             slices=[(OVERALL, case_of(image["id"])) for image in some],
         )
         rng.choice(files).append(batch)
@@ -118,14 +120,14 @@ def assert_same(result: CocoMetrics, expected: CocoMetrics) -> None:
 def test_equals_pycocotools(tmp_path: Path, iou_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each case is a slice of one data set."""
     monkeypatch.setattr(beam_evaluate, "_CHUNK", 500)
-    truth, detections = cases_in_one(range(CASES))
-    measure = Measure(truth["categories"], make_params(iou_type))
-    paths = write_batches(tmp_path / "batches", truth, detections, seed=1)
-    found = run(paths, measure, tmp_path / "out", workers=3)
-    assert len(found) == CASES + 1
+    ground_truth, detections = cases_in_one(range(CASES))
+    measure = Measure(ground_truth["categories"], make_params(iou_type))
+    paths = write_batches(tmp_path / "batches", ground_truth, detections, seed=1)
+    results = run(paths, measure, tmp_path / "out", workers=3)
+    assert len(results) == CASES + 1
     for seed in range(CASES):
         case, its_detections = generate(seed)
-        result = found[case_of(seed * _APART)]
+        result = results[case_of(seed * _APART)]
         reference = pycocotools_eval(case, its_detections, iou_type)
         assert (result.images, result.detections) == (len(case["images"]), len(its_detections))
         np.testing.assert_allclose(result.metrics.stats, reference.stats, rtol=0, atol=1e-12)
@@ -139,38 +141,41 @@ def test_neither_division_nor_bundling_matters(
     tmp_path: Path, iou_type: str, use_cats: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One state or many, in whatever order: the bits are the same."""
-    truth, detections = cases_in_one(range(8))
+    ground_truth, detections = cases_in_one(range(8))
     params = make_params(iou_type, use_cats=use_cats)
     by_image = sorted(detections, key=itemgetter("image_id"))
-    first = {OVERALL: evaluate(truth, detections, iou_type, use_cats=use_cats)}
+    first = {OVERALL: evaluate(ground_truth, detections, iou_type, use_cats=use_cats)}
     for number, (divided, chunk) in enumerate([(False, 2_000), (True, 2_000), (False, 5), (True, 30)]):
         monkeypatch.setattr(beam_evaluate, "_CHUNK", chunk)
         monkeypatch.setattr(detection_files, "_CHUNK", chunk)
-        measure = Measure(truth["categories"], params, divided=divided)
-        paths = write_batches(tmp_path / f"batches-{number}", truth, detections, seed=number)
+        measure = Measure(ground_truth["categories"], params, divided=divided)
+        paths = write_batches(tmp_path / f"batches-{number}", ground_truth, detections, seed=number)
         folder = tmp_path / f"out-{number}"
-        found = run(paths, measure, folder, workers=number + 1)
-        assert next(iter(found)) == OVERALL
-        assert found[OVERALL][:2] == (80, len(detections))
-        first = {key: result.metrics for key, result in found.items()} | first
-        assert len(first) == len(found) == 9
+        results = run(paths, measure, folder, workers=number + 1)
+        assert next(iter(results)) == OVERALL
+        assert results[OVERALL][:2] == (80, len(detections))
+        first = {key: result.metrics for key, result in results.items()} | first
+        assert len(first) == len(results) == 9
         for key, expected in first.items():
-            assert_same(found[key].metrics, expected)
+            assert_same(results[key].metrics, expected)
         some = [entry for entry in by_image if entry["image_id"] in {3_015, 5_040}]
-        assert write_detections(detections_folder(folder), tmp_path / "found.json", {3_015, 5_040}) == some
+        assert write_detections(detections_folder(folder), tmp_path / "detections.json", {3_015, 5_040}) == some
         assert read_detections(detections_folder(folder), {3_015, 5_040}) == some
-        assert json.loads((tmp_path / "found.json").read_bytes()) == by_image
+        assert json.loads((tmp_path / "detections.json").read_bytes()) == by_image
 
 
 def test_detections_as_rows(tmp_path: Path) -> None:
-    truth, detections = cases_in_one(range(3))
-    measure = Measure(truth["categories"], make_params(), divided=True)
-    found = run(
-        write_batches(tmp_path / "batches", truth, detections, seed=5, rows=True), measure, tmp_path / "out", workers=2
+    ground_truth, detections = cases_in_one(range(3))
+    measure = Measure(ground_truth["categories"], make_params(), divided=True)
+    results = run(
+        write_batches(tmp_path / "batches", ground_truth, detections, seed=5, rows=True),
+        measure,
+        tmp_path / "out",
+        workers=2,
     )
-    assert_same(found[OVERALL].metrics, evaluate(truth, detections))
-    write_detections(detections_folder(tmp_path / "out"), tmp_path / "found.json", ())
-    assert json.loads((tmp_path / "found.json").read_bytes()) == [
+    assert_same(results[OVERALL].metrics, evaluate(ground_truth, detections))
+    write_detections(detections_folder(tmp_path / "out"), tmp_path / "detections.json", ())
+    assert json.loads((tmp_path / "detections.json").read_bytes()) == [
         {key: detection[key] for key in ("image_id", "category_id", "bbox", "score")}
         for detection in sorted(detections, key=itemgetter("image_id"))
     ]
@@ -186,12 +191,12 @@ def test_detections_as_rows(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_entries(tmp_path: Path, kind: str, change: dict[str, Any], message: str) -> None:
-    truth, detections = generate(3)
-    entries = detections if kind == "detections" else truth[kind]
+    ground_truth, detections = generate(3)
+    entries = detections if kind == "detections" else ground_truth[kind]
     entries[0] |= change
-    paths = write_batches(tmp_path / "batches", truth, detections, seed=1)
+    paths = write_batches(tmp_path / "batches", ground_truth, detections, seed=1)
     measure = Measure(
-        truth["categories"], make_params(), kind == "detections", where="gt.json", where_detections="dt.json"
+        ground_truth["categories"], make_params(), kind == "detections", where="gt.json", where_detections="dt.json"
     )
     with pytest.raises(Exception, match="while running") as caught:
         run(paths, measure, tmp_path / "out")

@@ -27,12 +27,12 @@ def test_a_choice_holds_the_sample_and_little_else(count: int, of: int, seed: in
 def test_what_is_kept_is_read(tmp_path: Path) -> None:
     entries = write_images(tmp_path / "images", 9)
     boxes = [{"id": entry["id"], "image_id": entry["id"], "category_id": 7, "bbox": [1, 2, 3, 4]} for entry in entries]
-    truth = {box["image_id"]: [box] for box in boxes}
+    ground_truth = {box["image_id"]: [box] for box in boxes}
     records = {
         entry["id"]: encode_example(
             inspect_image((tmp_path / "images" / entry["file_name"]).read_bytes(), max_pixels=10_000),
             entry,
-            truth[entry["id"]],
+            ground_truth[entry["id"]],
             category_names=NAMES,
         ).SerializeToString()
         for entry in entries
@@ -48,7 +48,7 @@ def test_what_is_kept_is_read(tmp_path: Path) -> None:
     by_id = {entry["id"]: entry for entry in entries}
     assert sample.ground_truth([{"id": 7}]) == {
         "images": [by_id[image_id] for image_id in ids],
-        "annotations": [truth[image_id][0] for image_id in ids],
+        "annotations": [ground_truth[image_id][0] for image_id in ids],
         "categories": [{"id": 7}],
     }
     assert list(sample.records()) == [records[image_id] for image_id in ids]

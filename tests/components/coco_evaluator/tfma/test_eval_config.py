@@ -29,12 +29,12 @@ def test_both_formats_are_read(tmp_path: Path) -> None:
     assert config.slicing_specs[0].feature_keys == ["brightness"]
 
 
-def test_settings() -> None:
+def test_options() -> None:
     assert params_of(parse_eval_config("")).max_dets == (1, 10, 100)
     options = '{"iou_type": "segm", "max_dets": [1, 2, 5], "use_cats": false, "area_ranges": {"all": [0, 50]}}'
-    found = params_of(parse_eval_config(f"metrics_specs {{ metrics {{ {OURS} config: '{options}' }} }}"))
-    assert (found.iou_type, found.max_dets, found.use_cats) == ("segm", (1, 2, 5), False)
-    assert found.area_ranges == {"all": (0.0, 50.0)}
+    params = params_of(parse_eval_config(f"metrics_specs {{ metrics {{ {OURS} config: '{options}' }} }}"))
+    assert (params.iou_type, params.max_dets, params.use_cats) == ("segm", (1, 2, 5), False)
+    assert params.area_ranges == {"all": (0.0, 50.0)}
 
 
 def names(config: Any, **arguments: bool) -> tuple[list[str], list[str]]:

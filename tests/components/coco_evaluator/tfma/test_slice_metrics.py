@@ -130,10 +130,10 @@ def test_the_viewer_shows_it(tmp_path: Path) -> None:
 )
 def test_value_thresholds(bounds: str, ok: bool, reason: str) -> None:
     text = f'metrics_specs {{ thresholds {{ key: "AP" value {{ value_threshold {{ {bounds} }} }} }} }}'
-    found = judged(text, slices={OVERALL: SLICES[OVERALL]})
-    assert found.verdict == (ok, [reason])
-    assert found.validation is not None
-    assert found.validation.validation_ok is ok
+    judgement = judged(text, slices={OVERALL: SLICES[OVERALL]})
+    assert judgement.verdict == (ok, [reason])
+    assert judgement.validation is not None
+    assert judgement.validation.validation_ok is ok
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_value_thresholds(bounds: str, ok: bool, reason: str) -> None:
 )
 def test_change_thresholds(change: str, ok: bool, asked: str) -> None:
     text = f'metrics_specs {{ thresholds {{ key: "AP" value {{ change_threshold {{ {change} }} }} }} }}'
-    found = judged(text, baseline=True, slices={OVERALL: SLICES[OVERALL]})
+    judgement = judged(text, baseline=True, slices={OVERALL: SLICES[OVERALL]})
     reason = f"AP is 0.5 against 0.4375 of the baseline, a change of +0.0625 (+14.29%), {asked}"
-    assert found.verdict == (ok, [reason])
+    assert judgement.verdict == (ok, [reason])
 
 
 def test_change_thresholds_ask_nothing_without_a_baseline() -> None:
@@ -171,8 +171,8 @@ def test_change_thresholds_ask_nothing_without_a_baseline() -> None:
 
 def test_a_threshold_without_slices_holds_for_each() -> None:
     text = """metrics_specs { thresholds { key: "AP" value { value_threshold { lower_bound { value: 0.3 } } } } }"""
-    found = judged(text)
-    assert found.verdict == (
+    judgement = judged(text)
+    assert judgement.verdict == (
         False,
         [
             "brightness = dark, coco/image/license = 3: AP is 0.25, not at least 0.3",
@@ -186,8 +186,8 @@ def test_thresholds_of_slices() -> None:
         slicing_specs { feature_keys: ["brightness", "coco/image/license"] }
         slicing_specs { feature_values { key: "brightness" value: "dim" } }
         threshold { value_threshold { lower_bound { value: 0.6 } } } } } } }"""
-    found = judged(text)
-    assert found.verdict == (
+    judgement = judged(text)
+    assert judgement.verdict == (
         False,
         [
             "brightness = dark, coco/image/license = 3: AP is 0.25, not at least 0.6",
@@ -195,15 +195,15 @@ def test_thresholds_of_slices() -> None:
             "brightness = bright, coco/image/license = 4: AP is 0.625, at least 0.6",
         ],
     )
-    assert found.validation is not None
-    assert [dict(spec.feature_values) for spec in found.validation.missing_slices] == [{"brightness": "dim"}]
+    assert judgement.validation is not None
+    assert [dict(spec.feature_values) for spec in judgement.validation.missing_slices] == [{"brightness": "dim"}]
 
 
 def test_thresholds_of_categories() -> None:
     text = """metrics_specs { binarize { class_ids { values: [7, 90, 8] } }
         thresholds { key: "AP50" value { value_threshold { lower_bound { value: 0.2 } } } } }"""
-    found = judged(text, slices={OVERALL: SLICES[OVERALL]})
-    assert found.verdict == (
+    judgement = judged(text, slices={OVERALL: SLICES[OVERALL]})
+    assert judgement.verdict == (
         False,
         [
             "AP50 of category 90 (cat) is undefined: there is no ground truth to measure it on",
@@ -252,10 +252,10 @@ def test_the_validation_is_loaded_back(tmp_path: Path) -> None:
 
     text = 'metrics_specs { thresholds { key: "AP" value { value_threshold { lower_bound { value: 0.3 } } } } }'
     config = complete(parse_eval_config(text))
-    found = judge_by_config(alone(), config)
-    write_slices(tmp_path, alone(), config=config, validation=found.validation, models={CANDIDATE: "m"}, data="d")
+    judgement = judge_by_config(alone(), config)
+    write_slices(tmp_path, alone(), config=config, validation=judgement.validation, models={CANDIDATE: "m"}, data="d")
     loaded = tfma.load_validation_result(str(tmp_path))
-    assert loaded == found.validation
+    assert loaded == judgement.validation
     assert loaded.validation_ok is False
     assert len(loaded.metric_validations_per_slice) == 1
     failure = loaded.metric_validations_per_slice[0].failures[0]

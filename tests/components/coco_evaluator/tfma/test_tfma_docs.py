@@ -10,7 +10,7 @@ import pytest
 from components.coco_evaluator.tfma import derived_features
 from components.coco_evaluator.tfma.eval_config import params_of, parse_eval_config
 from components.coco_evaluator.tfma.metric_options import MetricOptions
-from tests.components.coco_evaluator.generated_records import generate_truth, write_records
+from tests.components.coco_evaluator.generated_records import generate_ground_truth, write_records
 from tests.detection.fake_detector import save_fake_detector
 
 PAGE = Path(__file__).parents[4].joinpath("docs/tfma.md").read_text(encoding="utf-8")
@@ -58,8 +58,8 @@ def test_the_example_of_the_stock_evaluator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = save_fake_detector(tmp_path / "model" / "Format-Serving")
-    truth = generate_truth(tmp_path / "images", [model], seed=0)
-    write_records(tmp_path / "examples", truth, tmp_path / "images")
+    ground_truth = generate_ground_truth(tmp_path / "images", [model], seed=0)
+    write_records(tmp_path / "examples", ground_truth, tmp_path / "images")
     script = code("import json") + code("import tensorflow_model_analysis")
     for name, path in {"EXAMPLES": "examples", "MODEL": "model", "ROOT": "root"}.items():
         script, count = re.subn(rf'^{name} = ".*"$', f'{name} = "{tmp_path / path}"', script, flags=re.MULTILINE)

@@ -28,7 +28,7 @@ from tests.components.coco_evaluator.generated_records import (
     CATEGORIES,
     annotations_of,
     detect,
-    generate_truth,
+    generate_ground_truth,
     write_records,
 )
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
@@ -92,14 +92,14 @@ def config_of(**arguments: Any) -> Any:
     return stock_eval_config(CATEGORIES, **arguments)
 
 
-def check_slice(loaded: Any, key: Any, truth: dict[str, Any], rows: list[Any], ids: set[int]) -> None:
+def check_slice(loaded: Any, key: Any, ground_truth: dict[str, Any], rows: list[Any], ids: set[int]) -> None:
     """Every metric of a slice, and of each category in it, against pycocotools on the slice's images alone."""
     part = {
-        "images": [image for image in truth["images"] if image["id"] in ids],
-        "annotations": [annotation for annotation in truth["annotations"] if annotation["image_id"] in ids],
+        "images": [image for image in ground_truth["images"] if image["id"] in ids],
+        "annotations": [annotation for annotation in ground_truth["annotations"] if annotation["image_id"] in ids],
     }
-    found = [row for row in results_from_rows(np.concatenate(rows)) if row["image_id"] in ids]
-    reference = pycocotools_eval({**part, "categories": CATEGORIES}, found)
+    detections = [row for row in results_from_rows(np.concatenate(rows)) if row["image_id"] in ids]
+    reference = pycocotools_eval({**part, "categories": CATEGORIES}, detections)
     metrics = loaded.get_metrics_for_slice(key)
     np.testing.assert_allclose(values(metrics, NAMES), reference.stats, rtol=0, atol=1e-12)
     assert metrics["example_count"] == {"doubleValue": len(ids)}
@@ -112,8 +112,8 @@ def check_slice(loaded: Any, key: Any, truth: dict[str, Any], rows: list[Any], i
 
 def values(metrics: dict[str, Any], names: list[str]) -> list[float]:
     """Numbers as pycocotools has them: -1 where undefined."""
-    found = [float(metrics[name]["doubleValue"]) for name in names]
-    return [-1.0 if math.isnan(value) else value for value in found]
+    numbers = [float(metrics[name]["doubleValue"]) for name in names]
+    return [-1.0 if math.isnan(value) else value for value in numbers]
 
 
 def mean(precision: Any) -> float:
@@ -128,9 +128,9 @@ def test_equals_pycocotools_overall_per_class_and_per_slice(tmp_path: Path, mode
     import tensorflow_model_analysis as tfma
     from tfx.components.util.model_utils import is_model_blessed
 
-    truth = generate_truth(tmp_path / "images", served(models), seed=seed)
-    assert any(annotation["iscrowd"] for annotation in truth["annotations"])
-    examples = write_records(tmp_path / "examples", truth, tmp_path / "images", shards=1 + seed)
+    ground_truth = generate_ground_truth(tmp_path / "images", served(models), seed=seed)
+    assert any(annotation["iscrowd"] for annotation in ground_truth["annotations"])
+    examples = write_records(tmp_path / "examples", ground_truth, tmp_path / "images", shards=1 + seed)
     config = config_of(slicing=SLICING, batch_size=4, absolute={"AP50": 0.1}, improvement={"AP": 0.01})
     folder, blessing = stock(tmp_path / "out", config, examples, models[0], models[1], schema=seed == 0)
     assert is_model_blessed(blessing)
@@ -140,15 +140,15 @@ def test_equals_pycocotools_overall_per_class_and_per_slice(tmp_path: Path, mode
     for file in (examples / "Split-eval").iterdir():
         for record in tf.data.TFRecordDataset(str(file), "GZIP").as_numpy_iterator():
             example = tf.train.Example.FromString(record)
-            entry = next(e for e in truth["images"] if e["file_name"] == name_of(example))
+            entry = next(e for e in ground_truth["images"] if e["file_name"] == name_of(example))
             for key in slicer.slice_keys(example):
                 members.setdefault(key, set()).add(entry["id"])
     for name, model in zip(("candidate", "baseline"), served(models), strict=True):
         loaded = tfma.load_eval_result(folder, model_name=name)
         assert {key for key, _ in loaded.slicing_metrics} == set(members)
-        rows = detect(model, truth["images"], tmp_path / "images")
+        rows = detect(model, ground_truth["images"], tmp_path / "images")
         for key, ids in members.items():
-            check_slice(loaded, key, truth, rows, ids)
+            check_slice(loaded, key, ground_truth, rows, ids)
     assert len(members) > 6
     assert len(members[OVERALL]) == 13
 
@@ -158,14 +158,14 @@ def name_of(example: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def truth(tmp_path_factory: pytest.TempPathFactory, models: list[Path]) -> dict[str, Any]:
+def ground_truth(tmp_path_factory: pytest.TempPathFactory, models: list[Path]) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("images")
-    return {**generate_truth(folder, served(models), seed=5), "folder": folder}
+    return {**generate_ground_truth(folder, served(models), seed=5), "folder": folder}
 
 
 @pytest.fixture(scope="module")
-def examples(tmp_path_factory: pytest.TempPathFactory, truth: dict[str, Any]) -> Path:
-    return write_records(tmp_path_factory.mktemp("examples"), truth, truth["folder"])
+def examples(tmp_path_factory: pytest.TempPathFactory, ground_truth: dict[str, Any]) -> Path:
+    return write_records(tmp_path_factory.mktemp("examples"), ground_truth, ground_truth["folder"])
 
 
 def test_not_blessed_by_change_and_by_category(tmp_path: Path, examples: Path, models: list[Path]) -> None:
@@ -219,9 +219,9 @@ def test_our_evaluator_writes_the_same(tmp_path: Path, examples: Path, models: l
     verdict = evaluate_models(task, ours, make_pipeline=beam.Pipeline).verdict
     for part in parts:
         expected = tfma.load_eval_result(folder, model_name=part)
-        found = tfma.load_eval_result(str(ours), model_name=part)
-        assert dict(found.slicing_metrics) == dict(expected.slicing_metrics)
-        assert found.config == expected.config
+        written = tfma.load_eval_result(str(ours), model_name=part)
+        assert dict(written.slicing_metrics) == dict(expected.slicing_metrics)
+        assert written.config == expected.config
     assert not verdict.blessed
     assert blessing.get_int_custom_property("blessed") == 0
     assert len(verdict.reasons) > 3
@@ -235,7 +235,7 @@ def test_our_evaluator_writes_the_same(tmp_path: Path, examples: Path, models: l
 
 
 def test_confidence_intervals_by_jackknife(
-    tmp_path: Path, examples: Path, models: list[Path], truth: dict[str, Any]
+    tmp_path: Path, examples: Path, models: list[Path], ground_truth: dict[str, Any]
 ) -> None:
     import tensorflow_model_analysis as tfma
 
@@ -243,8 +243,8 @@ def test_confidence_intervals_by_jackknife(
     config.options.compute_confidence_intervals.value = True
     folder, _ = stock(tmp_path / "jackknife", config, examples, models[0])
     bounds = tfma.load_eval_result(folder).get_metrics_for_slice()["AP"]["boundedValue"]
-    rows = np.concatenate(detect(served(models)[0], truth["images"], truth["folder"]))
-    assert bounds["value"] == evaluate(truth, rows).by_name["AP"]
+    rows = np.concatenate(detect(served(models)[0], ground_truth["images"], ground_truth["folder"]))
+    assert bounds["value"] == evaluate(ground_truth, rows).by_name["AP"]
     assert bounds["lowerBound"] < bounds["value"] < bounds["upperBound"]
 
 
@@ -257,10 +257,12 @@ def test_a_baseline_may_know_categories_that_are_gone(tmp_path: Path, examples: 
     stock(tmp_path / "baseline", config_of(), examples, models[0], old)
 
 
-def test_a_broken_image_is_named(tmp_path: Path, truth: dict[str, Any], models: list[Path]) -> None:
+def test_a_broken_image_is_named(tmp_path: Path, ground_truth: dict[str, Any], models: list[Path]) -> None:
     import tensorflow as tf
 
-    examples = write_records(tmp_path / "examples", {**truth, "images": truth["images"][:1]}, truth["folder"], shards=1)
+    examples = write_records(
+        tmp_path / "examples", {**ground_truth, "images": ground_truth["images"][:1]}, ground_truth["folder"], shards=1
+    )
     path = str(examples / "Split-eval" / "0.gz")
     record = next(iter(tf.data.TFRecordDataset(path, "GZIP").as_numpy_iterator()))
     example = tf.train.Example.FromString(record)
@@ -272,14 +274,14 @@ def test_a_broken_image_is_named(tmp_path: Path, truth: dict[str, Any], models: 
     assert "picture_00.png: the model cannot read the image" in str(find_user_error(caught.value))
 
 
-def elements(truth: dict[str, Any], seed: int) -> tuple[list[Any], list[Any]]:
+def elements(ground_truth: dict[str, Any], seed: int) -> tuple[list[Any], list[Any]]:
     """TFMA's inputs for each image with made-up outputs of a model; and the same as COCO rows."""
     from tensorflow_model_analysis.metrics.metric_types import StandardMetricInputs
 
     rng = np.random.default_rng(seed)
     inputs, rows = [], []
-    for image in truth["images"]:
-        own = annotations_of(truth, image["id"])
+    for image in ground_truth["images"]:
+        own = annotations_of(ground_truth, image["id"])
         near = np.array([annotation["bbox"] for annotation in own]).reshape(-1, 4)
         near = near[rng.integers(0, len(near), 6)] if len(near) else rng.uniform(0, 90, (6, 4))
         corners = np.column_stack([near[:, 1], near[:, 0], near[:, 1] + near[:, 3], near[:, 0] + near[:, 2]])
@@ -307,10 +309,10 @@ def test_bundles_and_orders_do_not_matter(seed: int, monkeypatch: pytest.MonkeyP
     from components.coco_evaluator.tfma_metrics import CocoMetrics
 
     monkeypatch.setattr(tfma_metrics, "_PENDING", 1 + seed)  # images matched at a time
-    truth, _ = generate(seed)
-    inputs, rows = elements(truth, seed)
+    ground_truth, _ = generate(seed)
+    inputs, rows = elements(ground_truth, seed)
     options: dict[str, Any] = {
-        "categories": [category["id"] for category in truth["categories"]],
+        "categories": [category["id"] for category in ground_truth["categories"]],
         "max_dets": [1, 2, 4],
     }
     combiner = CocoMetrics(**options).computations()[0].combiner
@@ -322,14 +324,14 @@ def test_bundles_and_orders_do_not_matter(seed: int, monkeypatch: pytest.MonkeyP
         if rng.random() < 0.3:  # as where a state travels to another worker
             states[chosen] = combiner.compact(pickle.loads(pickle.dumps(states[chosen])))
     merged = combiner.merge_accumulators([states[i] for i in rng.permutation(4)])
-    found = combiner.extract_output(merged).items()
-    overall = {key.name: -1.0 if math.isnan(value) else value for key, value in found if key.sub_key is None}
-    whole = evaluate(truth, np.concatenate(rows), max_dets=(1, 2, 4)).by_name
+    items = combiner.extract_output(merged).items()
+    overall = {key.name: -1.0 if math.isnan(value) else value for key, value in items if key.sub_key is None}
+    whole = evaluate(ground_truth, np.concatenate(rows), max_dets=(1, 2, 4)).by_name
     assert overall == whole
     assert whole["AP"] > 0
 
 
-def fault(config: Any, **options: Any) -> str:
+def message_of(config: Any, **options: Any) -> str:
     from components.coco_evaluator.tfma_metrics import CocoMetrics
 
     with pytest.raises(ConfigError) as caught:
@@ -337,28 +339,28 @@ def fault(config: Any, **options: Any) -> str:
     return str(caught.value)
 
 
-def test_faults_of_the_config() -> None:
-    assert fault(config_of()).startswith("CocoMetrics: no categories. Give the data set's category ids")
-    assert "CocoMetrics has no option max_det. Known are iou_type, max_dets, " in fault(config_of(), max_det=3)
+def test_errors_of_the_config() -> None:
+    assert message_of(config_of()).startswith("CocoMetrics: no categories. Give the data set's category ids")
+    assert "CocoMetrics has no option max_det. Known are iou_type, max_dets, " in message_of(config_of(), max_det=3)
     twice = config_of()
     twice.metrics_specs.add().CopyFrom(config_of(max_dets=[1, 2, 3]).metrics_specs[0])
-    assert "metrics_specs[1].metrics[0].config: differs from that of EvalConfig: metrics_specs[0]" in fault(twice)
+    assert "metrics_specs[1].metrics[0].config: differs from that of EvalConfig: metrics_specs[0]" in message_of(twice)
     alone = config_of()
     alone.metrics_specs[0].metrics[0].threshold.value_threshold.lower_bound.value = 0.5
-    assert "has many metrics, so a threshold has to name one" in fault(alone)
+    assert "has many metrics, so a threshold has to name one" in message_of(alone)
     averaged = config_of()
     averaged.metrics_specs[0].aggregate.micro_average = True
-    assert "metrics_specs[0]: aggregate is not honoured" in fault(averaged)
+    assert "metrics_specs[0]: aggregate is not honoured" in message_of(averaged)
     with pytest.raises(ConfigError, match=r"stock_eval_config: .*: max_dets \(3,\): bbox takes 3 ascending"):
         config_of(max_dets=[3])
 
 
-def test_faults_of_the_data() -> None:
+def test_errors_of_the_data() -> None:
     from components.coco_evaluator.tfma_metrics import CocoMetrics
 
-    truth, _ = generate(0)
+    ground_truth, _ = generate(0)
     combiner = CocoMetrics(categories=[7, 2, 90, 31]).computations()[0].combiner
-    element = elements(truth, 0)[0][0]
+    element = elements(ground_truth, 0)[0][0]
     lacking = type(element)({**element, "features": {}})
     with pytest.raises(DataError, match=r"CocoMetrics: a record lacks coco/annotations\. Write the examples with"):
         combiner.add_input(combiner.create_accumulator(), lacking)

@@ -49,13 +49,13 @@ def test_the_best_detections_are_those_of_pycocotools(iou_type: str, use_cats: b
     if iou_type == "keypoints" and not use_cats:
         pytest.skip("pycocotools matches no keypoints without categories")
     for seed in range(8):
-        truth, detections = generate(seed)
+        ground_truth, detections = generate(seed)
         many = [entry for entry in detections for _ in range(5)]
         most = (3,) if iou_type == "keypoints" else (1, 2, 4)
-        found = evaluate(truth, many, iou_type, max_dets=most, use_cats=use_cats)
-        expected = pycocotools_eval(truth, many, iou_type, max_dets=list(most), use_cats=use_cats).eval
+        metrics = evaluate(ground_truth, many, iou_type, max_dets=most, use_cats=use_cats)
+        expected = pycocotools_eval(ground_truth, many, iou_type, max_dets=list(most), use_cats=use_cats).eval
         for name in ("precision", "recall", "scores"):
-            np.testing.assert_allclose(getattr(found, name), expected[name], rtol=0, atol=1e-12)
+            np.testing.assert_allclose(getattr(metrics, name), expected[name], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -64,10 +64,10 @@ def test_categories_and_pairs_in_groups_give_the_same(seed: int, monkeypatch: py
     monkeypatch.setattr(streaming, "PAIRS_AT_ONCE", 1 + 3 * seed)
     iou_type = list(METRIC_DEFINITIONS)[seed % 3]
     case = awkward_case(seed, iou_type)
-    found = evaluate(case.truth, case.detections, iou_type, **case.params)
+    metrics = evaluate(case.ground_truth, case.detections, iou_type, **case.params)
     expected = reference(case, iou_type).eval
     for name in ("precision", "recall", "scores"):
-        np.testing.assert_allclose(getattr(found, name), expected[name], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(getattr(metrics, name), expected[name], rtol=0, atol=1e-12)
 
 
 def test_too_many_pairs_in_an_image_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,41 +76,41 @@ def test_too_many_pairs_in_an_image_are_refused(monkeypatch: pytest.MonkeyPatch)
         {"id": number, "image_id": 7 + number % 2, "category_id": 1 + number % 3, "bbox": box, "iscrowd": 0}
         for number in range(60)
     ]
-    truth = {
+    ground_truth = {
         "images": [{"id": 7}, {"id": 8}],
         "annotations": annotations,
         "categories": [{"id": 1}, {"id": 2}, {"id": 3}],
     }
-    found = [{"image_id": 8, "category_id": 1 + number % 3, "bbox": box, "score": 0.5} for number in range(90)]
+    many = [{"image_id": 8, "category_id": 1 + number % 3, "bbox": box, "score": 0.5} for number in range(90)]
     monkeypatch.setattr(streaming, "PAIRS_AT_ONCE", 1)
     monkeypatch.setattr(streaming, "MOST_PAIRS", 30 * 90)
-    assert evaluate(truth, found, use_cats=False).by_name["AP"] > 0
+    assert evaluate(ground_truth, many, use_cats=False).by_name["AP"] > 0
     monkeypatch.setattr(streaming, "MOST_PAIRS", 30 * 90 - 1)
     with pytest.raises(DataError, match=r"image 8 has 2,700 pairs .*0\.0 GiB.* Lower --max-dets"):
-        evaluate(truth, found, use_cats=False)
+        evaluate(ground_truth, many, use_cats=False)
     # Pairs of one category alone are compared: a third of 30 objects, a third of 90 detections, three times.
     monkeypatch.setattr(streaming, "MOST_PAIRS", 3 * 10 * 30)
-    assert evaluate(truth, found).by_name["AP"] > 0
+    assert evaluate(ground_truth, many).by_name["AP"] > 0
     monkeypatch.setattr(streaming, "MOST_PAIRS", 3 * 10 * 30 - 1)
     with pytest.raises(DataError, match="image 8 has 900 pairs"):
-        evaluate(truth, found)
+        evaluate(ground_truth, many)
 
 
 def test_too_many_categories_are_refused_before_anything_is_made() -> None:
-    truth: dict[str, Any] = {
+    ground_truth: dict[str, Any] = {
         "images": [],
         "annotations": [],
         "categories": [{"id": number} for number in range(100_000)],
     }
     tracemalloc.start()
     with pytest.raises(DataError, match=r"100000 categories: .* 18\.1 GiB .* at most 16529 categories .*--no-cats"):
-        evaluate(truth, [])
+        evaluate(ground_truth, [])
     with pytest.raises(DataError, match=r"100000 categories: an analysis .* more than 3\. Evaluate without it"):
-        analyse(truth, [], params=make_params())
+        analyse(ground_truth, [], params=make_params())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100 << 20
-    assert evaluate(truth, [], use_cats=False).precision.shape == (10, 101, 1, 4, 3)
+    assert evaluate(ground_truth, [], use_cats=False).precision.shape == (10, 101, 1, 4, 3)
 
 
 def test_one_long_text_takes_no_memory_for_all_values() -> None:
@@ -127,8 +127,8 @@ def test_one_long_text_takes_no_memory_for_all_values() -> None:
 
 
 def test_messages_cut_values_short() -> None:
-    found = [{"image_id": "x\x1b[2J" * 10_000, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}]
+    detections = [{"image_id": "x\x1b[2J" * 10_000, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}]
     with pytest.raises(DataError) as caught:
-        evaluate({"images": [{"id": 1}], "annotations": [], "categories": [{"id": 1}]}, found)
+        evaluate({"images": [{"id": 1}], "annotations": [], "categories": [{"id": 1}]}, detections)
     assert len(str(caught.value)) < 300
     assert str(caught.value).isprintable()

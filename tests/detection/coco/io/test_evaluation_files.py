@@ -39,24 +39,24 @@ def test_detections_in_portions(
     detections.append({**detections[0], "note": "the end"})
     path = tmp_path / "dt.json"
     path.write_text(json.dumps(detections, separators=separators))
-    found = read_detections(path, "bbox")
-    if not isinstance(found, np.ndarray):  # cut within a note: `json` reads it
+    read = read_detections(path, "bbox")
+    if not isinstance(read, np.ndarray):  # cut within a note: `json` reads it
         assert at_once <= 1000
-        found = _rows(found)
-    np.testing.assert_array_equal(found, _rows(detections))
+        read = _rows(read)
+    np.testing.assert_array_equal(read, _rows(detections))
     assert [d["segmentation"] for d in read_detections(path, "segm")] == [d["segmentation"] for d in detections]
 
 
 def test_plain_files_need_no_second_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation_files, "read_json", None)
     monkeypatch.setattr(evaluation_files, "_AT_ONCE", 500)
-    truth, detections = generate(3)
-    (tmp_path / "gt.json").write_text(json.dumps(truth))
+    ground_truth, detections = generate(3)
+    (tmp_path / "gt.json").write_text(json.dumps(ground_truth))
     for text in (json.dumps(detections), json.dumps(detections, indent=2), json.dumps(detections[:1]), " [ ]\n"):
         (tmp_path / "dt.json").write_text(text)
         for iou_type in ("bbox", "segm", "keypoints"):
             metrics = evaluate(tmp_path / "gt.json", tmp_path / "dt.json", iou_type)
-            np.testing.assert_array_equal(metrics.stats, evaluate(truth, json.loads(text), iou_type).stats)
+            np.testing.assert_array_equal(metrics.stats, evaluate(ground_truth, json.loads(text), iou_type).stats)
 
 
 def test_every_bit_of_a_number(tmp_path: Path) -> None:
@@ -78,36 +78,36 @@ def test_every_bit_of_a_number(tmp_path: Path) -> None:
 
 
 def test_annotations_keep_what_is_needed(tmp_path: Path) -> None:
-    truth, _ = generate(3)
+    ground_truth, _ = generate(3)
     path = tmp_path / "gt.json"
-    path.write_text(json.dumps({"info": {}, "licenses": [], **truth}))
+    path.write_text(json.dumps({"info": {}, "licenses": [], **ground_truth}))
     masks = read_ground_truth(path, "segm")
-    assert [a["segmentation"] for a in masks["annotations"]] == [a["segmentation"] for a in truth["annotations"]]
+    assert [a["segmentation"] for a in masks["annotations"]] == [a["segmentation"] for a in ground_truth["annotations"]]
     boxes = read_ground_truth(path, "bbox")
-    assert boxes["categories"] == truth["categories"]
-    assert boxes["images"] == truth["images"]
-    assert [list(a["bbox"]) for a in boxes["annotations"]] == [a["bbox"] for a in truth["annotations"]]
+    assert boxes["categories"] == ground_truth["categories"]
+    assert boxes["images"] == ground_truth["images"]
+    assert [list(a["bbox"]) for a in boxes["annotations"]] == [a["bbox"] for a in ground_truth["annotations"]]
     assert "segmentation" not in boxes["annotations"][0]
 
 
 def test_files_that_only_json_reads(tmp_path: Path) -> None:
-    truth, detections = generate(3)
-    (tmp_path / "gt.json").write_text(json.dumps(truth), encoding="utf-8-sig")
+    ground_truth, detections = generate(3)
+    (tmp_path / "gt.json").write_text(json.dumps(ground_truth), encoding="utf-8-sig")
     (tmp_path / "dt.json").write_text(json.dumps(detections), encoding="utf-16")
     metrics = evaluate(tmp_path / "gt.json", tmp_path / "dt.json")
-    assert metrics.by_name == evaluate(truth, detections).by_name
+    assert metrics.by_name == evaluate(ground_truth, detections).by_name
 
 
 def test_detections_from_a_pipe(tmp_path: Path) -> None:
     """It can be read only once."""
-    truth, detections = generate(3)
+    ground_truth, detections = generate(3)
     path = tmp_path / "pipe"
     os.mkfifo(path)
     writer = threading.Thread(target=path.write_text, args=(json.dumps(detections),))
     writer.start()
-    metrics = evaluate(truth, path)
+    metrics = evaluate(ground_truth, path)
     writer.join()
-    assert metrics.by_name == evaluate(truth, detections).by_name
+    assert metrics.by_name == evaluate(ground_truth, detections).by_name
 
 
 def test_json_is_the_measure_of_errors(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What cannot be evaluated is named, or skipped and listed; never a traceback, never other figures."""
+"""What cannot be evaluated is named, or skipped and listed; never a traceback, never other metrics."""
 
 import copy
 import json
@@ -30,7 +30,7 @@ _HUGE = 10**30
 _MASK = {"size": [48, 64], "counts": [100, 50, 2922]}
 
 
-def _truth() -> dict[str, Any]:
+def _ground_truth() -> dict[str, Any]:
     keypoints = [12, 13, 2] * 17
     return {
         "images": [{"id": 1, "width": 64, "height": 48}, {"id": 2, "width": 64, "height": 48}],
@@ -53,16 +53,16 @@ def _truth() -> dict[str, Any]:
 
 
 def _detections() -> list[dict[str, Any]]:
-    found = {"image_id": 2, "category_id": 3, "bbox": [1.0, 2.0, 30.0, 20.0], "score": 0.5}
+    detection = {"image_id": 2, "category_id": 3, "bbox": [1.0, 2.0, 30.0, 20.0], "score": 0.5}
     return [
-        {**found, "segmentation": {**_MASK, "counts": "T3b1Zk2"}, "keypoints": [1, 2, 0.5] * 17},
-        {**found, "score": 0.4, "segmentation": _MASK, "keypoints": [3, 2, 1] * 17},
+        {**detection, "segmentation": {**_MASK, "counts": "T3b1Zk2"}, "keypoints": [1, 2, 0.5] * 17},
+        {**detection, "score": 0.4, "segmentation": _MASK, "keypoints": [3, 2, 1] * 17},
     ]
 
 
 def _with(path: tuple[Any, ...], value: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A good case with one value replaced, or removed where `value` is `...`."""
-    case: dict[str, Any] = {"gt": _truth(), "dt": _detections()}
+    case: dict[str, Any] = {"gt": _ground_truth(), "dt": _detections()}
     node: Any = case
     for key in path[:-1]:
         node = node[key]
@@ -75,7 +75,7 @@ def _with(path: tuple[Any, ...], value: Any) -> tuple[dict[str, Any], list[dict[
 
 _D, _A = ("dt", 0), ("gt", "annotations", 0)
 _FIRST = r"detection 0 \(image 2\)"
-_FAULTS: list[tuple[str, tuple[Any, ...], Any, str]] = [
+_ERRORS: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("bbox", (*_D, "image_id"), 9, r"DT: unknown image_id: detection 0 \(image 9\): 9\. .* no such image"),
     ("bbox", (*_D, "category_id"), 4, rf"DT: unknown category_id: {_FIRST}: 4\. .* no such category"),
     ("bbox", (*_D, "category_id"), None, rf"DT: invalid category_id: {_FIRST}\. .*integer"),
@@ -151,45 +151,45 @@ _FAULTS: list[tuple[str, tuple[Any, ...], Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("iou_type", "path", "value", "message"), _FAULTS)
-def test_faults_of_entries(iou_type: str, path: tuple[Any, ...], value: Any, message: str) -> None:
-    truth, detections = _with(path, value)
+@pytest.mark.parametrize(("iou_type", "path", "value", "message"), _ERRORS)
+def test_errors_of_entries(iou_type: str, path: tuple[Any, ...], value: Any, message: str) -> None:
+    ground_truth, detections = _with(path, value)
     message = message.replace("DT", "detections").replace("GT", "ground truth")
     with pytest.raises(DataError, match=message):
-        evaluate(truth, detections, iou_type)
+        evaluate(ground_truth, detections, iou_type)
 
 
-@pytest.mark.parametrize(("iou_type", "path", "value", "message"), _FAULTS)
-def test_faults_of_entries_in_files(
+@pytest.mark.parametrize(("iou_type", "path", "value", "message"), _ERRORS)
+def test_errors_of_entries_in_files(
     tmp_path: Path, iou_type: str, path: tuple[Any, ...], value: Any, message: str
 ) -> None:
-    truth, detections = _with(path, value)
+    ground_truth, detections = _with(path, value)
     message = message.replace("DT", "dt.json").replace("GT", "gt.json")
     with pytest.raises(DataError, match=message):
-        evaluate(*_files(tmp_path, truth, detections), iou_type)
+        evaluate(*_files(tmp_path, ground_truth, detections), iou_type)
 
 
 @pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
-def test_the_case_without_fault(tmp_path: Path, iou_type: str) -> None:
-    metrics = evaluate(_truth(), _detections(), iou_type)
+def test_the_valid_case(tmp_path: Path, iou_type: str) -> None:
+    metrics = evaluate(_ground_truth(), _detections(), iou_type)
     assert metrics.by_name["AP"] >= 0
     assert metrics.skipped == ()
-    assert evaluate(*_files(tmp_path, _truth(), _detections()), iou_type).by_name == metrics.by_name
+    assert evaluate(*_files(tmp_path, _ground_truth(), _detections()), iou_type).by_name == metrics.by_name
 
 
 def test_keypoints_and_masks_without_boxes() -> None:
     detections = [{key: value for key, value in entry.items() if key != "bbox"} for entry in _detections()]
     with pytest.raises(DataError, match=r"keypoints with segmentation, without bbox: detection 0 \(image 2\), det.* 1"):
-        evaluate(_truth(), detections, "keypoints")
+        evaluate(_ground_truth(), detections, "keypoints")
 
 
-def test_many_faults_are_counted_and_the_first_named() -> None:
+def test_many_invalid_entries_are_counted_and_the_first_named() -> None:
     detections = [{**_detections()[0], "score": float("nan")} for _ in range(9)]
     with pytest.raises(DataError, match=r"detection 4 \(image 2\) and 4 more\. "):
-        evaluate(_truth(), detections)
+        evaluate(_ground_truth(), detections)
     detections[3:5] = [{**_detections()[0], "bbox": []}, {**_detections()[0], "image_id": 8}]
     with pytest.raises(DataError, match=r"invalid score: detection 0 .* and 2 more\. .*\. Other issues there: 2\.$"):
-        evaluate(_truth(), detections)
+        evaluate(_ground_truth(), detections)
 
 
 @pytest.mark.parametrize(
@@ -205,9 +205,9 @@ def test_many_faults_are_counted_and_the_first_named() -> None:
         ([[2, 1, 2, 3, -4, 0.5, 3]], "bbox", r"negative width or height in bbox: detection 0"),
     ],
 )
-def test_faults_of_rows(rows: list[list[float]], iou_type: str, message: str) -> None:
+def test_errors_of_rows(rows: list[list[float]], iou_type: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        evaluate(_truth(), np.array(rows), iou_type)
+        evaluate(_ground_truth(), np.array(rows), iou_type)
 
 
 @pytest.mark.parametrize(
@@ -227,36 +227,36 @@ def test_faults_of_rows(rows: list[list[float]], iou_type: str, message: str) ->
     ],
 )
 @pytest.mark.parametrize("iou_type", ["bbox", "segm"])
-def test_faults_of_files(tmp_path: Path, content: str | bytes | None, message: str, iou_type: str) -> None:
+def test_errors_of_files(tmp_path: Path, content: str | bytes | None, message: str, iou_type: str) -> None:
     path = tmp_path / "dt.json"
     if content is not None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(DataError, match=message):
-        evaluate(_truth(), path, iou_type)
+        evaluate(_ground_truth(), path, iou_type)
 
 
 def test_a_truncated_annotation_file(tmp_path: Path) -> None:
     path = tmp_path / "gt.json"
-    path.write_text(json.dumps(_truth())[:-40])
+    path.write_text(json.dumps(_ground_truth())[:-40])
     with pytest.raises(DataError, match=r"gt.json: not JSON: .*cut off"):
         evaluate(path, [])
 
 
 @pytest.mark.parametrize("from_files", [False, True])
-def test_faulty_records_are_skipped_and_listed(tmp_path: Path, from_files: bool) -> None:
-    truth, detections = generate(8)
-    truth["annotations"][3]["bbox"] = [1, 2, 3, math.nan]
-    truth["annotations"].append({**truth["annotations"][0], "category_id": 2})
+def test_invalid_entries_are_skipped_and_listed(tmp_path: Path, from_files: bool) -> None:
+    ground_truth, detections = generate(8)
+    ground_truth["annotations"][3]["bbox"] = [1, 2, 3, math.nan]
+    ground_truth["annotations"].append({**ground_truth["annotations"][0], "category_id": 2})
     detections[0]["score"], detections[2]["image_id"], detections[4]["bbox"] = None, 999, [0, 0, 5, -5]
-    sources: Any = _files(tmp_path, truth, detections) if from_files else (truth, detections)
+    sources: Any = _files(tmp_path, ground_truth, detections) if from_files else (ground_truth, detections)
     metrics = evaluate(*sources, skip_invalid=True)
-    good = {**truth, "annotations": [*truth["annotations"][:3], *truth["annotations"][4:-1]]}
-    found = [detection for position, detection in enumerate(detections) if position not in (0, 2, 4)]
-    np.testing.assert_array_equal(metrics.precision, evaluate(good, found).precision)
+    good = {**ground_truth, "annotations": [*ground_truth["annotations"][:3], *ground_truth["annotations"][4:-1]]}
+    valid = [detection for position, detection in enumerate(detections) if position not in (0, 2, 4)]
+    np.testing.assert_array_equal(metrics.precision, evaluate(good, valid).precision)
     gt, dt = map(str, sources) if from_files else ("ground truth", "detections")
     assert [(bad.source, bad.position, bad.what, bad.detail) for bad in metrics.skipped] == [
         (gt, 3, "invalid bbox", ""),
-        (gt, len(truth["annotations"]) - 1, "duplicate id", ""),
+        (gt, len(ground_truth["annotations"]) - 1, "duplicate id", ""),
         (dt, 0, "invalid score", ""),
         (dt, 2, "unknown image_id", "999"),
         (dt, 4, "negative width or height in bbox", ""),
@@ -265,40 +265,42 @@ def test_faulty_records_are_skipped_and_listed(tmp_path: Path, from_files: bool)
 
 
 def test_with_an_image_all_of_it_is_skipped() -> None:
-    truth, detections = generate(8)
-    image = truth["images"][5]
+    ground_truth, detections = generate(8)
+    image = ground_truth["images"][5]
     image["width"] = "wide"
-    metrics = evaluate(truth, detections, "segm", skip_invalid=True)
+    metrics = evaluate(ground_truth, detections, "segm", skip_invalid=True)
     kept: list[Any] = [
         [entry for entry in entries if entry["image_id"] != image["id"]]
-        for entries in (truth["annotations"], detections)
+        for entries in (ground_truth["annotations"], detections)
     ]
-    images = [entry for entry in truth["images"] if entry is not image]
-    rest = evaluate({**truth, "images": images, "annotations": kept[0]}, kept[1], "segm")
+    images = [entry for entry in ground_truth["images"] if entry is not image]
+    rest = evaluate({**ground_truth, "images": images, "annotations": kept[0]}, kept[1], "segm")
     np.testing.assert_array_equal(metrics.precision, rest.precision)
-    assert len(metrics.skipped) == 1 + len(truth["annotations"]) - len(kept[0]) + len(detections) - len(kept[1]) > 2
+    assert (
+        len(metrics.skipped) == 1 + len(ground_truth["annotations"]) - len(kept[0]) + len(detections) - len(kept[1]) > 2
+    )
     assert metrics.skipped[0].what == "invalid width"
 
 
 def test_rows_are_skipped() -> None:
-    truth, detections = generate(5)
+    ground_truth, detections = generate(5)
     rows = np.array([[d["image_id"], *d["bbox"], d["score"], d["category_id"]] for d in detections])
-    faulty = rows.copy()
-    faulty[[1, 4, 6], [5, 0, 3]] = np.nan, 999, -1
-    accumulator = MetricsAccumulator(truth["categories"])
-    skipped = accumulator.add(truth["images"], truth["annotations"], faulty, skip_invalid=True)
+    invalid = rows.copy()
+    invalid[[1, 4, 6], [5, 0, 3]] = np.nan, 999, -1
+    accumulator = MetricsAccumulator(ground_truth["categories"])
+    skipped = accumulator.add(ground_truth["images"], ground_truth["annotations"], invalid, skip_invalid=True)
     assert [(bad.position, bad.what) for bad in skipped] == [
         (1, "invalid score"),
         (4, "unknown image_id"),
         (6, "negative width or height in bbox"),
     ]
-    rest = evaluate(truth, np.delete(rows, [1, 4, 6], axis=0))
+    rest = evaluate(ground_truth, np.delete(rows, [1, 4, 6], axis=0))
     np.testing.assert_array_equal(accumulator.result().precision, rest.precision)
 
 
 def test_categories_are_never_skipped() -> None:
     with pytest.raises(DataError, match="duplicate id: category 3"):
-        evaluate({**_truth(), "categories": [{"id": 3}, {"id": 3}]}, [], skip_invalid=True)
+        evaluate({**_ground_truth(), "categories": [{"id": 3}, {"id": 3}]}, [], skip_invalid=True)
 
 
 _NASTY: tuple[Any, ...] = (
@@ -338,9 +340,9 @@ def test_columns_and_rules_agree(tmp_path: Path, iou_type: str) -> None:
     rng = np.random.default_rng(4)
     refused = 0
     for _ in range(250):
-        truth, detections = _truth(), _detections()
+        ground_truth, detections = _ground_truth(), _detections()
         side = rng.integers(2)
-        entries = (truth["annotations"], detections)[side]
+        entries = (ground_truth["annotations"], detections)[side]
         for _ in range(rng.integers(1, 3)):
             _spoil(entries[rng.integers(2)], rng)
         known = Known(np.array([1, 2]), np.array([3]), iou_type, np.array([[48, 64]] * 2), 17)
@@ -360,7 +362,9 @@ def test_columns_and_rules_agree(tmp_path: Path, iou_type: str) -> None:
             valid = False
         assert valid == (not bad), (entries, bad)
         refused += bool(bad)
-        assert _outcome(*_files(tmp_path, truth, detections), iou_type) == _outcome(truth, detections, iou_type)
+        assert _outcome(*_files(tmp_path, ground_truth, detections), iou_type) == _outcome(
+            ground_truth, detections, iou_type
+        )
     assert 60 < refused < 240
 
 
@@ -374,16 +378,16 @@ def _spoil(entry: dict[str, Any], rng: np.random.Generator) -> None:
         entry[key] = copy.deepcopy(values[rng.integers(len(values))])
 
 
-def _outcome(truth: Any, detections: Any, iou_type: str) -> Any:
-    """The figures, or the error without the names of the sources."""
+def _outcome(ground_truth: Any, detections: Any, iou_type: str) -> Any:
+    """The metrics, or the error without the names of the sources."""
     try:
-        return evaluate(truth, detections, iou_type).by_name
+        return evaluate(ground_truth, detections, iou_type).by_name
     except DataError as error:
         return re.sub(r"^.*?(gt\.json|dt\.json|ground truth|detections): ", "", str(error))
 
 
 def test_what_the_engine_refuses_is_told() -> None:
-    engine = MatchingEngine(_truth()["categories"], make_params())
+    engine = MatchingEngine(_ground_truth()["categories"], make_params())
     with pytest.raises(DataError, match=r"ground truth: cannot be evaluated: .*height"):
         engine.add([{"id": 1, "height": "tall"}], [], [], where="ground truth")
 
@@ -391,7 +395,7 @@ def test_what_the_engine_refuses_is_told() -> None:
 def test_checks_of_masks_need_no_sizes() -> None:
     """Then only whether there is one is checked."""
     known = Known(np.array([1, 2]), np.array([3]), "segm")
-    annotations, detections = _truth()["annotations"], _detections()
+    annotations, detections = _ground_truth()["annotations"], _detections()
     annotations[0]["segmentation"] = detections[0]["segmentation"] = {"size": [1, 1], "counts": [1]}
     assert len(check_annotations(annotations, known, where="here")) == 2
     assert len(check_detections(detections, known, where="here")) == 2
@@ -400,7 +404,7 @@ def test_checks_of_masks_need_no_sizes() -> None:
         check_detections(detections, known, where="here")
 
 
-def _files(folder: Path, truth: Any, detections: Any) -> tuple[Path, Path]:
-    (folder / "gt.json").write_text(json.dumps(truth))
+def _files(folder: Path, ground_truth: Any, detections: Any) -> tuple[Path, Path]:
+    (folder / "gt.json").write_text(json.dumps(ground_truth))
     (folder / "dt.json").write_text(json.dumps(detections))
     return folder / "gt.json", folder / "dt.json"

@@ -19,9 +19,9 @@ def _valid(texts: list[Any], sizes: list[tuple[int, int]]) -> bool:
     return masks_are_valid(entries, ids, np.array(sizes))
 
 
-def _encoded(rng: np.random.Generator, share: float, cell: int) -> tuple[bytes, tuple[int, int]]:
+def _encoded(rng: np.random.Generator, fraction: float, cell: int) -> tuple[bytes, tuple[int, int]]:
     height, width = (int(side) for side in rng.integers(1, 60, 2))
-    blocks = rng.random((-(-height // cell), -(-width // cell))) < share
+    blocks = rng.random((-(-height // cell), -(-width // cell))) < fraction
     mask = np.kron(blocks, np.ones((cell, cell)))[:height, :width]
     rle = masks.encode(np.asfortranarray(mask.astype(np.uint8)))
     return rle["counts"], (height, width)
@@ -29,12 +29,12 @@ def _encoded(rng: np.random.Generator, share: float, cell: int) -> tuple[bytes, 
 
 def test_what_pycocotools_encodes_is_valid() -> None:
     rng = np.random.default_rng(0)
-    made = [_encoded(rng, share, cell) for share in (0.5, 0.05, 0, 1) for cell in (1, 10) for _ in range(40)]
+    made = [_encoded(rng, fraction, cell) for fraction in (0.5, 0.05, 0, 1) for cell in (1, 10) for _ in range(40)]
     texts, sizes = [list(column) for column in zip(*made, strict=True)]
     assert _valid(texts, sizes)
     assert _valid([text.decode() for text in texts], sizes)
-    wrong = [*sizes[:-1], (sizes[-1][0], sizes[-1][1] + 1)]
-    assert not _valid(texts, wrong)
+    other_sizes = [*sizes[:-1], (sizes[-1][0], sizes[-1][1] + 1)]
+    assert not _valid(texts, other_sizes)
 
 
 def test_damage_is_seen_as_in_single_masks() -> None:

@@ -13,38 +13,38 @@ MAP = LabelMap(
 )
 
 
-def found(*named: Named) -> dict[Named, str]:
+def named_in(*named: Named) -> dict[Named, str]:
     return {each: f"shard-{number}" for number, each in enumerate(named)}
 
 
 def test_labels_are_the_ids() -> None:
-    classes = resolve_classes(found((17, "cat"), (3, "dog"), (0, None)), None)
+    classes = resolve_classes(named_in((17, "cat"), (3, "dog"), (0, None)), None)
     assert classes.categories == [{"id": 0, "name": "0"}, {"id": 3, "name": "dog"}, {"id": 17, "name": "cat"}]
     assert classes.ids == {(17, "cat"): 17, (3, "dog"): 3, (0, None): 0}
     assert classes.source == "the records' labels and texts"
 
 
 def test_texts_alone_are_numbered_in_sorted_order() -> None:
-    classes = resolve_classes(found((None, "dog"), (None, "cat")), None)
+    classes = resolve_classes(named_in((None, "dog"), (None, "cat")), None)
     assert classes.categories == [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
     assert classes.ids == {(None, "dog"): 2, (None, "cat"): 1}
     assert "numbered in sorted order" in classes.source
 
 
 def test_a_text_takes_the_label_that_others_give_it() -> None:
-    classes = resolve_classes(found((17, "cat"), (None, "cat")), None)
+    classes = resolve_classes(named_in((17, "cat"), (None, "cat")), None)
     assert classes.ids[None, "cat"] == 17
 
 
 def test_objects_without_any_class_are_one_category() -> None:
-    assert resolve_classes(found((None, None)), None).categories == [{"id": 1, "name": ONLY_CATEGORY}]
+    assert resolve_classes(named_in((None, None)), None).categories == [{"id": 1, "name": ONLY_CATEGORY}]
     assert resolve_classes({}, None).categories == []
-    mixed = resolve_classes(found((None, None), (None, "cat")), None)
+    mixed = resolve_classes(named_in((None, None), (None, "cat")), None)
     assert mixed.categories == [{"id": 1, "name": "cat"}, {"id": 2, "name": ONLY_CATEGORY}]
 
 
 def test_a_label_map_knows_also_what_does_not_occur() -> None:
-    classes = resolve_classes(found((None, "/m/cat"), (2, "dog"), (9, None)), MAP)
+    classes = resolve_classes(named_in((None, "/m/cat"), (2, "dog"), (9, None)), MAP)
     assert classes.categories == MAP.categories
     assert classes.ids == {(None, "/m/cat"): 5, (2, "dog"): 2, (9, None): 9}
     assert classes.source == "labels.pbtxt"
@@ -68,4 +68,4 @@ def test_a_label_map_knows_also_what_does_not_occur() -> None:
 )
 def test_contradictions_name_the_file(named: list[Named], label_map: LabelMap | None, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        resolve_classes(found(*named), label_map)
+        resolve_classes(named_in(*named), label_map)

@@ -58,7 +58,7 @@ def test_outside_the_image_is_kept() -> None:
     assert coco_box(stored(-2.5 / 60), 0.5, stored(62.25 / 60), 1.0, height=40, width=60) == [-2.5, 20, 64.75, 20]
 
 
-def test_shares_finer_than_six_places_are_rounded() -> None:
+def test_fractions_finer_than_six_places_are_rounded() -> None:
     fraction = stored(1e-9)
     assert pixels_of_fraction(fraction, 100) == (round(fraction * 100, 6), 6)
 

@@ -118,7 +118,7 @@ def test_an_absent_size_is_the_header_s(tmp_path: Path) -> None:
     assert (image.entry["height"], image.entry["width"], image.issues) == (40, 60, [])
 
 
-def test_a_wrong_size_is_the_header_s_and_told(tmp_path: Path) -> None:
+def test_another_size_is_the_header_s_and_told(tmp_path: Path) -> None:
     image = read_one(tmp_path, image__height=400, image__width=600)
     assert (image.entry["height"], image.entry["width"]) == (40, 60)
     assert image.annotations[0]["bbox"] == [3.25, 4.5, 10, 20.75]
@@ -162,7 +162,7 @@ def test_an_image_beyond_pillow_s_limit_is_told(tmp_path: Path) -> None:
     assert [issue.kind for issue in image.issues] == ["image_huge"]
 
 
-def test_what_is_absent_is_made_up_soundly(tmp_path: Path) -> None:
+def test_what_is_absent_is_filled_in_validly(tmp_path: Path) -> None:
     keys = ("is_crowd", "area", "class/label")
     image = read_one(tmp_path, **{f"image/object/{key}": None for key in keys})
     assert [(each["category_id"], each["iscrowd"], each["area"]) for each in image.annotations] == [
@@ -299,8 +299,8 @@ def test_objects_of_unequally_many_points(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"x": [0.1] * 5}, {"visibility": [2] * 5}, {"x": [0.1] * 5, "y": [0.1] * 5}])
-def test_keypoints_that_cannot_be_shared_out(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    image = read_one(tmp_path, **keypoints(**wrong))
+def test_keypoints_that_cannot_be_divided_among_objects(tmp_path: Path, invalid: dict[str, Any]) -> None:
+    image = read_one(tmp_path, **keypoints(**invalid))
     assert [issue.kind for issue in image.issues] == ["keypoints_broken"]
     assert all("keypoints" not in each for each in image.annotations)
 
@@ -379,7 +379,7 @@ def test_what_is_no_example_is_told(tmp_path: Path) -> None:
         ("image/encoded", 3, "bytes"),
     ],
 )
-def test_a_wrong_type_is_told_with_its_key(tmp_path: Path, key: str, value: Any, expected: str) -> None:
+def test_an_invalid_type_is_told_with_its_key(tmp_path: Path, key: str, value: Any, expected: str) -> None:
     shard = write_shard(tmp_path / "s", [automl_record(**{key: value})])
     with pytest.raises(DataError, match=rf"s, record 0: {key} does not hold {expected}"):
         survey_shard(shard)

@@ -82,20 +82,20 @@ def test_coco_entries_are_equal(shared_data: Path, coco: tuple[Survey, list[Impo
         assert image.entry == {key: original[key] for key in ("id", "file_name", "height", "width")}
         assert image.encoded == (shared_data / "coco2017_ccby/images" / original["file_name"]).read_bytes()
         assert image.issues == []
-        for found, expected in zip(image.annotations, annotations[original["id"]], strict=True):
-            assert found["bbox"] == expected["bbox"]
-            assert (found["category_id"], found["iscrowd"]) == (expected["category_id"], expected["iscrowd"])
-            assert found["image_id"] == expected["image_id"]
-            assert np.float32(found["area"]) == np.float32(expected["area"])
+        for annotation, expected in zip(image.annotations, annotations[original["id"]], strict=True):
+            assert annotation["bbox"] == expected["bbox"]
+            assert (annotation["category_id"], annotation["iscrowd"]) == (expected["category_id"], expected["iscrowd"])
+            assert annotation["image_id"] == expected["image_id"]
+            assert np.float32(annotation["area"]) == np.float32(expected["area"])
 
 
 def test_coco_masks_are_those_of_the_polygons(shared_data: Path, coco: tuple[Survey, list[ImportedImage]]) -> None:
-    truth = COCO(str(shared_data / "coco2017_ccby/instances_val.json"))
+    ground_truth = COCO(str(shared_data / "coco2017_ccby/instances_val.json"))
     originals = by_image(shared_data / "coco2017_ccby/instances_val.json")[1]
     compared = 0
     for image in coco[1]:
-        for found, expected in zip(image.annotations, originals[image.entry["id"]], strict=True):
-            np.testing.assert_array_equal(mask.decode(found["segmentation"]), truth.annToMask(expected))
+        for annotation, expected in zip(image.annotations, originals[image.entry["id"]], strict=True):
+            np.testing.assert_array_equal(mask.decode(annotation["segmentation"]), ground_truth.annToMask(expected))
             compared += 1
     assert compared == 263
 
@@ -108,12 +108,12 @@ def test_coco_keypoints_are_equal(shared_data: Path, coco: tuple[Survey, list[Im
     assert survey.with_keypoints == {1}
     compared = 0
     for image in images:
-        for found, expected in zip(image.annotations, originals[image.entry["id"]], strict=True):
-            assert ("keypoints" in found) == (found["category_id"] == 1)
+        for imported, expected in zip(image.annotations, originals[image.entry["id"]], strict=True):
+            assert ("keypoints" in imported) == (imported["category_id"] == 1)
             if expected["id"] in points:
                 original = points[expected["id"]]
-                assert found["keypoints"] == original["keypoints"]
-                assert found["num_keypoints"] == original["num_keypoints"]
+                assert imported["keypoints"] == original["keypoints"]
+                assert imported["num_keypoints"] == original["num_keypoints"]
                 compared += original["num_keypoints"] > 0
     assert compared == 19
 

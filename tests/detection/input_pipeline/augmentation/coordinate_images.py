@@ -78,11 +78,11 @@ def pixel_boxes(sample: Sample) -> np.ndarray:
 
 def mask_boxes(masks: Any) -> np.ndarray:
     """Float [N, 4]: the box around each mask, none of them empty."""
-    found = []
+    boxes = []
     for mask in array(masks):
         rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
-        found.append([rows[0], columns[0], rows[-1] + 1, columns[-1] + 1])
-    return np.array(found, np.float64).reshape(-1, 4)
+        boxes.append([rows[0], columns[0], rows[-1] + 1, columns[-1] + 1])
+    return np.array(boxes, np.float64).reshape(-1, 4)
 
 
 def assert_points_show_their_origin(sample: Sample, originals: dict[int, Sample], *, atol: float) -> int:

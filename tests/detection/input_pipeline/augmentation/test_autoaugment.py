@@ -49,8 +49,8 @@ def _pixels(augment: Callable[[tf.Tensor], Sample], count: int) -> np.ndarray:
     return next(iter(images)).numpy().astype(int)
 
 
-def _assert_share(found: np.ndarray, expected: float) -> None:
-    assert abs(found.mean() - expected) < 4 * np.sqrt(expected * (1 - expected) / found.size)
+def _assert_frequency(draws: np.ndarray, expected: float) -> None:
+    assert abs(draws.mean() - expected) < 4 * np.sqrt(expected * (1 - expected) / draws.size)
 
 
 @pytest.mark.usefixtures("_recorders")
@@ -65,16 +65,16 @@ def test_each_sub_policy_is_as_likely_and_each_step_has_its_probability() -> Non
     # A step makes 2 * red + level, so 5 then 7 is 17, and 7 then 5 would be 19.
     expected = {1: 0.75 / 4, 4: 0.25 / 4, 17: 0.5 / 4, 7: 0.5 / 4, 11: 0.25, 13: 0.25}
     assert set(red) == set(expected)
-    for value, share in expected.items():
-        _assert_share(red == value, share)
+    for value, fraction in expected.items():
+        _assert_frequency(red == value, fraction)
 
 
 @pytest.mark.usefixtures("_recorders")
 def test_operations_on_single_boxes_always_run_and_get_the_probability() -> None:
     policy: Policy = ((Step(PER_BOX, 0.3, 3),), (Step(WHOLE, 0.6, 5),))
     pixels = _pixels(lambda seed: autoaugment(BLACK, policy=policy, seed=seed), 1000)
-    _assert_share(pixels[:, 0] == 3, 0.5)
-    _assert_share(pixels[:, 0] == 5, 0.3)
+    _assert_frequency(pixels[:, 0] == 3, 0.5)
+    _assert_frequency(pixels[:, 0] == 5, 0.3)
     assert set(pixels[pixels[:, 0] == 3][:, 1]) == {30}
     assert set(pixels[pixels[:, 0] == 5][:, 1]) == {60}
 
@@ -98,10 +98,10 @@ def test_randaugment_draws_each_of_its_operations_in_each_layer(monkeypatch: pyt
     one = _pixels(lambda seed: randaugment(BLACK, seed=seed), 2000)[:, 0]
     two = _pixels(lambda seed: randaugment(BLACK, layers=2, seed=seed), 2000)[:, 0]
     for number in range(10):
-        _assert_share(one == number, 0.1)
+        _assert_frequency(one == number, 0.1)
     for number in range(28):
         ways = sum(2 * first + second == number for first in range(10) for second in range(10))
-        _assert_share(two == number, ways / 100)
+        _assert_frequency(two == number, ways / 100)
 
 
 @pytest.mark.usefixtures("_recorders")
@@ -123,7 +123,7 @@ def _augmentations() -> Iterator[tuple[str, Callable[[Sample, tf.Tensor], Sample
 
 
 @pytest.mark.parametrize("augment", [pytest.param(each, id=name) for name, each in _augmentations()])
-def test_policies_run_without_state_and_give_sound_samples(augment: Callable[[Sample, tf.Tensor], Sample]) -> None:
+def test_policies_run_without_state_and_give_valid_samples(augment: Callable[[Sample, tf.Tensor], Sample]) -> None:
     sample = _sample()
     augmented = tf.function(lambda seed: augment(sample, seed)).get_concrete_function(tf.TensorSpec([2], tf.int32))
     assert not _stateful_ops(augmented.graph)

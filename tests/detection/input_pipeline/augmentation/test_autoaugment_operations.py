@@ -44,8 +44,8 @@ def _run(name: str, sample: Sample, argument: float, number: int = 0) -> Sample:
 def test_levels_become_the_arguments_of_the_original(oracles: dict[str, dict[str, Any]], entry: str) -> None:
     oracle = oracles["aug.level_to_arg"]
     for name in ARGUMENTS[entry]:
-        found = [OPERATIONS[name].argument(level) for level in oracle["inputs"]["levels"]]
-        np.testing.assert_allclose(found, oracle["expected"][entry], atol=oracle["tolerance"])
+        arguments = [OPERATIONS[name].argument(level) for level in oracle["inputs"]["levels"]]
+        np.testing.assert_allclose(arguments, oracle["expected"][entry], atol=oracle["tolerance"])
 
 
 def test_the_strongest_level() -> None:

@@ -33,12 +33,12 @@ def _jittered(number: int, **amounts: Any) -> np.ndarray:
     return random_color_jitter(sample, **(NOTHING | amounts), seed=tf.constant([number, 2])).image.numpy().astype(float)
 
 
-def _assert_uniform(found: list[float], low: float, high: float) -> None:
+def _assert_uniform(draws: list[float], low: float, high: float) -> None:
     """All within the range and up to its ends, with the mean and spread of a uniform distribution."""
-    values = (np.array(found) - low) / (high - low)
+    values = (np.array(draws) - low) / (high - low)
     assert -0.02 < values.min() < 0.05
     assert 0.95 < values.max() < 1.02
-    assert abs(values.mean() - 0.5) < 4 * 0.289 / np.sqrt(len(found))
+    assert abs(values.mean() - 0.5) < 4 * 0.289 / np.sqrt(len(draws))
     assert abs(values.std() - 0.289) < 0.06
 
 

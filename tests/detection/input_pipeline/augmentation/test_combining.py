@@ -100,8 +100,8 @@ def test_the_sum_is_weighted_and_the_objects_of_both_stay_in_place(
     mixed = mixup(first, second, seed=tf.constant(seed))
     size = np.maximum(first.image.shape[:2], second.image.shape[:2])
     assert tuple(mixed.image.shape) == (*size, 3)
-    # Blue is 0 in the first image and 60 in the second: the corner, where both are, tells the share.
-    share = mixed.image.numpy()[0, 0, 2] / 60
+    # Blue is 0 in the first image and 60 in the second: the corner, where both are, tells the weight.
+    weight = mixed.image.numpy()[0, 0, 2] / 60
     padded = [
         np.pad(
             each.image.numpy().astype(float),
@@ -109,7 +109,7 @@ def test_the_sum_is_weighted_and_the_objects_of_both_stay_in_place(
         )
         for each in (first, second)
     ]
-    np.testing.assert_allclose(mixed.image.numpy(), (1 - share) * padded[0] + share * padded[1], atol=1.1)
+    np.testing.assert_allclose(mixed.image.numpy(), (1 - weight) * padded[0] + weight * padded[1], atol=1.1)
     assert mixed.classes.numpy().tolist() == [*first.classes.numpy(), *second.classes.numpy()]
     np.testing.assert_allclose(
         pixel_boxes(mixed), [*pixel_boxes(first), *pixel_boxes(second)] or np.zeros((0, 4)), atol=1e-3
@@ -119,23 +119,23 @@ def test_the_sum_is_weighted_and_the_objects_of_both_stay_in_place(
     np.testing.assert_allclose(array(mixed.keypoints) * [*size, 1], np.concatenate(points), atol=1e-3)
 
 
-def test_shares_follow_the_beta_distribution() -> None:
+def test_weights_follow_the_beta_distribution() -> None:
     black, white = _flat(2, 2, 0), _flat(2, 2, 255)
     for alpha in (1.5, 8.0):
         brightness = tf.function(lambda seed, alpha=alpha: mixup(black, white, alpha=alpha, seed=seed).image[0, 0, 0])
-        shares = [1 - float(brightness(tf.constant([3, number]))) / 255 for number in range(300)]
+        weights = [1 - float(brightness(tf.constant([3, number]))) / 255 for number in range(300)]
         # Beta(a, a): mean 1/2, variance 1 / (4 (2a + 1)); bounds of about four standard errors.
         variance = 1 / (4 * (2 * alpha + 1))
-        assert abs(np.mean(shares) - 0.5) < 4 * np.sqrt(variance / 300)
-        assert abs(np.var(shares) / variance - 1) < 0.33
+        assert abs(np.mean(weights) - 0.5) < 4 * np.sqrt(variance / 300)
+        assert abs(np.var(weights) / variance - 1) < 0.33
 
 
 def test_images_of_different_shape_lie_at_the_upper_left_over_black() -> None:
     mixed = mixup(_flat(2, 6, 200), _flat(4, 3, 100), seed=tf.constant([0, 1])).image.numpy()[..., 0].astype(float)
     assert mixed.shape == (4, 6)
-    share = mixed[0, 5] / 200
-    np.testing.assert_allclose(mixed[3, 0], 100 * (1 - share), atol=1)
-    np.testing.assert_allclose(mixed[0, 0], 200 * share + 100 * (1 - share), atol=1)
+    weight = mixed[0, 5] / 200
+    np.testing.assert_allclose(mixed[3, 0], 100 * (1 - weight), atol=1)
+    np.testing.assert_allclose(mixed[0, 0], 200 * weight + 100 * (1 - weight), atol=1)
     assert mixed[3, 5] == 0
 
 

@@ -69,9 +69,9 @@ def _numpy_warp(pixels: np.ndarray, back: Back, fill: int) -> tuple[np.ndarray, 
     y, x = back(rows, columns)
     sure = np.minimum(np.abs(y - np.round(y)), np.abs(x - np.round(x))) > 1e-3
     y, x = np.floor(y).astype(int), np.floor(x).astype(int)
-    found = (y >= 0) & (y < height) & (x >= 0) & (x < width)
+    inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
     moved = pixels[np.clip(y, 0, height - 1), np.clip(x, 0, width - 1)]
-    moved[~found] = fill
+    moved[~inside] = fill
     return moved, sure
 
 
@@ -204,8 +204,8 @@ def test_each_box_draws_for_itself() -> None:
     outcomes = [tuple((image[tuple(corners.T)] != before).any(-1)) for image in images.as_numpy_iterator()]
     for outcome in np.ndindex(2, 2, 2):
         expected = 0.25 ** sum(outcome) * 0.75 ** (3 - sum(outcome))
-        found = np.mean([drawn == tuple(map(bool, outcome)) for drawn in outcomes])
-        assert abs(found - expected) < 4 * np.sqrt(expected * (1 - expected) / 1500), outcome
+        frequency = np.mean([drawn == tuple(map(bool, outcome)) for drawn in outcomes])
+        assert abs(frequency - expected) < 4 * np.sqrt(expected * (1 - expected) / 1500), outcome
 
 
 def test_masks_and_keypoints_follow_the_pixels() -> None:
@@ -241,12 +241,12 @@ def test_boxes_that_overlap_change_one_after_the_other_in_random_order() -> None
         addition = tf.random.stateless_uniform([], seed, minval=1, maxval=3, dtype=tf.int32)
         return content._replace(image=content.image * 2 + tf.cast(addition, tf.uint8))
 
-    found = set()
+    orders = set()
     for number in range(20):
         changed = change_boxes(sample, double_and_add, probability=ALWAYS, seed=tf.constant([number, 0]))
-        found.add(int(changed.image.numpy()[0, 0, 0]))
+        orders.add(int(changed.image.numpy()[0, 0, 0]))
     # (0 * 2 + a) * 2 + b with a, b in {1, 2}: both boxes acted, each with a seed of its own.
-    assert found == {3, 4, 5, 6}
+    assert orders == {3, 4, 5, 6}
 
 
 def test_without_boxes_nothing_changes() -> None:

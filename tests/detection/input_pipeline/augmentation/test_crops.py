@@ -51,12 +51,12 @@ def test_boxes_and_keypoints_lie_where_the_window_shows_them(sample: Sample, see
     boxes = sample.boxes_yxyx.numpy() * np.tile(size, 2)
     expected = np.concatenate([place(boxes[:, :2]), place(boxes[:, 2:])], axis=1)
     expected = np.clip(expected, 0, np.tile(image.shape[:2], 2))
-    found = dict(zip(window.classes.numpy(), window.boxes_yxyx.numpy(), strict=True))
+    by_label = dict(zip(window.classes.numpy(), window.boxes_yxyx.numpy(), strict=True))
     for label, box in enumerate(expected):
         if (box[2:] - box[:2] > 2 * atol).all():
-            np.testing.assert_allclose(found[label], box, atol=atol)
+            np.testing.assert_allclose(by_label[label], box, atol=atol)
         elif (box[2:] - box[:2] <= 0).any():
-            assert label not in found
+            assert label not in by_label
     points = dict(zip(window.classes.numpy(), array(window.keypoints), strict=True))
     for label, each in points.items():
         expected_points = place(array(sample.keypoints)[label, :, :2] * size)
@@ -134,7 +134,7 @@ def test_objects_follow_the_pixels(sample: Sample, seed: tuple[int, int], centre
     np.testing.assert_allclose(pixel_boxes(cut), expected[kept], atol=1e-3)
     np.testing.assert_allclose(mask_boxes(cut.masks), pixel_boxes(cut), atol=1e-3)
     assert_points_show_their_origin(cut, {0: sample}, atol=1e-3)
-    shares = np.prod(expected[:, 2:] - expected[:, :2], axis=1) / np.prod(
+    fractions = np.prod(expected[:, 2:] - expected[:, :2], axis=1) / np.prod(
         pixel_boxes(sample)[:, 2:] - pixel_boxes(sample)[:, :2], axis=1
     )
     if centre:
@@ -144,8 +144,8 @@ def test_objects_follow_the_pixels(sample: Sample, seed: tuple[int, int], centre
         assert np.isin(np.flatnonzero(sure), kept).tolist() == (distance[sure] > 0).tolist()
     else:
         # Some threshold of the seven tells the kept from the others.
-        least = min(shares[kept], default=1.0)
-        left_out = np.delete(shares, kept)
+        least = min(fractions[kept], default=1.0)
+        left_out = np.delete(fractions, kept)
         assert any(
             (left_out < threshold + 1e-5).all() and least > threshold - 1e-5 for threshold in (*MIN_OVERLAPS, 1e-9)
         )
@@ -189,8 +189,8 @@ def test_all_seven_operations_come_up() -> None:
     sizes = set()
     for number in range(60):
         cut = ssd_random_crop(sample, area_range=(0.1, 1.0), seed=tf.constant([number, 0]))
-        share = np.prod(cut.image.shape[:2]) / 2500
-        sizes.add(min(MIN_OVERLAPS, key=lambda least: (least > share, share - least)))
+        fraction = np.prod(cut.image.shape[:2]) / 2500
+        sizes.add(min(MIN_OVERLAPS, key=lambda least: (least > fraction, fraction - least)))
         assert len(cut.classes) <= 1
     assert len(sizes) >= 5
 

@@ -112,8 +112,8 @@ def test_an_unturned_grid(ratio: float) -> None:
 
 def test_the_black_part_of_the_area() -> None:
     for ratio in (0.6, 0.3):
-        share = np.mean([_holes(number, ratio=ratio, rotation=10.0).mean() for number in range(40)])
-        assert abs(share - (1 - ratio) ** 2) < 0.03
+        fraction = np.mean([_holes(number, ratio=ratio, rotation=10.0).mean() for number in range(40)])
+        assert abs(fraction - (1 - ratio) ** 2) < 0.03
 
 
 def _turn(holes: np.ndarray) -> float:

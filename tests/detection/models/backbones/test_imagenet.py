@@ -75,7 +75,7 @@ def test_a_missing_file_is_refused(detector: EfficientDet, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", [b"no weights", None])
-def test_a_wrong_file_is_refused(detector: EfficientDet, tmp_path: Path, content: bytes | None) -> None:
+def test_an_invalid_file_is_refused(detector: EfficientDet, tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "other.weights.h5"
     if content is None:
         keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)]).save_weights(path)

@@ -24,7 +24,7 @@ def _layer(**options: Any) -> BatchNormalization:
     return layer
 
 
-def test_training_normalises_with_batch_statistics_and_moves_the_averages(inputs: np.ndarray) -> None:
+def test_training_normalises_with_batch_statistics_and_updates_the_moving_ones(inputs: np.ndarray) -> None:
     layer = _layer()
     outputs = layer(inputs, training=True).numpy()
     mean, variance = inputs.mean((0, 1, 2)), inputs.var((0, 1, 2))
@@ -70,13 +70,13 @@ def test_two_replicas_equal_one_on_the_whole_batch(inputs: np.ndarray, two_repli
     with two_replicas.scope():
         two = _layer()
 
-    def share(values: np.ndarray) -> Any:
+    def distribute(values: np.ndarray) -> Any:
         return two_replicas.experimental_distribute_values_from_function(
             lambda context: tf.constant(np.split(values, 2)[context.replica_id_in_sync_group])
         )
 
     run = tf.function(lambda *args: two_replicas.run(lambda a, b: step(two, a, b), args=args))
-    results = [two_replicas.experimental_local_results(value) for value in run(share(inputs), share(weights))]
+    results = [two_replicas.experimental_local_results(value) for value in run(distribute(inputs), distribute(weights))]
     np.testing.assert_allclose(np.concatenate(results[0]), expected[0], atol=1e-4)
     np.testing.assert_allclose(np.concatenate(results[1]), expected[1], atol=2e-4)
     np.testing.assert_allclose(sum(results[2]), expected[2], rtol=1e-4)

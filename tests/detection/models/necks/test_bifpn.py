@@ -19,24 +19,24 @@ def test_nodes(oracles: Oracles, name: str) -> None:
 
 
 @pytest.mark.parametrize(("method", "key"), [("fast_attention", "fastattn"), ("attention", "attn"), ("sum", "sum")])
-def test_fusion_with_first_weights(oracles: Oracles, method: Fusion, key: str) -> None:
+def test_fusion_with_initial_weights(oracles: Oracles, method: Fusion, key: str) -> None:
     oracle = oracles["bifpn.fusion"]
     nodes = [tf.constant(node, tf.float32) for node in oracle["inputs"]["nodes"]]
     np.testing.assert_allclose(fuse(nodes, [tf.ones([])] * 2, method), oracle["expected"][key], atol=1e-5)
 
 
 def test_fast_attention_of_three_inputs(oracles: Oracles) -> None:
-    share = oracles["bifpn.fusion"]["expected"]["fastattn_weight_with_three_inputs"]
+    weight = oracles["bifpn.fusion"]["expected"]["fastattn_weight_with_three_inputs"]
     nodes = [tf.constant([1.0]), tf.constant([0.0]), tf.constant([0.0])]
-    np.testing.assert_allclose(fuse(nodes, [tf.ones([])] * 3, "fast_attention"), [share], rtol=1e-5)
+    np.testing.assert_allclose(fuse(nodes, [tf.ones([])] * 3, "fast_attention"), [weight], rtol=1e-5)
 
 
 def test_weights_belong_to_their_inputs_and_negative_ones_are_off() -> None:
     nodes, weights = [tf.constant([10.0]), tf.constant([1.0])], [tf.constant(3.0), tf.constant(1.0)]
     np.testing.assert_allclose(fuse(nodes, weights, "fast_attention"), [31 / 4.0001], rtol=1e-6)
     np.testing.assert_allclose(fuse(nodes, [tf.constant(-3.0), tf.constant(1.0)], "fast_attention"), [1 / 1.0001])
-    shares = np.exp([3.0, 1.0]) / np.exp([3.0, 1.0]).sum()
-    np.testing.assert_allclose(fuse(nodes, weights, "attention"), [shares @ [10.0, 1.0]], rtol=1e-6)
+    normalized = np.exp([3.0, 1.0]) / np.exp([3.0, 1.0]).sum()
+    np.testing.assert_allclose(fuse(nodes, weights, "attention"), [normalized @ [10.0, 1.0]], rtol=1e-6)
 
 
 def test_every_use_of_another_width_has_its_own_projection() -> None:

@@ -163,7 +163,7 @@ def test_numbers_are_to_the_right(page: HtmlPage) -> None:
     assert None in cells
 
 
-def test_faults_are_counted_by_kind_and_by_what_was_done(tmp_path: Path) -> None:
+def test_issues_are_counted_by_kind_and_by_what_was_done(tmp_path: Path) -> None:
     issues = [issue("mask_box", "keep")] * 2 + [issue("box_outside", "drop"), issue("entry", "fail")]
     issues += [issue("box_outside", "fix")] * 3
     html, page = report(
@@ -190,7 +190,7 @@ def test_faults_are_counted_by_kind_and_by_what_was_done(tmp_path: Path) -> None
         ("keep", "warn", "Yes, you can train on this: 1 issue of 1 kind, 1 kept."),
     ],
 )
-def test_the_first_line_is_as_grave_as_the_worst_fault(policy: Policy, tone: str, text: str) -> None:
+def test_the_first_line_is_as_grave_as_the_worst_issue(policy: Policy, tone: str, text: str) -> None:
     assert verdict(two_splits(), {("mask_box", policy): 1})[:2] == (tone, text)
 
 
@@ -271,7 +271,7 @@ def test_without_images_nothing_can_be_trained(splits: Any, counts: Any, text: s
     assert (said.tone, said.text) == ("bad", text)
 
 
-def test_the_first_faults_are_listed(tmp_path: Path) -> None:
+def test_the_first_issues_are_listed(tmp_path: Path) -> None:
     issues = [Issue("box_empty", "drop", f"eval: {n}.jpg", n, 5000 + n, f"message {n}") for n in range(1, 251)]
     _, page = report(tmp_path, splits={}, issues=issues)
     (table,) = page.tables["issues"]
@@ -281,7 +281,7 @@ def test_the_first_faults_are_listed(tmp_path: Path) -> None:
     assert "50 more are not listed here." in page.texts["issues"]
 
 
-def test_faults_without_ids_and_few_faults(tmp_path: Path) -> None:
+def test_issues_without_ids_and_few_issues(tmp_path: Path) -> None:
     _, page = report(tmp_path, splits={}, issues=[Issue("category_empty", "keep", "a.json", None, None, "none")])
     assert page.table("issues") == {"category_empty": ["kept", "a.json", DASH, DASH, "none"]}
     assert "not listed here" not in page.texts["issues"]
@@ -354,7 +354,7 @@ def test_one_category_and_one_split(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("splits", [{}, {"train": SplitSummary(), "eval": SplitSummary()}])
-def test_a_report_of_faults_alone(tmp_path: Path, splits: dict[str, SplitSummary]) -> None:
+def test_a_report_of_issues_alone(tmp_path: Path, splits: dict[str, SplitSummary]) -> None:
     _, page = report(tmp_path, splits=splits, categories=[], issues=[issue("image_missing", "fail")])
     assert set(page.tables) == {"actions", "issues"} | ({"splits"} if splits else set())
     assert "No, you cannot train on this" in page.texts[""]

@@ -126,7 +126,7 @@ def test_errors(page: HtmlPage) -> None:
     assert list(page.table("errors")) == list(ERROR_TYPES.values())
 
 
-def test_images_show_what_each_model_detected_and_missed(tmp_path: Path) -> None:
+def test_images_show_detections_and_fn_of_each_model(tmp_path: Path) -> None:
     box = [10.0, 20.0, 30.0, 40.0]
     before = replace(
         image_result(1), ground_truth=[Box(3, box, None, "Miss"), Box(3, box, None, "matched")], detections=[]

@@ -70,19 +70,19 @@ def open_page(browser: Browser, files: dict[str, Path]) -> Iterator[Opener]:
 
 
 def texts(page: Page, selector: str) -> list[str]:
-    found: list[str] = page.evaluate(f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.textContent)")
-    return found
+    shown: list[str] = page.evaluate(f"[...document.querySelectorAll({json.dumps(selector)})].map(e => e.textContent)")
+    return shown
 
 
 def column(page: Page, name: str, table: str = "#categories table") -> list[str]:
     """Texts of a table's column, from the rows that are shown."""
-    found: list[str] = page.evaluate(
+    cells: list[str] = page.evaluate(
         f"(() => {{ const table = document.querySelector({json.dumps(table)});"
         "const at = [...table.tHead.rows[0].cells].findIndex(cell => cell.textContent === " + json.dumps(name) + ");"
         "return [...table.tBodies[0].rows].filter(row => row.checkVisibility()).map(row => row.cells[at].textContent);"
         "})()"
     )
-    return found
+    return cells
 
 
 def header(name: str, table: str = "#categories table") -> str:
@@ -277,8 +277,8 @@ def test_everything_is_there_without_scripts(open_page: Opener) -> None:
 
 def test_no_script_but_the_pages_own_runs(browser: Browser, files: dict[str, Path], tmp_path: Path) -> None:
     path = tmp_path / "changed.html"
-    foreign = "<script>document.title = 'hurt'</script><img src='data:,' onerror='document.title = 1'></body>"
-    path.write_text(files["evaluation"].read_text(encoding="utf-8").replace("</body>", foreign), encoding="utf-8")
+    script = "<script>document.title = 'hurt'</script><img src='data:,' onerror='document.title = 1'></body>"
+    path.write_text(files["evaluation"].read_text(encoding="utf-8").replace("</body>", script), encoding="utf-8")
     page = Page(browser, path)
     assert page.evaluate("document.title") == "raccoons"
     assert json.dumps(page.complaints()).count("Content Security Policy") >= 2

@@ -9,11 +9,11 @@ from detection.reports.evaluation.metric_tables import (
     change_text,
     count_change_cell,
     difference,
+    fraction_cell,
     interval_text,
     judgement,
     metric_cell,
     metric_text,
-    share_cell,
 )
 from detection.reports.html.table import DASH
 
@@ -67,7 +67,7 @@ def test_zero_must_lie_outside_of_the_interval(low: float, high: float, text: st
     assert judgement(Interval((low + high) / 2, low, high, 0.5)) == text
 
 
-def test_shares() -> None:
-    assert share_cell(1, 8) == ("12.5 %", 0.125, None, "")
-    assert share_cell(0, 0) == (DASH, None, None, "")
+def test_fractions() -> None:
+    assert fraction_cell(1, 8) == ("12.5 %", 0.125, None, "")
+    assert fraction_cell(0, 0) == (DASH, None, None, "")
     assert metric_cell(0.25, bar=True).bar == 0.25

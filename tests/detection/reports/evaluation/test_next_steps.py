@@ -37,9 +37,9 @@ def step(rule: str, **fields: Any) -> Step | None:
 
 
 def needed(rule: str, **fields: Any) -> Step:
-    found = step(rule, **fields)
-    assert found is not None
-    return found
+    advice = step(rule, **fields)
+    assert advice is not None
+    return advice
 
 
 def test_the_steps_and_their_order() -> None:
@@ -61,11 +61,11 @@ def test_an_empty_analysis_asks_for_nothing() -> None:
     ],
 )
 def test_the_baseline(interval: Interval, evidence: str, action: str) -> None:
-    found = needed("baseline", differences={"AP": interval})
-    assert found.evidence.startswith(evidence)
-    assert found.action.startswith(action)
+    advice = needed("baseline", differences={"AP": interval})
+    assert advice.evidence.startswith(evidence)
+    assert advice.action.startswith(action)
     # Categories of odd numbers had 0.05 more with the baseline: apple, cat, emu, goat.
-    assert found.action.endswith(
+    assert advice.action.endswith(
         "The largest losses: apple (\u22120.050), cat (\u22120.050), emu (\u22120.050) and 1 more."
     )
 
@@ -76,9 +76,9 @@ def test_losses_of_categories_are_ordered_and_counted() -> None:
         category(n, name, metrics={"AP": 0.5}, baseline_metrics={"AP": 0.5 - change})
         for n, (name, change) in enumerate(changes.items(), 1)
     ]
-    found = needed("baseline", categories=categories)
-    assert "but 2 of 4 categories lost AP" in found.evidence
-    assert found.action.endswith("c (\u22120.300), b (\u22120.200).")
+    advice = needed("baseline", categories=categories)
+    assert "but 2 of 4 categories lost AP" in advice.evidence
+    assert advice.action.endswith("c (\u22120.300), b (\u22120.200).")
     assert step("baseline", categories=[one for one in categories if one.name in "ad"]) is None, "a gain without losses"
     assert step("baseline", differences={}) is None
 
@@ -86,8 +86,8 @@ def test_losses_of_categories_are_ordered_and_counted() -> None:
 @pytest.mark.parametrize("name", ERROR_TYPES)
 def test_the_main_error_is_the_one_with_the_greatest_gain(name: str) -> None:
     errors = [ErrorType(one, 7000, 0.0421 if one == name else 0.02) for one in ERROR_TYPES]
-    found = needed("main-error", errors=errors)
-    assert found.evidence == f"AP50 loses most to error type {ERROR_TYPES[name]}: +0.042 if all 7,000 were fixed."
+    advice = needed("main-error", errors=errors)
+    assert advice.evidence == f"AP50 loses most to error type {ERROR_TYPES[name]}: +0.042 if all 7,000 were fixed."
     expected = {
         "Loc": "boxes fit",
         "Dupe": "model.postprocess.iou_threshold",
@@ -95,7 +95,7 @@ def test_the_main_error_is_the_one_with_the_greatest_gain(name: str) -> None:
         # 120 instances of 0 to 32 pixels have AR 0.2, 300 of 96 and more 0.7; none between.
         "Miss": "Recall is lowest for sizes of 0 to 32 pixels (AR 0.200, 120 instances).",
     }
-    assert expected.get(name, "Most confused: ") in found.action
+    assert expected.get(name, "Most confused: ") in advice.action
 
 
 def test_no_gain_is_no_main_error() -> None:
@@ -107,18 +107,20 @@ def test_the_most_confused_pair_is_that_of_the_matrix() -> None:
     matrix = np.eye(8, dtype=int) * 50
     matrix[1, 3], matrix[5, 0], matrix[2, 7] = 25, 20, 900  # Bear as dog, frog as apple; cat missed
     confusion = Confusion(list(range(1, 8)), matrix.tolist(), 0.5, 0.3)
-    found = needed("main-error", confusion=confusion, errors=[ErrorType("Cls", 45, 0.1)])
-    assert "Most confused: Bear detected as dog (25 times, 33.3 % of its ground truth)." in found.action
+    advice = needed("main-error", confusion=confusion, errors=[ErrorType("Cls", 45, 0.1)])
+    assert "Most confused: Bear detected as dog (25 times, 33.3 % of its ground truth)." in advice.action
     diagonal = Confusion(list(range(1, 8)), (np.eye(8, dtype=int) * 50).tolist(), 0.5, 0.3)
     assert "Most confused" not in needed("main-error", confusion=diagonal, errors=[ErrorType("Cls", 1, 0.1)]).action
 
 
 def test_label_error_candidates_are_counted() -> None:
-    found = needed("label-errors", label_errors=label_errors(5)[::-1])
-    assert found.evidence.startswith(
+    advice = needed("label-errors", label_errors=label_errors(5)[::-1])
+    assert advice.evidence.startswith(
         "5 label-error candidates are listed: 3 with no annotation, 2 annotated as another"
     )
-    assert "label0.jpg (image 500), no annotation, detected apple 0.99" in found.evidence, "that with the highest score"
+    assert "label0.jpg (image 500), no annotation, detected apple 0.99" in advice.evidence, (
+        "that with the highest score"
+    )
     assert step("label-errors", label_errors=[]) is None
 
 
@@ -130,22 +132,22 @@ def test_the_threshold_is_the_operating_point() -> None:
         for one, score in zip(analysis().categories[:3], (0.3, 0.8, 0.2), strict=True)
         if one.best
     ]
-    found = needed("threshold", categories=[*categories, category(9, "none", best=None)])
-    assert found.evidence == (
+    advice = needed("threshold", categories=[*categories, category(9, "none", best=None)])
+    assert advice.evidence == (
         "Recommended score threshold: 0.410. There F1 is highest over all categories "
         "(0.624: precision 0.720, recall 0.550, IoU 0.5)."
     )
-    assert "between 0.200 (cat) and 0.800 (Bear)" in found.action
+    assert "between 0.200 (cat) and 0.800 (Bear)" in advice.action
     assert step("threshold", operating_point=None) is None
 
 
 @pytest.mark.parametrize(("error", "told"), [(POOR_CALIBRATION, False), (POOR_CALIBRATION + 0.001, True)])
 def test_poor_calibration(error: float, told: bool) -> None:
-    found = step("calibration", calibration=replace(calibration(), expected_error=error))
-    assert (found is not None) is told
-    if found:
+    advice = step("calibration", calibration=replace(calibration(), expected_error=error))
+    assert (advice is not None) is told
+    if advice:
         # Each bin's mean score is 0.04 above its precision.
-        assert found.evidence.endswith("expected calibration error 0.051, on average 0.040 higher than the precision.")
+        assert advice.evidence.endswith("expected calibration error 0.051, on average 0.040 higher than the precision.")
     assert step("calibration", calibration=None) is None
     assert step("calibration", calibration=Calibration(0.01, 0.02, [])) is None
 
@@ -163,11 +165,11 @@ def test_poor_calibration(error: float, told: bool) -> None:
 )
 def test_a_size_range_far_below_all_sizes(buckets: list[Any], told: str | None, action: str) -> None:
     sizes = [SizeBucket(low, high, count, {"AP": ap, "AR100": ap}) for low, high, count, ap in buckets]
-    found = step("sizes", sizes=sizes)
-    assert (found is None) is (told is None)
-    if found and told:
-        assert told in found.evidence
-        assert action in found.action
+    advice = step("sizes", sizes=sizes)
+    assert (advice is None) is (told is None)
+    if advice and told:
+        assert told in advice.evidence
+        assert action in advice.action
 
 
 def test_few_images_and_categories_with_few_or_no_instances() -> None:
@@ -182,31 +184,31 @@ def test_few_images_and_categories_with_few_or_no_instances() -> None:
 
 
 def test_nothing_matches() -> None:
-    found = needed("no-match", operating_point=None)
-    assert found.evidence == "None of 7,028 detections matches any of 280 instances."
-    assert "image ids, category ids" in found.action
+    advice = needed("no-match", operating_point=None)
+    assert advice.evidence == "None of 7,028 detections matches any of 280 instances."
+    assert "image ids, category ids" in advice.action
     none = [replace(one, detections=0) for one in analysis().categories]
-    found = needed("no-match", operating_point=None, categories=none)
-    assert found.evidence == "There are no detections for 280 instances."
+    advice = needed("no-match", operating_point=None, categories=none)
+    assert advice.evidence == "There are no detections for 280 instances."
 
 
 def analysed(seed: int) -> Analysis:
-    truth, detections = generate(seed)
+    ground_truth, detections = generate(seed)
     return analyse(
-        truth, detections, params=make_params(), baseline=detections[::2], options=AnalysisConfig(replicates=20)
+        ground_truth, detections, params=make_params(), baseline=detections[::2], options=AnalysisConfig(replicates=20)
     )
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_steps_of_an_evaluation_hold_its_numbers(seed: int) -> None:
-    truth, detections = generate(seed)
-    found = {one.rule: one for one in next_steps(analysed(seed))}
-    assert found["few-images"].evidence == f"Only {len(truth['images'])} images were evaluated."
-    assert {one.section for one in found.values()} <= {
+    ground_truth, detections = generate(seed)
+    by_rule = {one.rule: one for one in next_steps(analysed(seed))}
+    assert by_rule["few-images"].evidence == f"Only {len(ground_truth['images'])} images were evaluated."
+    assert {one.section for one in by_rule.values()} <= {
         *("metrics", "categories", "errors", "label-errors", "calibration", "sizes", "method")
     }
     moved = [{**entry, "bbox": [5000.0, 5000.0, 3.0, 3.0]} for entry in detections]
     options = AnalysisConfig(replicates=0)
-    (nothing, *_) = next_steps(analyse(truth, moved, params=make_params(), options=options))
-    counted = sum(not entry["iscrowd"] for entry in truth["annotations"])
+    (nothing, *_) = next_steps(analyse(ground_truth, moved, params=make_params(), options=options))
+    counted = sum(not entry["iscrowd"] for entry in ground_truth["annotations"])
     assert nothing.evidence == f"None of {len(moved)} detections matches any of {counted} instances."

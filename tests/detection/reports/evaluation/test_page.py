@@ -286,8 +286,8 @@ def test_pictures_show_ground_truth_before_detections(page: HtmlPage) -> None:
 
 
 def test_every_box_is_drawn_in_pixels_of_the_image_and_cut_to_it(tmp_path: Path) -> None:
-    found = image_result(1)
-    _, page = report(tmp_path, analysis(worst=[found], examples={}, label_errors=[]), pictures=smooth_pictures())
+    image = image_result(1)
+    _, page = report(tmp_path, analysis(worst=[image], examples={}, label_errors=[]), pictures=smooth_pictures())
     boxes = [given for tag, given in page.tags if tag == "rect" and str(given.get("class")).startswith("s-")]
     drawn = [(str(box["class"]), [float(str(box[name])) for name in ("x", "y", "width", "height")]) for box in boxes]
     expected = [
@@ -295,7 +295,7 @@ def test_every_box_is_drawn_in_pixels_of_the_image_and_cut_to_it(tmp_path: Path)
             f"s-{box.status}",
             [box.bbox[0], box.bbox[1], min(box.bbox[2], WIDTH - box.bbox[0]), min(box.bbox[3], HEIGHT - box.bbox[1])],
         )
-        for box in [*found.ground_truth, *found.detections]
+        for box in [*image.ground_truth, *image.detections]
     ]
     assert len(drawn) == len(expected)
     for box in expected:
@@ -425,8 +425,8 @@ def test_equal_analyses_give_equal_files(tmp_path: Path) -> None:
 
 def test_a_thousand_categories_and_boxes_of_unknown_ones(tmp_path: Path) -> None:
     categories = [category(n, f"class {n}", metrics={"AP": n / 2000, "AP50": 0.5}) for n in range(1, 1204)]
-    found = replace(image_result(1), ground_truth=[Box(5000, [1.0, 1.0, 5.0, 5.0], None, "matched")])
-    html, page = report(tmp_path, analysis(categories=categories, worst=[found]), pictures=smooth_pictures())
+    image = replace(image_result(1), ground_truth=[Box(5000, [1.0, 1.0, 5.0, 5.0], None, "matched")])
+    html, page = report(tmp_path, analysis(categories=categories, worst=[image]), pictures=smooth_pictures())
     assert len(page.table("categories")) == 1203
     assert len(page.tables["confusion"][0]) == MOST_CATEGORIES + 2
     assert ">category 5000</text>" in html

@@ -36,7 +36,7 @@ def test_every_box_has_a_tag_where_there_is_room() -> None:
     ]
 
 
-def test_in_a_crowd_only_what_is_wrong_has_tags() -> None:
+def test_in_a_crowd_only_errors_have_tags() -> None:
     panel = objects_panel(boxes(["matched"] * 10 + ["Miss"] * 3))
     assert [shape.status for shape in tags(panel)] == ["Miss"] * 3
     assert len(panel.shapes) == 13
@@ -51,8 +51,8 @@ def test_letters_are_as_large_on_the_screen_whatever_the_image(width: int, heigh
 
 
 def test_a_long_name_keeps_its_score_in_the_tag() -> None:
-    found = replace(image_result(1), detections=[Box(1, [9.0, 90.0, 60.0, 60.0], 0.87, "TP")])
-    (shape,) = side_by_side(found, {1: "n" * 300}).panels[1].shapes
+    image = replace(image_result(1), detections=[Box(1, [9.0, 90.0, 60.0, 60.0], 0.87, "TP")])
+    (shape,) = side_by_side(image, {1: "n" * 300}).panels[1].shapes
     assert shape.tag_text == "n" * 22 + "… 0.87"
     assert len(shape.text) < 120
 

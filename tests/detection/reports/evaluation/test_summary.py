@@ -41,10 +41,10 @@ def test_what_to_act_on_comes_before_all_details(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_every_number_is_that_of_pycocotools_and_of_plain_counts(tmp_path: Path, seed: int) -> None:
-    truth, detections = generate(seed)
-    given = analyse(truth, detections, params=make_params(), options=AnalysisConfig(replicates=0))
+    ground_truth, detections = generate(seed)
+    given = analyse(ground_truth, detections, params=make_params(), options=AnalysisConfig(replicates=0))
     page = written(tmp_path, given)
-    evaluation = pycocotools_eval(truth, detections)
+    evaluation = pycocotools_eval(ground_truth, detections)
     stats, precision = evaluation.stats, evaluation.eval["precision"][:, :, :, 0, -1]
     shown = [line.split() for line in page.texts[""].splitlines() if line.startswith(("AP", "AR"))]
     values = {words[0]: words[1].rstrip(".") for words in shown if len(words) > 1}
@@ -54,9 +54,9 @@ def test_every_number_is_that_of_pycocotools_and_of_plain_counts(tmp_path: Path,
         "AP75": f"{stats[2]:.3f}",
         "AR100": f"{stats[8]:.3f}",
     }
-    ids = [one["id"] for one in sorted(truth["categories"], key=lambda one: one["id"])]
-    names = {one["id"]: one["name"] for one in truth["categories"]}
-    counts = {i: sum(e["category_id"] == i and not e["iscrowd"] for e in truth["annotations"]) for i in ids}
+    ids = [one["id"] for one in sorted(ground_truth["categories"], key=lambda one: one["id"])]
+    names = {one["id"]: one["name"] for one in ground_truth["categories"]}
+    counts = {i: sum(e["category_id"] == i and not e["iscrowd"] for e in ground_truth["annotations"]) for i in ids}
     aps = {i: float(precision[:, :, at].mean()) for at, i in enumerate(ids) if counts[i]}
     first = sorted(aps, key=lambda i: (counts[i] < 10, aps[i], i))[:LISTED]
     rows = page.tables["actions"][0][1:]
@@ -90,8 +90,8 @@ def test_the_main_error_leads_to_a_picture_that_shows_it(tmp_path: Path) -> None
         if number < 6
     }
     examples = {
-        name: [replace(image_result(40 + at), ground_truth=[], detections=found)]
-        for at, (name, found) in enumerate(boxes.items())
+        name: [replace(image_result(40 + at), ground_truth=[], detections=detections)]
+        for at, (name, detections) in enumerate(boxes.items())
     }
     categories = [
         category(number, f"c{number}", errors={name: 3, "Miss": 1}, metrics={"AP": number / 10})

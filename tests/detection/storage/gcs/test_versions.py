@@ -31,14 +31,14 @@ def plant(folder: Path, **changed: bytes) -> str:
 
 def served(directory: str) -> dict[int, dict[str, bytes]]:
     """The versions that a server could load, with their content: whole ones."""
-    found = {}
+    whole = {}
     for number in versions.versions(directory):
         content = {
             name: objects.read(f"{directory}/{number}/{name}") for name in files.walk_files(f"{directory}/{number}")
         }
         if MARKER in content:
-            found[number] = content
-    return found
+            whole[number] = content
+    return whole
 
 
 def leftovers(directory: str) -> list[str]:

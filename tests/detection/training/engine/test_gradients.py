@@ -106,8 +106,8 @@ def test_two_replicas_clip_the_gradient_of_the_global_batch(two_replicas: tf.dis
 
     def per_replica() -> list[tf.Tensor]:
         first = tf.distribute.get_replica_context().replica_id_in_sync_group == 0
-        share = tf.where(first, tf.constant([3.0, 0.0]), tf.constant([0.0, 4.0]))
-        return transform_gradients([sum_over_replicas(share)], _variables("kernel"), global_norm=1.0)
+        own = tf.where(first, tf.constant([3.0, 0.0]), tf.constant([0.0, 4.0]))
+        return transform_gradients([sum_over_replicas(own)], _variables("kernel"), global_norm=1.0)
 
     (clipped,) = two_replicas.run(per_replica)
     for got in two_replicas.experimental_local_results(clipped):

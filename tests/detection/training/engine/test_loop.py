@@ -42,11 +42,11 @@ class Run(NamedTuple):
     def _iterator(self, batches: list[Batch]) -> Any:
         flat = [(batch.images, *batch.labels[:3], batch.truncated) for batch in batches]
         columns = tuple(tf.concat(column, axis=0) for column in zip(*flat, strict=True))
-        shares = tf.data.Dataset.from_tensor_slices(columns).batch(
+        slices = tf.data.Dataset.from_tensor_slices(columns).batch(
             4 // self.strategy.num_replicas_in_sync, drop_remainder=True
         )
-        shares = shares.map(lambda images, *rest: Batch(images, Labels(*rest[:3]), rest[3]))
-        return iter(self.strategy.distribute_datasets_from_function(lambda context: shares))
+        slices = slices.map(lambda images, *rest: Batch(images, Labels(*rest[:3]), rest[3]))
+        return iter(self.strategy.distribute_datasets_from_function(lambda context: slices))
 
     def values(self) -> dict[str, npt.NDArray[Any]]:
         """Everything a checkpoint would hold, but the step."""
@@ -114,11 +114,11 @@ def test_a_skipped_step_changes_nothing_but_the_number_of_steps(
     report = skipping([_batch(0), _batch(1, bad=True), _batch(2)])
     assert (report.steps, report.skipped, report.bad_step, report.halted) == (2, 1, 1, False)
     assert skipping.state.step.numpy() == 3
-    sound = _run(strategy=strategy)
-    sound([_batch(0)])
-    sound.state.step.assign(2)
-    sound([_batch(2)])
-    _assert_equal(skipping.values(), sound.values())
+    clean = _run(strategy=strategy)
+    clean([_batch(0)])
+    clean.state.step.assign(2)
+    clean([_batch(2)])
+    _assert_equal(skipping.values(), clean.values())
 
 
 def test_too_many_skips_in_a_row_end_the_run() -> None:
@@ -145,7 +145,7 @@ def test_a_gradient_that_is_not_finite_counts_although_the_loss_is(monkeypatch: 
     _assert_equal(run.values(), before)
 
 
-def test_an_overflow_that_a_loss_scale_excuses_is_no_fault() -> None:
+def test_an_overflow_that_a_loss_scale_excuses_is_no_error() -> None:
     """The scale is so great that the first gradients overflow; the steps count, and weights stay until one fits."""
     run = _run("train.precision=mixed_float16", "train.loss_scale_initial=1e38")
     before = run.values()
@@ -184,13 +184,13 @@ def test_windows_of_a_call_are_calls_of_their_own() -> None:
     windows = dict(together.windows(batches[1:], start=1, every=3))
     assert list(windows) == [3, 6, 9, 11]
     expected = [apart(batches[start:stop]) for start, stop in ((1, 3), (3, 6), (6, 9), (9, 11))]
-    for found, alone in zip(windows.values(), expected, strict=True):
-        assert (found.steps, found.skipped, found.halted) == (alone.steps, alone.skipped, alone.halted)
-        assert found.counts == alone.counts
-        assert found.bad_step == alone.bad_step
+    for window, alone in zip(windows.values(), expected, strict=True):
+        assert (window.steps, window.skipped, window.halted) == (alone.steps, alone.skipped, alone.halted)
+        assert window.counts == alone.counts
+        assert window.bad_step == alone.bad_step
         for name, total in alone.sums.items():
-            assert found.sums[name] == pytest.approx(total, rel=1e-6)
-        assert found.last == pytest.approx(alone.last, rel=1e-6)
+            assert window.sums[name] == pytest.approx(total, rel=1e-6)
+        assert window.last == pytest.approx(alone.last, rel=1e-6)
     ends = [report.ended_at for report in windows.values()]
     assert ends == sorted(ends)
     assert all(report.seconds >= report.waited >= 0.0 for report in windows.values())
@@ -248,8 +248,8 @@ def _gradients(state: TrainState, batch: Batch, number: int) -> dict[str, npt.ND
         outputs = state.model(batch.images, training=True, seed=seed)
         loss = tf.add_n(list(state.model.losses(outputs, batch.labels).values()))
         loss += 4e-5 * tf.add_n([tf.reduce_sum(kernel.value**2) / 2 for kernel in kernels])
-    found = tape.gradient(loss, [variable.value for variable in state.trainable])
-    return {variable.path: np.asarray(value) for variable, value in zip(state.trainable, found, strict=True)}
+    gradients = tape.gradient(loss, [variable.value for variable in state.trainable])
+    return {variable.path: np.asarray(value) for variable, value in zip(state.trainable, gradients, strict=True)}
 
 
 def test_an_eager_run_runs_python_at_every_step_and_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,25 +42,25 @@ def _weights(
         decayed=[weight] if decays else [],
         adapted=[weight] if adapts else [],
     )
-    found = []
+    weights = []
     for gradient in gradients:
         optimizer.apply([tf.constant(gradient, tf.float32)], [weight])
         step.assign_add(1)
-        found.append(weight.numpy())
-    return found
+        weights.append(weight.numpy())
+    return weights
 
 
 def _sgd(momentum: float, nesterov: bool) -> list[np.ndarray]:
-    weight, velocity, found = START, np.zeros_like(START), []
+    weight, velocity, weights = START, np.zeros_like(START), []
     for rate, gradient in zip(RATES, GRADIENTS, strict=True):
         velocity = momentum * velocity - rate * gradient
         weight = weight + (momentum * velocity - rate * gradient if nesterov else velocity)
-        found.append(weight)
-    return found
+        weights.append(weight)
+    return weights
 
 
 def _rmsprop(rho: float, momentum: float, epsilon: float, centered: bool) -> list[np.ndarray]:
-    weight, found = START, []
+    weight, weights = START, []
     square, mean, velocity = (np.zeros_like(START) for _ in range(3))
     for rate, gradient in zip(RATES, GRADIENTS, strict=True):
         square = rho * square + (1 - rho) * gradient**2
@@ -68,12 +68,12 @@ def _rmsprop(rho: float, momentum: float, epsilon: float, centered: bool) -> lis
         variance = square - mean**2 if centered else square
         velocity = momentum * velocity + rate * gradient / np.sqrt(variance + epsilon)
         weight = weight - velocity
-        found.append(weight)
-    return found
+        weights.append(weight)
+    return weights
 
 
 def _adam(beta_1: float, beta_2: float, epsilon: float, decay: float = 0.0) -> list[np.ndarray]:
-    weight, found = START, []
+    weight, weights = START, []
     first, second = np.zeros_like(START), np.zeros_like(START)
     for count, (rate, gradient) in enumerate(zip(RATES, GRADIENTS, strict=True), 1):
         first = beta_1 * first + (1 - beta_1) * gradient
@@ -81,8 +81,8 @@ def _adam(beta_1: float, beta_2: float, epsilon: float, decay: float = 0.0) -> l
         weight = weight - rate * decay * weight
         rate_now = rate * np.sqrt(1 - beta_2**count) / (1 - beta_1**count)
         weight = weight - rate_now * first / (np.sqrt(second) + epsilon)
-        found.append(weight)
-    return found
+        weights.append(weight)
+    return weights
 
 
 @pytest.mark.parametrize(
@@ -120,12 +120,12 @@ MANY_GRADIENTS = RANDOM.normal(size=(MANY, *START.shape)) * np.array([1e-3, 1e-2
 def _as_tf1(optimizer: tf.compat.v1.train.Optimizer, rate: tf.Variable) -> list[np.ndarray]:
     """The weight after each update of an optimizer of TF1, slots at its own start."""
     weight = tf.Variable(START, dtype=tf.float32)
-    found = []
+    weights = []
     for now, gradient in zip(MANY_RATES, MANY_GRADIENTS, strict=True):
         rate.assign(now)
         optimizer.apply_gradients([(tf.constant(gradient, tf.float32), weight)])
-        found.append(weight.numpy())
-    return found
+        weights.append(weight.numpy())
+    return weights
 
 
 def _many(name: str, hyperparameters: dict[str, Any], **options: Any) -> list[np.ndarray]:
@@ -142,7 +142,7 @@ def _many(name: str, hyperparameters: dict[str, Any], **options: Any) -> list[np
     ],
 )
 def test_rmsprop_runs_as_tf1s_optimizer(epsilon: float, momentum: float, centered: bool) -> None:
-    """Its mean square starts at 1; `rho` is the share that stays, the OD API's `decay`, which its TF2 code mislaid."""
+    """Its mean square starts at 1; `rho` is the fraction kept, the OD API's `decay`, which its TF2 code mislaid."""
     rate = tf.Variable(0.0)
     theirs = _as_tf1(
         tf.compat.v1.train.RMSPropOptimizer(
@@ -247,7 +247,7 @@ def test_lars_takes_the_plain_rate_for_weights_at_zero() -> None:
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_legacy_momentum_runs_as_tf1s_kernel(nesterov: bool) -> None:
     variables = [tf.Variable(start, dtype=tf.float32) for start in (START, 0 * START)]
-    found = []
+    theirs = []
     for rate, gradient in zip(RATES, GRADIENTS, strict=True):
         tf.raw_ops.ResourceApplyMomentum(
             var=variables[0].handle,
@@ -257,10 +257,10 @@ def test_legacy_momentum_runs_as_tf1s_kernel(nesterov: bool) -> None:
             momentum=0.9,
             use_nesterov=nesterov,
         )
-        found.append(variables[0].numpy())
+        theirs.append(variables[0].numpy())
     hyperparameters: dict[str, Any] = {"momentum": 0.9, "nesterov": nesterov}
     ours = _weights("sgd", hyperparameters, legacy_momentum=True)
-    np.testing.assert_allclose(ours, found, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
     assert not np.allclose(ours, _sgd(**hyperparameters), atol=1e-3)
 
 

@@ -54,9 +54,9 @@ def test_ema_weights_of_lower_precision_are_float32_and_lose_nothing() -> None:
     weight.assign([1.0, -3.0])
     for step in range(100):
         ema.update(tf.constant(step))
-    share = 1 - 0.9998**100
+    fraction = 1 - 0.9998**100
     assert ema.weights["w"].dtype == tf.float32
-    np.testing.assert_allclose(ema.weights["w"], [share, -3 * share], rtol=1e-3)
+    np.testing.assert_allclose(ema.weights["w"], [fraction, -3 * fraction], rtol=1e-3)
 
 
 def test_every_replica_keeps_and_saves_the_same_average(two_replicas: tf.distribute.Strategy, tmp_path: Path) -> None:
@@ -92,11 +92,11 @@ def test_bfloat16_is_short_for_the_mixed_policy() -> None:
 
 
 def _scales(scale: LossScale, finite: list[bool]) -> list[float]:
-    found = []
+    scales = []
     for step in finite:
         scale.update(tf.constant(step))
-        found.append(float(scale.scale))
-    return found
+        scales.append(float(scale.scale))
+    return scales
 
 
 def test_a_dynamic_scale_moves_as_keras_does() -> None:

@@ -29,15 +29,15 @@ def test_categories_are_the_same_by_name(
 
 def test_outputs_of_several_anchors() -> None:
     """Two anchors; ours has classes (new, A, B), theirs (B, A)."""
-    found = source_outputs(np.array([0, 1, 2, 0, 1, 2]), np.array([0, 1, 0, 1]), np.array([-1, 1, 0]))
-    assert found.tolist() == [-1, 1, 0, -1, 3, 2]
+    outputs = source_outputs(np.array([0, 1, 2, 0, 1, 2]), np.array([0, 1, 0, 1]), np.array([-1, 1, 0]))
+    assert outputs.tolist() == [-1, 1, 0, -1, 3, 2]
 
 
 def test_outputs_of_no_class_correspond_in_their_order() -> None:
     """Background first, as in Mask R-CNN's boxes: four outputs a class."""
     ours, theirs = np.repeat([-1, 0, 1], 4), np.repeat([-1, 0], 4)
-    found = source_outputs(ours, theirs, np.array([-1, 0]))
-    assert found.tolist() == [0, 1, 2, 3, -1, -1, -1, -1, 4, 5, 6, 7]
+    outputs = source_outputs(ours, theirs, np.array([-1, 0]))
+    assert outputs.tolist() == [0, 1, 2, 3, -1, -1, -1, -1, 4, 5, 6, 7]
 
 
 def test_anchors_that_the_source_lacks_are_not_there() -> None:

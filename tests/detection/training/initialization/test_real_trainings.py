@@ -21,12 +21,12 @@ from tests.detection.training.tiny_run import CATEGORIES, checkpoint_values
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = ("model.name=tiny", "train.batch_size=2", "train.schedule.reference_batch_size=null", "train.log_every=1")
+ASSIGNMENTS = ("model.name=tiny", "train.batch_size=2", "train.schedule.reference_batch_size=null", "train.log_every=1")
 MORE = [{"id": 1, "name": "new"}, *CATEGORIES]
 
 
-def _config(*settings: str) -> Config:
-    return load_config(None, [*SETTINGS, *settings])
+def _config(*assignments: str) -> Config:
+    return load_config(None, [*ASSIGNMENTS, *assignments])
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +62,12 @@ def test_every_way_to_name_an_earlier_training(earlier: Path, source: str, step:
     initialize_from_config(config, state, CATEGORIES, strategy=strategy, start_step=0, base_model=None)
     path = tmp_path / "checkpoints" / "ckpt-0"
     state.checkpoint().write(str(path))
-    averages = _weights(earlier, step, "ema/")
-    assert averages
+    ema = _weights(earlier, step, "ema/")
+    assert ema
     for part in ("model/", "ema/"):
         got = _weights(tmp_path, 0, part)
-        assert got.keys() == averages.keys()
-        for name, value in averages.items():
+        assert got.keys() == ema.keys()
+        for name, value in ema.items():
             np.testing.assert_array_equal(got[name], value, err_msg=name)
 
 
@@ -76,9 +76,9 @@ def test_a_run_with_another_category_starts_warm_and_goes_on_without_its_source(
 ) -> None:
     source, output = tmp_path / "source", tmp_path / "output"
     shutil.copytree(earlier, source)
-    settings = (f"train.init.checkpoint={source}", "train.schedule.learning_rate=1e-9", "train.checkpoint_every=1")
+    assignments = (f"train.init.checkpoint={source}", "train.schedule.learning_rate=1e-9", "train.checkpoint_every=1")
     warmup = ("train.schedule.warmup_learning_rate=0", "train.schedule.warmup_steps=0")
-    train(_config("train.steps=1", *settings, *warmup), shards=shards, categories=MORE, output=output)
+    train(_config("train.steps=1", *assignments, *warmup), shards=shards, categories=MORE, output=output)
 
     head = "head.Sbias/.ATTRIBUTES/VARIABLE_VALUE"
     [theirs] = [value for name, value in _weights(earlier, 3, "ema/").items() if name.endswith(head)]
@@ -92,7 +92,7 @@ def test_a_run_with_another_category_starts_warm_and_goes_on_without_its_source(
 
     shutil.rmtree(source)
     with caplog.at_level(logging.INFO, "cocoflow.trainer"):
-        train(_config("train.steps=2", *settings, *warmup), shards=shards, categories=MORE, output=output)
+        train(_config("train.steps=2", *assignments, *warmup), shards=shards, categories=MORE, output=output)
     assert "resuming from step 1" in caplog.text
     assert "the weights were initialized when this run began; a resumed run keeps its own" in caplog.messages
     assert json.loads((output / INIT_REPORT_JSON).read_text()) == report

@@ -14,7 +14,7 @@ from schemas.artifacts import LABELS_JSON
 from schemas.errors import ConfigError, DataError
 
 RAW = {"net/a/kernel": np.arange(6, dtype=np.float32).reshape(2, 3), "net/v1.5/bias": np.array([7.0, 8.0], np.float32)}
-AVERAGES = {"net/a/kernel": RAW["net/a/kernel"] + 0.5}
+EMA = {"net/a/kernel": RAW["net/a/kernel"] + 0.5}
 
 
 def _variables(values: dict[str, np.ndarray]) -> dict[str, tf.Variable]:
@@ -28,7 +28,7 @@ def _write(prefix: Path, **parts: Any) -> str:
 @pytest.fixture
 def ours(tmp_path: Path) -> str:
     step, slots = tf.Variable(3, dtype=tf.int64), _variables({"sgd/momentum": np.array([9.0], np.float32)})
-    parts = {"model": _variables(RAW), "ema": _variables(AVERAGES), "step": step, "optimizer": slots}
+    parts = {"model": _variables(RAW), "ema": _variables(EMA), "step": step, "optimizer": slots}
     return _write(tmp_path / "ckpt-3", **parts)
 
 
@@ -40,10 +40,10 @@ def _assert_holds(source: WeightSource, expected: dict[str, np.ndarray]) -> None
 
 
 @pytest.mark.parametrize("weights", ["auto", "averaged"])
-def test_averages_go_before_raw_weights(ours: str, weights: Any) -> None:
+def test_ema_weights_go_before_raw_weights(ours: str, weights: Any) -> None:
     source = WeightSource(ours, weights=weights)
-    _assert_holds(source, RAW | AVERAGES)
-    assert source.ema_names == set(AVERAGES)
+    _assert_holds(source, RAW | EMA)
+    assert source.ema_names == set(EMA)
     assert str(source.prefix) == ours
     assert source.categories is None
 
@@ -54,7 +54,7 @@ def test_raw_weights_on_demand(ours: str) -> None:
     assert source.ema_names == set()
 
 
-def test_averages_that_are_not_there_are_refused(tmp_path: Path) -> None:
+def test_missing_ema_weights_are_refused(tmp_path: Path) -> None:
     path = _write(tmp_path / "ckpt-3", model=_variables(RAW))
     _assert_holds(WeightSource(path), RAW)
     with pytest.raises(DataError, match=r"ckpt-3: holds no EMA weights\. Set train\.init\.weights"):
@@ -78,13 +78,13 @@ def test_a_saved_model_holds_one_set(tmp_path: Path) -> None:
             WeightSource(tmp_path, weights=weights)
 
 
-def test_name_based_checkpoints_and_their_averages(tmp_path: Path) -> None:
+def test_name_based_checkpoints_and_their_ema_weights(tmp_path: Path) -> None:
     """As TF1 wrote them."""
     prefix = str(tmp_path / "model.ckpt")
     names = [*RAW, "net/a/kernel/ExponentialMovingAverage"]
-    values = [*map(tf.constant, RAW.values()), tf.constant(AVERAGES["net/a/kernel"])]
+    values = [*map(tf.constant, RAW.values()), tf.constant(EMA["net/a/kernel"])]
     tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=[""] * 3, tensors=values)
-    _assert_holds(WeightSource(prefix), RAW | AVERAGES)
+    _assert_holds(WeightSource(prefix), RAW | EMA)
     _assert_holds(WeightSource(prefix, weights="raw"), RAW)
 
 
@@ -105,7 +105,7 @@ def test_without_names_the_path_of_objects_counts(tmp_path: Path) -> None:
 def test_renaming_applies_in_turn(ours: str) -> None:
     source = WeightSource(ours, rename=[("^net/", "body/"), (r"body/(\w)/", r"body/\1_x/")])
     renamed = {"net/a/kernel": "body/a_x/kernel", "net/v1.5/bias": "body/v1.5/bias"}
-    _assert_holds(source, {renamed[name]: value for name, value in (RAW | AVERAGES).items()})
+    _assert_holds(source, {renamed[name]: value for name, value in (RAW | EMA).items()})
     assert source.ema_names == {"body/a_x/kernel"}
 
 
@@ -122,8 +122,8 @@ def test_categories_lie_beside_checkpoints(ours: str) -> None:
     labels = Path(ours).parent / LABELS_JSON
     labels.write_text(json.dumps([{"id": 3, "name": "cat"}]))
     assert WeightSource(ours).categories == [{"id": 3, "name": "cat"}]
-    for wrong in ("{", "[3]", '[{"id": 3}]'):
-        labels.write_text(wrong)
+    for invalid in ("{", "[3]", '[{"id": 3}]'):
+        labels.write_text(invalid)
         with pytest.raises(DataError, match=r"categories\.json: cannot be read as the categories of the weights"):
             WeightSource(ours)
 

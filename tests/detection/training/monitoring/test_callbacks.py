@@ -35,12 +35,12 @@ SCALARS = (
 
 def _events(logs: Path) -> dict[str, dict[int, np.ndarray]]:
     """Tag -> step -> value, of all event files of a folder."""
-    found: dict[str, dict[int, np.ndarray]] = {}
+    by_tag: dict[str, dict[int, np.ndarray]] = {}
     for path in logs.glob("events.*"):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
-                found.setdefault(value.tag, {})[event.step] = tf.make_ndarray(value.tensor)
-    return found
+                by_tag.setdefault(value.tag, {})[event.step] = tf.make_ndarray(value.tensor)
+    return by_tag
 
 
 def test_scalars_pictures_and_profile_of_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -91,9 +91,9 @@ def test_a_call_over_several_log_points_logs_each(tmp_path: Path, monkeypatch: p
     for name in SCALARS:
         expected = events[1][name]
         assert sorted(expected) == [2, 4, 5]
-        for found in (events[3][name], events[100][name]):
-            assert list(found) == list(expected)
-            np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-5, err_msg=name)
+        for logged in (events[3][name], events[100][name]):
+            assert list(logged) == list(expected)
+            np.testing.assert_allclose(list(logged.values()), list(expected.values()), rtol=1e-5, err_msg=name)
     assert sorted(events[100]["images_per_second"]) == [4, 5]
 
 

@@ -149,6 +149,6 @@ def test_only_the_chief_writes_and_only_some_batches(tmp_path: Path) -> None:
     assert len(list((chief / NONFINITE).iterdir())) == 5
 
 
-def test_a_sound_report_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_finite_report_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _steps(tmp_path, tmp_path).check(_report(halted=False)._replace(skipped=0, bad_step=None, bad={}))
     assert not caplog.records

@@ -61,7 +61,7 @@ def test_a_window_of_skipped_steps_has_no_loss() -> None:
     assert window.take() == {"nonfinite_steps": 1.0}
 
 
-def test_a_figure_that_was_never_finite_is_not_a_number() -> None:
+def test_a_value_that_was_never_finite_is_not_a_number() -> None:
     window = Window(batch_size=8)
     report = _report(1.0)
     window.add(report._replace(counts=report.counts | {"loss": 0.0}))

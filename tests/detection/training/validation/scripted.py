@@ -10,12 +10,16 @@ from detection.coco import CocoMetrics, evaluate
 from detection.training.checkpoints.files import checkpoint_path, step_of
 from detection.training.validation.checkpoint_evaluator import CheckpointEvaluation, CheckpointEvaluator
 
-_TRUTH: dict[str, Any] = {"images": [{"id": 1, "width": 9, "height": 9}], "annotations": [], "categories": [{"id": 1}]}
+_GROUND_TRUTH: dict[str, Any] = {
+    "images": [{"id": 1, "width": 9, "height": 9}],
+    "annotations": [],
+    "categories": [{"id": 1}],
+}
 
 
 def metrics_with(**values: float) -> CocoMetrics:
     """An evaluation with given metrics."""
-    metrics = evaluate(_TRUTH, [])
+    metrics = evaluate(_GROUND_TRUTH, [])
     metrics.by_name.update(values)
     return metrics
 

@@ -111,10 +111,10 @@ def test_a_checkpoint_removed_before_it_is_read_is_passed_over(
 ) -> None:
     link = follow_module.link_checkpoint
 
-    def too_late(folder: Path, step: int, goal: Path) -> None:
+    def too_late(folder: Path, step: int, destination: Path) -> None:
         if step == 10:
             remove_checkpoint(folder, step)
-        link(folder, step, goal)
+        link(folder, step, destination)
 
     monkeypatch.setattr(follow_module, "link_checkpoint", too_late)
     script = Script(VALUES)

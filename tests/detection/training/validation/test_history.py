@@ -1,4 +1,4 @@
-"""The file of figures, and early stopping."""
+"""The file of metrics, and early stopping."""
 
 import json
 from pathlib import Path
@@ -105,7 +105,7 @@ def test_the_better_one_takes_the_place_of_the_other(tmp_path: Path) -> None:
 
 
 def test_the_same_step_again_takes_its_own_place(tmp_path: Path) -> None:
-    """As after a kill; on a device that is not deterministic the figure differs."""
+    """As after a kill; on a device that is not deterministic the metric differs."""
     best = BestCheckpoint(tmp_path / "best")
     assert _offer(best, tmp_path, 4, 0.3)
     assert _offer(best, tmp_path, 4, 0.2)

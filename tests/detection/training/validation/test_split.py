@@ -1,4 +1,4 @@
-"""Records through a detector to figures: every image once, to the bits of an evaluation from outside."""
+"""Records through a detector to metrics: every image once, to the bits of an evaluation from outside."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -124,20 +124,18 @@ def test_a_metric_without_objects_is_refused_before_training(data: Any) -> None:
 
 
 def _averaged_checkpoint(config: Config, path: Path, *, without: str | None = None) -> None:
-    """Random raw weights and averages, as a training run saves them."""
+    """Random raw weights and EMA weights, as a training run saves them."""
     tf.random.set_seed(3)
     detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
     for variable in detector.variables:
         variable.assign(variable.value + 0.05 * tf.random.uniform(variable.shape))
     raw = variables_by_path(detector.variables)
-    averages = {
-        name: tf.Variable(value + 0.01) for name, value in raw.items() if without is None or without not in name
-    }
-    tf.train.Checkpoint(**{MODEL_PART: raw, EMA_PART: averages}).write(str(path))
+    ema = {name: tf.Variable(value + 0.01) for name, value in raw.items() if without is None or without not in name}
+    tf.train.Checkpoint(**{MODEL_PART: raw, EMA_PART: ema}).write(str(path))
 
 
 @pytest.mark.slow
-def test_the_figures_are_those_of_the_exported_model(data: Any, tmp_path: Path) -> None:
+def test_the_metrics_are_those_of_the_exported_model(data: Any, tmp_path: Path) -> None:
     """Exported and evaluated as the evaluator does it, record by record from outside."""
     shards, tree = data
     config = tiny_config()
@@ -159,7 +157,7 @@ def test_the_figures_are_those_of_the_exported_model(data: Any, tmp_path: Path) 
     np.testing.assert_array_equal(inside.scores, outside.scores)
 
 
-def test_averages_are_loaded_and_raw_weights_where_there_is_none(tmp_path: Path) -> None:
+def test_ema_weights_are_loaded_and_raw_weights_without_them(tmp_path: Path) -> None:
     config = tiny_config()
     _averaged_checkpoint(config, tmp_path / "ckpt-2", without="moving_")
     detector = detector_from_config(config.model, num_classes=len(CATEGORIES))

@@ -18,8 +18,8 @@ VALUES = {10: 0.1, 20: 0.4, 30: 0.3, 40: 0.35, 50: 0.5, 55: 0.2}
 
 def _validation(script: Script | None, folder: Path, **options: Any) -> Validation:
     evaluator = None if script is None else script.evaluator(folder)
-    settings: dict[str, Any] = {"every": 10, "last_step": 55, "metric": "AP", **options}
-    return Validation(evaluator, checkpoints=folder, **settings)
+    arguments: dict[str, Any] = {"every": 10, "last_step": 55, "metric": "AP", **options}
+    return Validation(evaluator, checkpoints=folder, **arguments)
 
 
 def _train(validation: Validation, folder: Path, step: int = 0, *, killed_at: int | None = None) -> int:
@@ -42,7 +42,7 @@ def test_every_n_steps_and_the_last_one(tmp_path: Path) -> None:
     assert [validation.next_step(step) for step in (0, 9, 10, 49, 50, 54)] == [10, 10, 20, 50, 55, 55]
 
 
-def test_the_best_and_all_figures_are_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_best_and_all_metrics_are_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     script = Script(VALUES)
     with caplog.at_level(logging.INFO, logger="cocoflow.trainer"):
         _train(_validation(script, tmp_path), tmp_path)
@@ -53,11 +53,11 @@ def test_the_best_and_all_figures_are_kept(tmp_path: Path, caplog: pytest.LogCap
     assert "step 55: AP 0.2000 on validation, the best is that of step 50" in caplog.text
     events = EventAccumulator(str(tmp_path / "logs"))
     events.Reload()
-    found = {
+    logged = {
         event.step: float(tf.make_ndarray(event.tensor_proto))
         for event in events.Tensors("DetectionBoxes_Precision/mAP")
     }
-    assert found == pytest.approx(VALUES)
+    assert logged == pytest.approx(VALUES)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_the_chief_tells_the_others_what_it_found(tmp_path: Path) -> None:
     assert flags == [False, False, True]
 
 
-def test_figures_of_another_metric_decide_when_asked_for(tmp_path: Path) -> None:
+def test_values_of_another_metric_decide_when_asked_for(tmp_path: Path) -> None:
     script = Script({10: 0.5, 20: 0.4}, metric="ARs")
     validation = Validation(
         script.evaluator(tmp_path), checkpoints=tmp_path, every=10, last_step=90, metric="ARs", patience=1

@@ -37,7 +37,7 @@ from tests.detection.training.tiny_run import checkpoint_values
 pytestmark = pytest.mark.slow
 
 STEPS = 40
-SETTINGS = (
+ASSIGNMENTS = (
     "model.name=tiny",
     f"train.steps={STEPS}",
     "train.batch_size=4",
@@ -65,7 +65,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], dict[str,
 
 def _train(output: Path, shards: Sequence[str], validation_shards: Sequence[str], *assignments: str) -> None:
     tiny_detector.register()
-    config = load_config(None, [*SETTINGS, *assignments])
+    config = load_config(None, [*ASSIGNMENTS, *assignments])
     train(config, shards=shards, validation_shards=validation_shards, categories=CATEGORIES, output=output)
 
 
@@ -158,7 +158,7 @@ def test_the_last_model_is_exported_when_asked_for(validated: Path, shards: list
 def test_the_raw_weights_are_exported_and_evaluated_when_asked_for(
     validated: Path, shards: list[str], data: Any, tmp_path: Path
 ) -> None:
-    """On the finished run, whose weights follow their averages from afar."""
+    """On the finished run, whose EMA weights follow the weights from afar."""
     raw = "train.ema.use_moving_averages=false"
     _train(validated, shards, data[0], "train.validation.every=8", METRIC, "train.validation.export=final", raw)
     assert read_exported_from(validated / SAVED_MODEL) == ExportedFrom(STEPS, "raw")
@@ -171,10 +171,10 @@ def test_the_raw_weights_are_exported_and_evaluated_when_asked_for(
     scores = {}
     for weights, assignments in (("ema", ()), ("raw", (raw,))):
         evaluator = checkpoint_evaluator_from_config(
-            load_config(None, [*SETTINGS, "train.validation.every=8", METRIC, *assignments]),
+            load_config(None, [*ASSIGNMENTS, "train.validation.every=8", METRIC, *assignments]),
             shards=data[0],
             categories=CATEGORIES,
-            detector=functools.partial(inference_detector, load_config(None, SETTINGS), len(CATEGORIES)),
+            detector=functools.partial(inference_detector, load_config(None, ASSIGNMENTS), len(CATEGORIES)),
             folder=tmp_path / weights,
             logs=tmp_path / weights,
         )

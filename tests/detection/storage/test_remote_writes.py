@@ -104,8 +104,7 @@ def test_a_folder_without_its_last_file_is_not_published(gcs: Bucket) -> None:
 
 
 @pytest.mark.parametrize("last", MARKERS, ids=["listed", "own marker"])
-@pytest.mark.parametrize("times", [1, 0], ids=["once", "from then on"])
-@pytest.mark.parametrize("after", [False, True], ids=["refused", "answer lost"])
+@pytest.mark.parametrize(("after", "times"), [(False, 1), (True, 0)], ids=["refused once", "answers lost from then on"])
 def test_whichever_write_fails_nothing_half_is_seen_and_the_next_run_ends(
     last: tuple[str, ...], times: int, after: bool, gcs: Bucket
 ) -> None:

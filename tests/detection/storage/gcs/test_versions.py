@@ -109,8 +109,7 @@ def test_versions_rise_above_a_clock_that_fell_back_and_other_names_are_not_vers
     assert {f"{name}/mine" for name in ("9", "10", "0011", "backup-99", ".77")} <= set(files.walk_files(gcs.path))
 
 
-@pytest.mark.parametrize("times", [1, 0], ids=["once", "from then on"])
-@pytest.mark.parametrize("after", [False, True], ids=["refused", "answer lost"])
+@pytest.mark.parametrize(("after", "times"), [(False, 1), (True, 0)], ids=["refused once", "answers lost from then on"])
 def test_whichever_write_fails_no_half_version_is_served_and_the_next_push_ends(
     times: int, after: bool, model: str, gcs: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,7 +110,9 @@ def glob(pattern: str | Path) -> list[str]:
     a whole name matches any number of folders, hidden ones left out.  `paths.escape` makes a path a literal one.
     """
     if not is_remote(pattern):
-        return sorted(local_glob.glob(str(pattern), recursive=True))
+        paths = local_glob.glob(str(pattern), recursive=True)
+        # Older Pythons take a file for a folder in front of `**`.
+        return sorted({path for path in paths if not path.endswith("/") or os.path.isdir(path)})
     text = str(pattern)
     if not local_glob.has_magic(text):
         return [text] if exists(text) else []

@@ -25,6 +25,7 @@ PAGES = {  # tables, at least
     "docs/initialization.md": 2,
     "docs/distributed.md": 2,
     "docs/update_rules.md": 3,
+    "docs/storage.md": 2,
 }
 TYPES = {"BYTES": "bytes", "INT": "int64", "FLOAT": "float"}  # TFX's name -> ours
 

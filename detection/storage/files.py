@@ -110,7 +110,9 @@ def glob(pattern: str | Path) -> list[str]:
     a whole name matches any number of folders, hidden ones left out.  `paths.escape` makes a path a literal one.
     """
     if not is_remote(pattern):
-        return sorted(local_glob.glob(str(pattern), recursive=True))
+        paths = local_glob.glob(str(pattern), recursive=True)
+        # Older Pythons take a file for a folder in front of `**`.
+        return sorted({path for path in paths if not path.endswith("/") or os.path.isdir(path)})
     text = str(pattern)
     if not local_glob.has_magic(text):
         return [text] if exists(text) else []
@@ -216,19 +218,18 @@ def copy_file(source: str | Path, destination: str | Path) -> None:
     Raises:
         DataError: the source cannot be read, or the destination cannot be written.
     """
-    if is_remote(source):
-        stored = gcs.find(str(source))
-        if stored is None:
-            raise absent(str(source))
-        if is_remote(destination):
-            gcs.copy(stored, str(destination))
-            return
+    stored = gcs.find(str(source)) if is_remote(source) else None
+    if is_remote(source) and stored is None:
+        raise absent(str(source))
+    if stored is not None and is_remote(destination):
+        gcs.copy(stored, str(destination))
+        return
     with _explained(destination, "write"):
         if is_remote(destination):
             gcs.write(str(destination), Path(source))
             return
         os.makedirs(Path(destination).parent, exist_ok=True)
-        if is_remote(source):
+        if stored is not None:
             gcs.download(stored, Path(destination))
         else:
             shutil.copyfile(source, destination)

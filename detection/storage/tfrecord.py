@@ -62,25 +62,25 @@ def _shards_at(text: str) -> list[str]:
     if is_remote(text):
         return _remote_shards(text)
     if tf.io.gfile.isdir(text):
-        listed = [os.path.join(text, name) for name in tf.io.gfile.listdir(text)]
+        candidates = [os.path.join(text, name) for name in tf.io.gfile.listdir(text)]
     elif tf.io.gfile.exists(text):
         return [text]
     else:
-        listed = tf.io.gfile.glob(_escape_existing(text))
-    return sorted(path for path in listed if _is_shard_name(path) and not tf.io.gfile.isdir(path))
+        candidates = tf.io.gfile.glob(_escape_existing(text))
+    return sorted(path for path in candidates if _is_shard_name(path) and not tf.io.gfile.isdir(path))
 
 
 def _remote_shards(text: str) -> list[str]:
     """As `_shards_at` for Cloud Storage, where TensorFlow asks about one name at a time."""
     if files.is_dir(text):
-        matched, folders = [], {text.rstrip("/")}
+        matches, folders = [], {text.rstrip("/")}
     elif files.is_file(text):
         return [text]
     else:
-        matched = files.glob(_escape_existing(text))
-        folders = {paths.parent(path) for path in matched}
+        matches = files.glob(_escape_existing(text))
+        folders = {paths.parent(path) for path in matches}
     listed = [one.path for folder in folders for one in objects.list_folder(folder)[0]]
-    return sorted(path for path in listed if (not matched or path in matched) and _is_shard_name(path))
+    return sorted(path for path in listed if (not matches or path in matches) and _is_shard_name(path))
 
 
 def _escape_existing(pattern: str) -> str:

@@ -21,12 +21,13 @@ import socket
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from detection.storage.gcs import folders, objects
-from detection.storage.paths import is_remote, name_of
+from detection.storage.gcs.client import in_batches
+from detection.storage.paths import is_remote, join, name_of
 from schemas.errors import DataError
 
 COMPLETE_MARKER = folders.COMPLETE
@@ -55,6 +56,24 @@ def write_bytes(path: str | Path, content: bytes, *, durable: bool = True) -> No
         return
     with new_path(path, durable=durable) as unfinished:
         unfinished.write_bytes(content)
+
+
+def write_many(folder: str | Path, files: Iterable[tuple[str, bytes]]) -> None:
+    """Writes files of a folder, each atomically; remote ones several at a time.  Nothing is flushed to the disk.
+
+    Args:
+        folder: made if need be.
+        files: names and contents.
+
+    Raises:
+        DataError: see `write_bytes`; some may be written then.
+    """
+
+    def write(file: tuple[str, bytes]) -> None:
+        write_bytes(join(folder, file[0]), file[1], durable=False)
+
+    for _ in in_batches(write, files) if is_remote(folder) else map(write, files):
+        pass
 
 
 @contextlib.contextmanager

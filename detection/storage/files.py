@@ -71,6 +71,13 @@ def state(path: str | Path) -> FileState | None:
     return None if stored is None else FileState(stored.size, stored.generation, stored.updated)
 
 
+def states(folder: str) -> dict[str, FileState]:
+    """Returns size and version of all files below a remote folder, by path relative to it: one request a thousand."""
+    return {
+        relative(one.path, folder): FileState(one.size, one.generation, one.updated) for one in gcs.list_tree(folder)
+    }
+
+
 def list_folder(path: str | Path) -> list[str]:
     """Returns the names directly in a folder, sorted.
 

@@ -5,12 +5,13 @@ import os
 import select
 import stat
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from detection.storage import files, paths
-from detection.storage.gcs import objects
-from detection.storage.gcs.client import AbsentError
+from detection.storage.gcs import objects, streams
+from detection.storage.gcs.client import AbsentError, in_batches
 from schemas.errors import DataError
 from schemas.quoting import one_line
 
@@ -33,7 +34,7 @@ def read_bytes(path: str | Path, limit: int | None = None) -> bytes:
     """
     try:
         if paths.is_remote(path):
-            return _limited(path, objects.read(str(path), 0, None if limit is None else limit + 1), limit)
+            return objects.read(str(path)) if limit is None else objects.read_small(str(path), limit)
         mode = os.stat(path).st_mode
         if stat.S_ISFIFO(mode):
             content = _read_pipe(path)
@@ -75,6 +76,29 @@ def read_range(path: str | Path, offset: int, length: int) -> bytes:
         raise cannot_read(path, error) from None
 
 
+def read_remote(path: str, limit: int) -> bytes | None:
+    """Reads a remote file by one request; None: there is none.
+
+    Raises:
+        TooLargeError: it has more than `limit` bytes.
+        DataError: it cannot be read.
+    """
+    try:
+        return objects.read_small(path, limit)
+    except AbsentError:
+        return None
+
+
+def read_many(folder: str | Path, names: Iterable[str]) -> Iterator[bytes]:
+    """Yields the content of files of a folder, in the order of the names; remote ones are read several at a time.
+
+    Raises:
+        DataError: see `read_bytes`.
+    """
+    files_of_names = (paths.join(folder, name) for name in names)
+    return in_batches(read_bytes, files_of_names) if paths.is_remote(folder) else map(read_bytes, files_of_names)
+
+
 def read_text(path: str | Path) -> str:
     """Reads a text file in UTF-8, line ends as they are.
 
@@ -97,7 +121,7 @@ def open_stream(path: str | Path) -> BinaryIO:
         DataError: the file cannot be opened.
     """
     try:
-        return objects.stream(str(path)) if paths.is_remote(path) else open(path, "rb")
+        return streams.stream(str(path)) if paths.is_remote(path) else open(path, "rb")
     except AbsentError:
         raise cannot_read(path, _NO_FILE) from None
     except OSError as error:

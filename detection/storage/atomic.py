@@ -78,13 +78,17 @@ def write_many(folder: str | Path, files: Iterable[tuple[str, bytes]]) -> None:
 
 
 @contextlib.contextmanager
-def new_file(path: str | Path) -> Iterator[BinaryIO]:
+def new_file(path: str | Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """Yields a file, for content of any size, that takes its place at `path` when the block ends.
+
+    Args:
+        path: destination.
+        durable: see `new_path`.
 
     Raises:
         DataError: see `new_path`.
     """
-    with new_path(path) as unfinished, unfinished.open("wb") as file:
+    with new_path(path, durable=durable) as unfinished, unfinished.open("wb") as file:
         yield file
 
 
@@ -180,6 +184,28 @@ def new_directory(path: str | Path, *, last: Sequence[str] = (), replace: bool =
                 destination.rename(old / destination.name)
             beside.rename(destination)
             fsync_path(destination.parent)
+
+
+@contextlib.contextmanager
+def shared_directory(path: str | Path, *, last: str) -> Iterator[str | Path]:
+    """As `new_directory`, for files that several machines write and read before the block ends.
+
+    Local: yields the hidden folder of `new_directory`.  Remote: yields `path` itself; if the block
+    raises, its objects are removed, and after a kill the next writer removes them.
+
+    Args:
+        path: destination.
+        last: relative path of the file that makes the folder whole; the block writes it after all others.
+
+    Raises:
+        DataError: see `new_directory`.
+    """
+    if is_remote(path):
+        with folders.claimed(str(path), last=(last,)):
+            yield str(path).rstrip("/")
+    else:
+        with new_directory(path) as folder:
+            yield folder
 
 
 @contextlib.contextmanager

@@ -58,6 +58,24 @@ def _limited(path: str | Path, content: bytes, limit: int | None) -> bytes:
     return content
 
 
+def read_range(path: str | Path, offset: int, length: int) -> bytes:
+    """Reads `length` bytes of a file from byte `offset` on; of a remote file nothing else is fetched.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    try:
+        if paths.is_remote(path):
+            return objects.read(str(path), offset, offset + length)
+        with open(path, "rb") as file:
+            file.seek(offset)
+            return file.read(length)
+    except AbsentError:
+        raise cannot_read(path, _NO_FILE) from None
+    except OSError as error:
+        raise cannot_read(path, error) from None
+
+
 def read_remote(path: str, limit: int) -> bytes | None:
     """Reads a remote file by one request; None: there is none.
 

@@ -120,8 +120,6 @@ def _title(sources: Sequence[str]) -> str:
     named = [paths.absolute(path) for path in sources]
     if not any(map(paths.is_remote, named)):
         return os.path.commonpath(named)
-    same = itertools.takewhile(
-        lambda names: len(set(names)) == 1, zip(*(path.split("/") for path in named), strict=False)
-    )
-    folder = "/".join(names[0] for names in same)
+    levels = zip(*(path.split("/") for path in named), strict=False)
+    folder = "/".join(names[0] for names in itertools.takewhile(lambda names: len(set(names)) == 1, levels))
     return folder if paths.is_remote(folder) and paths.split(folder)[0] else ", ".join(named)

@@ -31,6 +31,7 @@ from detection.storage.paths import is_remote, join, name_of
 from schemas.errors import DataError
 
 COMPLETE_MARKER = folders.COMPLETE
+UNFINISHED_MARKER = folders.UNFINISHED  # in a remote folder while it is written
 TEMPORARY_SUFFIX = ".tmp"
 # A process writes all the time.  Only for folders of other machines, whose locks a shared file system may not show.
 SILENT_SECONDS = 3600.0

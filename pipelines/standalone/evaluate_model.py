@@ -1,6 +1,7 @@
 """Evaluates a model without a pipeline: the same work and files as the pipeline's CocoEvaluator."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -13,6 +14,7 @@ from detection.inference.restore import read_model_categories
 from detection.inference.saved_model import SavedModelDetector, require_saved_model
 from pipelines.folders import output_folder
 from pipelines.standalone.to_examples import data_as_examples
+from schemas.artifacts import BLESSING_JSON
 from schemas.config.config import Config
 from schemas.errors import DataError
 from schemas.quoting import quoted
@@ -50,7 +52,7 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
             SavedModelDetector(folder=place, batch_size=evaluation.batch_size)
         _require_categories(model, categories, examples)
 
-    with output_folder(output) as folder, data_as_examples(config, examples, check=check) as root:
+    with output_folder(output, last=BLESSING_JSON) as folder, data_as_examples(config, examples, check=check) as root:
         dataset = read_dataset(root, evaluation.split)
         _require_categories(model, dataset.categories, examples)
         task = Task(
@@ -63,7 +65,7 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
             config=evaluation,
             eval_config=eval_config,
         )
-        return evaluate_models(task, folder, make_pipeline=lambda: beam.Pipeline(argv=list(config.run.beam_args)))
+        return evaluate_models(task, Path(folder), make_pipeline=lambda: beam.Pipeline(argv=list(config.run.beam_args)))
 
 
 def _require_categories(model: str, categories: Sequence[Mapping[str, Any]], data: str) -> None:

@@ -1,7 +1,6 @@
 """Evaluates a model without a pipeline: the same work and files as the pipeline's CocoEvaluator."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -31,7 +30,7 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
         examples: folder of an `Examples` artifact, or of another data set, which `data.root`
             then names, too.
         baseline: SavedModel folder to compare with; None: no baseline.
-        output: folder, new or empty.  Leftovers of killed runs beside it are removed.
+        output: folder, new or empty.  Leftovers of killed runs beside it, or in a remote one, are removed.
 
     Raises:
         ConfigError: the configuration and the data set do not fit; an `EvalConfig` that
@@ -65,7 +64,7 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
             config=evaluation,
             eval_config=eval_config,
         )
-        return evaluate_models(task, Path(folder), make_pipeline=lambda: beam.Pipeline(argv=list(config.run.beam_args)))
+        return evaluate_models(task, folder, make_pipeline=lambda: beam.Pipeline(argv=list(config.run.beam_args)))
 
 
 def _require_categories(model: str, categories: Sequence[Mapping[str, Any]], data: str) -> None:

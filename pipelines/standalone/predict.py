@@ -125,7 +125,7 @@ def find_images(sources: Sequence[str | Path]) -> list[str]:
         DataError: a missing source, or no image.
     """
     paths: set[str] = set()
-    for source in (source if is_remote(source) else str(Path(source)) for source in sources):
+    for source in (str(source if is_remote(source) else Path(source)) for source in sources):
         if is_dir(source):
             paths.update(_images_below(source))
         elif exists(source):

@@ -15,7 +15,15 @@ from components.coco_evaluator.beam import evaluate as beam_evaluate
 from components.coco_evaluator.beam import sample
 from detection.storage.files import exists, list_folder, walk_files
 from detection.storage.reading import read_bytes
-from schemas.artifacts import ANALYSIS_JSON, BLESSING_JSON, DETECTIONS_JSON, LOGS, METRICS_JSON, REPORT_HTML
+from schemas.artifacts import (
+    ANALYSIS_JSON,
+    BLESSING_JSON,
+    DATASET_JSON,
+    DETECTIONS_JSON,
+    LOGS,
+    METRICS_JSON,
+    REPORT_HTML,
+)
 from schemas.config.config import EvaluateConfig
 from schemas.errors import CocoflowError, find_user_error
 from tests.components.coco_evaluator.generated_records import generate_ground_truth, write_records
@@ -34,7 +42,6 @@ OPTIONS: dict[str, Any] = {
     "analysis": {"images": 9, "replicates": 20},
 }
 EVAL_CONFIG = """
-    slicing_specs {} slicing_specs { feature_keys: "num_objects" }
     metrics_specs {
       metrics { class_name: "CocoMetrics" module: "components.coco_evaluator.tfma_metrics" }
       per_slice_thresholds { key: "AR100" value { thresholds {
@@ -58,6 +65,8 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
     folders = [model / "Format-Serving" for model in models]
     ground_truth = generate_ground_truth(root / "images", folders, seed=4)
     write_records(root / "examples", ground_truth, root / "images")
+    described = {"categories": ground_truth["categories"], "splits": {"eval": {"images": len(ground_truth["images"])}}}
+    (root / "examples" / DATASET_JSON).write_text(json.dumps(described))  # counted, it takes a pipeline less
     return Inputs(str(root / "examples"), (str(models[0]), str(models[1])))
 
 
@@ -143,7 +152,7 @@ def test_a_refused_write_leaves_no_verdict(gcs: Bucket, remote: Inputs, expected
     """Files of each kind in turn; every try begins with what the last one left."""
     out = f"{gcs.path}/out"
     for name in ("states", "arrays.pickle", METRICS_JSON, DETECTIONS_JSON, "events", BLESSING_JSON, "/BLESSED"):
-        gcs.emulator.fail("status", status=403, method="POST", path=f"out.*{name}", times=0)
+        gcs.emulator.fail("status", status=403, method="POST", path=f"name=out/.*{name}", times=0)
         assert "Cloud Storage refuses access" in str(error_of(remote, out)), name
         assert gcs.emulator.clear() > 0
         assert not exists(f"{out}/blessing")
@@ -157,7 +166,7 @@ def test_every_single_write_may_fail(gcs: Bucket, remote: Inputs, expected: str)
     """Writes and deletions, by position: whatever is refused, a verdict means that all is there."""
     out = f"{gcs.path}/out"
     for position in range(200):
-        gcs.emulator.fail("status", status=403, method="write", path="out", skip=position)
+        gcs.emulator.fail("status", status=403, method="write", path="/b/", skip=position)
         error = error_of(remote, out)
         if not gcs.emulator.clear():
             break
@@ -182,7 +191,7 @@ def error_of(inputs: Inputs, out: str) -> str | None:
 @pytest.mark.parametrize("number", [0, 9, 25, 35])
 def test_a_killed_evaluator_leaves_no_verdict(gcs: Bucket, remote: Inputs, expected: str, number: int) -> None:
     out = f"{gcs.path}/out"
-    assert killed_at_write(gcs, number, evaluate, remote, out)
+    assert killed_at_write(gcs, number, evaluate, remote, out, seconds=300.0)  # it imports TFX
     assert not exists(f"{out}/blessing")
     assert not exists(f"{out}/evaluation/{BLESSING_JSON}")
     evaluate(remote, out)

@@ -146,7 +146,7 @@ def test_evaluating_a_model(
         (local / model.name).symlink_to(model)
     (local / "examples").symlink_to(tmp_path / "examples")
     assert evaluate(str(local), str(tmp_path / "out")) == 0
-    gcs.emulator.fail("status", status=403, method="POST", path=f"out.*{BLESSING_JSON}", times=0)
+    gcs.emulator.fail("status", status=403, method="POST", path=f"name=out/{BLESSING_JSON}", times=0)
     assert evaluate(gcs.path, out) == 1
     gcs.emulator.clear()
     assert walk_files(out) == []

@@ -168,9 +168,10 @@ def new_directory(path: str | Path, *, last: Sequence[str] = (), replace: bool =
     if is_remote(path):
         if not replace:
             folders.require_free(str(path), last=last)
-        with explained(path), _local_stand_in() as folder:
+        with _local_stand_in() as folder:
             yield folder
-            folders.upload(folder, str(path), last=last, replace=replace)
+            with explained(path):
+                folders.upload(folder, str(path), last=last, replace=replace)
         return
     destination = Path(path)
     with contextlib.ExitStack() as stack:

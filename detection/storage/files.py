@@ -232,19 +232,18 @@ def copy_file(source: str | Path, destination: str | Path) -> None:
     Raises:
         DataError: the source cannot be read, or the destination cannot be written.
     """
-    if is_remote(source):
-        stored = gcs.find(str(source))
-        if stored is None:
-            raise absent(str(source))
-        if is_remote(destination):
-            gcs.copy(stored, str(destination))
-            return
+    stored = gcs.find(str(source)) if is_remote(source) else None
+    if is_remote(source) and stored is None:
+        raise absent(str(source))
+    if stored is not None and is_remote(destination):
+        gcs.copy(stored, str(destination))
+        return
     with _explained(destination, "write"):
         if is_remote(destination):
             gcs.write(str(destination), Path(source))
             return
         os.makedirs(Path(destination).parent, exist_ok=True)
-        if is_remote(source):
+        if stored is not None:
             gcs.download(stored, Path(destination))
         else:
             shutil.copyfile(source, destination)

@@ -1,14 +1,13 @@
 """Local copies of remote files and folders, for code that opens, maps or seeks in local files.
 
 The copies lie in a cache that all processes of a machine share: `$COCOFLOW_CACHE`, or
-`cocoflow-cache-USER` in the folder for temporary files.  A copy is of certain generations of its
+`cocoflow-cache-UID` in the folder for temporary files.  A copy is of certain generations of its
 objects, so that it never becomes outdated; a lock keeps it while a process that asked for it
 lives.  Beyond `$COCOFLOW_CACHE_GB` (50), or when the disk is nearly full, the copies unused for longest go.
 """
 
 import contextlib
 import fcntl
-import getpass
 import hashlib
 import json
 import os
@@ -70,11 +69,13 @@ def cache_folder() -> Path:
     Raises:
         ConfigError: it cannot be made or belongs to another user.
     """
-    user = getpass.getuser() if hasattr(os, "getuid") else "user"
-    folder = Path(os.environ.get(CACHE_VARIABLE) or Path(tempfile.gettempdir(), f"cocoflow-cache-{user}"))
+    named = os.environ.get(CACHE_VARIABLE, "")
+    if is_remote(named):
+        raise ConfigError(f"{CACHE_VARIABLE} {named}: the cache is for local copies. Set it to a local folder.")
+    folder = Path(named or Path(tempfile.gettempdir(), f"cocoflow-cache-{os.getuid()}"))
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if CACHE_VARIABLE not in os.environ and folder.stat().st_uid != os.getuid():
+        if not named and folder.lstat().st_uid != os.getuid():
             raise ConfigError(f"{folder}: belongs to another user. Set {CACHE_VARIABLE} to a folder of yours.")
     except OSError as error:
         raise ConfigError(

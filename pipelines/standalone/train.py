@@ -12,7 +12,7 @@ from pathlib import Path
 from detection.datasets.importers.label_map import read_dataset_file
 from detection.datasets.layouts import SplitFiles
 from detection.storage.atomic import new_directory
-from detection.storage.lock import exclusive_use
+from detection.storage.lock import Use, exclusive_use
 from detection.training.distributed.cluster import cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.dataset_files import files_of
@@ -75,7 +75,7 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
     return folder / SAVED_MODEL
 
 
-def _held(folder: Path) -> AbstractContextManager[bool]:
+def _held(folder: Path) -> AbstractContextManager[Use]:
     """Several machines of one training share the folder: the one that writes holds it for all."""
     return exclusive_use(folder, instead="name another folder with --output")
 

@@ -71,6 +71,10 @@ class Emulator:
         """Makes the service's clock run ahead of this machine's."""
         self._control("clock", seconds)
 
+    def set_page_size(self, entries: int) -> None:
+        """Makes lists come in pages of so many entries at most."""
+        self._control("page", entries)
+
     def _control(self, command: str, value: Any) -> Any:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/_emulator/{command}", data=json.dumps(value).encode(), method="POST"

@@ -1,6 +1,7 @@
 """Processes that the emulator kills in the middle of their work."""
 
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -10,7 +11,7 @@ from tests.storage_emulator.fixture import Bucket
 
 # Children are forked from a process that has imported what they need.
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["google.cloud.storage", "detection.storage.gcs.versions"])
+_PROCESSES.set_forkserver_preload(["google.cloud.storage", "google.auth.transport.requests", __name__])
 
 
 def killed_at_write(
@@ -33,7 +34,7 @@ def killed_at_write(
     process = _PROCESSES.Process(target=_work_when_told, args=(receiver, work, arguments))
     process.start()
     gcs.emulator.fail("kill", method="write", path="/b/", skip=number, process=process.pid, after=after)
-    sender.send(True)
+    sender.send(dict(os.environ))
     process.join(seconds)
     assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
     return bool(gcs.emulator.clear())
@@ -49,12 +50,12 @@ def in_processes(work: Callable[..., None], arguments: list[tuple[Any, ...]]) ->
     for process in processes:
         process.start()
     for _, sender in pipes:
-        sender.send(True)
+        sender.send(dict(os.environ))
     for process in processes:
         process.join(60)
     return [process.exitcode for process in processes]
 
 
 def _work_when_told(receiver: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    receiver.recv()
+    os.environ.update(receiver.recv())
     work(*arguments)

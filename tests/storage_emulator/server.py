@@ -139,6 +139,8 @@ class Server(ThreadingHTTPServer):
             result = self.faults.take_log()
         elif command == "clock":
             self.store.clock_ahead = value
+        elif command == "page":
+            self.store.page_size = value
         else:
             return Answer(404)
         return Answer(200, json.dumps(result).encode(), {"Content-Type": "application/json"})

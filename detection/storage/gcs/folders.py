@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from detection.storage.files import walk_files
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import ConflictError, in_parallel
 from detection.storage.paths import join, relative
@@ -21,7 +22,8 @@ from schemas.errors import DataError
 
 COMPLETE = ".complete"  # JSON: {"files": {relative path: [size, crc32c]}}
 UNFINISHED = ".unfinished"  # JSON: record of the writer
-OWN_FILES = (COMPLETE, UNFINISHED)
+PROBE = ".probe.tmp"  # one name, so that the next probe removes what a kill leaves
+OWN_FILES = (COMPLETE, UNFINISHED, PROBE)
 
 
 def probe(folder: str) -> float:
@@ -33,8 +35,8 @@ def probe(folder: str) -> float:
     Raises:
         DataError: they cannot.
     """
-    stored = objects.write(join(folder, f".probe.{uuid.uuid4().hex[:8]}.tmp"), b"", generation=0)
-    objects.delete(stored.path, generation=stored.generation)
+    stored = objects.write(join(folder, PROBE), b"")
+    objects.delete(stored.path)
     return stored.updated
 
 
@@ -44,7 +46,7 @@ def require_free(path: str, *, last: Sequence[str] = ()) -> None:
     Raises:
         DataError: there is content.
     """
-    names = {relative(stored.path, path) for stored in objects.list_tree(path)}
+    names = {relative(stored.path, path) for stored in objects.list_tree(path)} - {PROBE}
     if names and (UNFINISHED not in names or marker_of(last) in names):
         raise DataError(f"{path}: cannot write: Directory not empty. Remove what is there, or name another folder.")
 
@@ -66,7 +68,7 @@ def upload(local: Path, path: str, *, last: Sequence[str] = (), replace: bool = 
         DataError: there is content and no `replace`; or something cannot be written.
     """
     with claimed(path, last=last, replace=replace) as claim:
-        names = sorted(file.relative_to(local).as_posix() for file in local.rglob("*") if file.is_file())
+        names = walk_files(local)
         absent = [name for name in last if name not in names]
         if absent:
             raise DataError(f"{local}: no {absent[0]}, without which {path} would not be taken for whole.")

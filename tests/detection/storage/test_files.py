@@ -48,10 +48,10 @@ def _slash(pattern: str) -> str:
     return "/" if pattern.endswith("/") else ""
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.sets(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map("/".join), max_size=6),
-    st.lists(st.sampled_from([*NAMES, "*", "?", "**", "[a-c]*", "*.*"]), min_size=1, max_size=3).map("/".join),
+    names=st.sets(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map("/".join), min_size=1, max_size=6),
+    pattern=st.lists(st.sampled_from([*NAMES, "*", "?", "**", "[a-c]*", "*.*"]), min_size=1, max_size=3).map("/".join),
 )
 def test_any_tree_gives_the_same_answers(
     names: set[str], pattern: str, gcs: Bucket, tmp_path_factory: pytest.TempPathFactory
@@ -76,7 +76,7 @@ def test_any_tree_gives_the_same_answers(
 
 
 def _below(found: list[str], base: str) -> list[str]:
-    return sorted(path.removeprefix(base).strip("/") for path in found)
+    return sorted({path.removeprefix(base).strip("/") for path in found})
 
 
 @pytest.mark.parametrize("kind", ["local", "remote"])
@@ -131,9 +131,12 @@ def test_a_bucket_is_a_folder_and_is_not_removed(gcs: Bucket) -> None:
 def test_lists_of_more_than_a_page_are_whole(gcs: Bucket) -> None:
     from detection.storage.gcs import client, objects
 
-    names = [f"{number:04}" for number in range(1003)]
+    names = [f"{number:02}" for number in range(20)]
     client.in_parallel(lambda name: objects.write(f"{gcs.path}/many/{name}", b""), names)
-    assert files.list_folder(f"{gcs.path}/many") == names
+    client.in_parallel(lambda name: objects.write(f"{gcs.path}/many/folder-{name}/x", b""), names)
+    gcs.emulator.set_page_size(7)
+    assert files.list_folder(f"{gcs.path}/many") == [*names, *(f"folder-{name}" for name in names)]
+    assert len(files.walk_files(f"{gcs.path}/many")) == 40
     files.remove_folder(f"{gcs.path}/many")
     assert files.walk_files(gcs.path) == []
 

@@ -132,7 +132,7 @@ def _die_in_the_middle(path: str) -> None:
         destination.write_bytes(b"half")
         os.kill(os.getpid(), 9)
 
-    staging.objects.download = die  # type: ignore[assignment]
+    staging.objects.download = die
     local_copy(path)
 
 

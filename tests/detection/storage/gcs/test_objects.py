@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,7 @@ def test_generations_keep_writers_apart(gcs: Bucket) -> None:
 @pytest.mark.parametrize("after", [False, True], ids=["refused", "answer lost"])
 @pytest.mark.parametrize("size", [3, 9 << 20], ids=["small", "resumable"])
 def test_a_write_is_repeated_and_knows_its_own_object(
-    fault: dict[str, object], after: bool, size: int, gcs: Bucket
+    fault: dict[str, Any], after: bool, size: int, gcs: Bucket
 ) -> None:
     content = b"x" * size
     for skip in range(2 if size > 8 << 20 else 1):  # the start of an upload, and its content
@@ -149,9 +150,7 @@ def test_no_network_no_credentials_and_no_bucket_are_explained(
         objects.write(f"{gcs.path}/x", b"")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
     client.forget_connections()
-    with pytest.raises(
-        DataError, match=r"x: no valid credentials .*none\.json.* gcloud auth application-default login"
-    ):
+    with pytest.raises(DataError, match=r"x: no valid credentials .*none\.json was not found\. Run `gcloud auth"):
         objects.write(f"{gcs.path}/x", b"")
 
 
@@ -162,10 +161,10 @@ from detection.storage import atomic, files, lock, mirror, reading, staging
 folder = tempfile.mkdtemp()
 atomic.write_text(f"{folder}/x", "x"); reading.read_text(f"{folder}/x"); staging.local_copy(folder)
 with lock.exclusive_use(folder, instead="wait"), mirror.working_folder(folder): pass
-print([name for name in sys.modules if name.split(".")[0] in ("google", "requests") and "crc32c" not in name])
+print([name for name in ("google.cloud.storage", "google.auth", "google.api_core", "requests") if name in sys.modules])
 """
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert [name for name in eval(loaded) if name != "google"] == []
+    assert loaded == "[]\n"
 
 
 def test_another_emulator_is_found_by_the_usual_variable(gcs: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from components.coco_example_gen.spans import locate_given, locate_root
 from detection.datasets.layouts import SplitFiles, find_splits, given_splits
 from detection.images.files import ImageFileError, read_file
 from detection.storage import files, paths
+from detection.storage.atomic import write_text
 from detection.storage.reading import read_bytes
 from schemas.artifacts import DATASET_JSON, EXAMPLES_WORK
 from schemas.config.issues import MAX_PIXELS
@@ -27,6 +28,16 @@ from tests.storage_emulator.fixture import Bucket
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COCOFLOW_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def plain_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report without charts, which take longer than all the rest."""
+
+    def write(examination: Any, splits: Any, path: str | Path, *, max_pixels: int) -> None:
+        write_text(path, "charts")
+
+    monkeypatch.setattr("components.coco_example_gen.conversion.write_data_report", write)
 
 
 @pytest.fixture
@@ -64,6 +75,7 @@ def test_remote_data_gives_the_same_examples_here_and_there(
     assert page.replace(remote, str(data)) == (tmp_path / "out/data_report.html").read_text()
 
 
+@pytest.mark.usefixtures("plain_report")
 def test_records_are_read_and_divided_as_here(data: Path, tmp_path: Path, gcs: Bucket) -> None:
     converted(find_splits(data), tmp_path / "records")
     remote = upload(tmp_path / "records", f"{gcs.path}/records")
@@ -127,12 +139,14 @@ def test_awkward_names_are_the_same_files(folder: str, tmp_path: Path, gcs: Buck
         read_file(remote, "large.png", max_pixels=100)
 
 
+@pytest.mark.usefixtures("plain_report")
 def test_a_data_set_in_an_awkward_folder(data: Path, tmp_path: Path, gcs: Bucket) -> None:
     remote = upload(data, f"{gcs.path}/my data [1] #% ü/{{x}}")
     expected = converted(find_splits(data), tmp_path / "out")
     assert converted(locate_root(remote).files, f"{gcs.path}/out [2]") == expected
 
 
+@pytest.mark.usefixtures("plain_report")
 def test_a_service_that_refuses_is_no_issue_of_the_images(data: Path, gcs: Bucket) -> None:
     """Otherwise a lapse of the network would leave images out for good."""
     remote = upload(data, f"{gcs.path}/data")
@@ -182,16 +196,10 @@ def test_spans_are_found_as_here(tmp_path: Path, gcs: Bucket) -> None:
     ],
 )
 def test_layouts_are_recognised_as_here(annotations: str, images: str, tmp_path: Path, gcs: Bucket) -> None:
-    local = tmp_path / "data"
-    write_data_set(tmp_path / "made")
-    for target, source in ((annotations, "annotations/instances_train.json"), (images, "images")):
-        (local / target).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "made" / source).rename(local / target) if source != "images" or not (
-            local / target
-        ).exists() else [
-            (local / target / part.name).parent.mkdir(exist_ok=True) or part.rename(local / target / part.name)
-            for part in (tmp_path / "made/images").iterdir()
-        ]
+    local, made = tmp_path / "data", tmp_path / "made"
+    write_data_set(made)
+    upload(made / "images", str(local / images))
+    files.copy_file(made / "annotations/instances_train.json", local / annotations)
     remote = upload(local, f"{gcs.path}/data")
     here = find_splits(local)
     assert here["train"].images == str(local / images)
@@ -242,8 +250,15 @@ def is_refused_or_whole(root: str, whole: dict[str, bytes]) -> bool:
 
 
 @pytest.mark.parametrize(
-    "rule", [{"times": 1}, {"times": 0}, {"times": 0, "after": True}], ids=["once", "gone", "late"]
+    "rule",
+    [
+        pytest.param({"times": 0}, id="gone"),
+        pytest.param({"times": 1}, id="once", marks=pytest.mark.extended),
+        pytest.param({"times": 1, "after": True}, id="answer lost", marks=pytest.mark.extended),
+        pytest.param({"times": 0, "after": True}, id="gone after it", marks=pytest.mark.extended),
+    ],
 )
+@pytest.mark.usefixtures("plain_report")
 def test_a_fault_at_any_write_leaves_nothing_that_looks_whole(
     rule: dict[str, Any], tmp_path: Path, gcs: Bucket
 ) -> None:

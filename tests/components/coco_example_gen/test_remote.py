@@ -12,12 +12,12 @@ from components.coco_example_gen import shards
 from components.coco_example_gen.conversion import convert
 from components.coco_example_gen.sources import fingerprint
 from components.coco_example_gen.spans import locate_given, locate_root
-from detection.datasets.layouts import SplitFiles, find_splits, given_splits
+from detection.datasets.layouts import EXAMPLES_WORK, SplitFiles, find_splits, given_splits
 from detection.images.files import ImageFileError, read_file
 from detection.storage import files, paths
 from detection.storage.atomic import write_text
 from detection.storage.reading import read_bytes
-from schemas.artifacts import DATASET_JSON, EXAMPLES_WORK
+from schemas.artifacts import DATASET_JSON
 from schemas.config.issues import MAX_PIXELS
 from schemas.errors import ConfigError, DataError
 from tests.components.coco_example_gen.data_set import write_data_set
@@ -141,6 +141,11 @@ def test_awkward_names_are_the_same_files(folder: str, tmp_path: Path, gcs: Buck
 
 @pytest.mark.usefixtures("plain_report")
 def test_a_data_set_in_an_awkward_folder(data: Path, tmp_path: Path, gcs: Bucket) -> None:
+    annotations = data / "annotations/instances_train.json"
+    tree = json.loads(annotations.read_text())
+    for annotation in tree["annotations"]:
+        annotation |= {"keypoints": [annotation["id"], 2, 2], "num_keypoints": 1}
+    annotations.with_name("person_keypoints_train.json").write_text(json.dumps(tree))
     remote = upload(data, f"{gcs.path}/my data [1] #% ü/{{x}}")
     expected = converted(find_splits(data), tmp_path / "out")
     assert converted(locate_root(remote).files, f"{gcs.path}/out [2]") == expected

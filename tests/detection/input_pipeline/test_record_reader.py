@@ -130,7 +130,7 @@ def test_a_shard_that_shrinks_is_named(tmp_path: Path) -> None:
 
 def test_remote_shards_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gcs: Bucket) -> None:
     monkeypatch.setenv("COCOFLOW_CACHE", str(tmp_path / "cache"))
-    shards = write_shards(tmp_path / "shards", RECORDS, shards=3)
+    shards = write_shards(tmp_path, RECORDS, shards=3)
     Path(shards[1]).write_bytes(gzip.compress(Path(shards[1]).read_bytes()))
     remote = [f"{gcs.path}/a [1]/{Path(path).name}" for path in shards]
     for path, copy in zip(shards, remote, strict=True):

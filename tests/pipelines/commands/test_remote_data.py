@@ -74,7 +74,10 @@ def test_what_is_there_stays(data: Path, gcs: Bucket, capsys: pytest.CaptureFixt
     [
         (["to-examples", "--data", "s3://b/d", "--output", "o"], r"--data s3://b/d: s3:// is not supported"),
         (["to-examples", "--data", "d", "--output", "file:///o"], r"--output file:///o: write a local path without"),
-        (["check-data", "--data", "d", "--report", "gs://b//x"], r"--report gs://b//x: Cloud Storage takes '//'"),
+        (
+            ["check-data", "--data", "d", "--report", "gs://bucket//x"],
+            r"--report gs://bucket//x: Cloud Storage takes '//'",
+        ),
         (["check-data", "--set", "data.root=gs:/b/d"], r"data\.root gs:/b/d: one slash is missing"),
         (["check-data", "--set", "data.label_map=hdfs://m", "--data", "data"], r"data\.label_map hdfs://m: hdfs:// is"),
         (["to-coco", "--examples", "gs:///e", "--output", "o"], r"--examples gs:///e: '' is not the name of a bucket"),

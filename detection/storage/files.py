@@ -15,7 +15,7 @@ from pathlib import Path
 
 from detection.storage.gcs import objects as gcs
 from detection.storage.gcs.client import AbsentError, absent
-from detection.storage.paths import is_remote, join, name_of, relative, split
+from detection.storage.paths import absolute, is_remote, join, name_of, relative, split
 from schemas.errors import DataError
 
 _RECURSIVE = "**"
@@ -71,6 +71,13 @@ def state(path: str | Path) -> FileState | None:
     return None if stored is None else FileState(stored.size, stored.generation, stored.updated)
 
 
+def states(folder: str) -> dict[str, FileState]:
+    """Returns size and version of all files below a remote folder, by path relative to it: one request a thousand."""
+    return {
+        relative(one.path, folder): FileState(one.size, one.generation, one.updated) for one in gcs.list_tree(folder)
+    }
+
+
 def list_folder(path: str | Path) -> list[str]:
     """Returns the names directly in a folder, sorted.
 
@@ -89,16 +96,25 @@ def list_folder(path: str | Path) -> list[str]:
     return names
 
 
-def walk_files(path: str | Path) -> list[str]:
+def resolve(path: str | Path) -> str:
+    """Returns the absolute path, without links; a remote one as it is, without a last slash."""
+    return absolute(path) if is_remote(path) else os.path.realpath(path)
+
+
+def walk_files(path: str | Path, *, follow_links: bool = True) -> list[str]:
     """Returns the paths of all files below a folder, relative to it, with `/` between names, sorted.
 
     A folder that is not there has none.
+
+    Args:
+        path: folder.
+        follow_links: also goes into local folders that are links.
     """
     if is_remote(path):
         return [relative(one.path, path) for one in gcs.list_tree(str(path))]
     return sorted(
         Path(current, name).relative_to(path).as_posix()
-        for current, _, names in os.walk(path, followlinks=True)
+        for current, _, names in os.walk(path, followlinks=follow_links)
         for name in names
     )
 

@@ -63,7 +63,7 @@ class Emulator:
         return sum(rule["fired"] for rule in self._control("clear", None))
 
     def requests(self) -> list[dict[str, Any]]:
-        """The requests since the last call: method, target without escapes, status, received bytes."""
+        """The requests since the last call: method, target (see `faults.Rule.path`), status, received bytes."""
         log: list[dict[str, Any]] = self._control("log", None)
         return log
 

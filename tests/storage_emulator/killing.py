@@ -14,7 +14,9 @@ _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["google.cloud.storage", "google.auth.transport.requests", __name__])
 
 
-def killed_at_write(gcs: Bucket, number: int, work: Callable[..., None], *arguments: Any, after: bool = False) -> bool:
+def killed_at_write(
+    gcs: Bucket, number: int, work: Callable[..., Any], *arguments: Any, after: bool = False, seconds: float = 60.0
+) -> bool:
     """Runs `work` in another process, which is killed at one of its writes.
 
     Args:
@@ -23,6 +25,7 @@ def killed_at_write(gcs: Bucket, number: int, work: Callable[..., None], *argume
         work: function of a module.
         arguments: of `work`.
         after: the write takes effect before the kill.
+        seconds: that the work may take.
 
     Returns:
         Whether there was such a write; the work has ended otherwise.
@@ -32,7 +35,7 @@ def killed_at_write(gcs: Bucket, number: int, work: Callable[..., None], *argume
     process.start()
     gcs.emulator.fail("kill", method="write", path="/b/", skip=number, process=process.pid, after=after)
     sender.send(dict(os.environ))
-    process.join(60)
+    process.join(seconds)
     assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
     return bool(gcs.emulator.clear())
 
@@ -53,6 +56,6 @@ def in_processes(work: Callable[..., None], arguments: list[tuple[Any, ...]]) ->
     return [process.exitcode for process in processes]
 
 
-def _work_when_told(receiver: Connection, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _work_when_told(receiver: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     os.environ.update(receiver.recv())
     work(*arguments)

@@ -9,7 +9,7 @@ The marker is a file of the folder's own without which nobody takes it for whole
 import contextlib
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +54,7 @@ def require_free(path: str, *, last: Sequence[str] = ()) -> None:
 def upload(local: Path, path: str, *, last: Sequence[str] = (), replace: bool = False) -> None:
     """Writes a local folder's files to a remote one; empty folders are left out.
 
-    If it fails, what was written is removed.  If that fails as well, or the process is killed,
-    the marker is not there, and the next `upload` removes the rest.
+    If it fails, what was written is removed; see `claimed`.
 
     Args:
         local: folder.
@@ -68,11 +67,7 @@ def upload(local: Path, path: str, *, last: Sequence[str] = (), replace: bool = 
         ConflictError: another process wrote there meanwhile.
         DataError: there is content and no `replace`; or something cannot be written.
     """
-    if not replace:
-        require_free(path, last=last)
-    claim = objects.write(join(path, UNFINISHED), json.dumps(this_process() | {"id": uuid.uuid4().hex}).encode())
-    try:
-        _remove_all(path, claim, marker_of(last))
+    with claimed(path, last=last, replace=replace) as claim:
         names = walk_files(local)
         absent = [name for name in last if name not in names]
         if absent:
@@ -86,6 +81,32 @@ def upload(local: Path, path: str, *, last: Sequence[str] = (), replace: bool = 
             written.append(objects.write(join(path, name), local / name, generation=0))
         if not last:
             objects.write(join(path, COMPLETE), manifest(path, written), generation=0)
+
+
+@contextlib.contextmanager
+def claimed(path: str, *, last: Sequence[str] = (), replace: bool = False) -> Iterator[objects.Stored]:
+    """Empties a remote folder, and holds `UNFINISHED` there until the block has written it, the marker last.
+
+    If the block raises, what lies in the folder is removed.  If that fails as well, or the process is
+    killed, the marker is not there, and the next one to claim the folder removes the rest.
+
+    Args:
+        path: remote folder.
+        last: see `upload`.
+        replace: see `upload`.
+
+    Yields:
+        The object `UNFINISHED`.
+
+    Raises:
+        DataError: there is content and no `replace`; or something cannot be written or removed.
+    """
+    if not replace:
+        require_free(path, last=last)
+    claim = objects.write(join(path, UNFINISHED), json.dumps(this_process() | {"id": uuid.uuid4().hex}).encode())
+    try:
+        _remove_all(path, claim, marker_of(last))
+        yield claim
     except BaseException:
         with contextlib.suppress(DataError):
             current = objects.find(claim.path)

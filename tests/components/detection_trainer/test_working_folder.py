@@ -25,8 +25,8 @@ A, B, HELD, NEW, OLD, TOUCHED, YOUNG = [digit * 16 for digit in "ab01234"]
 
 
 def _train(parent: Path, name: str, *, fails: bool = False) -> None:
-    with working_folder(parent, name) as folder:
-        (folder / "ckpt").write_text(name)
+    with working_folder(parent, name) as working:
+        (working.local / "ckpt").write_text(name)
         if fails:
             raise KeyboardInterrupt
 
@@ -44,15 +44,15 @@ def _age(folder: Path, days: float) -> None:
 def test_a_killed_training_finds_what_it_left(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         _train(tmp_path, A, fails=True)
-    with working_folder(tmp_path, A) as folder:
-        assert (folder / "ckpt").read_text() == A
+    with working_folder(tmp_path, A) as working:
+        assert (working.local / "ckpt").read_text() == A
 
 
 def test_what_is_published_stays_for_the_same_training_and_goes_with_the_next(tmp_path: Path) -> None:
     """Killed before TFX had registered the results, it is started again."""
     _train(tmp_path, A)
-    with working_folder(tmp_path, A) as folder:
-        assert (folder / "ckpt").read_text() == A
+    with working_folder(tmp_path, A) as working:
+        assert (working.local / "ckpt").read_text() == A
     _train(tmp_path, B)
     assert _names(tmp_path) == [B]
     remove_served(tmp_path)

@@ -133,12 +133,12 @@ def test_a_run_that_stopped_early_has_ended(tmp_path: Path) -> None:
     from pipelines.standalone.follow import _is_last
 
     _describe(tmp_path, "train.validation.every=5", "train.validation.patience=1")
-    assert not _is_last(10, tmp_path)
+    assert not _is_last(10, str(tmp_path))
     write_history(
         tmp_path / "validation" / "history.json", [HistoryEntry(5, {"AP": 0.2}), HistoryEntry(10, {"AP": 0.1})]
     )
-    assert _is_last(10, tmp_path)
-    assert _is_last(20, tmp_path)
+    assert _is_last(10, str(tmp_path))
+    assert _is_last(20, str(tmp_path))
 
 
 def _refusal(run: Path, data: Path, *flags: str, code: int, capsys: pytest.CaptureFixture[str]) -> str:

@@ -27,36 +27,41 @@ def _labels(path: Path) -> Path:
     return path
 
 
+def _located(path: str | Path) -> tuple[Path, Path | None]:
+    files = locate_weights(path)
+    return Path(files.prefix), None if files.labels is None else Path(files.labels)
+
+
 def test_a_checkpoint_is_meant_with_and_without_its_ending(tmp_path: Path) -> None:
     prefix = _checkpoint(tmp_path / "model.ckpt-7")
-    assert locate_weights(prefix) == locate_weights(f"{prefix}.index") == (prefix, None)
+    assert _located(prefix) == _located(f"{prefix}.index") == (prefix, None)
 
 
 def test_of_a_folder_the_newest_counts(tmp_path: Path) -> None:
     manager = tf.train.CheckpointManager(tf.train.Checkpoint(x=tf.Variable(1.0)), str(tmp_path), max_to_keep=5)
     for step in (900, 1000):
         manager.save(checkpoint_number=step)
-    assert locate_weights(tmp_path).prefix == tmp_path / "ckpt-1000"
+    assert _located(tmp_path)[0] == tmp_path / "ckpt-1000"
     (tmp_path / "checkpoint").unlink()
-    assert locate_weights(tmp_path).prefix == tmp_path / "ckpt-1000", "by number, 900 < 1000"
+    assert _located(tmp_path)[0] == tmp_path / "ckpt-1000", "by number, 900 < 1000"
 
 
 def test_the_output_of_a_training_means_its_newest_checkpoint(tmp_path: Path) -> None:
     prefix = _checkpoint(tmp_path / CHECKPOINTS / "ckpt-4")
     _saved_model(tmp_path / SAVED_MODEL)
-    assert locate_weights(tmp_path) == (prefix, None)
+    assert _located(tmp_path) == (prefix, None)
     labels = _labels(tmp_path / LABELS_JSON)
-    assert locate_weights(tmp_path) == locate_weights(prefix) == (prefix, labels)
+    assert _located(tmp_path) == _located(prefix) == (prefix, labels)
     best = _checkpoint(tmp_path / VALIDATION / BEST / "ckpt-2")
-    assert locate_weights(best.parent) == (best, labels)
+    assert _located(best.parent) == (best, labels)
     elsewhere = _checkpoint(tmp_path / "mine" / "ckpt-2")
-    assert locate_weights(elsewhere) == (elsewhere, None), "a file of that name further up means nothing"
+    assert _located(elsewhere) == (elsewhere, None), "a file of that name further up means nothing"
 
 
 def test_a_saved_model_is_found_where_it_lies_and_one_folder_below(tmp_path: Path) -> None:
     model = _saved_model(tmp_path / "Format-Serving")
     labels = _labels(model / EXTRA_FILES / LABELS_JSON)
-    assert locate_weights(model) == locate_weights(tmp_path) == (model / "variables" / "variables", labels)
+    assert _located(model) == _located(tmp_path) == (model / "variables" / "variables", labels)
     _saved_model(tmp_path / "other")
     with pytest.raises(DataError, match=r"holds several models: Format-Serving, other\. Name one"):
         locate_weights(tmp_path)

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from detection.storage.atomic import explained, new_directory, temporary_folder
+from detection.storage.atomic import explained, new_directory, shared_directory, temporary_folder
 from detection.storage.literal_paths import has_pattern_characters
 from detection.storage.paths import absolute, is_remote, join, require_supported
 from detection.storage.staging import CACHE_VARIABLE, cache_path
@@ -95,17 +95,22 @@ def scratch_tempdir() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def output_folder(output: str) -> Iterator[Path]:
-    """Yields an empty folder that becomes `output` when the block ends.
+def output_folder(output: str, *, last: str) -> Iterator[str | Path]:
+    """Yields an empty folder that becomes `output` when the block ends; of a remote one, the folder itself.
 
-    Removes leftovers of killed runs beside it, see `detection.storage.atomic`.
+    Removes leftovers of killed runs beside it, or in a remote one, see `detection.storage.atomic`.
 
     Args:
         output: folder, new or empty.
+        last: file that makes the folder whole; the block writes it after all others.
 
     Raises:
         DataError: the folder is neither, or cannot be written.
     """
+    if is_remote(output):
+        with shared_directory(output, last=last) as remote:
+            yield remote
+        return
     destination = Path(output).resolve()
     if destination == Path.cwd():  # replacing it would leave the shell in a removed folder
         raise DataError(f"{destination}: --output is the current folder. Choose another, or one below it.")

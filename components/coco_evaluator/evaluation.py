@@ -1,7 +1,7 @@
 """Evaluates models on a split, without TFX: every file of an evaluation, and the verdict."""
 
+import contextlib
 import logging
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +28,9 @@ from detection.inference.saved_model import require_saved_model
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.tensorboard import draw_image_results, write_evaluation
 from detection.storage.atomic import write_json
+from detection.storage.files import is_file, remove_file, remove_folder
+from detection.storage.mirror import working_folder
+from detection.storage.paths import join
 from schemas.artifacts import (
     ANALYSIS_JSON,
     BLESSING_JSON,
@@ -53,7 +56,7 @@ log = logging.getLogger("cocoflow.evaluator")
 
 def losses_of(model: str, sample: SampleRecords, *, category_ids: list[int], batch_size: int) -> dict[str, float]:
     """Computes mean loss terms on the sample; empty for a model of another tool or of other categories."""
-    if not _config_file(model).is_file():
+    if not is_file(_config_file(model)):
         return {}
     try:
         return mean_losses(
@@ -69,7 +72,7 @@ def losses_of(model: str, sample: SampleRecords, *, category_ids: list[int], bat
 
 
 def write_tensorboard(
-    folder: Path,
+    folder: str | Path,
     analysis: Analysis,
     metrics: CocoMetrics,
     sample: SampleRecords,
@@ -80,7 +83,7 @@ def write_tensorboard(
     """Writes metrics, losses and the worst images, at the step of the checkpoint that was exported.
 
     Args:
-        folder: folder of the event files.
+        folder: folder of the event files; remote ones are uploaded when they are written.
         analysis: analysis with losses and worst images.
         metrics: metrics on all images.
         sample: records of the images.
@@ -93,7 +96,9 @@ def write_tensorboard(
     names = {category["id"]: category["name"] for category in metrics.per_category}
     worst = analysis.worst[: options.visualizations]
     pictures = draw_image_results(worst, sample.picture, names, max_boxes=options.max_boxes)
-    write_evaluation(folder, step=step, metrics=metrics, losses=analysis.losses, pictures=pictures)
+    with working_folder(folder) as mirror:
+        write_evaluation(mirror.local, step=step, metrics=metrics, losses=analysis.losses, pictures=pictures)
+        mirror.push()
 
 
 def trained_steps(model: str) -> int:
@@ -110,7 +115,7 @@ def trained_steps(model: str) -> int:
     exported_from = read_exported_from(model)
     if exported_from is not None:
         return exported_from.step
-    if not _config_file(model).is_file():
+    if not is_file(_config_file(model)):
         return 0
     planned = read_model_config(model).train.steps
     log.warning(
@@ -122,8 +127,8 @@ def trained_steps(model: str) -> int:
     return planned
 
 
-def _config_file(model: str) -> Path:
-    return Path(model, EXTRA_FILES, CONFIG_YAML)
+def _config_file(model: str) -> str:
+    return join(model, EXTRA_FILES, CONFIG_YAML)
 
 
 class Evaluation(NamedTuple):
@@ -137,14 +142,15 @@ class Evaluation(NamedTuple):
     verdict: Verdict
 
 
-def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) -> Evaluation:
+def evaluate_models(task: Task, folder: str | Path, *, make_pipeline: MakePipeline) -> Evaluation:
     """Runs the models, and writes metrics, detections, analysis, report, verdict, TFMA's and TensorBoard's files.
 
-    The file of the verdict is written last: if it exists, all others are complete.
+    The file of the verdict is written last: if it exists, all others are complete.  What an earlier
+    try left in the folder is replaced.
 
     Args:
         task: models, records and options.
-        folder: output folder, shared by all workers.
+        folder: output folder, local or remote; all workers read and write below it.
         make_pipeline: makes a Beam pipeline.
 
     Raises:
@@ -157,8 +163,10 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
     for model in task.models.values():
         require_saved_model(model, iou_type=params.iou_type)
     step = trained_steps(task.models[CANDIDATE])
-    work = folder / _WORK
-    work.mkdir(parents=True, exist_ok=True)
+    work = join(folder, _WORK)
+    remove_file(join(folder, BLESSING_JSON))
+    for leftover in (work, join(folder, LOGS)):
+        remove_folder(leftover)
     try:
         measured = run_models(task, params=params, slicing=config.slicing_specs, work=work, make_pipeline=make_pipeline)
         if not measured.overall:
@@ -166,12 +174,12 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
         _log_metrics(measured)
         for sentence in empty_slicings(config.slicing_specs, measured.slices):
             log.warning("%s", sentence)
-        write_metrics(folder / METRICS_JSON, measured.overall[CANDIDATE].metrics)
-        analysis = _analyse(task, params, options, measured, work, destination=folder / DETECTIONS_JSON)
-        write_analysis(folder / ANALYSIS_JSON, analysis)
+        write_metrics(join(folder, METRICS_JSON), measured.overall[CANDIDATE].metrics)
+        analysis = _analyse(task, params, options, measured, work, destination=join(folder, DETECTIONS_JSON))
+        write_analysis(join(folder, ANALYSIS_JSON), analysis)
         verdict = _judge(task, config, measured, analysis, folder)
         write_evaluation_report(
-            folder / REPORT_HTML,
+            join(folder, REPORT_HTML),
             analysis,
             title=task.title,
             facts={_FACTS[name]: place for name, place in task.locations.items()},
@@ -179,7 +187,7 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
             pictures=measured.sample.picture,
         )
         write_tensorboard(
-            folder / LOGS,
+            join(folder, LOGS),
             analysis,
             measured.overall[CANDIDATE].metrics,
             measured.sample,
@@ -187,9 +195,10 @@ def evaluate_models(task: Task, folder: Path, *, make_pipeline: MakePipeline) ->
             options=task.config.analysis,
         )
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        with contextlib.suppress(DataError):
+            remove_folder(work)
     before = measured.overall[BASELINE].metrics.by_name if BASELINE in measured.overall else None
-    write_json(folder / BLESSING_JSON, {**verdict._asdict(), "baseline": before})
+    write_json(join(folder, BLESSING_JSON), {**verdict._asdict(), "baseline": before})
     log.info("%s: %s", "blessed" if verdict.blessed else "not blessed", "; ".join(verdict.reasons))
     return Evaluation(measured.overall[CANDIDATE].metrics, verdict)
 
@@ -208,14 +217,14 @@ def _log_metrics(measured: Measured) -> None:
 
 
 def _analyse(
-    task: Task, params: Params, options: AnalysisConfig, measured: Measured, work: Path, *, destination: Path
+    task: Task, params: Params, options: AnalysisConfig, measured: Measured, work: str, *, destination: str
 ) -> Analysis:
     """Writes the detections, and analyses the sample."""
     sample = measured.sample
-    detections = write_detections(detections_folder(work / CANDIDATE), destination, sample.image_ids)
+    detections = write_detections(detections_folder(join(work, CANDIDATE)), destination, sample.image_ids)
     before = None
     if BASELINE in measured.overall:
-        before = read_detections(detections_folder(work / BASELINE), sample.image_ids)
+        before = read_detections(detections_folder(join(work, BASELINE)), sample.image_ids)
     ground_truth = sample.ground_truth(list(task.categories))
     if not params.use_cats:
         ground_truth, detections, before = _pooled(ground_truth), _of_one_category(detections), _of_one_category(before)
@@ -261,7 +270,7 @@ def _of_one_category(entries: Any) -> Any:
     return entries and [{**entry, "category_id": _ANY["id"]} for entry in entries]
 
 
-def _judge(task: Task, config: Any, measured: Measured, analysis: Analysis, folder: Path) -> Verdict:
+def _judge(task: Task, config: Any, measured: Measured, analysis: Analysis, folder: str | Path) -> Verdict:
     """Judges by all thresholds, and writes TFMA's files, which hold those of the `EvalConfig`."""
     judged = judge_by_config(measured.slices, config)
     models: Mapping[str, str] = {part: task.locations[part] for part in task.models}

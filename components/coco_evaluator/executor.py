@@ -1,7 +1,6 @@
 """The evaluator's work: run the models over a split, write what they reach, bless the candidate or not."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from tfx import types
@@ -16,6 +15,8 @@ from components.coco_evaluator.request import Task, read_dataset
 from components.coco_evaluator.tfma.eval_config import parse_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
 from detection.storage.atomic import write_text
+from detection.storage.files import remove_file
+from detection.storage.paths import join
 from schemas.config.config import EvaluateConfig
 from schemas.errors import DataError
 
@@ -53,8 +54,10 @@ def record_blessing(
     blessing.set_int_custom_property(
         constants.ARTIFACT_PROPERTY_BLESSED_KEY, constants.BLESSED_VALUE if blessed else constants.NOT_BLESSED_VALUE
     )
-    name = constants.BLESSED_FILE_NAME if blessed else constants.NOT_BLESSED_FILE_NAME
-    write_text(Path(blessing.uri, name), "")
+    names = (constants.BLESSED_FILE_NAME, constants.NOT_BLESSED_FILE_NAME)
+    written, other = names if blessed else names[::-1]
+    remove_file(join(blessing.uri, other))  # of an earlier try of this task, which may have ended differently
+    write_text(join(blessing.uri, written), "")
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):
@@ -78,7 +81,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         models = {CANDIDATE: model} | ({BASELINE: baseline} if baseline else {})
         evaluation = evaluate_models(
             make_task(examples, models, exec_properties),
-            Path(artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY])),
+            artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY]),
             make_pipeline=self._make_beam_pipeline,
         )
         blessing = artifact_utils.get_single_instance(output_dict[keys.BLESSING_KEY])

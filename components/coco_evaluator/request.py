@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detection.datasets.importers.label_map import read_dataset_file
+from detection.storage.files import is_dir, list_folder
+from detection.storage.paths import join
 from schemas.artifacts import DATASET_JSON, split_dir
 from schemas.config.config import EvaluateConfig
 from schemas.errors import DataError
@@ -61,11 +63,11 @@ def read_dataset(root: str | Path, split: str) -> Dataset:
         DataError: the artifact has no readable description, or one without categories;
             the split has no file.
     """
-    dataset = read_dataset_file(Path(root, DATASET_JSON))
-    folder = Path(root, split_dir(split))
-    if not any(folder.glob("*")):
+    dataset = read_dataset_file(join(root, DATASET_JSON))
+    folder = join(root, split_dir(split))
+    if not (is_dir(folder) and list_folder(folder)):
         raise DataError(f"{folder}: no file of records. Write the examples again.")
-    return Dataset(str(folder), dataset["categories"], _image_count(dataset, split))
+    return Dataset(folder, dataset["categories"], _image_count(dataset, split))
 
 
 def _image_count(dataset: dict[str, Any], split: str) -> int | None:

@@ -1,7 +1,6 @@
 """The component's contract: parameters, and the `Examples` artifact that it writes."""
 
 import json
-import os
 from collections.abc import Mapping
 
 from tfx import types
@@ -30,6 +29,7 @@ from components.coco_example_gen.spans import (
     placeholders,
 )
 from detection.datasets.layouts import WHOLE, Division, SplitFiles
+from detection.storage.paths import absolute, join, require_supported
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.errors import ConfigError
 
@@ -103,6 +103,7 @@ class CocoExampleGen(FileBasedExampleGen):
             raise ConfigError(
                 "Name one data set: --data DIR (data.root), or data.splits.<name>.annotations and .images, not both."
             )
+        require_supported(label_map or "", "data.label_map")
         if located is None and data_root:
             located = locate_root(data_root, division=division, span=span, version=version)
         elif located is None:
@@ -113,7 +114,7 @@ class CocoExampleGen(FileBasedExampleGen):
             splits=splits_to_json(filled),
             on_fault=(on_fault or IssuePolicies()).model_dump_json(),
             max_pixels=max_pixels,
-            label_map=label_map and os.path.abspath(label_map),
+            label_map=label_map and absolute(label_map),
             input_base="/",
             input_config=_input_config(filled),
             range_config=_one_span(span),
@@ -126,8 +127,8 @@ class CocoExampleGen(FileBasedExampleGen):
 
 def _data_source(data_root: str | None, splits: Mapping[str, tuple[str, str | None]] | None) -> str:
     if data_root:
-        return os.path.abspath(data_root)
-    return json.dumps({name: os.path.abspath(annotations) for name, (annotations, _) in sorted((splits or {}).items())})
+        return absolute(data_root)
+    return json.dumps({name: absolute(annotations) for name, (annotations, _) in sorted((splits or {}).items())})
 
 
 def _one_span(span: int | None) -> range_config_pb2.RangeConfig | None:
@@ -144,7 +145,7 @@ def _input_config(splits: Mapping[str, SplitFiles]) -> example_gen_pb2.Input:
         patterns.append((name, files.annotations))
         # TFX wants the same placeholders in all patterns.
         if files.images and placeholders(files.images) == placeholders(files.annotations):
-            patterns.append((f"{name}-images", os.path.join(files.images, "*")))
+            patterns.append((f"{name}-images", join(files.images, "*")))
     return example_gen_pb2.Input(
         splits=[example_gen_pb2.Input.Split(name=name, pattern=pattern) for name, pattern in patterns]
     )

@@ -1,8 +1,8 @@
 """A COCO data set into an Examples folder: the work of the component and of programs without TFX."""
 
+import contextlib
 import json
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,13 +16,14 @@ from components.coco_example_gen.workers import MakePipeline, make_local_pipelin
 from detection.datasets.issues import Issue
 from detection.datasets.layouts import SplitFiles
 from detection.datasets.packed_entries import unpack_entries
+from detection.storage import files, paths
 from detection.storage.atomic import new_path, write_json, write_text
+from detection.storage.staging import local_copy
 from schemas import features
-from schemas.artifacts import DATA_REPORT_HTML, DATASET_JSON, QUARANTINE_JSONL, split_dir
+from schemas.artifacts import DATA_REPORT_HTML, DATASET_JSON, EXAMPLES_WORK, QUARANTINE_JSONL, split_dir
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 
-_WORK = ".work"  # inside the output, while it is written: storage that all workers see
 _LISTED = 10  # issues told in an error message
 _DONE = {"drop": f"left out, see {QUARANTINE_JSONL}", "fix": "fixed", "keep": "kept as they are"}
 
@@ -31,18 +32,20 @@ log = logging.getLogger("cocoflow.example_gen")
 
 def convert(
     splits: Mapping[str, SplitFiles],
-    root: Path,
+    root: str | Path,
     *,
     policies: IssuePolicies,
     max_pixels: int,
     label_map: str | None = None,
     make_pipeline: MakePipeline = make_local_pipeline,
 ) -> None:
-    """Writes Split-<name>/, dataset.json, quarantine.jsonl and data_report.html below `root`, or nothing.
+    """Writes Split-<name>/, quarantine.jsonl, data_report.html and, last, dataset.json below `root`, or nothing.
+
+    What an attempt that was killed left there is removed first: it may have other shards.
 
     Args:
         splits: the files of each split.
-        root: folder, seen by all workers.
+        root: folder, seen by all workers; may be remote.
         policies: what is done about issues of images and annotations.
         max_pixels: images of more are refused before they are decoded.
         label_map: categories of TFRecords, see `read_label_map`; None: those of the records.
@@ -52,8 +55,9 @@ def convert(
         DataError: unusable annotation files; issues whose policy is to fail; nothing
             left of a split.
     """
-    work = root / _WORK
-    work.mkdir(parents=True, exist_ok=True)
+    _remove(root)
+    work = paths.join(root, EXAMPLES_WORK)
+    files.make_folder(work)
     try:
         examination = examine(
             splits,
@@ -70,25 +74,40 @@ def convert(
         _tell(examination.results, examination.all_issues)
         _write_side_files(examination, splits, root, max_pixels)
     except BaseException:
-        for name in splits:
-            shutil.rmtree(root / split_dir(name), ignore_errors=True)
+        with contextlib.suppress(DataError):
+            _remove(root)
         raise
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with contextlib.suppress(DataError):  # the examples are whole
+        files.remove_folder(work)
 
 
-def _write_side_files(examination: Examination, splits: Mapping[str, SplitFiles], root: Path, max_pixels: int) -> None:
+def _remove(root: str | Path) -> None:
+    """Removes all that `convert` writes: the file first that makes it whole, the folder last that tells it is not."""
+    if not files.is_dir(root):
+        return
+    for name in (DATASET_JSON, DATA_REPORT_HTML, QUARANTINE_JSONL):
+        files.remove_file(paths.join(root, name))
+    for name in files.list_folder(root):
+        if name.startswith(split_dir("")):
+            files.remove_folder(paths.join(root, name))
+    files.remove_folder(paths.join(root, EXAMPLES_WORK))
+
+
+def _write_side_files(
+    examination: Examination, splits: Mapping[str, SplitFiles], root: str | Path, max_pixels: int
+) -> None:
     dropped = [issue for issue in examination.all_issues if issue.policy == "drop"]
-    write_text(root / QUARANTINE_JSONL, "".join(f"{json.dumps(issue.as_dict())}\n" for issue in dropped))
-    write_data_report(examination, splits, root / DATA_REPORT_HTML, max_pixels=max_pixels)
+    quarantine = "".join(f"{json.dumps(issue.as_dict())}\n" for issue in dropped)
+    write_text(paths.join(root, QUARANTINE_JSONL), quarantine)
+    write_data_report(examination, splits, paths.join(root, DATA_REPORT_HTML), max_pixels=max_pixels)
     counts = {
         name: {"images": result.images, "annotations": result.annotations}
         for name, result in examination.results.items()
     }
-    write_json(root / DATASET_JSON, {**examination.dataset, "splits": counts})
+    write_json(paths.join(root, DATASET_JSON), {**examination.dataset, "splits": counts})
 
 
-def _drop_duplicates(results: Mapping[str, SplitResult], root: Path) -> None:
+def _drop_duplicates(results: Mapping[str, SplitResult], root: str | Path) -> None:
     """Leaves out duplicate images if the policy says so."""
     for name, result in results.items():
         ids = {
@@ -98,10 +117,12 @@ def _drop_duplicates(results: Mapping[str, SplitResult], root: Path) -> None:
         }
         if ids:
             result.images -= len(ids)
-            result.annotations -= _drop_images(sorted((root / split_dir(name)).iterdir()), ids)
+            folder = paths.join(root, split_dir(name))
+            shards = [paths.join(folder, shard) for shard in files.list_folder(folder)]
+            result.annotations -= _drop_images(shards, ids)
 
 
-def _drop_images(shards: Iterable[Path], image_ids: set[int]) -> int:
+def _drop_images(shards: Iterable[str], image_ids: set[int]) -> int:
     """Rewrites shards without some images, each atomically.
 
     Returns:
@@ -111,9 +132,9 @@ def _drop_images(shards: Iterable[Path], image_ids: set[int]) -> int:
     sources = {str(image_id).encode() for image_id in image_ids}
     for shard in shards:
         # TFX reads every file of the split's folder.
-        beside = shard.parent.parent
+        beside = paths.parent(paths.parent(shard))
         with new_path(shard, beside=beside) as unfinished, tf.io.TFRecordWriter(str(unfinished)) as writer:
-            for record in tf.data.TFRecordDataset(str(shard)).as_numpy_iterator():
+            for record in tf.data.TFRecordDataset(str(local_copy(shard))).as_numpy_iterator():
                 values = tf.train.Example.FromString(record).features.feature
                 if values[features.SOURCE_ID].bytes_list.value[0] in sources:
                     dropped += len(unpack_entries(values[features.COCO].bytes_list.value[0])[1])

@@ -54,8 +54,8 @@ def examine(
     *,
     policies: IssuePolicies,
     max_pixels: int,
-    work: Path,
-    records: Path | None,
+    work: str | Path,
+    records: str | Path | None,
     make_pipeline: MakePipeline = make_local_pipeline,
     label_map: str | None = None,
     judge: Callable[[Sequence[Issue]], None] = lambda issues: None,
@@ -66,7 +66,7 @@ def examine(
         splits: the files of each split.
         policies: what is done about issues.
         max_pixels: images of more are refused before they are decoded.
-        work: existing folder, seen by all workers, for what they need and find.
+        work: folder, seen by all workers, for what they need and find.
         records: folder that receives Split-<name>/ with the records; None: none are written.
         make_pipeline: of the Beam pipelines that read the data.
         label_map: categories of TFRecords, see `read_label_map`; None: those of the records.

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -48,7 +47,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         splits = splits_at(splits_from_json(exec_properties[SPLITS_KEY]), at)
         convert(
             splits,
-            Path(examples.uri),
+            examples.uri,
             policies=IssuePolicies.model_validate_json(exec_properties[ON_FAULT_KEY]),
             max_pixels=exec_properties[MAX_PIXELS_KEY],
             label_map=exec_properties.get(LABEL_MAP_KEY),

@@ -18,7 +18,10 @@ from detection.datasets.importers.merging import Survey, merge_surveys, survey_r
 from detection.datasets.importers.survey import ShardSurvey, survey_shard
 from detection.datasets.issues import Issue
 from detection.datasets.layouts import SplitFiles
+from detection.storage import paths
+from detection.storage.atomic import write_bytes
 from detection.storage.json_files import serialize
+from detection.storage.reading import read_many
 from detection.storage.tfrecord import find_shards
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
@@ -46,7 +49,7 @@ def open_inputs(
     policies: IssuePolicies,
     *,
     label_map: str | None,
-    work: Path,
+    work: str | Path,
     make_pipeline: MakePipeline,
 ) -> Inputs:
     """Indexes annotation files, each once, and surveys TFRecords.
@@ -55,7 +58,7 @@ def open_inputs(
         splits: the files of each split.
         policies: what is done about issues, for those found here.
         label_map: categories of TFRecords; None: those of the records.
-        work: existing folder, seen by all workers.
+        work: folder, seen by all workers.
         make_pipeline: of the Beam pipeline that surveys TFRecords.
 
     Raises:
@@ -67,10 +70,10 @@ def open_inputs(
         (file.path, {"info": file.info, "licenses": file.licenses, "categories": file.categories})
         for file in indexed.values()
     ]
-    survey_file = work / "survey.pickle"
+    survey_file = paths.join(work, "survey.pickle")
     if shards:
         survey, head = _survey([path for paths in shards.values() for path in paths], label_map, work, make_pipeline)
-        survey_file.write_bytes(pickle.dumps(survey))
+        write_bytes(survey_file, pickle.dumps(survey), durable=False)
         heads.append((next(iter(shards.values()))[0], {**head, "categories": survey.categories}))
     sources: dict[str, Source] = {
         name: RecordSource(files, shards[name], survey_file)
@@ -87,10 +90,11 @@ def _index(splits: Mapping[str, SplitFiles], policies: IssuePolicies) -> dict[tu
 
 
 def _survey(
-    shards: Sequence[str], label_map: str | None, work: Path, make_pipeline: MakePipeline
+    shards: Sequence[str], label_map: str | None, work: str | Path, make_pipeline: MakePipeline
 ) -> tuple[Survey, dict[str, Any]]:
     """Looks at all records; the second value is what dataset.json beside them says, if there is one."""
-    answers = [str(work / f"survey-{number:05d}.json") for number in range(len(shards))]
+    names = [f"survey-{number:05d}.json" for number in range(len(shards))]
+    answers = [paths.join(work, name) for name in names]
     with make_pipeline([]) as pipeline:
         (
             pipeline
@@ -98,7 +102,7 @@ def _survey(
             | "DistributeShards" >> beam.Reshuffle()
             | "SurveyShard" >> beam.MapTuple(_write_survey)
         )
-    surveys = [ShardSurvey(**json.loads(Path(answer).read_bytes())) for answer in answers]
+    surveys = [ShardSurvey(**json.loads(content)) for content in read_many(work, names)]
     beside = next(iter(dataset_files_beside(shards[0])), None)
     named = label_map or beside
     survey = merge_surveys(surveys, label_map=None if named is None else read_label_map(named))
@@ -108,7 +112,7 @@ def _survey(
 
 
 def _write_survey(shard: str, answer: str) -> None:
-    Path(answer).write_text(json.dumps(asdict(survey_shard(shard))))
+    write_bytes(answer, json.dumps(asdict(survey_shard(shard))).encode(), durable=False)
 
 
 def _describe(heads: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:

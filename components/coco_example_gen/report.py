@@ -1,5 +1,6 @@
 """The data report: what a data set holds, its issues with pictures, and the categories concerned."""
 
+import itertools
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,12 +13,13 @@ from detection.datasets.issues import Issue
 from detection.datasets.layouts import SplitFiles
 from detection.images.files import ImageFileError, read_file
 from detection.reports.dataset.page import PICTURES_OF_A_KIND, IssuePicture, picture_of, write_report
+from detection.storage import paths
 
 MOST_IMAGES = 5000  # whose entries are read, for each split
 
 
 def write_data_report(
-    examination: Examination, splits: Mapping[str, SplitFiles], path: Path, *, max_pixels: int
+    examination: Examination, splits: Mapping[str, SplitFiles], path: str | Path, *, max_pixels: int
 ) -> None:
     """Writes the page that shows what a data set holds and what is wrong with it.
 
@@ -113,6 +115,11 @@ def concerned_annotations(examination: Examination) -> Counter[int]:
     return concerned
 
 
-def _title(paths: Sequence[str]) -> str:
-    """Returns the file, or the folder that holds all of the files."""
-    return os.path.commonpath([os.path.abspath(path) for path in paths])
+def _title(sources: Sequence[str]) -> str:
+    """Returns the file, or the folder that holds all of the files; of files without one, their paths."""
+    named = [paths.absolute(path) for path in sources]
+    if not any(map(paths.is_remote, named)):
+        return os.path.commonpath(named)
+    levels = zip(*(path.split("/") for path in named), strict=False)
+    folder = "/".join(names[0] for names in itertools.takewhile(lambda names: len(set(names)) == 1, levels))
+    return folder if paths.is_remote(folder) and paths.split(folder)[0] else ", ".join(named)

@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,12 +23,15 @@ from detection.datasets.encode_record import Record, Rules, make_record
 from detection.datasets.entries import Entry
 from detection.datasets.issues import Issue
 from detection.datasets.statistics import SplitSummary
-from detection.storage.atomic import new_path
+from detection.storage import files, paths
+from detection.storage.atomic import new_path, write_bytes, write_many
+from detection.storage.reading import read_bytes, read_many
 from schemas.artifacts import split_dir
 from schemas.config.issues import IssuePolicies
 
 IMAGES_PER_SHARD = 256
 RESULT = ".result"
+_REMOTE_READERS = 8  # threads
 
 
 class SeenImage(NamedTuple):
@@ -81,7 +84,7 @@ class SplitResult:
 
 
 def write_plans(
-    sources: Mapping[str, Source], rules: Rules, *, records: Path | None, work: Path
+    sources: Mapping[str, Source], rules: Rules, *, records: str | Path | None, work: str | Path
 ) -> dict[str, list[str]]:
     """Divides every split into shards.
 
@@ -90,7 +93,7 @@ def write_plans(
         rules: of the data set.
         records: folder of the artifact, the shards go to `Split-<name>/` in it; None: none
             are written.
-        work: existing folder for the plans.
+        work: folder for the plans.
 
     Returns:
         The plan files of every split.
@@ -107,16 +110,17 @@ def write_plans(
     plans: dict[str, list[str]] = {}
     for name, source in sources.items():
         partitions = source.plans(name, IMAGES_PER_SHARD)
-        folder = None if records is None else records / split_dir(name)
+        folder = None if records is None else paths.join(records, split_dir(name))
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-        plans[name] = []
-        for number, partition in enumerate(partitions):
-            shard = f"data_tfrecord-{number:05d}-of-{len(partitions):05d}"
-            destination = None if folder is None else str(folder / shard)
-            path = work / f"{name}-{shard}.json"
-            path.write_text(json.dumps({**partition, **common, "split": name, "records": destination}))
-            plans[name].append(str(path))
+            files.make_folder(folder)
+        shards = [f"data_tfrecord-{number:05d}-of-{len(partitions):05d}" for number in range(len(partitions))]
+        contents = (
+            {**partition, **common, "split": name, "records": folder and paths.join(folder, shard)}
+            for partition, shard in zip(partitions, shards, strict=True)
+        )
+        names = [f"{name}-{shard}.json" for shard in shards]
+        write_many(work, zip(names, (json.dumps(content).encode() for content in contents), strict=True))
+        plans[name] = [paths.join(work, plan) for plan in names]
     return plans
 
 
@@ -128,29 +132,35 @@ def write_shard(plan_path: str, threads: int | None = None) -> None:
 
     Args:
         plan_path: from `write_plans`.
-        threads: that decode; None: as many as there are cores.
+        threads: that decode; None: as many as there are cores.  Remote images are read by more.
     """
-    plan = json.loads(Path(plan_path).read_bytes())
+    plan = json.loads(read_bytes(plan_path))
     result = SplitResult()
     with contextlib.ExitStack() as stack:
         writer = None
         if plan["records"] is not None:
             # TFX reads every file of the split's folder, unfinished ones as well.
-            unfinished = stack.enter_context(new_path(plan["records"], beside=Path(plan_path).parent, durable=False))
+            beside = paths.parent(plan_path)
+            unfinished = stack.enter_context(new_path(plan["records"], beside=beside, durable=False))
             writer = stack.enter_context(tf.io.TFRecordWriter(str(unfinished)))
-        for entry, record in _records(plan, threads or os.cpu_count() or 1):
+        for entry, record in _records(plan, _threads(plan, threads or os.cpu_count() or 1)):
             result.add(entry, record)
             if record.example is not None and writer is not None:
                 writer.write(record.example.SerializeToString(deterministic=True))
-    Path(plan_path + RESULT).write_text(json.dumps(_result_as_dict(result)))
+    write_bytes(plan_path + RESULT, json.dumps(_result_as_dict(result)).encode(), durable=False)
 
 
-def read_results(plans: Iterable[str]) -> SplitResult:
-    """Merges the results of `write_shard` for the shards of one split."""
+def read_results(plans: Sequence[str]) -> SplitResult:
+    """Merges the results of `write_shard` for the shards of one split, whose plans lie in one folder."""
     whole = SplitResult()
-    for plan in plans:
-        whole.merge(_result_from_dict(json.loads(Path(plan + RESULT).read_bytes())))
+    for content in read_many(paths.parent(plans[0]), (paths.name_of(plan) + RESULT for plan in plans)):
+        whole.merge(_result_from_dict(json.loads(content)))
     return whole
+
+
+def _threads(plan: Mapping[str, Any], threads: int) -> int:
+    """Threads for reading and decoding; those that read remote images mostly wait."""
+    return max(threads, _REMOTE_READERS) if paths.is_remote(plan.get("images", "")) else threads
 
 
 def _records(plan: Mapping[str, Any], threads: int) -> Iterator[tuple[Entry, Record]]:

@@ -7,7 +7,6 @@ entries of its images stand in that file, so nothing of it is held in memory or 
 
 import hashlib
 import math
-import os
 import pickle
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,9 @@ from detection.datasets.issues import Issue
 from detection.datasets.json_stream import Place
 from detection.datasets.layouts import SplitFiles
 from detection.datasets.sampling import id_fraction
-from detection.images.files import read_file
+from detection.images.files import read_file, remote_path
+from detection.storage import files, paths
+from detection.storage.reading import read_bytes
 from detection.storage.tfrecord import find_shards
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
@@ -81,7 +82,7 @@ class CocoSource:
             {
                 "annotations": files.annotations,
                 "keypoints_file": files.keypoints,
-                "images": os.path.abspath(files.images or ""),
+                "images": paths.absolute(files.images or ""),
                 "places": [self.annotations.places(image_id) for image_id in ids[number::shards]],
             }
             for number in range(shards)
@@ -99,7 +100,7 @@ class RecordSource:
 
     files: SplitFiles
     shards: list[str]
-    survey: Path
+    survey: str
 
     @property
     def path(self) -> str:
@@ -108,7 +109,7 @@ class RecordSource:
 
     def plans(self, split: str, images: int) -> list[Plan]:
         """A plan for each file."""
-        common = {"survey": str(self.survey), "hash_range": self.files.hash_range, "every": self.files.every}
+        common = {"survey": self.survey, "hash_range": self.files.hash_range, "every": self.files.every}
         return [{"shard": shard, **common} for shard in self.shards]
 
 
@@ -147,7 +148,7 @@ def _from_coco(plan: Mapping[str, Any]) -> Iterator[PlannedImage]:
 
 
 def _from_records(plan: Mapping[str, Any], policies: IssuePolicies) -> Iterator[PlannedImage]:
-    survey = pickle.loads(Path(plan["survey"]).read_bytes())
+    survey = pickle.loads(read_bytes(plan["survey"]))
     low, high = plan["hash_range"] or (0.0, 1.0)
     taken = 0
     for image in read_images(plan["shard"], survey, policies):
@@ -169,31 +170,53 @@ def _planned(image: ImportedImage) -> PlannedImage:
 def fingerprint(splits: Iterable[SplitFiles], *others: str | None) -> str:
     """Digest of the size and modification time of every annotation, image and record file.
 
-    Covers exactly the images that the annotation files name, in whatever sub-folder.
+    Of remote files the generation counts in place of the time.  Covers exactly the images
+    that the annotation files name, in whatever sub-folder.
 
     Args:
         splits: the files of a data set.
         others: more files that its records depend on.
     """
     digest = hashlib.sha256(f"{RECORD_VERSION}\n".encode())
-    for path in chain(filter(None, others), *map(_files, splits)):
-        digest.update(_state(path).encode(errors="backslashreplace"))  # a JSON text may hold half a character
+    for path, state in chain(_states(filter(None, others)), *map(_states_of_split, splits)):
+        line = f"{path} absent\n" if state is None else f"{path} {state.size} {state.version}\n"
+        digest.update(line.encode(errors="backslashreplace"))  # a JSON text may hold half a character
     return digest.hexdigest()
 
 
-def _files(split: SplitFiles) -> Iterator[str | Path]:
+_States = Iterator[tuple[str, files.FileState | None]]
+
+
+def _states_of_split(split: SplitFiles) -> _States:
     if split.images is None:
-        for shard in find_shards(split.annotations):
-            yield from (shard, *dataset_files_beside(shard))
-        return
-    yield from filter(None, (split.annotations, split.keypoints))
-    for name in scan_file_names(split.annotations):
-        yield Path(split.images, name)
+        return _states(_record_files(split.annotations))
+    annotations = _states(filter(None, (split.annotations, split.keypoints)))
+    names = scan_file_names(split.annotations)
+    if paths.is_remote(split.images):
+        return chain(annotations, _states_of_remote_images(split.images, names))
+    return chain(annotations, _states(str(Path(split.images, name)) for name in names))
 
 
-def _state(path: str | Path) -> str:
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):  # a NUL or half a character in a name; the checks of the data tell of it
-        return f"{path} absent\n"
-    return f"{path} {status.st_size} {status.st_mtime_ns}\n"
+def _record_files(pattern: str) -> Iterator[str]:
+    beside: dict[str, list[str]] = {}  # of a remote folder's hundreds of shards it is asked for once
+    for shard in find_shards(pattern):
+        folder = paths.parent(shard)
+        if folder not in beside:
+            beside[folder] = dataset_files_beside(shard)
+        yield from (shard, *beside[folder])
+
+
+def _states(named: Iterable[str]) -> _States:
+    return ((path, files.state(path)) for path in named)
+
+
+def _states_of_remote_images(folder: str, names: Iterable[str]) -> _States:
+    """Lists the folder: a request for each image would take minutes."""
+    below = files.walk_states(folder)
+    for name in names:
+        try:
+            path = remote_path(folder, name)
+        except ValueError:  # the checks of the data tell of it
+            path = None
+        known = None if path is None or path == folder else below.get(paths.relative(path, folder))
+        yield paths.join(folder, name), known

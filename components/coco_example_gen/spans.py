@@ -8,8 +8,6 @@ import, which programs without a pipeline need not wait for, and does not tell w
 has found.
 """
 
-import glob
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +15,7 @@ from datetime import date, timedelta
 from typing import NamedTuple
 
 from detection.datasets.layouts import WHOLE, Division, SplitFiles, find_splits, given_splits
+from detection.storage import files, paths
 from schemas.errors import ConfigError, DataError
 
 _PLACEHOLDER = re.compile(r"\{(?P<name>SPAN|VERSION|YYYY|MM|DD)(?::(?P<width>[^}]*))?\}")
@@ -153,12 +152,12 @@ def _choose(pattern: str, span: int | None, version: int | None, below: Sequence
 def _search(pattern: str, below: Sequence[str], *, strict: bool) -> list[SpanVersion]:
     """Every span and version that is there; strict: a path in their place that is none is refused."""
     parts = _PLACEHOLDER.split(pattern)  # literal, name, width, literal, ..., literal
-    wildcards = "*".join(glob.escape(literal) for literal in parts[::3])
+    wildcards = "*".join(map(paths.escape, parts[::3]))
     expression = re.escape(parts[0])
     for name, width, literal in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         expression += f"(?P<{name}>[0-9]{_repeated(_DATE.get(name) or width)}){re.escape(literal)}"
     spans = []
-    for path in sorted(path for suffix in below for path in glob.glob(wildcards + suffix)):
+    for path in _matches(wildcards, below):
         match = re.match(expression + "(?=/|$)", path)
         at = _numbers(match) if match else None
         if at is not None:
@@ -170,6 +169,16 @@ def _search(pattern: str, below: Sequence[str], *, strict: bool) -> list[SpanVer
                 "Move it away, or correct the pattern."
             )
     return spans
+
+
+def _matches(wildcards: str, below: Sequence[str]) -> list[str]:
+    """The paths that match, in their order; of remote folders those where something is `below`."""
+    if not paths.is_remote(wildcards) or tuple(below) == ("",):
+        return sorted(path for suffix in below for path in files.glob(wildcards + suffix))
+    # The likeliest place first: listing a folder of images takes a request for every thousand.
+    suffixes = ("/annotations/*.json", *below)
+    folders = files.glob(wildcards)
+    return [folder for folder in folders if any(files.glob(paths.escape(folder) + suffix) for suffix in suffixes)]
 
 
 def _repeated(width: int | str | None) -> str:
@@ -265,7 +274,8 @@ def locate_root(
     Raises:
         ConfigError, DataError: see `find_span` and `find_splits`.
     """
-    root = os.path.abspath(root)
+    paths.require_supported(root, "data.root")
+    root = paths.absolute(root)
     newest = find_span([root], span=span, version=version, below=_ANNOTATED)
     folder = fill(root, newest)
     splits = find_splits(folder, division)
@@ -293,8 +303,11 @@ def locate_given(
             also `find_span`.
         DataError: see `find_span` and `given_splits`.
     """
+    for name, (annotations, images) in sources.items():
+        paths.require_supported(annotations, f"data.splits.{name}.{'annotations' if images else 'records'}")
+        paths.require_supported(images or "", f"data.splits.{name}.images")
     absolute = {
-        name: (os.path.abspath(annotations), images and os.path.abspath(images))
+        name: (paths.absolute(annotations), images and paths.absolute(images))
         for name, (annotations, images) in sources.items()
     }
     for name, (annotations, images) in absolute.items():
@@ -315,17 +328,17 @@ def locate_given(
 
 def _searched(annotations: str, images: str | None) -> str:
     """Returns the path that a split needs: its annotation file, or the folder of its TFRecords."""
-    return os.path.dirname(annotations) if images is None and "*" in annotations else annotations
+    return paths.parent(annotations) if images is None and "*" in annotations else annotations
 
 
-def _with_patterns(files: SplitFiles, patterns: Mapping[str, str]) -> SplitFiles:
-    """Found files as the patterns that they were found by."""
-    annotations = patterns[files.annotations]
-    folder, name = os.path.split(annotations)
+def _with_patterns(located: SplitFiles, patterns: Mapping[str, str]) -> SplitFiles:
+    """The files by the patterns that they were located by."""
+    annotations = patterns[located.annotations]
+    folder, name = paths.parent(annotations), paths.name_of(annotations)
     return replace(
-        files,
+        located,
         annotations=annotations,
-        images=files.images and patterns[files.images],
+        images=located.images and patterns[located.images],
         # COCO names it after the instances file.
-        keypoints=files.keypoints and os.path.join(folder, name.replace("instances", "person_keypoints", 1)),
+        keypoints=located.keypoints and paths.join(folder, name.replace("instances", "person_keypoints", 1)),
     )

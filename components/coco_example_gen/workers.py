@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 import apache_beam as beam
 
 from components.coco_example_gen.shards import RESULT
+from detection.storage.files import list_folder
+from detection.storage.paths import parent
+from schemas.errors import DataError
 
 # From local Beam options, which a runner that was chosen makes no use of, to a pipeline.
 MakePipeline = Callable[[Sequence[str]], beam.Pipeline]
@@ -44,7 +47,7 @@ def chooses_workers(beam_args: Sequence[str]) -> bool:
 
 @contextlib.contextmanager
 def told_progress(plans: Sequence[str]) -> Iterator[None]:
-    """Logs every few seconds how many of the plans have their result."""
+    """Logs every few seconds how many of the plans, all in one folder, have their result."""
     stop = threading.Event()
     teller = threading.Thread(target=_log_progress, args=(plans, stop), daemon=True)
     teller.start()
@@ -57,5 +60,6 @@ def told_progress(plans: Sequence[str]) -> Iterator[None]:
 
 def _log_progress(plans: Sequence[str], stop: threading.Event) -> None:
     while not stop.wait(_SECONDS):
-        done = sum(os.path.exists(plan + RESULT) for plan in plans)
-        log.info("%d of %d shards", done, len(plans))
+        with contextlib.suppress(DataError):  # the next line will tell
+            done = sum(name.endswith(RESULT) for name in list_folder(parent(plans[0])))
+            log.info("%d of %d shards", done, len(plans))

@@ -11,6 +11,8 @@ from detection.analysis.comparison import CategoryChange, Comparison, ErrorChang
 from detection.coco.io.evaluation_files import read_detections
 from detection.coco.params import Params, make_params
 from detection.coco.summary import MetricsFile, read_metrics
+from detection.storage.files import is_file
+from detection.storage.paths import join
 from schemas.artifacts import ANALYSIS_JSON, DETECTIONS_JSON, METRICS_JSON
 from schemas.config.config import AnalysisConfig
 from schemas.errors import DataError
@@ -19,7 +21,7 @@ from schemas.errors import DataError
 class _Evaluation(NamedTuple):
     """The content of an evaluation's folder; `analysis` is None without its file."""
 
-    folder: Path
+    folder: str | Path
     metrics: MetricsFile
     analysis: Analysis | None
 
@@ -55,7 +57,7 @@ def compare_evaluations(
         DataError: a file that is missing or invalid; evaluations of different IoU types.
     """
     options = options or AnalysisConfig()
-    first, second = _read(Path(a)), _read(Path(b))
+    first, second = _read(a), _read(b)
     kind, other = first.metrics.iou_type, second.metrics.iou_type
     if kind != other:
         raise DataError(f"{a} evaluated {kind}, {b} {other}. Compare evaluations of one kind.")
@@ -71,15 +73,15 @@ def compare_evaluations(
     )
 
 
-def _read(folder: Path) -> _Evaluation:
-    analysis = folder / ANALYSIS_JSON
+def _read(folder: str | Path) -> _Evaluation:
+    analysis = join(folder, ANALYSIS_JSON)
     return _Evaluation(
-        folder, read_metrics(folder / METRICS_JSON), read_analysis(analysis) if analysis.is_file() else None
+        folder, read_metrics(join(folder, METRICS_JSON)), read_analysis(analysis) if is_file(analysis) else None
     )
 
 
-def _read_detections(folder: Path, iou_type: str) -> Any:
-    path = folder / DETECTIONS_JSON
+def _read_detections(folder: str | Path, iou_type: str) -> Any:
+    path = join(folder, DETECTIONS_JSON)
     detections = read_detections(path, iou_type)
     if not isinstance(detections, list | np.ndarray):
         raise DataError(f"{path}: not COCO results: a {type(detections).__name__}, not a list. Evaluate again.")

@@ -14,6 +14,7 @@ from detection.coco.metrics import UNDEFINED, CocoMetrics
 from detection.coco.validation.invalid_entries import InvalidEntry
 from detection.storage.atomic import write_json, write_text
 from detection.storage.json_files import not_of_this_version, parse_file
+from detection.storage.paths import stem, with_name
 from schemas.metrics import FREQUENCIES, METRIC_DEFINITIONS, MetricDefinition
 
 _SHOWN = 10  # skipped entries on the screen
@@ -43,9 +44,9 @@ def write_metrics(path: str | Path, metrics: CocoMetrics) -> None:
     write_json(path, metrics_to_json(metrics))
 
 
-def skipped_path(path: str | Path) -> Path:
+def skipped_path(path: str | Path) -> str:
     """Path of the list of entries skipped for the metrics file at `path`."""
-    return Path(path).with_name(f"{Path(path).stem}_skipped.jsonl")
+    return with_name(path, f"{stem(path)}_skipped.jsonl")
 
 
 def write_skipped(path: str | Path, skipped: Sequence[InvalidEntry]) -> None:

@@ -8,7 +8,6 @@ annotation, whatever its polygons weigh.
 import contextlib
 import json
 import mmap
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,8 @@ from detection.datasets.annotation_scan import AnnotationScan, keypoint_fields
 from detection.datasets.entries import category_issue
 from detection.datasets.issues import Issue
 from detection.datasets.json_stream import Place, read_entry
+from detection.storage.files import is_file
+from detection.storage.staging import local_copy
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 
@@ -111,8 +112,8 @@ def open_entries(path: str, keypoints: str | None) -> Iterator[EntriesReader]:
         A function that gives an image's entry and its annotations, keypoints merged.
     """
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(open(path, "rb"))
-        points = stack.enter_context(open(keypoints, "rb")) if keypoints else None
+        file = stack.enter_context(open(local_copy(path), "rb"))
+        points = stack.enter_context(open(local_copy(keypoints), "rb")) if keypoints else None
 
         def read(places: ImagePlaces) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             annotations = [read_entry(file, place) for place in places.annotations]
@@ -201,10 +202,11 @@ def scan_file_names(path: str | Path) -> Iterator[str]:
     Takes a fraction of the time of `index_annotations`, and works on files that are
     broken elsewhere.  A missing or empty file has none, nor has what is no file.
     """
-    if not os.path.isfile(path):
+    if not is_file(path):
         return
+    local = local_copy(path)
     try:
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with open(local, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             for match in _FILE_NAME.finditer(data):
                 yield json.loads(match[1])
     except (OSError, ValueError):
@@ -217,10 +219,11 @@ def scan_categories(path: str | Path) -> list[dict[str, Any]] | None:
     Like `scan_file_names` it takes a fraction of the time of `index_annotations`, which
     names the issues of the file.
     """
-    if not os.path.isfile(path):  # opening a pipe would wait for its writer
+    if not is_file(path):  # opening a pipe would wait for its writer
         return None
+    local = local_copy(path)
     try:
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with open(local, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             places = [match.end() - 1 for match in _CATEGORIES.finditer(data)]
             if len(places) != 1:
                 return None

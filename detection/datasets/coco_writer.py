@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import tempfile
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,15 +11,17 @@ from typing import IO, Any, Self
 
 import numpy as np
 
+from detection.storage import paths
 from detection.storage.atomic import new_path, temporary_folder
+from detection.storage.files import is_dir
 from schemas.errors import DataError
 
 
 class CocoWriter:
     """Collects entries in a file beside the destination, and writes them sorted by id; a context manager.
 
-    In memory there are three integers for each entry.  Nothing is at `path` before
-    `finish`, and the whole file after it.
+    The file of a remote destination is local.  In memory there are three integers for each entry.
+    Nothing is at `path` before `finish`, and the whole file after it.
 
     Args:
         path: the COCO file to write, over an old one if there is one.
@@ -28,11 +31,13 @@ class CocoWriter:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._path = Path(path)
+        self._path = path
+        near = Path(tempfile.gettempdir(), paths.name_of(path)) if paths.is_remote(path) else Path(path)
+        self._near = near.parent
         with self._explained(), contextlib.ExitStack() as stack:
-            if self._path.is_dir():
+            if is_dir(path):
                 raise IsADirectoryError(21, "it is a folder")
-            self._folder = stack.enter_context(temporary_folder(self._path))
+            self._folder = stack.enter_context(temporary_folder(near))
             self._file = (self._folder / "entries").open("w+b")
             self._temporary = stack.pop_all()
         self._images = _Index("images")
@@ -114,7 +119,7 @@ class CocoWriter:
             yield
         except OSError as error:
             raise DataError(
-                f"{self._path}: cannot write: {error.strerror}. Check that {self._path.parent} is a folder you may "
+                f"{self._path}: cannot write: {error.strerror}. Check that {self._near} is a folder you may "
                 "write to and that it has free space for the file twice, or name another."
             ) from error
 

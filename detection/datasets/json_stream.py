@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from detection.storage.json_files import is_too_deep, parse
 from detection.storage.reading import cannot_read
+from detection.storage.staging import local_copy
 from schemas.errors import DataError
 from schemas.limits import MAX_DEPTH, MAX_ENTRY
 
@@ -82,11 +83,12 @@ def read_entry(file: BinaryIO, place: Place) -> Any:
 
 @contextlib.contextmanager
 def _opened(path: str | Path) -> Iterator["_Reader"]:
+    local = local_copy(path)
     try:
         # Places in it are read again, and opening a pipe would wait for its writer for ever.
-        if not stat.S_ISREG(os.stat(path).st_mode):
+        if not stat.S_ISREG(os.stat(local).st_mode):
             raise DataError(f"{path}: this is a folder, pipe or device. Name a file.")
-        with open(path, "rb") as file:
+        with open(local, "rb") as file:
             yield _Reader(file, str(path))
     except OSError as error:
         raise cannot_read(path, error) from None

@@ -1,15 +1,19 @@
 """Layouts of COCO data sets: finds the files of each split, and divides them into splits."""
 
-import os
+import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
 from detection.datasets.annotations import scan_file_names
 from detection.datasets.sampling import id_fraction
-from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT, split_dir
+from detection.images.files import remote_path
+from detection.storage import files, paths
+from detection.storage.atomic import UNFINISHED_MARKER
+from schemas.artifacts import DATASET_JSON, EVAL_SPLIT, EXAMPLES_WORK, TRAIN_SPLIT, split_dir
 from schemas.errors import ConfigError, DataError
 
 _INSTANCES = re.compile(r"instances_(?P<token>(?P<name>[A-Za-z][\w.-]*?)(?:[12]\d{3})?)\.json")
@@ -123,21 +127,22 @@ def find_splits(root: str | Path, division: Division = WHOLE) -> dict[str, Split
         ConfigError: see `Division.apply`.
         DataError: no such folder, nothing recognised in it, or two files for one split.
     """
-    root = Path(root)
-    if not os.path.isdir(root):  # pathlib raises an error for a name that is too long
+    root = str(root).rstrip("/") if paths.is_remote(root) else str(Path(root))
+    if not files.is_dir(root):
         raise DataError(f"{root}: no such data set folder. Check --data or data.root.")
+    annotations = paths.join(root, "annotations")
     layouts = (
-        _annotated(root, root / "annotations", _INSTANCES),
+        _annotated(root, annotations, _INSTANCES),
         _annotated(root, root, _INSTANCES),
         _roboflow(root),
-        _annotated(root, root / "annotations", _PERSON_KEYPOINTS),
+        _annotated(root, annotations, _PERSON_KEYPOINTS),
         _annotated(root, root, _PERSON_KEYPOINTS),
         _records(root),
     )
     for candidates in layouts:
         splits: dict[str, SplitFiles] = {}
-        for name, files in candidates:
-            _add(splits, name, files)
+        for name, of_split in candidates:
+            _add(splits, name, of_split)
         if splits:
             return division.apply(splits)
     raise DataError(f"{root}: no COCO data set recognised in this folder.\n{_KNOWN_LAYOUTS}")
@@ -163,56 +168,95 @@ def given_splits(sources: Mapping[str, tuple[str, str | None]], division: Divisi
         if images is None:
             _add(splits, name, SplitFiles(annotations, None))
             continue
-        if not os.path.isfile(annotations):
+        if not files.is_file(annotations):
             raise DataError(f"{annotations}: no such annotation file. Check data.splits.{name}.annotations.")
-        if not os.path.isdir(images):
+        if not files.is_dir(images):
             raise DataError(f"{images}: no such image folder. Check data.splits.{name}.images.")
-        _add(splits, name, SplitFiles(str(annotations), str(images), _keypoints_beside(Path(annotations))))
+        _add(splits, name, SplitFiles(str(annotations), str(images), _keypoints_beside(str(annotations))))
     return division.apply(splits)
 
 
-def _annotated(root: Path, folder: Path, pattern: re.Pattern[str]) -> Iterator[tuple[str, SplitFiles]]:
-    for file in sorted(folder.glob("*.json")):
-        match = pattern.fullmatch(file.name)
+def _annotated(root: str, folder: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, SplitFiles]]:
+    for name in files.list_folder(folder) if files.is_dir(folder) else []:
+        match = pattern.fullmatch(name)
         if match:
+            file = paths.join(folder, name)
             images = _image_folder(root, file, (match["token"], match["name"]))
-            yield match["name"], SplitFiles(str(file), str(images), _keypoints_beside(file))
+            yield match["name"], SplitFiles(file, images, _keypoints_beside(file))
 
 
-def _roboflow(root: Path) -> Iterator[tuple[str, SplitFiles]]:
-    for file in sorted(root.glob(f"*/{_ROBOFLOW}")):
-        yield file.parent.name, SplitFiles(str(file), str(file.parent))
+def _roboflow(root: str) -> Iterator[tuple[str, SplitFiles]]:
+    for file in _sorted(files.glob(paths.join(paths.escape(root), "*", _ROBOFLOW))):
+        folder = paths.parent(file)
+        yield paths.name_of(folder), SplitFiles(file, folder)
 
 
-def _records(root: Path) -> Iterator[tuple[str, SplitFiles]]:
+def _records(root: str) -> Iterator[tuple[str, SplitFiles]]:
     """Shards of an Examples artifact, or of other tools; the split is in the file's or the folder's name."""
-    folders = sorted(path for path in root.glob(f"{split_dir('')}*") if path.is_dir())
+    pattern = paths.escape(root)
+    folders = _sorted(folder.rstrip("/") for folder in files.glob(paths.join(pattern, f"{split_dir('')}*") + "/"))
+    if folders:
+        _require_whole(root)
     for folder in folders:
-        yield folder.name.removeprefix(split_dir("")), SplitFiles(str(folder), None)
+        yield paths.name_of(folder).removeprefix(split_dir("")), SplitFiles(folder, None)
     if folders:
         return
-    files = [file for pattern in ("*", "*/*") for file in sorted(root.glob(pattern)) if _RECORDS.search(file.name)]
-    patterns = {str(file.with_name(_SHARD_NUMBERS.sub("-*-of-*", file.name))): file for file in files}
-    for pattern, file in patterns.items():
-        match = _SPLIT_WORD.search(file.relative_to(root).as_posix().lower())
-        yield match[1] if match else TRAIN_SPLIT, SplitFiles(pattern, None)
+    matched = [path for names in (["*"], ["*", "*"]) for path in _sorted(files.glob(paths.join(pattern, *names)))]
+    records = [path for path in matched if _RECORDS.search(paths.name_of(path))]
+    patterns = {
+        paths.join(paths.parent(path), _SHARD_NUMBERS.sub("-*-of-*", paths.name_of(path))): path for path in records
+    }
+    for shards, file in patterns.items():
+        match = _SPLIT_WORD.search(paths.relative(file, root).lower())
+        yield match[1] if match else TRAIN_SPLIT, SplitFiles(shards, None)
 
 
-def _keypoints_beside(file: Path) -> str | None:
-    match = _INSTANCES.fullmatch(file.name)
-    keypoints = file.with_name(_KEYPOINTS.format(token=match["token"])) if match else file
-    return str(keypoints) if match and keypoints.is_file() else None
+def _require_whole(root: str) -> None:
+    """Refuses Examples whose writer failed or is still at work: they may lack shards."""
+    unfinished = any(files.exists(paths.join(root, name)) for name in (EXAMPLES_WORK, UNFINISHED_MARKER))
+    if unfinished and not files.is_file(paths.join(root, DATASET_JSON)):
+        raise DataError(
+            f"{root}: these examples are not complete: no {DATASET_JSON}. Their writer failed or is still at work; "
+            "wait for it, or write them again."
+        )
 
 
-def _image_folder(root: Path, annotations: Path, tokens: tuple[str, ...]) -> Path:
+def _sorted(matched: Iterable[str]) -> list[str]:
+    """Paths in the order of their names, folder by folder."""
+    return sorted(matched, key=lambda path: path.split("/"))
+
+
+def _keypoints_beside(file: str) -> str | None:
+    match = _INSTANCES.fullmatch(paths.name_of(file))
+    if match is None:
+        return None
+    keypoints = paths.join(paths.parent(file), _KEYPOINTS.format(token=match["token"]))
+    return keypoints if files.is_file(keypoints) else None
+
+
+def _image_folder(root: str, annotations: str, tokens: tuple[str, ...]) -> str:
     """The folder that holds most of the file's first images; with none found, the likeliest that exists."""
-    parents = (root, root / "images")
-    candidates = [parent / token for token in tokens for parent in parents]
-    candidates += [root / "images", root, annotations.parent]
-    existing = [folder for folder in candidates if folder.is_dir()]
+    parents = (root, paths.join(root, "images"))
+    candidates = [paths.join(parent, token) for token in tokens for parent in parents]
+    candidates += [paths.join(root, "images"), root, paths.parent(annotations)]
+    existing = [folder for folder in dict.fromkeys(candidates) if files.is_dir(folder)]
     names = list(islice(scan_file_names(annotations), _LOOKED_AT))
-    # os.path: pathlib raises an error for a name that is too long.
-    return max(existing, key=lambda folder: sum(os.path.isfile(folder / name) for name in names))
+    return max(existing, key=lambda folder: _present(folder, names))
+
+
+def _present(folder: str, names: Sequence[str]) -> int:
+    """Counts the names that are files in a folder."""
+    if not paths.is_remote(folder):
+        return sum(files.is_file(paths.join(folder, name)) for name in names)
+    with ThreadPoolExecutor(_LOOKED_AT) as pool:
+        return sum(pool.map(lambda name: _is_image(folder, name), names))
+
+
+def _is_image(folder: str, name: str) -> bool:
+    with contextlib.suppress(ValueError):
+        path = remote_path(folder, name)
+        return path is not None and files.is_file(path)
+    return False
 
 
 def _add(splits: dict[str, SplitFiles], name: str, files: SplitFiles) -> None:

@@ -1,12 +1,19 @@
 """Image files: reading them below a folder and nothing outside it, and what their headers say."""
 
+import errno
 import io
 import os
+import posixpath
 import stat
 from pathlib import Path
 from typing import NamedTuple
 
 from PIL import Image
+
+from detection.storage import files
+from detection.storage.gcs.client import TooLargeError
+from detection.storage.paths import is_remote, join
+from detection.storage.reading import read_remote
 
 _MAX_BYTES_PER_PIXEL = 16  # 16-bit RGBA twice over: no valid file is larger
 _HEADROOM = 1 << 20  # bytes a file may have besides its pixels
@@ -40,29 +47,82 @@ def read_file(root: str, file_name: str, *, max_pixels: int) -> bytes:
     Raises:
         ImageFileError: the name leads out of the folder, also by a symbolic link;
             there is no such file; it is empty or far too large.
+        DataError: the folder is remote and the service cannot be asked, which is no issue of the image.
     """
     try:
-        folder = os.path.realpath(root)  # a data set may be reached by a link
-        path = os.path.realpath(os.path.join(folder, file_name))
-        if os.path.isabs(file_name) or os.path.commonpath([folder, path]) != folder:
-            raise ImageFileError("image_unsafe", "file_name leads out of the image folder. Put the file below it.")
-        # Not of `path`: resolving forgets that "1.png/" and "1.png/../2.png" name no file.
-        state = os.stat(os.path.join(root, file_name))
-        if not stat.S_ISREG(state.st_mode):
-            raise ImageFileError("image_missing", "this is no file. Correct file_name.")
-        if state.st_size > max_pixels * _MAX_BYTES_PER_PIXEL + _HEADROOM:
-            raise ImageFileError(
-                "image_huge",
-                f"the file has {state.st_size} bytes, more than {max_pixels} pixels take. Scale the image down.",
-                option="Or raise data.max_pixels.",
-            )
-        return Path(path).read_bytes()
+        return (_read_remote if is_remote(root) else _read_local)(root, file_name, max_pixels)
     except OSError as error:
         raise ImageFileError(
             "image_missing", f"cannot read the image file: {error.strerror}. Put it there or correct file_name."
         ) from None
     except ValueError as error:  # a NUL character
         raise ImageFileError("image_unsafe", f"file_name is none: {error}. Correct it.") from None
+
+
+def _read_local(root: str, file_name: str, max_pixels: int) -> bytes:
+    folder = os.path.realpath(root)  # a data set may be reached by a link
+    path = os.path.realpath(os.path.join(folder, file_name))
+    if os.path.isabs(file_name) or os.path.commonpath([folder, path]) != folder:
+        raise _outside()
+    # Not of `path`: resolving forgets that "1.png/" and "1.png/../2.png" name no file.
+    state = os.stat(os.path.join(root, file_name))
+    if not stat.S_ISREG(state.st_mode):
+        raise _no_file()
+    if state.st_size > _most_bytes(max_pixels):
+        raise _too_large(state.st_size, max_pixels)
+    return Path(path).read_bytes()
+
+
+def _read_remote(root: str, file_name: str, max_pixels: int) -> bytes:
+    path = remote_path(root, file_name)
+    if path is None:
+        raise _outside()
+    if path == root or file_name.endswith("/"):
+        raise _no_file()
+    try:
+        content = read_remote(path, _most_bytes(max_pixels))
+    except TooLargeError:
+        stored = files.state(path)
+        raise _too_large(stored.size if stored else 0, max_pixels) from None
+    if content is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    return content
+
+
+def remote_path(root: str, file_name: str) -> str | None:
+    """Returns the path of an image below a folder of Cloud Storage; None: it leads out.
+
+    Annotation files have names such as `./1.jpg`, which the service takes as they are.
+
+    Raises:
+        ValueError: the name cannot be a path: it has half a character or a NUL.
+    """
+    if b"\0" in file_name.encode():
+        raise ValueError("embedded null byte")
+    name = posixpath.normpath(file_name)
+    if name.startswith("/") or name.split("/")[0] == "..":
+        return None
+    return root if name == "." else join(root, name)
+
+
+def _most_bytes(max_pixels: int) -> int:
+    return max_pixels * _MAX_BYTES_PER_PIXEL + _HEADROOM
+
+
+def _outside() -> ImageFileError:
+    return ImageFileError("image_unsafe", "file_name leads out of the image folder. Put the file below it.")
+
+
+def _no_file() -> ImageFileError:
+    return ImageFileError("image_missing", "this is no file. Correct file_name.")
+
+
+def _too_large(size: int, max_pixels: int) -> ImageFileError:
+    return ImageFileError(
+        "image_huge",
+        f"the file has {size} bytes, more than {max_pixels} pixels take. Scale the image down.",
+        option="Or raise data.max_pixels.",
+    )
 
 
 class Header(NamedTuple):

@@ -7,13 +7,18 @@ import tensorflow as tf
 
 from detection.coco.validation.checks import check_categories
 from detection.inference.export import ExportedFrom
+from detection.inference.saved_model import SAVED_MODEL_FILE
 from detection.models.detector import Detector, variables_by_path
 from detection.models.registry import detector_from_config
+from detection.storage.files import exists
 from detection.storage.json_files import read_json
 from detection.storage.literal_paths import literal_path
+from detection.storage.paths import is_remote, join
+from detection.storage.reading import read_text
+from detection.storage.staging import local_copy
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, TRAINING_JSON
 from schemas.config.config import Config
-from schemas.config.config_io import load_config
+from schemas.config.config_io import from_yaml, load_config
 from schemas.config.optimization import WeightsKind
 from schemas.errors import ConfigError, DataError
 from schemas.serving import WEIGHTS_PART
@@ -35,13 +40,14 @@ def restore_detector(folder: str | Path) -> tuple[Detector, list[dict[str, Any]]
     categories = read_model_categories(folder)
     if categories is None:
         raise DataError(
-            f"{Path(folder, EXTRA_FILES, LABELS_JSON)}: cannot read the file, as it does not exist. Export or copy "
+            f"{join(folder, EXTRA_FILES, LABELS_JSON)}: cannot read the file, as it does not exist. Export or copy "
             "the model again."
         )
     detector = detector_from_config(config.model, num_classes=len(categories), precision=config.train.precision)
+    local = local_copy(folder, complete=SAVED_MODEL_FILE)
     try:
         checkpoint = tf.train.Checkpoint(**{WEIGHTS_PART: variables_by_path(detector.variables)})
-        checkpoint.read(literal_path(Path(folder, "variables", "variables"))).assert_existing_objects_matched()
+        checkpoint.read(literal_path(join(local, "variables", "variables"))).assert_existing_objects_matched()
     except (AssertionError, ValueError, tf.errors.OpError) as error:
         reason = str(error).strip().splitlines()[0]
         raise DataError(
@@ -56,8 +62,9 @@ def read_model_config(folder: str | Path) -> Config:
     Raises:
         DataError: the file is missing or damaged.
     """
+    path = join(folder, EXTRA_FILES, CONFIG_YAML)
     try:
-        return load_config(Path(folder, EXTRA_FILES, CONFIG_YAML))
+        return from_yaml(read_text(path), where=path) if is_remote(path) else load_config(path)
     except ConfigError as error:
         raise DataError(f"{error} It belongs to the exported model: export or copy the model again.") from None
 
@@ -74,12 +81,12 @@ def read_model_categories(folder: str | Path) -> list[dict[str, Any]] | None:
     Raises:
         DataError: the file is damaged.
     """
-    path = Path(folder, EXTRA_FILES, LABELS_JSON)
-    if not path.exists():
+    path = join(folder, EXTRA_FILES, LABELS_JSON)
+    if not exists(path):
         return None
     content = read_json(path)
     categories = content if isinstance(content, list) else [content]
-    check_categories(categories, where=str(path))
+    check_categories(categories, where=path)
     return categories
 
 
@@ -95,8 +102,8 @@ def read_exported_from(folder: str | Path) -> ExportedFrom | None:
     Raises:
         DataError: the file is damaged.
     """
-    path = Path(folder, EXTRA_FILES, TRAINING_JSON)
-    if not path.exists():
+    path = join(folder, EXTRA_FILES, TRAINING_JSON)
+    if not exists(path):
         return None
     content = read_json(path)
     values = content if isinstance(content, dict) else {}

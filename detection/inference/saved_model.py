@@ -10,11 +10,17 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from detection.inference.results import OUTPUT_OF_IOU_TYPE, Results, lacks_output, results_from_outputs
+from detection.storage.files import is_file
 from detection.storage.literal_paths import literal_path
+from detection.storage.paths import is_remote, join
+from detection.storage.reading import read_bytes
+from detection.storage.staging import local_copy
 from detection.types import EncodedImage
 from schemas import serving
 from schemas.errors import DataError
 from schemas.quoting import one_line, printable
+
+SAVED_MODEL_FILE = "saved_model.pb"  # written last: without it no folder is a SavedModel
 
 _REASON = 300  # characters of TensorFlow's messages
 _OUTPUTS = (serving.BOXES, serving.SCORES, serving.CLASSES, serving.COUNT)
@@ -108,7 +114,7 @@ class SavedModelDetector(SignatureDetector):
     """An exported detector, called by its signature `serving_default`.
 
     Args:
-        folder: SavedModel folder.
+        folder: SavedModel folder; a remote one is loaded from a local copy.
         batch_size: images per call.
 
     Raises:
@@ -117,9 +123,10 @@ class SavedModelDetector(SignatureDetector):
 
     def __init__(self, *, folder: str | Path, batch_size: int) -> None:
         require_saved_model(folder)
+        local = local_copy(folder, complete=SAVED_MODEL_FILE)
         try:
             # The loaded object owns the signature's variables, so it is kept.
-            self._model = tf.saved_model.load(literal_path(folder))
+            self._model = tf.saved_model.load(literal_path(local))
         except Exception as error:  # a damaged one makes TensorFlow raise whatever it stumbles over
             raise _damaged(folder, "does not load", error) from error
         signature = self._model.signatures.get(serving.ENCODED_SIGNATURE)
@@ -189,14 +196,20 @@ def require_saved_model(folder: str | Path, *, iou_type: str = "bbox") -> None:
     Raises:
         DataError: the folder has no SavedModel, or its signature lacks masks or keypoints.
     """
-    if not tf.saved_model.contains_saved_model(str(folder)):
-        raise DataError(f"{folder}: no SavedModel here. Give the folder that holds its saved_model.pb.")
+    if not _has_saved_model(folder):
+        raise DataError(f"{folder}: no SavedModel here. Give the folder that holds its {SAVED_MODEL_FILE}.")
     if iou_type == "bbox":
         return
     try:
-        content = saved_model_pb2.SavedModel.FromString(Path(folder, "saved_model.pb").read_bytes())
+        content = saved_model_pb2.SavedModel.FromString(read_bytes(join(folder, SAVED_MODEL_FILE)))
         outputs = content.meta_graphs[0].signature_def[serving.ENCODED_SIGNATURE].outputs
     except Exception as error:  # the parser of a damaged file
         raise _damaged(folder, "does not load", error) from error
     if OUTPUT_OF_IOU_TYPE[iou_type] not in outputs:
         raise lacks_output(iou_type, where=str(folder))
+
+
+def _has_saved_model(folder: str | Path) -> bool:
+    if is_remote(folder):
+        return is_file(join(folder, SAVED_MODEL_FILE))
+    return bool(tf.saved_model.contains_saved_model(str(folder)))

@@ -13,12 +13,11 @@ import threading
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
+from detection.storage.staging import local_copy
 from detection.storage.tfrecord import CHECKSUM, HEADER, is_gzipped, masked_crc, read_shard
 from schemas.errors import DataError
 
@@ -41,64 +40,34 @@ class RecordIndex(NamedTuple):
 Read = Callable[[int, int], bytes]  # (length, offset) to up to `length` bytes: fewer at the file's end
 
 
-class ShardFile(Protocol):
-    """A file that any thread may read anywhere."""
-
-    path: str
-    size: int
-
-    def opened(self) -> AbstractContextManager[Read]:
-        """Opens the file for several reads by one thread."""
-
-    def read(self, length: int, offset: int) -> bytes:
-        """See `Read`."""
-
-
-class LocalFile:
-    """A file of this machine; threads read it at the same time.
+class ShardFile:
+    """A file that any thread may read anywhere; of a remote one, a local copy.
 
     It is opened for each read: thousands of shards must not run into the limit of open
     files, and opening takes microseconds.
+
+    Args:
+        path: names the file in messages.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.size = os.path.getsize(path)
+        self._local = local_copy(path)
+        self.size = os.path.getsize(self._local)
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Read]:
-        """See `ShardFile`."""
-        descriptor = os.open(self.path, os.O_RDONLY)
+        """Opens the file for several reads by one thread."""
+        descriptor = os.open(self._local, os.O_RDONLY)
         try:
             yield functools.partial(os.pread, descriptor)
         finally:
             os.close(descriptor)
 
     def read(self, length: int, offset: int) -> bytes:
-        """See `ShardFile`."""
+        """See `Read`."""
         with self.opened() as read:
             return read(length, offset)
-
-
-class RemoteFile:
-    """A file that only `tf.io.gfile` opens; one thread reads it at a time."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._file = tf.io.gfile.GFile(path, "rb")
-        self._lock = threading.Lock()
-        self.size = self._file.size()
-
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[Read]:
-        """See `ShardFile`."""
-        yield self.read
-
-    def read(self, length: int, offset: int) -> bytes:
-        """See `ShardFile`."""
-        with self._lock:
-            self._file.seek(offset)
-            return bytes(self._file.read(length))
 
 
 def open_shard(path: str) -> ShardFile:
@@ -108,8 +77,8 @@ def open_shard(path: str) -> ShardFile:
         DataError: it cannot be opened.
     """
     try:
-        return LocalFile(path) if os.path.isfile(path) else RemoteFile(path)
-    except (OSError, tf.errors.OpError) as error:
+        return ShardFile(path)
+    except OSError as error:
         raise DataError(f"{path}: cannot read: {error}. Check the path and its permissions.") from None
 
 

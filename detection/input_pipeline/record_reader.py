@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import tensorflow as tf
 
 from detection.input_pipeline.record_index import (
     RecordIndex,
@@ -63,7 +62,7 @@ class RecordReader:
     """All records of some shards, numbered in the order of the shards; 12 bytes of memory each.
 
     Args:
-        shards: TFRecord files, gzipped or not; whatever `tf.io.gfile` opens.
+        shards: TFRecord files, gzipped or not; remote ones are copied to this machine.
 
     Raises:
         DataError: no shard, no record, or a shard that is not a whole TFRecord file.
@@ -102,7 +101,7 @@ class RecordReader:
         length = int(self._lengths[index])
         try:
             data = self._files[shard].read(length + CHECKSUM.size, int(self._offsets[index]))
-        except (OSError, tf.errors.OpError) as error:
+        except OSError as error:
             raise DataError(f"{self.name(index)}: cannot be read any more: {error}. Leave the shards alone.") from None
         record, checksum = data[:length], data[length:]
         if len(checksum) < CHECKSUM.size or CHECKSUM.unpack(checksum)[0] != masked_crc(record):

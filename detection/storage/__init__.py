@@ -2,12 +2,12 @@
 
 Remote paths are `str` for their whole life, never `pathlib.Path`; local ones are `str | Path`.
 
-- `paths`: `require_supported`, `is_remote`, `join`, `parent`, `name_of`, `relative`, `escape`: text only.
-- `files`: `exists`, `is_file`, `is_dir`, `list_folder`, `walk_files`, `glob`, `state`, `copy_file`, `remove_file`,
-  `remove_folder`, `make_folder`: the same answers for both kinds of path.
-- `reading`: `read_bytes`, `read_text`, `open_stream`; `json_files`: `read_json`, `parse_file`.
-- `atomic`: `write_bytes`, `write_text`, `write_json`, `new_file`, `new_path`, `new_directory`, `require_writable`:
-  what is written appears whole.
+- `paths`: `require_supported`, `is_remote`, `join`, `parent`, `name_of`, `with_name`, `relative`, `escape`: text only.
+- `files`: `exists`, `resolve`, `is_file`, `is_dir`, `list_folder`, `walk_files`, `glob`, `state`, `copy_file`,
+  `remove_file`, `remove_folder`, `make_folder`: the same answers for both kinds of path.
+- `reading`: `read_bytes`, `read_range`, `read_text`, `open_stream`; `json_files`: `read_json`, `parse_file`.
+- `atomic`: `write_bytes`, `write_text`, `write_json`, `new_file`, `new_path`, `new_directory`, `shared_directory`,
+  `require_writable`: what is written appears whole.
 - `staging`: `local_copy`: a remote file or folder as a local one, for code that maps or seeks.
 - `mirror`: `working_folder`: a local folder to work in, pulled from and pushed to a remote one.
 - `lock`: `exclusive_use`: one process at a time.

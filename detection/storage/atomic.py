@@ -21,15 +21,17 @@ import socket
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from detection.storage.gcs import folders, objects
-from detection.storage.paths import is_remote, name_of
+from detection.storage.gcs.client import in_batches
+from detection.storage.paths import is_remote, join, name_of
 from schemas.errors import DataError
 
 COMPLETE_MARKER = folders.COMPLETE
+UNFINISHED_MARKER = folders.UNFINISHED  # in a remote folder while it is written
 TEMPORARY_SUFFIX = ".tmp"
 # A process writes all the time.  Only for folders of other machines, whose locks a shared file system may not show.
 SILENT_SECONDS = 3600.0
@@ -57,14 +59,36 @@ def write_bytes(path: str | Path, content: bytes, *, durable: bool = True) -> No
         unfinished.write_bytes(content)
 
 
+def write_many(folder: str | Path, files: Iterable[tuple[str, bytes]]) -> None:
+    """Writes files of a folder, each atomically; remote ones several at a time.  Nothing is flushed to the disk.
+
+    Args:
+        folder: made if need be.
+        files: names and contents.
+
+    Raises:
+        DataError: see `write_bytes`; some may be written then.
+    """
+
+    def write(file: tuple[str, bytes]) -> None:
+        write_bytes(join(folder, file[0]), file[1], durable=False)
+
+    for _ in in_batches(write, files) if is_remote(folder) else map(write, files):
+        pass
+
+
 @contextlib.contextmanager
-def new_file(path: str | Path) -> Iterator[BinaryIO]:
+def new_file(path: str | Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """Yields a file, for content of any size, that takes its place at `path` when the block ends.
+
+    Args:
+        path: destination.
+        durable: see `new_path`.
 
     Raises:
         DataError: see `new_path`.
     """
-    with new_path(path) as unfinished, unfinished.open("wb") as file:
+    with new_path(path, durable=durable) as unfinished, unfinished.open("wb") as file:
         yield file
 
 
@@ -144,9 +168,10 @@ def new_directory(path: str | Path, *, last: Sequence[str] = (), replace: bool =
     if is_remote(path):
         if not replace:
             folders.require_free(str(path), last=last)
-        with explained(path), _local_stand_in() as folder:
+        with _local_stand_in() as folder:
             yield folder
-            folders.upload(folder, str(path), last=last, replace=replace)
+            with explained(path):
+                folders.upload(folder, str(path), last=last, replace=replace)
         return
     destination = Path(path)
     with contextlib.ExitStack() as stack:
@@ -160,6 +185,28 @@ def new_directory(path: str | Path, *, last: Sequence[str] = (), replace: bool =
                 destination.rename(old / destination.name)
             beside.rename(destination)
             fsync_path(destination.parent)
+
+
+@contextlib.contextmanager
+def shared_directory(path: str | Path, *, last: str) -> Iterator[str | Path]:
+    """As `new_directory`, for files that several machines write and read before the block ends.
+
+    Local: yields the hidden folder of `new_directory`.  Remote: yields `path` itself; if the block
+    raises, its objects are removed, and after a kill the next writer removes them.
+
+    Args:
+        path: destination.
+        last: relative path of the file that makes the folder whole; the block writes it after all others.
+
+    Raises:
+        DataError: see `new_directory`.
+    """
+    if is_remote(path):
+        with folders.claimed(str(path), last=(last,)):
+            yield str(path).rstrip("/")
+    else:
+        with new_directory(path) as folder:
+            yield folder
 
 
 @contextlib.contextmanager

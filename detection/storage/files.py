@@ -15,7 +15,7 @@ from pathlib import Path
 
 from detection.storage.gcs import objects as gcs
 from detection.storage.gcs.client import AbsentError, absent
-from detection.storage.paths import is_remote, join, name_of, relative, split
+from detection.storage.paths import absolute, is_remote, join, name_of, relative, split
 from schemas.errors import DataError
 
 _RECURSIVE = "**"
@@ -117,16 +117,25 @@ def list_folder(path: str | Path) -> list[str]:
     return names
 
 
-def walk_files(path: str | Path) -> list[str]:
+def resolve(path: str | Path) -> str:
+    """Returns the absolute path, without links; a remote one as it is, without a last slash."""
+    return absolute(path) if is_remote(path) else os.path.realpath(path)
+
+
+def walk_files(path: str | Path, *, follow_links: bool = True) -> list[str]:
     """Returns the paths of all files below a folder, relative to it, with `/` between names, sorted.
 
     A folder that is not there has none.
+
+    Args:
+        path: folder.
+        follow_links: also goes into local folders that are links.
     """
     if is_remote(path):
         return [relative(one.path, path) for one in gcs.list_tree(str(path))]
     return sorted(
         Path(current, name).relative_to(path).as_posix()
-        for current, _, names in os.walk(path, followlinks=True)
+        for current, _, names in os.walk(path, followlinks=follow_links)
         for name in names
     )
 
@@ -244,7 +253,9 @@ def copy_file(source: str | Path, destination: str | Path) -> None:
     Raises:
         DataError: the source cannot be read, or the destination cannot be written.
     """
-    stored = _existing(str(source)) if is_remote(source) else None
+    stored = gcs.find(str(source)) if is_remote(source) else None
+    if is_remote(source) and stored is None:
+        raise absent(str(source))
     if stored is not None and is_remote(destination):
         gcs.copy(stored, str(destination))
         return
@@ -257,13 +268,6 @@ def copy_file(source: str | Path, destination: str | Path) -> None:
             gcs.download(stored, Path(destination))
         else:
             shutil.copyfile(source, destination)
-
-
-def _existing(path: str) -> gcs.Stored:
-    stored = gcs.find(path)
-    if stored is None:
-        raise absent(path)
-    return stored
 
 
 @contextlib.contextmanager

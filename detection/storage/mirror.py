@@ -99,6 +99,11 @@ class Mirror:
             for name in gone:
                 objects.delete(self._known[name].stored.path, generation=self._known[name].stored.generation)
                 del self._known[name]
+            for name in sorted(set(self._attempted) - set(present)):
+                stored = objects.find(join(self.path, name))
+                if stored is not None and stored.crc32c in self._attempted[name]:
+                    objects.delete(stored.path, generation=stored.generation)
+                del self._attempted[name]
 
     def _pull(self) -> None:
         listed = {relative(one.path, self.path): one for one in objects.list_tree(str(self.path))}

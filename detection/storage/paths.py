@@ -94,6 +94,11 @@ def name_of(path: str | Path) -> str:
     return Path(path).name if not is_remote(path) else str(path).rstrip("/").rsplit("/", maxsplit=1)[-1]
 
 
+def with_name(path: str | Path, name: str) -> str:
+    """Returns the path of what lies beside `path` under another name."""
+    return join(parent(path), name) if is_remote(path) else str(Path(path).with_name(name))
+
+
 def stem(path: str | Path) -> str:
     """Returns the last name of a path without its last suffix."""
     return Path(name_of(path)).stem

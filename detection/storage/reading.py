@@ -5,12 +5,13 @@ import os
 import select
 import stat
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from detection.storage import files, paths
-from detection.storage.gcs import objects
-from detection.storage.gcs.client import AbsentError
+from detection.storage.gcs import objects, streams
+from detection.storage.gcs.client import AbsentError, in_batches
 from schemas.errors import DataError
 from schemas.quoting import one_line
 
@@ -33,7 +34,7 @@ def read_bytes(path: str | Path, limit: int | None = None) -> bytes:
     """
     try:
         if paths.is_remote(path):
-            return _limited(path, objects.read(str(path), 0, None if limit is None else limit + 1), limit)
+            return objects.read(str(path)) if limit is None else objects.read_small(str(path), limit)
         mode = os.stat(path).st_mode
         if stat.S_ISFIFO(mode):
             content = _read_pipe(path)
@@ -55,6 +56,47 @@ def _limited(path: str | Path, content: bytes, limit: int | None) -> bytes:
     if limit is not None and len(content) > limit:
         raise DataError(f"{path}: more than {limit} bytes. Check that it is the file you mean.")
     return content
+
+
+def read_range(path: str | Path, offset: int, length: int) -> bytes:
+    """Reads `length` bytes of a file from byte `offset` on; of a remote file nothing else is fetched.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    try:
+        if paths.is_remote(path):
+            return objects.read(str(path), offset, offset + length)
+        with open(path, "rb") as file:
+            file.seek(offset)
+            return file.read(length)
+    except AbsentError:
+        raise cannot_read(path, _NO_FILE) from None
+    except OSError as error:
+        raise cannot_read(path, error) from None
+
+
+def read_remote(path: str, limit: int) -> bytes | None:
+    """Reads a remote file by one request; None: there is none.
+
+    Raises:
+        TooLargeError: it has more than `limit` bytes.
+        DataError: it cannot be read.
+    """
+    try:
+        return objects.read_small(path, limit)
+    except AbsentError:
+        return None
+
+
+def read_many(folder: str | Path, names: Iterable[str]) -> Iterator[bytes]:
+    """Yields the content of files of a folder, in the order of the names; remote ones are read several at a time.
+
+    Raises:
+        DataError: see `read_bytes`.
+    """
+    files_of_names = (paths.join(folder, name) for name in names)
+    return in_batches(read_bytes, files_of_names) if paths.is_remote(folder) else map(read_bytes, files_of_names)
 
 
 def read_text(path: str | Path) -> str:
@@ -79,7 +121,7 @@ def open_stream(path: str | Path) -> BinaryIO:
         DataError: the file cannot be opened.
     """
     try:
-        return objects.stream(str(path)) if paths.is_remote(path) else open(path, "rb")
+        return streams.stream(str(path)) if paths.is_remote(path) else open(path, "rb")
     except AbsentError:
         raise cannot_read(path, _NO_FILE) from None
     except OSError as error:

@@ -1,14 +1,13 @@
 """Local copies of remote files and folders, for code that opens, maps or seeks in local files.
 
 The copies lie in a cache that all processes of a machine share: `$COCOFLOW_CACHE`, or
-`cocoflow-cache-USER` in the folder for temporary files.  A copy is of certain generations of its
+`cocoflow-cache-UID` in the folder for temporary files.  A copy is of certain generations of its
 objects, so that it never becomes outdated; a lock keeps it while a process that asked for it
 lives.  Beyond `$COCOFLOW_CACHE_GB` (50), or when the disk is nearly full, the copies unused for longest go.
 """
 
 import contextlib
 import fcntl
-import getpass
 import hashlib
 import json
 import os
@@ -69,12 +68,19 @@ def local_copy(path: str | Path, *, complete: str | None = None, only: Sequence[
 
 
 def cache_path() -> Path:
-    """Returns the path of the copies' folder."""
-    return Path(os.environ.get(CACHE_VARIABLE) or Path(tempfile.gettempdir(), _default_name()))
+    """Returns the path of the copies' folder.
+
+    Raises:
+        ConfigError: it is remote.
+    """
+    named = os.environ.get(CACHE_VARIABLE, "")
+    if is_remote(named):
+        raise ConfigError(f"{CACHE_VARIABLE} {named}: the cache is for local copies. Set it to a local folder.")
+    return Path(named or Path(tempfile.gettempdir(), _default_name()))
 
 
 def _default_name() -> str:
-    return f"cocoflow-cache-{getpass.getuser()}"
+    return f"cocoflow-cache-{os.getuid()}"
 
 
 def cache_folder() -> Path:
@@ -86,7 +92,7 @@ def cache_folder() -> Path:
     folder = cache_path()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.name == _default_name() and folder.stat().st_uid != os.getuid():
+        if folder.name == _default_name() and folder.lstat().st_uid != os.getuid():
             raise ConfigError(f"{folder}: belongs to another user. Set {CACHE_VARIABLE} to a folder of yours.")
     except OSError as error:
         raise ConfigError(

@@ -9,7 +9,7 @@ The exit code is 1 if there is an issue of any kind.
 
 import argparse
 
-from pipelines.commands.common import add_config_arguments, config_of
+from pipelines.commands.common import add_config_arguments, config_of, require_supported_paths
 
 SUMMARY = "check a COCO data set before training: issues and remedies"
 EXAMPLE = "pipeline_runner.py check-data --data my_coco --report my_coco.html"
@@ -35,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from pipelines.console import quiet_run
 
+    require_supported_paths({"--data": args.data, "--report": args.report})
     config = config_of(args)
     with quiet_run(None, verbose=args.verbose):
         from pipelines.standalone.check_data import check_data, print_issues

@@ -7,6 +7,8 @@ that changed most.
 
 import argparse
 
+from pipelines.commands.common import require_supported_paths
+
 SUMMARY = "compare two models' detections, or two evaluations"
 EXAMPLE = "pipeline_runner.py compare old.json new.json --ground-truth instances_val.json --output changes.html"
 
@@ -45,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
         write_page,
     )
 
+    paths = {"A": args.a, "B": args.b, "--ground-truth": args.ground_truth, "--images": args.images}
+    require_supported_paths(paths | {"--output": args.output})
     check_flags(
         a=args.a,
         b=args.b,

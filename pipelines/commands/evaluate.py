@@ -9,10 +9,9 @@ data.* if --examples is a data set.
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.commands.common import add_config_arguments, config_of
+from pipelines.commands.common import add_config_arguments, config_of, require_supported_paths
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -116,12 +115,19 @@ def run(args: argparse.Namespace) -> int:
         ConfigError: flags that do not fit each other, or a value without a meaning.
         DataError: a file or model that cannot be read, evaluated or written.
     """
+    _require_supported_paths(args)
     if args.model is not None or args.data is not None:
         _refuse_file_flags(args)
         return _run_model(args)
     if None in (args.ground_truth, args.detections):
         raise ConfigError("evaluate needs --ground-truth and --detections, or --model and --examples.")
     return _run_files(args)
+
+
+def _require_supported_paths(args: argparse.Namespace) -> None:
+    paths = {"--output": args.output, "--ground-truth": args.ground_truth, "--detections": args.detections}
+    paths |= {"--report": args.report, "--images": args.images, "--model": args.model, "--examples": args.data}
+    require_supported_paths(paths | {"--baseline": args.baseline})
 
 
 def _refuse_file_flags(args: argparse.Namespace) -> None:
@@ -193,6 +199,7 @@ def _write_report(args: argparse.Namespace, params: dict[str, Any]) -> None:
     from detection.coco.params import make_params
     from detection.reports.evaluation.page import write_evaluation_report
     from detection.reports.evaluation.pictures import pictures_in
+    from detection.storage.paths import name_of
     from pipelines.standalone.compare import load_ground_truth, read_results_file
 
     chosen = make_params(**params)
@@ -202,7 +209,7 @@ def _write_report(args: argparse.Namespace, params: dict[str, Any]) -> None:
     write_evaluation_report(
         args.report,
         analyse(ground_truth, detections, params=chosen),
-        title=f"{Path(args.detections).name} on {Path(args.ground_truth).name}",
+        title=f"{name_of(args.detections)} on {name_of(args.ground_truth)}",
         facts={"detections": args.detections, "ground truth": args.ground_truth},
         pictures=pictures,
     )
@@ -252,13 +259,14 @@ def _print_evaluation(evaluation: "Evaluation", folder: str) -> None:
     from rich.console import Console
 
     from detection.coco.summary import summary_table
+    from detection.storage.paths import join
     from schemas.artifacts import REPORT_HTML
 
     console = Console()
     console.print(summary_table(evaluation.metrics))
     for reason in evaluation.verdict.reasons:
         console.print(reason, soft_wrap=True, highlight=False, markup=False)
-    print(Path(folder, REPORT_HTML))
+    print(join(folder, REPORT_HTML))
 
 
 def _list_of(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:

@@ -10,6 +10,7 @@ detections as NAME_images.json.
 
 import argparse
 
+from pipelines.commands.common import require_supported_paths
 from schemas.quoting import one_line
 
 SUMMARY = "run an exported model on images, and write COCO results"
@@ -43,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     """
     from pipelines.console import quiet_run
 
+    paths = {"--model": args.model, "--images": args.images, "--ground-truth": args.ground_truth}
+    require_supported_paths(paths | {"--output": args.output, "--draw": args.draw})
     with quiet_run(None, verbose=args.verbose) as console:
         from pipelines.standalone.predict import predict
 

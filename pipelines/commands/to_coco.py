@@ -8,6 +8,8 @@ FILE_<split>.json.
 
 import argparse
 
+from pipelines.commands.common import require_supported_paths
+
 SUMMARY = "convert TFRecords, Cocoflow's or other tools', to COCO files"
 EXAMPLE = "pipeline_runner.py to-coco --examples 'old/*.record-*' --label-map old/label_map.pbtxt --output old.json"
 
@@ -40,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
     """
     from pipelines.console import quiet_run
 
+    paths = {"--examples": args.examples, "--output": args.output, "--images": args.images}
+    require_supported_paths(paths | {"--label-map": args.label_map})
     with quiet_run(None, verbose=args.verbose) as console:
         from pipelines.standalone.to_coco import export_coco
 

@@ -9,7 +9,7 @@ be corrected.
 
 import argparse
 
-from pipelines.commands.common import add_config_arguments, config_of
+from pipelines.commands.common import add_config_arguments, config_of, require_supported_paths
 
 SUMMARY = "convert a COCO data set to TFRecords, without a pipeline"
 EXAMPLE = "pipeline_runner.py to-examples --data my_coco --output my_examples"
@@ -32,6 +32,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from pipelines.console import quiet_run
 
+    require_supported_paths({"--data": args.data, "--output": args.output})
     config = config_of(args)
     with quiet_run(None, verbose=args.verbose):
         from pipelines.standalone.to_examples import write_examples

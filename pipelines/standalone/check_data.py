@@ -1,8 +1,5 @@
 """`check-data`: finds what is wrong with a data set, and prints the verdict, what to act on, and the statistics."""
 
-import os
-from pathlib import Path
-
 from rich.console import Console
 from rich.table import Table
 
@@ -20,6 +17,7 @@ from detection.reports.dataset.summary import (
 from detection.reports.dataset.tables import issue_counts
 from detection.reports.html.table import Table as Rows
 from detection.reports.html.table import cell_text
+from detection.storage import files, paths
 from detection.storage.atomic import require_writable
 from pipelines.dataset_files import files_of
 from pipelines.folders import scratch_tempdir
@@ -41,22 +39,20 @@ def check_data(config: Config, page: str | None) -> Examination:
     """
     splits = files_of(config.data)
     if page is not None:
-        if os.path.isdir(Path(page)):
+        if files.is_dir(page):
             raise DataError(f"--report {page}: this is a folder. Name a file in it.")
-        require_writable(Path(page).resolve().parent)
+        require_writable(paths.parent(paths.absolute(page)))
     with scratch_tempdir() as temporary:
-        work = temporary / "work"
-        work.mkdir()
         examination = examine(
             splits,
             policies=config.data.on_fault,
             max_pixels=config.data.max_pixels,
             label_map=config.data.label_map,
-            work=work,
+            work=temporary / "work",
             records=None,
         )
     if page is not None:
-        write_data_report(examination, splits, Path(page), max_pixels=config.data.max_pixels)
+        write_data_report(examination, splits, page, max_pixels=config.data.max_pixels)
     return examination
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import rich.table
@@ -17,7 +16,9 @@ from detection.reports.evaluation.metric_tables import FIRST
 from detection.reports.evaluation.pictures import pictures_in
 from detection.reports.evaluation.summary import change_headline, sample_note
 from detection.reports.html.table import rich_table
+from detection.storage.files import is_dir
 from detection.storage.json_files import read_json
+from detection.storage.paths import name_of
 from schemas.errors import ConfigError
 
 _MOST_CATEGORIES = 10  # on the terminal
@@ -32,7 +33,7 @@ def check_flags(
         ConfigError: a file and a folder; files without ground truth; folders with an
             IoU type; images where no page shows them.
     """
-    folders = Path(a).is_dir(), Path(b).is_dir()
+    folders = is_dir(a), is_dir(b)
     if folders[0] != folders[1]:
         folder, file = (a, b) if folders[0] else (b, a)
         raise ConfigError(
@@ -69,7 +70,7 @@ def compare(a: str, b: str, *, ground_truth: Any, iou_type: str | None) -> Compa
     Raises:
         DataError: a file that cannot be read or compared.
     """
-    if Path(a).is_dir():
+    if is_dir(a):
         return compare_evaluations(a, b, ground_truth=ground_truth)
     kind = iou_type or "bbox"
     first, second = (read_results_file(path, kind) for path in (a, b))
@@ -88,7 +89,7 @@ def write_page(path: str, comparison: Comparison, *, ground_truth: Any, images: 
     Raises:
         DataError: a missing folder, or a file that cannot be written.
     """
-    title = f"{Path(comparison.b).name} against {Path(comparison.a).name}"
+    title = f"{name_of(comparison.b)} against {name_of(comparison.a)}"
     pictures = None if images is None else pictures_in(images, ground_truth["images"])
     write_comparison_page(path, comparison, title=title, pictures=pictures)
 

@@ -13,6 +13,7 @@ from detection.inference.restore import read_model_categories
 from detection.inference.saved_model import SavedModelDetector, require_saved_model
 from pipelines.folders import output_folder
 from pipelines.standalone.to_examples import data_as_examples
+from schemas.artifacts import BLESSING_JSON
 from schemas.config.config import Config
 from schemas.errors import DataError
 from schemas.quoting import quoted
@@ -29,7 +30,7 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
         examples: folder of an `Examples` artifact, or of another data set, which `data.root`
             then names, too.
         baseline: SavedModel folder to compare with; None: no baseline.
-        output: folder, new or empty.  Leftovers of killed runs beside it are removed.
+        output: folder, new or empty.  Leftovers of killed runs beside it, or in a remote one, are removed.
 
     Raises:
         ConfigError: the configuration and the data set do not fit; an `EvalConfig` that
@@ -50,7 +51,7 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
             SavedModelDetector(folder=place, batch_size=evaluation.batch_size)
         _require_categories(model, categories, examples)
 
-    with output_folder(output) as folder, data_as_examples(config, examples, check=check) as root:
+    with output_folder(output, last=BLESSING_JSON) as folder, data_as_examples(config, examples, check=check) as root:
         dataset = read_dataset(root, evaluation.split)
         _require_categories(model, dataset.categories, examples)
         task = Task(

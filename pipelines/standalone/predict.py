@@ -21,7 +21,9 @@ from detection.inference.restore import read_model_categories
 from detection.inference.results import Results, joined
 from detection.inference.saved_model import SavedModelDetector
 from detection.storage.atomic import write_bytes, write_json
+from detection.storage.files import exists, is_dir, is_file, resolve, walk_files
 from detection.storage.json_files import read_json
+from detection.storage.paths import is_remote, join, name_of, parent, stem, suffix, with_name
 from detection.types import EncodedImage
 from schemas.config.issues import MAX_PIXELS
 from schemas.errors import ConfigError, DataError
@@ -45,7 +47,7 @@ class _Named(NamedTuple):
     """An image file and its COCO id."""
 
     image_id: int
-    path: Path
+    path: str
 
 
 class _Predicted(NamedTuple):
@@ -64,7 +66,7 @@ def predict(
     picture: str | Path | None = None,
     batch_size: int = 8,
     console: Console,
-) -> list[Path]:
+) -> list[str]:
     """Detects objects on image files: boxes, and the masks and keypoints of models that have them.
 
     Args:
@@ -105,28 +107,28 @@ def predict(
             {"id": image.image_id, "file_name": image.name, "height": image.height, "width": image.width}
             for image in loaded
         ]
-    written = [Path(output)]
+    written = [str(output)]
     if ground_truth is None:
-        written.append(written[0].with_name(f"{written[0].stem}_images.json"))
+        written.append(with_name(output, f"{stem(output)}_images.json"))
         write_json(written[1], {"images": image_list})
     write_results(output, joined(results).coco_results())
     if picture is not None:
-        _write_sheet(Path(picture), shown, model=Path(model))
-        written.append(Path(picture))
+        _write_sheet(picture, shown, model=model)
+        written.append(str(picture))
     return written
 
 
-def find_images(sources: Sequence[str | Path]) -> list[Path]:
+def find_images(sources: Sequence[str | Path]) -> list[str]:
     """Lists image files among `sources` and in folders among them, sorted by path.
 
     Raises:
         DataError: a missing source, or no image.
     """
-    paths: set[Path] = set()
-    for source in map(Path, sources):
-        if source.is_dir():
-            paths.update(path for path in source.rglob("*") if path.suffix.lower() in _SUFFIXES and path.is_file())
-        elif source.exists():
+    paths: set[str] = set()
+    for source in (str(source if is_remote(source) else Path(source)) for source in sources):
+        if is_dir(source):
+            paths.update(_images_below(source))
+        elif exists(source):
             paths.add(source)
         else:
             raise DataError(f"{one_line(source)}: no such file or folder. Check --images.")
@@ -134,20 +136,27 @@ def find_images(sources: Sequence[str | Path]) -> list[Path]:
         raise DataError(
             f"no image in {', '.join(map(str, sources))}: looked for {', '.join(sorted(_SUFFIXES))}. Check --images."
         )
-    return sorted(paths, key=lambda path: path.as_posix())
+    return sorted(paths)
 
 
-def _numbered(paths: Sequence[Path]) -> list[_Named]:
+def _images_below(folder: str) -> Iterator[str]:
+    for name in walk_files(folder, follow_links=False):
+        path = join(folder, name)
+        if suffix(name).lower() in _SUFFIXES and (is_remote(path) or is_file(path)):
+            yield path
+
+
+def _numbered(paths: Sequence[str]) -> list[_Named]:
     for path in paths:
-        if unwritable(path.as_posix()) is not None:
-            raise DataError(f"{path.as_posix()!a}: the file's name is not UTF-8, which JSON needs. Rename the file.")
+        if unwritable(path) is not None:
+            raise DataError(f"{path!a}: the file's name is not UTF-8, which JSON needs. Rename the file.")
     return [_Named(number, path) for number, path in enumerate(paths, 1)]
 
 
-def _as_listed(paths: Sequence[Path], ground_truth: str | Path, console: Console) -> list[_Named]:
+def _as_listed(paths: Sequence[str], ground_truth: str | Path, console: Console) -> list[_Named]:
     listed = _read_file_names(ground_truth)
     matches = {path: _listed_id(path, listed, ground_truth) for path in paths}
-    by_image: dict[int, Path] = {}
+    by_image: dict[int, str] = {}
     for path, image_id in matches.items():
         if image_id is None:
             continue
@@ -182,13 +191,13 @@ def _read_file_names(path: str | Path) -> dict[str, list[int]]:
     return names
 
 
-def _listed_id(path: Path, listed: Mapping[str, Sequence[int]], ground_truth: str | Path) -> int | None:
+def _listed_id(path: str, listed: Mapping[str, Sequence[int]], ground_truth: str | Path) -> int | None:
     """Returns the id of the image with the longest `file_name` in which the path ends.
 
     Raises:
         DataError: several images have that `file_name`.
     """
-    parts = path.resolve().parts
+    parts = resolve(path).split("/")
     endings = ("/".join(parts[start:]) for start in range(1, len(parts)))
     name = next((ending for ending in endings if ending in listed), None)
     if name is None:
@@ -209,12 +218,12 @@ def _with_progress(named: Sequence[_Named], batch_size: int, console: Console) -
 
 
 def _load(image: _Named) -> EncodedImage:
-    real = image.path.resolve()
+    real = resolve(image.path)
     try:
-        file = inspect_image(read_file(str(real.parent), real.name, max_pixels=MAX_PIXELS), max_pixels=MAX_PIXELS)
+        file = inspect_image(read_file(parent(real), name_of(real), max_pixels=MAX_PIXELS), max_pixels=MAX_PIXELS)
     except ImageFileError as error:
         raise DataError(f"{one_line(image.path)}: {error.message}") from None
-    return EncodedImage(image.image_id, image.path.as_posix(), file.data, file.height, file.width)
+    return EncodedImage(image.image_id, image.path, file.data, file.height, file.width)
 
 
 def _check_picture_name(path: str | Path) -> None:
@@ -223,11 +232,11 @@ def _check_picture_name(path: str | Path) -> None:
     Raises:
         ConfigError: the suffix is not one of `_FORMATS`.
     """
-    if Path(path).suffix.lower() not in _FORMATS:
+    if suffix(path).lower() not in _FORMATS:
         raise ConfigError(f"--draw {path}: the name tells the format: end it in {', '.join(_FORMATS)}.")
 
 
-def _write_sheet(path: Path, shown: Sequence[_Predicted], *, model: Path) -> None:
+def _write_sheet(path: str | Path, shown: Sequence[_Predicted], *, model: str | Path) -> None:
     """Draws images with their better detections into one file.
 
     Args:
@@ -242,7 +251,7 @@ def _write_sheet(path: Path, shown: Sequence[_Predicted], *, model: Path) -> Non
     pictures = [_draw(one, names) for one in shown]
     sheet = Image.fromarray(contact_sheet(pictures, columns=min(4, len(pictures))))
     file = io.BytesIO()
-    sheet.save(file, _FORMATS[path.suffix.lower()], optimize=True, quality=85)
+    sheet.save(file, _FORMATS[suffix(path).lower()], optimize=True, quality=85)
     write_bytes(path, file.getvalue())
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -17,6 +16,7 @@ from detection.datasets.importers.label_map import LabelMap, dataset_files_besid
 from detection.datasets.importers.merging import merge_surveys, survey_report
 from detection.datasets.importers.source_format import COCOFLOW, parse_record
 from detection.datasets.importers.survey import survey_shard
+from detection.storage import files, paths
 from detection.storage.atomic import new_directory
 from detection.storage.tfrecord import find_shards, read_shard
 from schemas import features
@@ -70,24 +70,24 @@ def export_coco(
         DataError: records that cannot be read, or files that cannot be written.
     """
     if images is not None:
-        _check_image_folder(Path(images), Path(output))
+        _check_image_folder(images, output)
     splits = _find_splits(examples)
     chosen = _choose(splits, split, examples)
     source = _open_source(splits, examples, label_map, console)
-    paths = _output_paths(Path(output), list(chosen))
+    outputs = _output_paths(output, list(chosen))
     with contextlib.ExitStack() as stack:
-        writers = {name: stack.enter_context(CocoWriter(path)) for name, path in paths.items()}
+        writers = {name: stack.enter_context(CocoWriter(path)) for name, path in outputs.items()}
         # The files that name the images appear after the images.
         with contextlib.nullcontext() if images is None else new_directory(images) as folder:
-            files = None if folder is None else _ImageFolder(folder)
+            pictures = None if folder is None else _ImageFolder(folder)
             for name, shards in chosen.items():
                 for shard in _with_progress(shards, f"reading {name}", console):
-                    _copy(source.read(shard), writers[name], files)
+                    _copy(source.read(shard), writers[name], pictures)
         for writer in writers.values():
             writer.finish(source.head)
     lines = [source.report] if source.report else []
     for name, writer in writers.items():
-        lines.append(f"{paths[name]}: {writer.images} images, {writer.annotations} annotations")
+        lines.append(f"{outputs[name]}: {writer.images} images, {writer.annotations} annotations")
     if images is not None:
         lines.append(f"{images}: {sum(writer.images for writer in writers.values())} image files")
     return lines
@@ -97,35 +97,41 @@ def _with_progress(shards: Sequence[str], description: str, console: Console) ->
     return track(shards, description, console=console, transient=True, disable=not console.is_terminal)
 
 
-def _copy(images: Iterable[ImportedImage], writer: CocoWriter, files: "_ImageFolder | None") -> None:
+def _copy(images: Iterable[ImportedImage], writer: CocoWriter, pictures: "_ImageFolder | None") -> None:
     for image in images:
         writer.add(image.entry, image.annotations, where=image.where)
-        if files is not None:
-            files.write(image)
+        if pictures is not None:
+            pictures.write(image)
 
 
-def _output_paths(output: Path, names: Sequence[str]) -> dict[str, Path]:
+def _output_paths(output: str | Path, names: Sequence[str]) -> dict[str, str | Path]:
     """Split name -> its COCO file."""
     if len(names) == 1:
         return {names[0]: output}
-    return {name: output.with_name(f"{output.stem}_{name}{output.suffix}") for name in names}
+    stem, suffix = paths.stem(output), paths.suffix(output)
+    return {name: paths.with_name(output, f"{stem}_{name}{suffix}") for name in names}
 
 
-def _check_image_folder(images: Path, output: Path) -> None:
-    if images.resolve() in output.resolve().parents:
+def _check_image_folder(images: str | Path, output: str | Path) -> None:
+    if _lies_in(output, images):
         raise ConfigError(f"--output {output} lies in --images {images}, a folder of images only. Name another place.")
-    if os.path.exists(images) and (not images.is_dir() or any(images.iterdir())):
+    if files.exists(images) and (not files.is_dir(images) or files.list_folder(images)):
         raise DataError(f"{images}: --images needs a new or empty folder. Name another, or remove this one.")
+
+
+def _lies_in(path: str | Path, folder: str | Path) -> bool:
+    if paths.is_remote(path) or paths.is_remote(folder):
+        return str(path).startswith(f"{str(folder).rstrip('/')}/")
+    return Path(folder).resolve() in Path(path).resolve().parents
 
 
 def _find_splits(examples: str | Path) -> dict[str, list[str]]:
     """Split name -> shards."""
     prefix = split_dir("")
-    root = Path(examples)
-    folders = sorted(path for path in root.glob(f"{prefix}*") if path.is_dir()) if os.path.isdir(root) else []
+    folders = [folder.rstrip("/") for folder in files.glob(paths.join(paths.escape(examples), f"{prefix}*") + "/")]
     if not folders:
         return {ONLY_SPLIT: find_shards(examples)}
-    return {folder.name.removeprefix(prefix): find_shards(folder) for folder in folders}
+    return {paths.name_of(folder).removeprefix(prefix): find_shards(folder) for folder in folders}
 
 
 def _choose(splits: dict[str, list[str]], split: str | None, examples: str | Path) -> dict[str, list[str]]:
@@ -158,10 +164,11 @@ def _survey(shards: Sequence[str], head: dict[str, Any], labels: LabelMap | None
     return _Source(head | {"categories": survey.categories}, report, lambda shard: read_images(shard, survey))
 
 
-def _dataset_file(examples: str | Path, shards: Iterable[str]) -> Path | None:
+def _dataset_file(examples: str | Path, shards: Iterable[str]) -> str | None:
     """The dataset.json of the artifact that the shards lie in."""
-    root = Path(examples, DATASET_JSON)
-    return next(chain([root] if root.is_file() else [], *map(dataset_files_beside, shards)), None)
+    root = paths.join(examples, DATASET_JSON)
+    beside = chain.from_iterable(map(dataset_files_beside, shards))
+    return next(chain([root] if files.is_file(root) else [], beside), None)
 
 
 def _is_ours(shards: Iterable[str]) -> bool:

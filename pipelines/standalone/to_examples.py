@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from components.coco_example_gen.conversion import convert
+from detection.storage import files, paths
 from pipelines.dataset_files import categories_of, files_of
 from pipelines.folders import output_folder, scratch_tempdir
 from schemas.artifacts import DATASET_JSON
@@ -18,7 +18,7 @@ def write_examples(config: Config, output: str) -> None:
 
     Args:
         config: `data` counts.
-        output: folder, new or empty.  What killed runs left beside it is removed.
+        output: folder, new or empty.  What killed runs left beside it, or in a remote one, is removed.
 
     Raises:
         ConfigError: no data set is named.
@@ -28,7 +28,7 @@ def write_examples(config: Config, output: str) -> None:
     policies = IssuePolicies.model_validate("drop").model_copy(
         update={kind: said.of(kind) for kind in said.model_fields_set}
     )
-    with output_folder(output) as folder, scratch_tempdir():
+    with output_folder(output, last=DATASET_JSON) as folder, scratch_tempdir():
         splits = files_of(config.data)
         convert(
             splits,
@@ -55,20 +55,20 @@ def data_as_examples(
     Raises:
         DataError: the data cannot be used.
     """
-    if Path(folder, DATASET_JSON).is_file():
+    if files.is_file(paths.join(folder, DATASET_JSON)):
         yield folder
         return
     split = config.evaluate.split
     data = config.data
-    files = {split: files_of(data, split)[split]}
+    of_split = {split: files_of(data, split)[split]}
     # Telling the categories scans the annotation file.
-    categories = None if check is None else categories_of(files, data)
+    categories = None if check is None else categories_of(of_split, data)
     if check is not None and categories is not None:
         check(categories)
     with scratch_tempdir() as temporary:
         made = temporary / "examples"
         convert(
-            files,
+            of_split,
             made,
             policies=data.on_fault,
             max_pixels=data.max_pixels,

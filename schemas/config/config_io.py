@@ -28,7 +28,9 @@ def load_config(path: str | Path | None = None, assignments: Sequence[str] = (),
         ConfigError: an unreadable file, an unknown key (the nearest one is named)
             or a value of the wrong type.
     """
-    tree = _read_yaml(path, text) if path is not None else {}
+    tree: dict[str, Any] = {}
+    if path is not None:
+        tree = _read_yaml(path) if text is None else _tree_of(text, str(path))
     for assignment in assignments:
         _assign(tree, assignment)
     return parse_config(tree, where=str(path) if path is not None else "configuration")
@@ -58,26 +60,37 @@ def to_yaml(
     return yaml.safe_dump(tree, sort_keys=sections is not None)
 
 
-def from_yaml(text: str) -> Config:
-    """Reads the whole configuration back from `to_yaml`'s text."""
-    return parse_config(parse_yaml(text, "configuration") or {})
+def from_yaml(text: str, where: str = "configuration") -> Config:
+    """Reads the whole configuration back from `to_yaml`'s text; error messages start with `where`."""
+    return parse_config(_tree_of(text, where), where)
 
 
-def _read_yaml(path: str | Path, text: str | None) -> dict[str, Any]:
+def _read_yaml(path: str | Path) -> dict[str, Any]:
     try:
-        if text is None:
-            with Path(path).open(encoding="utf-8") as file:  # no more of it than is parsed: it may be a device
-                text = file.read(MAX_CONFIG + 1)
-        tree = parse_yaml(text, str(path))
+        with Path(path).open(encoding="utf-8") as file:  # no more of it than is parsed: it may be a device
+            text = file.read(MAX_CONFIG + 1)
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the configuration: {error.strerror}. Check --config.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not a YAML file: {' '.join(str(error).split())}") from None
+    except UnicodeDecodeError as error:
+        raise _no_yaml(str(path), error) from None
+    return _tree_of(text, str(path))
+
+
+def _tree_of(text: str, where: str) -> dict[str, Any]:
+    """The nested dictionary of a configuration's text."""
+    try:
+        tree = parse_yaml(text, where)
+    except yaml.YAMLError as error:
+        raise _no_yaml(where, error) from None
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        raise ConfigError(f"{path}: a configuration is a mapping of sections such as `train:`, not {quoted(tree)}.")
+        raise ConfigError(f"{where}: a configuration is a mapping of sections such as `train:`, not {quoted(tree)}.")
     return tree
+
+
+def _no_yaml(where: str, error: Exception) -> ConfigError:
+    return ConfigError(f"{where}: not a YAML file: {' '.join(str(error).split())}")
 
 
 def _assign(tree: dict[str, Any], assignment: str) -> None:

@@ -244,6 +244,14 @@ def query_of(text: str) -> dict[str, str]:
     return dict(urllib.parse.parse_qsl(text, keep_blank_values=True))
 
 
+def name_in(target: str, body: bytes) -> str:
+    """The object's name in a body, as further part of the request's query; "": the query has it."""
+    if "uploadType=multipart" not in target:
+        return ""
+    name = re.search(rb'"name": *("(?:[^"\\\\]|\\\\.)*")', body[:4096])
+    return f"&name={json.loads(name[1])}" if name else ""
+
+
 def _parts(content_type: str, body: bytes) -> list[tuple[dict[str, str], bytes]]:
     """Headers and content of the parts of a multipart body, whose lines may end in either way."""
     wanted = re.search(r'boundary="?([^";]+)', content_type)

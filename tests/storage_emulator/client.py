@@ -63,13 +63,17 @@ class Emulator:
         return sum(rule["fired"] for rule in self._control("clear", None))
 
     def requests(self) -> list[dict[str, Any]]:
-        """The requests since the last call: method, target without escapes, status, received bytes."""
+        """The requests since the last call: method, target (see `faults.Rule.path`), status, received bytes."""
         log: list[dict[str, Any]] = self._control("log", None)
         return log
 
     def set_clock(self, seconds: float) -> None:
         """Makes the service's clock run ahead of this machine's."""
         self._control("clock", seconds)
+
+    def set_page_size(self, entries: int) -> None:
+        """Makes lists come in pages of so many entries at most."""
+        self._control("page", entries)
 
     def _control(self, command: str, value: Any) -> Any:
         request = urllib.request.Request(

@@ -19,7 +19,8 @@ class Rule:
         action: `status` answers with `status`; `reset` cuts the connection; `kill` sends SIGKILL to
             `process` and cuts the connection; `delay` waits `seconds` and goes on.
         method: one of HTTP's, or `write`: any that changes objects; "": any.
-        path: regular expression that is searched in the request's target without escapes.
+        path: regular expression that is searched in the request's target without escapes, where the names
+            of uploaded objects stand as `name=`.
         skip: matching requests that pass first.
         times: requests that fail then; 0: all.
         status: of the answer.

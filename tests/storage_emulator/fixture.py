@@ -48,5 +48,6 @@ def gcs(storage_emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator
     yield bucket
     storage_emulator.clear()
     storage_emulator.set_clock(0.0)
+    storage_emulator.set_page_size(1000)
     storage_emulator.requests()
     client.forget_connections()

@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.storage_emulator.api import Answer, Api, Request, query_of
+from tests.storage_emulator.api import Answer, Api, Request, name_in, query_of
 from tests.storage_emulator.certificates import SERVER_FILE, write_certificates
 from tests.storage_emulator.faults import Faults, Rule, kill
 from tests.storage_emulator.store import Store
@@ -47,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
         url = urllib.parse.urlsplit(self.path)
         if url.path.startswith(CONTROL):
             return self._send(self.server.control(url.path.removeprefix(CONTROL), body))
-        target = urllib.parse.unquote(self.path)
+        target = urllib.parse.unquote(self.path) + name_in(self.path, body)
         rule = self.server.faults.firing(self.command, target)
         origin = f"{'https' if self._secure else 'http'}://{self.headers['Host']}"
         headers = {name.lower(): value for name, value in self.headers.items()}
@@ -139,6 +139,8 @@ class Server(ThreadingHTTPServer):
             result = self.faults.take_log()
         elif command == "clock":
             self.store.clock_ahead = value
+        elif command == "page":
+            self.store.page_size = value
         else:
             return Answer(404)
         return Answer(200, json.dumps(result).encode(), {"Content-Type": "application/json"})

@@ -59,6 +59,7 @@ class Store:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.clock_ahead = 0.0  # seconds, for tests of leases
+        self.page_size = 1000  # of lists
         self._buckets: dict[str, dict[str, StoredObject]] = {}
         self._generation = 0
 
@@ -135,7 +136,7 @@ class Store:
     def list(self, bucket: str, query: dict[str, str]) -> dict[str, Any]:
         """A page of a bucket's objects, and prefixes up to the delimiter, in one order of names."""
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-        size = min(int(query.get("maxResults", "1000")), 1000)
+        size = min(int(query.get("maxResults", "1000")), self.page_size)
         after = base64.urlsafe_b64decode(query.get("pageToken", "")).decode()
         start, end = query.get("startOffset", ""), query.get("endOffset")
         with self.lock:

@@ -10,8 +10,12 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 
 from components.coco_evaluator.beam.batches import DetectedBatch
-from detection.coco.io.results import Block, blocks_of, merge_blocks, write_blocks, write_list
+from detection.coco.io.blocks import Block, merge_blocks, write_blocks
+from detection.coco.io.results import blocks_of, write_list
 from detection.storage.atomic import new_file, write_text
+from detection.storage.json_files import read_json
+from detection.storage.paths import join
+from detection.storage.staging import local_copy
 
 _CHUNK = 20_000  # images sorted in memory at a time; some 300 MB
 _MANIFEST = "blocks.json"
@@ -58,7 +62,7 @@ def write_detections(folder: str | Path, destination: str | Path, image_ids: Col
         for block in _read_blocks(folder):
             if block.image_id in image_ids:
                 kept.extend(_parsed(block))
-            yield block.text
+            yield block.content
 
     with new_file(destination) as file:
         write_list(file, texts())
@@ -71,11 +75,12 @@ def read_detections(folder: str | Path, image_ids: Collection[int]) -> list[dict
 
 
 def _read_blocks(folder: str | Path) -> Iterator[Block]:
-    return merge_blocks(json.loads(Path(folder, _MANIFEST).read_bytes()), Path(folder))
+    local = local_copy(folder)
+    return merge_blocks([join(local, name) for name in read_json(join(local, _MANIFEST))], folder)
 
 
 def _parsed(block: Block) -> list[dict[str, Any]]:
-    results: list[dict[str, Any]] = json.loads(b"[%b]" % block.text)
+    results: list[dict[str, Any]] = json.loads(b"[%b]" % block.content)
     return results
 
 
@@ -84,9 +89,6 @@ class _Sort(beam.DoFn):
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-
-    def setup(self) -> None:
-        Path(self._folder).mkdir(parents=True, exist_ok=True)
 
     def start_bundle(self) -> None:
         self._blocks: list[Block] = []
@@ -103,11 +105,11 @@ class _Sort(beam.DoFn):
             yield GlobalWindows.windowed_value(self._flush())
 
     def _flush(self) -> str:
-        path = str(Path(self._folder, uuid.uuid4().hex))
-        write_blocks(path, sorted(self._blocks))
+        name = uuid.uuid4().hex
+        write_blocks(join(self._folder, name), sorted(self._blocks))
         self.start_bundle()
-        return path
+        return name
 
 
-def _write_manifest(paths: Collection[str], folder: str) -> None:
-    write_text(Path(folder, _MANIFEST), json.dumps(sorted(paths)))
+def _write_manifest(names: Collection[str], folder: str) -> None:
+    write_text(join(folder, _MANIFEST), json.dumps(sorted(names)))

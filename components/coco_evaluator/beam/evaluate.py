@@ -10,6 +10,7 @@ slice, or if the evaluation is divided, of one category and area range of it.
 No module here imports TensorFlow: without a model, workers do not need it.
 """
 
+import io
 import pickle
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -33,7 +34,9 @@ from detection.coco.params import Params
 from detection.coco.parts import WHOLE, Part, by_category, metrics_of_parts, parts_of
 from detection.coco.validation.checks import check_categories, check_whole_images
 from detection.datasets.entries import Ids
-from detection.storage.atomic import write_bytes
+from detection.storage.atomic import new_file, write_bytes
+from detection.storage.paths import join
+from detection.storage.reading import read_bytes, read_range
 
 _CHUNK = 2_000  # images matched at a time
 _MANIFEST = "arrays.pickle"
@@ -114,7 +117,7 @@ def read_slices(measure: Measure, folder: str | Path) -> Iterator[tuple[SliceKey
 
     The slice of all images comes first; without images there is no slice.
     """
-    merged: list[_Merged | _Counted] = pickle.loads(Path(folder, _MANIFEST).read_bytes())
+    merged: list[_Merged | _Counted] = pickle.loads(read_bytes(join(folder, _MANIFEST)))
     counted = {entry.slice_key: entry for entry in merged if isinstance(entry, _Counted)}
     paths: dict[SliceKey, dict[Part, str]] = {key: {} for key in sorted(counted, key=lambda key: (len(key), repr(key)))}
     for entry in merged:
@@ -166,9 +169,6 @@ class _Match(beam.DoFn):
         self._measure = measure
         self._folder = folder
 
-    def setup(self) -> None:
-        Path(self._folder).mkdir(parents=True, exist_ok=True)
-
     def start_bundle(self) -> None:
         self._batches: list[DetectedBatch] = []
         self._images = 0
@@ -188,9 +188,9 @@ class _Match(beam.DoFn):
             return
         whole = joined(self._batches)
         self.start_bundle()
-        path = str(Path(self._folder, f"{uuid.uuid4().hex}.states"))
+        path = join(self._folder, f"{uuid.uuid4().hex}.states")
         found = []
-        with open(path, "wb") as file:
+        with new_file(path, durable=False) as file:
             for slice_key, batch in by_slice(whole):
                 for part, content in _states(batch, self._measure):
                     place = _Place(path, file.tell(), len(content))
@@ -232,27 +232,26 @@ def _merge(key: str, states: Iterable[_State], measure: Measure, folder: str) ->
         require_once(ids, measure.where)
         return _Counted(slice_key, len(ids), sum(state.detections for state in found))
     arrays = MetricsAccumulator.arrays_of_states(contents, measure.categories_of(part), measure.params, part=part)
-    path = Path(folder, f"{uuid.uuid4().hex}.npz")
-    np.savez(path, **vars(arrays))
-    return _Merged(slice_key, part, str(path))
+    path = join(folder, f"{uuid.uuid4().hex}.npz")
+    with new_file(path, durable=False) as file:
+        np.savez(file, **vars(arrays))
+    return _Merged(slice_key, part, path)
 
 
 def _read(place: _Place) -> bytes:
-    with open(place.path, "rb") as file:
-        file.seek(place.offset)
-        return file.read(place.length)
+    return read_range(place.path, place.offset, place.length)
 
 
 def _read_arrays(path: str | None, part: Part, measure: Measure) -> Arrays:
     """Reads the arrays of a part; without a file, those of a part without ground truth and detections."""
     if path is None:
         return MetricsAccumulator(measure.categories_of(part), measure.params, part=part).arrays()
-    with np.load(path) as arrays:
+    with np.load(io.BytesIO(read_bytes(path))) as arrays:
         return Arrays(**{**arrays, "category_ids": tuple(arrays["category_ids"].tolist())})
 
 
 def _write_manifest(merged: list[_Merged | _Counted], folder: str) -> None:
-    write_bytes(Path(folder, _MANIFEST), pickle.dumps(merged))
+    write_bytes(join(folder, _MANIFEST), pickle.dumps(merged))
 
 
 class Evaluate(beam.PTransform):
@@ -279,14 +278,14 @@ class Evaluate(beam.PTransform):
         return tuple(done)
 
 
-def arrays_folder(folder: str | Path) -> Path:
+def arrays_folder(folder: str | Path) -> str:
     """Folder of `Evaluate` that `read_slices` reads."""
-    return Path(folder, _ARRAYS)
+    return join(folder, _ARRAYS)
 
 
-def detections_folder(folder: str | Path) -> Path:
+def detections_folder(folder: str | Path) -> str:
     """Folder of `Evaluate` that `write_detections` reads."""
-    return Path(folder, _DETECTIONS)
+    return join(folder, _DETECTIONS)
 
 
 def all_images(image_id: int) -> bool:

@@ -26,6 +26,8 @@ from detection.inference.results import joined
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.storage.atomic import write_text
+from detection.storage.paths import join
+from detection.storage.reading import read_text
 from detection.storage.tfrecord import find_shards, read_shard
 
 MakePipeline = Callable[[], beam.Pipeline]
@@ -113,7 +115,7 @@ class Measured:
 
 
 def run_models(
-    task: Task, *, params: Params, slicing: Sequence[Any], work: Path, make_pipeline: MakePipeline
+    task: Task, *, params: Params, slicing: Sequence[Any], work: str | Path, make_pipeline: MakePipeline
 ) -> Measured:
     """Runs all models over the records.
 
@@ -121,7 +123,7 @@ def run_models(
         task: models, records and options.
         params: params of the evaluation.
         slicing: `tfma.SlicingSpec`s.
-        work: existing folder, shared by all workers; keeps the detections of `candidate` and
+        work: folder, shared by all workers; keeps the detections of `candidate` and
             `baseline` in folders of these names.
         make_pipeline: makes a Beam pipeline.
 
@@ -130,13 +132,13 @@ def run_models(
     """
     images = task.images
     if images is None:
-        images = _count_records(task.records, work / _COUNT, make_pipeline)
+        images = _count_records(task.records, join(work, _COUNT), make_pipeline)
     measure = Measure(list(task.categories), params, divided=images > task.config.images_per_state)
     choice = SampleChoice(task.config.analysis.images, images, task.config.analysis.seed)
     slicer = Slicer(slicing) if any(spec.ByteSize() for spec in slicing) else None
     with make_pipeline() as pipeline:
         records = pipeline | "Read" >> _ReadRecords(task.records)
-        records | "Sample" >> KeepSample(choice, work / _SAMPLE)
+        records | "Sample" >> KeepSample(choice, join(work, _SAMPLE))
         for part, model in task.models.items():
             known = None if part == CANDIDATE else [category["id"] for category in task.categories]
             detect = Detect(
@@ -147,9 +149,9 @@ def run_models(
                 iou_type=params.iou_type,
             )
             keep = all_images if part == CANDIDATE else choice.holds
-            records | f"{part}Detect" >> detect | f"{part}Evaluate" >> Evaluate(measure, work / part, keep=keep)
+            records | f"{part}Detect" >> detect | f"{part}Evaluate" >> Evaluate(measure, join(work, part), keep=keep)
     overall, slices = _read(list(task.models), measure, work)
-    return Measured(overall, slices, SampleRecords(choice, work / _SAMPLE))
+    return Measured(overall, slices, SampleRecords(choice, join(work, _SAMPLE)))
 
 
 class _ReadRecords(beam.PTransform):
@@ -164,7 +166,7 @@ class _ReadRecords(beam.PTransform):
         return root | beam.Create(self._shards) | beam.Reshuffle() | beam.FlatMap(read_shard)
 
 
-def _count_records(where: str, path: Path, make_pipeline: MakePipeline) -> int:
+def _count_records(where: str, path: str, make_pipeline: MakePipeline) -> int:
     with make_pipeline() as pipeline:
         (
             pipeline
@@ -172,17 +174,17 @@ def _count_records(where: str, path: Path, make_pipeline: MakePipeline) -> int:
             | "Count" >> beam.combiners.Count.Globally()
             | "Write" >> beam.Map(lambda count: write_text(path, str(count)))
         )
-    return int(path.read_text())
+    return int(read_text(path))
 
 
 def _read(
-    parts: Sequence[str], measure: Measure, work: Path
+    parts: Sequence[str], measure: Measure, work: str | Path
 ) -> tuple[dict[str, SliceResult], dict[SliceKey, dict[str, SliceMetrics]]]:
     """Reads the results; keeps the arrays of all images only, as those of many slices are large."""
     overall: dict[str, SliceResult] = {}
     slices: dict[SliceKey, dict[str, SliceMetrics]] = {}
     for part in parts:
-        for key, result in read_slices(measure, arrays_folder(work / part)):
+        for key, result in read_slices(measure, arrays_folder(join(work, part))):
             slices.setdefault(key, {})[part] = SliceMetrics.of(result.metrics, images=result.images)
             if key == OVERALL:
                 overall[part] = result

@@ -1,6 +1,7 @@
 """Beam: writes the records of the sample of images, which are analysed and shown, to files."""
 
 import math
+import uuid
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,15 @@ import apache_beam as beam
 from PIL import Image
 
 from detection.analysis.instances import sample_ids, sample_rank
+from detection.coco.io.blocks import Block, BlockPlace, find_blocks, write_blocks
 from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
-from detection.storage.atomic import write_bytes
+from detection.storage.files import is_dir, list_folder
+from detection.storage.paths import join
+from detection.storage.reading import read_range
+from detection.storage.staging import local_copy
 
 _RANKS = 2**64
+_FILE_BYTES = 32 << 20  # that a worker collects for a file: one file per image would take a request each
 
 
 @dataclass(frozen=True)
@@ -66,9 +72,9 @@ class SampleRecords:
     """
 
     def __init__(self, choice: SampleChoice, folder: str | Path) -> None:
-        self._folder = Path(folder)
-        kept = (int(path.name) for path in self._folder.glob("*") if path.name.isdecimal())
-        self.image_ids: Collection[int] = frozenset(sample_ids(kept, choice.count, choice.seed))
+        places = dict(_find_records(folder))
+        self._places = {image_id: places[image_id] for image_id in sample_ids(places, choice.count, choice.seed)}
+        self.image_ids: Collection[int] = self._places.keys()
 
     def ground_truth(self, categories: list[dict[str, Any]]) -> dict[str, Any]:
         """The images as a COCO tree."""
@@ -81,30 +87,52 @@ class SampleRecords:
 
     def records(self) -> Iterator[bytes]:
         """The serialized records by ascending image id."""
-        return (self._path(image_id).read_bytes() for image_id in sorted(self.image_ids))
+        return (self._read(image_id) for image_id in sorted(self.image_ids))
 
     def picture(self, image_id: int) -> Image.Image | None:
         """See `stored_picture`."""
         return stored_picture(self._record(image_id))
 
     def _record(self, image_id: int) -> EvaluationRecord:
-        return parse_record(self._path(image_id).read_bytes())
+        return parse_record(self._read(image_id))
 
-    def _path(self, image_id: int) -> Path:
-        return self._folder / str(image_id)
+    def _read(self, image_id: int) -> bytes:
+        return read_range(*self._places[image_id])
+
+
+def _find_records(folder: str | Path) -> Iterator[tuple[int, BlockPlace]]:
+    """Yields the records in a folder; an image whose bundle was tried again comes more than once."""
+    if is_dir(folder):
+        local = local_copy(folder)
+        for name in list_folder(local):
+            if not name.startswith("."):  # the unfinished file of a worker that was killed
+                yield from find_blocks(join(local, name))
 
 
 class _Keep(beam.DoFn):
+    """Serialized records to files of blocks; a bundle that is tried again writes further files of the same records."""
+
     def __init__(self, choice: SampleChoice, folder: str) -> None:
         self._choice = choice
-        self._folder = Path(folder)
+        self._folder = folder
 
-    def setup(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+    def start_bundle(self) -> None:
+        self._blocks: list[Block] = []
+        self._bytes = 0
 
     def process(self, serialized: bytes) -> Iterator[None]:
         image_id = parse_record(serialized).image.image_id
         if self._choice.holds(image_id):
-            # Whole or not at all, however often and wherever a bundle is tried.
-            write_bytes(self._folder / str(image_id), serialized, durable=False)
+            self._blocks.append(Block(image_id, serialized))
+            self._bytes += len(serialized)
+            if self._bytes >= _FILE_BYTES:
+                self._flush()
         yield from ()
+
+    def finish_bundle(self) -> None:
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._blocks:
+            write_blocks(join(self._folder, uuid.uuid4().hex), self._blocks)
+            self.start_bundle()

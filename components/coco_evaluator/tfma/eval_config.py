@@ -12,7 +12,9 @@ from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, METRICS
 from components.coco_evaluator.tfma.slice_metrics import CATEGORY_METRICS
 from detection.coco.metrics import metric_definitions_of
 from detection.coco.params import Params
-from schemas.errors import ConfigError
+from detection.storage.paths import require_supported
+from detection.storage.reading import read_text
+from schemas.errors import ConfigError, DataError
 from schemas.serving import ENCODED_SIGNATURE
 
 _COUNT_CLASS = "ExampleCount"  # TFMA's own: its metric is the slice's number of images
@@ -187,10 +189,11 @@ def read_eval_config(path: str | Path) -> Any:
         ConfigError: the file cannot be read, is no `EvalConfig`, or asks for something
             that is not honoured; the message names the field.
     """
+    require_supported(path, "evaluate.eval_config")
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot read the EvalConfig: {error}. Give a file in JSON or text format.") from None
+        text = read_text(path)
+    except DataError as error:
+        raise ConfigError(f"{path}: cannot read the EvalConfig: {error} Give a file in JSON or text format.") from None
     return parse_eval_config(text, where=str(path))
 
 

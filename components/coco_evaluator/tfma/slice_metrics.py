@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 from detection.coco.metrics import UNDEFINED, CocoMetrics
 from detection.storage.atomic import write_bytes, write_text
+from detection.storage.paths import join
 
 Value: TypeAlias = str | int | float
 
@@ -126,7 +127,7 @@ def write_slices(
     """Writes the files of `tfma.load_eval_result(folder)` and `tfma.load_validation_result(folder)`.
 
     Args:
-        folder: existing folder.
+        folder: of the evaluation.
         slices: metrics of `candidate` and optionally `baseline` per slice, see `tfma_values`.
         config: completed `tfma.EvalConfig`, see `eval_config.complete`.
         validation: TFMA's `ValidationResult`; None: no thresholds, no such file.
@@ -147,16 +148,16 @@ def write_slices(
         convert_slice_metrics_to_proto((key, tfma_values(metrics, names)), add_metrics_callbacks=None)
         for key, metrics in slices.items()
     ]
-    write_bytes(Path(folder, f"{tfma.METRICS_KEY}-00000-of-00001.tfrecord"), _tfrecord(records))
+    write_bytes(join(folder, f"{tfma.METRICS_KEY}-00000-of-00001.tfrecord"), _tfrecord(records))
     if validation is not None:
-        write_bytes(Path(folder, f"{tfma.VALIDATIONS_KEY}.tfrecord"), _tfrecord([validation]))
+        write_bytes(join(folder, f"{tfma.VALIDATIONS_KEY}.tfrecord"), _tfrecord([validation]))
     run = config_pb2.EvalRun(
         eval_config=config,
         version=tfma.version.VERSION,
         data_location=data,
         model_locations={names[part]: place for part, place in models.items()},
     )
-    write_text(Path(folder, "eval_config.json"), json_format.MessageToJson(run))
+    write_text(join(folder, "eval_config.json"), json_format.MessageToJson(run))
 
 
 def _tfrecord(messages: Iterable[Any]) -> bytes:

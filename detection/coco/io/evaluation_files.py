@@ -6,7 +6,6 @@ truncated file) is read again by `json`, so that the checks name what is invalid
 """
 
 import itertools
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypedDict
@@ -16,8 +15,9 @@ import numpy as np
 
 from detection.coco.validation import entry_types
 from detection.coco.validation.checks import rows_of
+from detection.storage.files import is_file
 from detection.storage.json_files import read_json
-from detection.storage.reading import cannot_read
+from detection.storage.reading import cannot_read, open_stream, read_bytes
 
 _AT_ONCE = 1 << 18  # bytes; what is decoded at once stays in the processor's cache
 _SPACE = b" \t\r\n"
@@ -69,12 +69,10 @@ def read_ground_truth(path: str | Path, iou_type: str) -> Any:
     Raises:
         DataError: the file cannot be read or is no JSON.
     """
-    if not os.path.isfile(path):
+    if not is_file(path):
         return read_json(path)
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=_TREES[iou_type])
-    except OSError as error:
-        raise cannot_read(path, error) from None
+        return msgspec.json.decode(read_bytes(path), type=_TREES[iou_type])
     except NOT_TAKEN:
         return read_json(path)
 
@@ -89,7 +87,7 @@ def read_detections(path: str | Path, iou_type: str) -> Any:
     Raises:
         DataError: the file cannot be read or is no JSON.
     """
-    if not os.path.isfile(path):
+    if not is_file(path):
         return read_json(path)
     try:
         portions = list(detection_portions(path, iou_type))
@@ -107,7 +105,8 @@ def detection_portions(path: str | Path, iou_type: str) -> Iterator[Any]:
         For boxes rows float64 [N, 7], as `read_detections` returns them, else parsed JSON.
 
     Raises:
-        OSError: the file cannot be read.
+        DataError: the file cannot be opened.
+        OSError: it cannot be read.
         One of `NOT_TAKEN`: it has to be read by `json`.
     """
     decoder = msgspec.json.Decoder(_DETECTIONS[iou_type])
@@ -123,7 +122,7 @@ def _portions(path: str | Path) -> Iterator[bytes]:
     between two of the objects, but inside of one or of a text, the halves are not JSON.
     """
     opening, text = b"", b""
-    with open(path, "rb") as file:
+    with open_stream(path) as file:
         while block := file.read(_AT_ONCE):
             text += block
             comma = _last_comma(text)

@@ -1,27 +1,17 @@
-"""COCO results files: lists of detections, written at once or sorted by image in bounded memory.
+"""COCO results files: lists of detections, written at once, or block by block (see `blocks`)."""
 
-For sorting, detections are collected in files of blocks, each file sorted: a block is an
-image's id, the length of what follows, and its detections as the lines of a COCO results
-file. Sorted files are merged into one.
-"""
-
-import contextlib
-import heapq
 import json
-import struct
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from detection.coco.io.blocks import Block
 from detection.datasets.entries import Entry, Rows
 from detection.storage.atomic import new_file
 
 BETWEEN = b",\n"  # of two lines
-_HEAD = struct.Struct("<qq")
-_FILES = 256  # opened at once
 
 
 def results_from_rows(rows: Rows) -> list[dict[str, Any]]:
@@ -68,15 +58,11 @@ def write_list(file: BinaryIO, texts: Iterable[bytes]) -> None:
     file.write(b"[\n]\n" if separator == b"[\n" else b"\n]\n")
 
 
-class Block(NamedTuple):
-    """Detections of one image: its id, and the lines of a results file."""
-
-    image_id: int
-    text: bytes
-
-
 def blocks_of(detections: Rows | Sequence[Entry]) -> list[Block]:
     """Groups detections, rows or COCO results, by image; the order within an image is kept.
+
+    Returns:
+        Blocks whose content is the lines of a results file.
 
     Raises:
         ValueError: NaN or infinity, which JSON does not have.
@@ -90,38 +76,3 @@ def blocks_of(detections: Rows | Sequence[Entry]) -> list[Block]:
     for image_id, line in zip(image_ids, result_lines(detections), strict=True):
         lines.setdefault(image_id, []).append(line)
     return [Block(image_id, BETWEEN.join(texts)) for image_id, texts in lines.items()]
-
-
-def write_blocks(path: str | Path, blocks: Iterable[Block]) -> None:
-    """Writes a file of blocks, which come by ascending image id."""
-    with open(path, "wb") as file:
-        for block in blocks:
-            file.write(_HEAD.pack(block.image_id, len(block.text)) + block.text)
-
-
-def merge_blocks(paths: Sequence[str], work: Path) -> Iterator[Block]:
-    """Yields the blocks of several files by ascending image id.
-
-    Args:
-        paths: from `write_blocks`.
-        work: existing folder for further such files, if there are too many to be open
-            at once.
-    """
-    while len(paths) > _FILES:
-        groups = [paths[start : start + _FILES] for start in range(0, len(paths), _FILES)]
-        paths = [_merge_into(work / f"{len(paths)}-{number}", group) for number, group in enumerate(groups)]
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(contextlib.closing(_read_blocks(path))) for path in paths]
-        yield from heapq.merge(*files, key=itemgetter(0))
-
-
-def _merge_into(destination: Path, paths: Sequence[str]) -> str:
-    write_blocks(destination, merge_blocks(paths, destination.parent))
-    return str(destination)
-
-
-def _read_blocks(path: str) -> Generator[Block, None, None]:
-    with open(path, "rb") as file:
-        while head := file.read(_HEAD.size):
-            image_id, length = _HEAD.unpack(head)
-            yield Block(image_id, file.read(length))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from detection.datasets.entries import category_issue, head_issue, too_many_categories
+from detection.storage import files, paths
 from detection.storage.json_files import read_json
 from detection.storage.reading import read_bytes
 from schemas.artifacts import DATASET_JSON
@@ -110,9 +111,11 @@ def read_dataset_head(path: str | Path) -> dict[str, Any]:
     return head
 
 
-def dataset_files_beside(shard: str | Path) -> list[Path]:
+def dataset_files_beside(shard: str | Path) -> list[str]:
     """Finds the dataset.json of the Examples artifact that a shard lies in; [] if it lies in none."""
-    return [path for path in (folder / DATASET_JSON for folder in Path(shard).parents[:2]) if path.is_file()]
+    folder = paths.parent(shard)
+    places = dict.fromkeys((folder, paths.parent(folder)))
+    return [path for path in (paths.join(place, DATASET_JSON) for place in places) if files.is_file(path)]
 
 
 def _require_valid(categories: list[Any], source: str) -> None:

@@ -1,7 +1,6 @@
 """Pages with pictures: where the images come from, and as many of them, encoded small, as the file has bytes for."""
 
 import io
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -18,6 +17,7 @@ from detection.reports.box_styles import STATUSES
 from detection.reports.evaluation.panels import Figure, Region
 from detection.reports.html.render import render_page
 from detection.storage.atomic import write_text
+from detection.storage.files import is_dir
 from schemas.config.issues import MAX_PIXELS
 from schemas.errors import DataError
 
@@ -145,13 +145,13 @@ def pictures_in(folder: str | Path, images: Iterable[Mapping[str, Any]]) -> Pict
 
     Returns:
         A source that returns None if a file is missing, lies outside the folder, cannot be
-        decoded, or has more than MAX_PIXELS.
+        decoded, or has more than MAX_PIXELS; it raises DataError if Cloud Storage cannot be asked.
 
     Raises:
         DataError: there is no such folder.
     """
     root = str(folder)
-    if not os.path.isdir(root):
+    if not is_dir(root):
         raise DataError(f"{folder}: no such folder of images. Specify the folder of the ground truth's images.")
     names = {image["id"]: str(image.get("file_name", "")) for image in images}
 

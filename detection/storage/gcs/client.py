@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import os
 import re
 import warnings
@@ -18,6 +19,7 @@ FIRST_DELAY = 0.5  # seconds before it is repeated for the first time
 _MAX_DELAY = 20.0
 TIMEOUT = (20.0, 120.0)  # seconds without a connection, without a byte
 _WORKERS = 8  # of one session's ten connections
+_BATCH = 64
 _MESSAGE = re.compile(r'"message":\s*"((?:[^"\\]|\\.)*)"')
 T = TypeVar("T")
 R = TypeVar("R")
@@ -29,6 +31,10 @@ class ConflictError(DataError):
 
 class AbsentError(DataError):
     """An object or bucket that is not there."""
+
+
+class TooLargeError(DataError):
+    """An object has more bytes than its reader takes."""
 
 
 class PastTheEndError(DataError):
@@ -75,6 +81,17 @@ def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def in_batches(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Yields `work` of every item, in order; several run at a time, and few are held in memory.
+
+    Raises:
+        Exception: see `in_parallel`.
+    """
+    rest = iter(items)
+    while batch := list(itertools.islice(rest, _BATCH)):
+        yield from in_parallel(work, batch)
 
 
 @contextlib.contextmanager

@@ -9,10 +9,11 @@ The marker is a file of the folder's own without which nobody takes it for whole
 import contextlib
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from detection.storage.files import walk_files
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import ConflictError, in_parallel
 from detection.storage.paths import join, relative
@@ -21,7 +22,8 @@ from schemas.errors import DataError
 
 COMPLETE = ".complete"  # JSON: {"files": {relative path: [size, crc32c]}}
 UNFINISHED = ".unfinished"  # JSON: record of the writer
-OWN_FILES = (COMPLETE, UNFINISHED)
+PROBE = ".probe.tmp"  # one name, so that the next probe removes what a kill leaves
+OWN_FILES = (COMPLETE, UNFINISHED, PROBE)
 
 
 def probe(folder: str) -> float:
@@ -33,8 +35,8 @@ def probe(folder: str) -> float:
     Raises:
         DataError: they cannot.
     """
-    stored = objects.write(join(folder, f".probe.{uuid.uuid4().hex[:8]}.tmp"), b"", generation=0)
-    objects.delete(stored.path, generation=stored.generation)
+    stored = objects.write(join(folder, PROBE), b"")
+    objects.delete(stored.path)
     return stored.updated
 
 
@@ -44,7 +46,7 @@ def require_free(path: str, *, last: Sequence[str] = ()) -> None:
     Raises:
         DataError: there is content.
     """
-    names = {relative(stored.path, path) for stored in objects.list_tree(path)}
+    names = {relative(stored.path, path) for stored in objects.list_tree(path)} - {PROBE}
     if names and (UNFINISHED not in names or marker_of(last) in names):
         raise DataError(f"{path}: cannot write: Directory not empty. Remove what is there, or name another folder.")
 
@@ -52,8 +54,7 @@ def require_free(path: str, *, last: Sequence[str] = ()) -> None:
 def upload(local: Path, path: str, *, last: Sequence[str] = (), replace: bool = False) -> None:
     """Writes a local folder's files to a remote one; empty folders are left out.
 
-    If it fails, what was written is removed.  If that fails as well, or the process is killed,
-    the marker is not there, and the next `upload` removes the rest.
+    If it fails, what was written is removed; see `claimed`.
 
     Args:
         local: folder.
@@ -66,12 +67,8 @@ def upload(local: Path, path: str, *, last: Sequence[str] = (), replace: bool = 
         ConflictError: another process wrote there meanwhile.
         DataError: there is content and no `replace`; or something cannot be written.
     """
-    if not replace:
-        require_free(path, last=last)
-    claim = objects.write(join(path, UNFINISHED), json.dumps(this_process() | {"id": uuid.uuid4().hex}).encode())
-    try:
-        _remove_all(path, claim, marker_of(last))
-        names = sorted(file.relative_to(local).as_posix() for file in local.rglob("*") if file.is_file())
+    with claimed(path, last=last, replace=replace) as claim:
+        names = walk_files(local)
         absent = [name for name in last if name not in names]
         if absent:
             raise DataError(f"{local}: no {absent[0]}, without which {path} would not be taken for whole.")
@@ -84,6 +81,32 @@ def upload(local: Path, path: str, *, last: Sequence[str] = (), replace: bool = 
             written.append(objects.write(join(path, name), local / name, generation=0))
         if not last:
             objects.write(join(path, COMPLETE), manifest(path, written), generation=0)
+
+
+@contextlib.contextmanager
+def claimed(path: str, *, last: Sequence[str] = (), replace: bool = False) -> Iterator[objects.Stored]:
+    """Empties a remote folder, and holds `UNFINISHED` there until the block has written it, the marker last.
+
+    If the block raises, what lies in the folder is removed.  If that fails as well, or the process is
+    killed, the marker is not there, and the next one to claim the folder removes the rest.
+
+    Args:
+        path: remote folder.
+        last: see `upload`.
+        replace: see `upload`.
+
+    Yields:
+        The object `UNFINISHED`.
+
+    Raises:
+        DataError: there is content and no `replace`; or something cannot be written or removed.
+    """
+    if not replace:
+        require_free(path, last=last)
+    claim = objects.write(join(path, UNFINISHED), json.dumps(this_process() | {"id": uuid.uuid4().hex}).encode())
+    try:
+        _remove_all(path, claim, marker_of(last))
+        yield claim
     except BaseException:
         with contextlib.suppress(DataError):
             current = objects.find(claim.path)

@@ -10,7 +10,7 @@ import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import google_crc32c
 
@@ -19,7 +19,7 @@ from detection.storage.gcs.client import (
     AbsentError,
     ConflictError,
     PastTheEndError,
-    absent,
+    TooLargeError,
     client,
     explained,
     in_parallel,
@@ -27,9 +27,10 @@ from detection.storage.gcs.client import (
 )
 from detection.storage.paths import REMOTE_PREFIX, split
 from schemas.errors import DataError
+from schemas.quoting import one_line
 
-_READ_BLOCK = 8 << 20
 _COPY_BLOCK = 1 << 20
+_KEY_BYTES = 1024
 _FIELDS = "name,size,generation,crc32c,updated"
 
 
@@ -58,8 +59,8 @@ def find(path: str) -> Stored | None:
     Raises:
         DataError: the service cannot be asked; see `explained`.
     """
-    blob = _blob(path)
     try:
+        blob = _blob(path)
         with explained(path):
             blob.reload(timeout=TIMEOUT, retry=retry())
     except AbsentError:
@@ -161,6 +162,19 @@ def read(path: str, start: int = 0, end: int | None = None, *, generation: int |
     return content
 
 
+def read_small(path: str, limit: int) -> bytes:
+    """Returns a whole object by one request, and compares its checksum; stops beyond `limit` bytes.
+
+    Raises:
+        AbsentError: there is no such object.
+        TooLargeError: it has more bytes.
+        DataError: see `explained`.
+    """
+    with explained(path), _Bounded(path, limit) as buffer:
+        _blob(path).download_to_file(buffer, checksum="crc32c", timeout=TIMEOUT, retry=retry())
+        return buffer.getvalue()
+
+
 def download(stored: Stored, destination: Path) -> None:
     """Writes the content of one generation of an object to a local file, and compares its checksum.
 
@@ -176,19 +190,6 @@ def download(stored: Stored, destination: Path) -> None:
         )
     if destination.stat().st_size != stored.size:
         raise DataError(f"{stored.path}: {stored.size} bytes, but other content arrived. Repeat the command.")
-
-
-def stream(path: str) -> BinaryIO:
-    """Opens an object for reading from its start on, or with `seek`, in blocks of 8 MiB.
-
-    Raises:
-        AbsentError: there is no such object.
-        DataError: see `explained`.
-    """
-    stored = find(path)
-    if stored is None:
-        raise absent(path)
-    return io.BufferedReader(_Content(stored), _READ_BLOCK)
 
 
 def write(path: str, content: bytes | Path, *, generation: int | None = None) -> Stored:
@@ -319,33 +320,17 @@ def crc32c(content: bytes | Path) -> str:
     return base64.b64encode(checksum.digest()).decode()
 
 
-class _Content(io.RawIOBase):
-    """The content of one generation of an object, read by ranges."""
+class _Bounded(io.BytesIO):
+    """A buffer that takes no more than so many bytes."""
 
-    def __init__(self, stored: Stored) -> None:
-        self._stored = stored
-        self._position = 0
+    def __init__(self, path: str, limit: int) -> None:
+        super().__init__()
+        self._path, self._limit = path, limit
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._stored.size}[whence]
-        self._position = max(0, start + offset)
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        end = min(self._position + len(buffer), self._stored.size)
-        content = read(self._stored.path, self._position, end, generation=self._stored.generation)
-        buffer[: len(content)] = content
-        self._position += len(content)
-        return len(content)
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > self._limit:
+            raise TooLargeError(f"{self._path}: more than {self._limit} bytes. Check that it is the file you mean.")
+        return super().write(data)
 
 
 def _written_before(path: str, checksum: str) -> Stored:
@@ -375,9 +360,19 @@ def _stored(blob: Any) -> Stored:
     )
 
 
+def _can_name(key: str) -> bool:
+    """Returns whether the service takes a key."""
+    try:
+        return len(key.encode()) <= _KEY_BYTES and not set("\r\n") & set(key)
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
+
+
 def _blob(path: str) -> Any:
     bucket, _, key = path.removeprefix(REMOTE_PREFIX).partition("/")
     if not key:
         raise DataError(f"{path}: this is a bucket. Name an object in it.")
+    if not _can_name(key):
+        raise AbsentError(f"{one_line(path)}: Cloud Storage has no such names. Use up to 1024 bytes on one line.")
     with explained(path):
         return client().bucket(bucket).blob(key)

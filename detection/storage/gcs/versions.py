@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from detection.storage.files import walk_files
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import AbsentError, in_parallel
 from detection.storage.gcs.folders import OWN_FILES, probe
@@ -115,9 +116,8 @@ def _files_of(source: str) -> list[_File]:
     if is_remote(source):
         listed = ((relative(one.path, source), one) for one in objects.list_tree(source))
         return [_File(name, one.size, one.crc32c, one) for name, one in listed if name not in OWN_FILES]
-    root = Path(source)
-    paths = sorted(path for path in root.rglob("*") if path.is_file())
-    return [_File(path.relative_to(root).as_posix(), path.stat().st_size, objects.crc32c(path), path) for path in paths]
+    paths = ((name, Path(source, name)) for name in walk_files(source))
+    return [_File(name, path.stat().st_size, objects.crc32c(path), path) for name, path in paths]
 
 
 def _newest(directory: str, marker: str) -> str | None:

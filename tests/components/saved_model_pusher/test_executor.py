@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from detection.storage.atomic import write_bytes
+from detection.storage.reading import read_bytes
 from schemas.errors import DataError
+from tests.storage_emulator.fixture import Bucket
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +55,22 @@ def test_a_blessed_model_is_pushed_and_recorded_as_tfx_does(tmp_path: Path, mode
     assert pushed.get_string_custom_property("pushed_version") == version.name
     pointer = {"destination": str(version), "version": version.name, "model": model.uri}
     assert json.loads((tmp_path / "pushed" / "pushed.json").read_text()) == pointer
+
+
+def test_a_model_on_cloud_storage_is_pushed_there_and_recorded(tmp_path: Path, model: Any, gcs: Bucket) -> None:
+    from tfx.types import standard_artifacts
+
+    from components.saved_model_pusher.executor import Executor
+
+    write_bytes(f"{gcs.path}/model/Format-Serving/saved_model.pb", b"graph")
+    model.uri = f"{gcs.path}/model"
+    pushed = standard_artifacts.PushedModel()
+    pushed.uri = f"{gcs.path}/pushed"
+    Executor().Do({"model": [model]}, {"pushed_model": [pushed]}, {"push_directory": f"{gcs.path}/serving"})
+    destination = pushed.get_string_custom_property("pushed_destination")
+    assert destination == f"{gcs.path}/serving/{pushed.get_string_custom_property('pushed_version')}"
+    assert read_bytes(f"{destination}/saved_model.pb") == b"graph"
+    assert json.loads(read_bytes(f"{pushed.uri}/pushed.json"))["destination"] == destination
 
 
 @pytest.mark.parametrize("blessings", [[0], [], [1, 0]])

@@ -15,7 +15,8 @@ import pytest
 from components.saved_model_pusher import publish as publishing
 from components.saved_model_pusher.publish import versions
 from detection.storage.atomic import SILENT_SECONDS
-from schemas.errors import DataError
+from schemas.errors import ConfigError, DataError
+from tests.storage_emulator.fixture import Bucket
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PARTS = {
@@ -312,9 +313,22 @@ def test_a_push_directory_without_permission_is_explained(model: Path, tmp_path:
         publish(model, tmp_path / "serving")
 
 
-def test_a_remote_push_directory_is_refused(model: Path) -> None:
-    with pytest.raises(DataError, match=r"push\.directory gs://bucket/serving: remote stores cannot rename"):
-        publish(model, "gs://bucket/serving")
+def test_models_are_pushed_between_this_machine_and_cloud_storage(
+    model: Path, tmp_path: Path, gcs: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COCOFLOW_CACHE", str(tmp_path / "cache"))
+    there = publishing.publish(model, f"{gcs.path}/serving")
+    assert there.startswith(f"{gcs.path}/serving/1")
+    assert publishing.publish(str(model), f"{gcs.path}/serving/") == there
+    assert publishing.publish(there, f"{gcs.path}/copy").startswith(f"{gcs.path}/copy/1")
+    assert parts(publish(there, tmp_path / "serving")) == PARTS
+    with pytest.raises(DataError, match=r"gs://.*/none: no saved_model\.pb in this folder, so nothing was pushed"):
+        publishing.publish(f"{gcs.path}/none", f"{gcs.path}/serving")
+
+
+def test_a_push_directory_elsewhere_is_refused_by_name(model: Path) -> None:
+    with pytest.raises(ConfigError, match=r"push\.directory s3://bucket/serving: s3:// is not supported"):
+        publish(model, "s3://bucket/serving")
 
 
 def test_a_folder_without_a_model_is_not_pushed(model: Path, tmp_path: Path) -> None:

@@ -1,0 +1,85 @@
+"""Files of blocks: what belongs to one image each, collected by workers and merged in bounded memory.
+
+A block is an image's id, the length of what follows, and its content.  Files are local or on
+Cloud Storage; those that are read as a whole are best read from a local copy.
+"""
+
+import contextlib
+import heapq
+import os
+import struct
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from detection.storage.atomic import new_file
+from detection.storage.paths import join
+from detection.storage.reading import open_stream
+
+_HEAD = struct.Struct("<qq")
+_FILES = 256  # opened at once
+
+
+class Block(NamedTuple):
+    """An image's id, and the bytes that belong to it."""
+
+    image_id: int
+    content: bytes
+
+
+class BlockPlace(NamedTuple):
+    """Where a block's content lies: `length` bytes from `offset` of the file at `path`."""
+
+    path: str
+    offset: int
+    length: int
+
+
+def write_blocks(path: str | Path, blocks: Iterable[Block]) -> None:
+    """Writes a file of blocks, whole or not at all; for `merge_blocks` they come by ascending image id.
+
+    Raises:
+        DataError: the file cannot be written.
+    """
+    with new_file(path, durable=False) as file:
+        for block in blocks:
+            file.write(_HEAD.pack(block.image_id, len(block.content)) + block.content)
+
+
+def merge_blocks(paths: Sequence[str], work: str | Path) -> Iterator[Block]:
+    """Yields the blocks of several files by ascending image id.
+
+    Args:
+        paths: from `write_blocks`.
+        work: existing folder for further such files, if there are too many to be open
+            at once.
+    """
+    while len(paths) > _FILES:
+        groups = [paths[start : start + _FILES] for start in range(0, len(paths), _FILES)]
+        paths = [_merge_into(work, f"{len(paths)}-{number}", group) for number, group in enumerate(groups)]
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(contextlib.closing(_read_blocks(path))) for path in paths]
+        yield from heapq.merge(*files, key=itemgetter(0))
+
+
+def find_blocks(path: str) -> Iterator[tuple[int, BlockPlace]]:
+    """Yields the image id and the place of each block of a file."""
+    with open_stream(path) as file:
+        while head := file.read(_HEAD.size):
+            image_id, length = _HEAD.unpack(head)
+            yield image_id, BlockPlace(path, file.tell(), length)
+            file.seek(length, os.SEEK_CUR)
+
+
+def _merge_into(work: str | Path, name: str, paths: Sequence[str]) -> str:
+    destination = join(work, name)
+    write_blocks(destination, merge_blocks(paths, work))
+    return destination
+
+
+def _read_blocks(path: str) -> Generator[Block, None, None]:
+    with open_stream(path) as file:
+        while head := file.read(_HEAD.size):
+            image_id, length = _HEAD.unpack(head)
+            yield Block(image_id, file.read(length))

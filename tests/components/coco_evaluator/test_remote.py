@@ -1,0 +1,252 @@
+"""The evaluator with data, models and outputs on Cloud Storage, against the same evaluation on local paths."""
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import pytest
+
+from components.coco_evaluator import executor as component
+from components.coco_evaluator.beam import evaluate as beam_evaluate
+from components.coco_evaluator.beam import sample
+from detection.storage.files import exists, list_folder, walk_files
+from detection.storage.reading import read_bytes
+from schemas.artifacts import (
+    ANALYSIS_JSON,
+    BLESSING_JSON,
+    DATASET_JSON,
+    DETECTIONS_JSON,
+    LOGS,
+    METRICS_JSON,
+    REPORT_HTML,
+)
+from schemas.config.config import EvaluateConfig
+from schemas.errors import CocoflowError, find_user_error
+from tests.components.coco_evaluator.generated_records import generate_ground_truth, write_records
+from tests.detection.fake_detector import save_fake_detector
+from tests.storage_emulator.fixture import Bucket
+from tests.storage_emulator.folders import upload
+from tests.storage_emulator.killing import killed_at_write
+
+pytestmark = pytest.mark.slow  # importing TFX takes most of it
+
+ROOT = Path(__file__).resolve().parents[3]
+SAME_BYTES = (METRICS_JSON, DETECTIONS_JSON, ANALYSIS_JSON, BLESSING_JSON)
+OPTIONS: dict[str, Any] = {
+    "batch_size": 4,
+    "thresholds": {"absolute": {"AP": 0.1}, "improvement": {"AP": 0.01}},
+    "analysis": {"images": 9, "replicates": 20},
+}
+EVAL_CONFIG = """
+    metrics_specs {
+      metrics { class_name: "CocoMetrics" module: "components.coco_evaluator.tfma_metrics" }
+      per_slice_thresholds { key: "AR100" value { thresholds {
+        slicing_specs {} threshold { value_threshold { lower_bound { value: 0.1 } } } } } }
+    }"""
+
+
+class Inputs(NamedTuple):
+    """Folders of an `Examples` artifact and of two `Model` artifacts."""
+
+    examples: str
+    models: tuple[str, str]
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    root = tmp_path_factory.mktemp("inputs")
+    models = [root / "model-0", root / "model-1"]
+    for shift, model in enumerate(models):
+        save_fake_detector(model / "Format-Serving", shift=shift)
+    folders = [model / "Format-Serving" for model in models]
+    ground_truth = generate_ground_truth(root / "images", folders, seed=4)
+    write_records(root / "examples", ground_truth, root / "images")
+    described = {"categories": ground_truth["categories"], "splits": {"eval": {"images": len(ground_truth["images"])}}}
+    (root / "examples" / DATASET_JSON).write_text(json.dumps(described))  # counted, it takes a pipeline less
+    return Inputs(str(root / "examples"), (str(models[0]), str(models[1])))
+
+
+@pytest.fixture
+def remote(gcs: Bucket, local: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inputs:
+    monkeypatch.setenv("COCOFLOW_CACHE", str(tmp_path / "cache"))
+    names = ("examples", "model-0", "model-1")
+    places = zip((local.examples, *local.models), names, strict=True)
+    examples, *models = (upload(folder, f"{gcs.path}/in/{name}") for folder, name in places)
+    return Inputs(examples, (models[0], models[1]))
+
+
+def artifact(kind: str, uri: str, identifier: int, **properties: str) -> Any:
+    from tfx.types import standard_artifacts
+
+    made = getattr(standard_artifacts, kind)()
+    made.uri, made.id = uri, identifier
+    for name, value in properties.items():
+        setattr(made, name, value)
+    return made
+
+
+def evaluate(inputs: Inputs, out: str, **options: Any) -> Any:
+    """Runs the executor into `out`/evaluation and `out`/blessing; returns the blessing."""
+    blessing = artifact("ModelBlessing", f"{out}/blessing", 8)
+    component.Executor().Do(
+        {
+            "examples": [artifact("Examples", inputs.examples, 5, split_names='["eval"]')],
+            "model": [artifact("Model", inputs.models[0], 1)],
+            "baseline_model": [artifact("Model", inputs.models[1], 2)],
+        },
+        {"evaluation": [artifact("ModelEvaluation", f"{out}/evaluation", 7)], "blessing": [blessing]},
+        {"config": EvaluateConfig(**(OPTIONS | options)).model_dump_json(), "eval_config": EVAL_CONFIG},
+    )
+    return blessing
+
+
+@pytest.fixture(scope="module")
+def expected(local: Inputs, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Folder of the evaluation on local paths."""
+    out = str(tmp_path_factory.mktemp("local"))
+    assert evaluate(local, out).get_int_custom_property("blessed") == 1
+    return out
+
+
+def assert_same_bytes(out: str, expected: str) -> None:
+    for name in SAME_BYTES:
+        assert read_bytes(f"{out}/evaluation/{name}") == read_bytes(f"{expected}/evaluation/{name}"), name
+
+
+def assert_whole(out: str, expected: str) -> None:
+    """The same files as locally, and nothing else."""
+    assert list_folder(f"{out}/evaluation") == list_folder(f"{expected}/evaluation")
+    assert len(walk_files(f"{out}/evaluation/{LOGS}")) == 1
+    assert walk_files(f"{out}/blessing") == ["BLESSED"]
+    assert_same_bytes(out, expected)
+
+
+@pytest.mark.parametrize("images_per_state", [100, 5])
+def test_the_files_are_those_of_local_paths(
+    gcs: Bucket, remote: Inputs, expected: str, monkeypatch: pytest.MonkeyPatch, images_per_state: int
+) -> None:
+    """However workers divide their files; TFMA reads its own from Cloud Storage."""
+    import tensorflow_model_analysis as tfma
+
+    monkeypatch.setattr(beam_evaluate, "_CHUNK", 4)
+    monkeypatch.setattr(sample, "_FILE_BYTES", 2_000)
+    out = f"{gcs.path}/out"
+    blessing = evaluate(remote, out, images_per_state=images_per_state)
+    assert_whole(out, expected)
+    assert blessing.get_string_custom_property("current_model") == remote.models[0]
+    assert blessing.get_string_custom_property("baseline_model") == remote.models[1]
+    evaluation = f"{out}/evaluation"
+    values = tfma.load_eval_result(evaluation).get_metrics_for_slice()
+    assert values["AP"]["doubleValue"] == json.loads(read_bytes(f"{evaluation}/{METRICS_JSON}"))["metrics"]["AP"]
+    assert tfma.load_validation_result(evaluation).validation_ok
+    page = read_bytes(f"{evaluation}/{REPORT_HTML}").decode()
+    assert page.count("data:image/webp;base64") > 5
+    assert remote.models[0] in page
+
+
+def test_a_refused_write_leaves_no_verdict(gcs: Bucket, remote: Inputs, expected: str) -> None:
+    """Files of each kind in turn; every try begins with what the last one left."""
+    out = f"{gcs.path}/out"
+    for name in ("states", "arrays.pickle", METRICS_JSON, DETECTIONS_JSON, "events", BLESSING_JSON, "/BLESSED"):
+        gcs.emulator.fail("status", status=403, method="POST", path=f"name=out/.*{name}", times=0)
+        assert "Cloud Storage refuses access" in str(error_of(remote, out)), name
+        assert gcs.emulator.clear() > 0
+        assert not exists(f"{out}/blessing")
+        assert exists(f"{out}/evaluation/{BLESSING_JSON}") is (name == "/BLESSED")
+    evaluate(remote, out)
+    assert_whole(out, expected)
+
+
+@pytest.mark.extended
+def test_every_single_write_may_fail(gcs: Bucket, remote: Inputs, expected: str) -> None:
+    """Writes and deletions, by position: whatever is refused, a verdict means that all is there."""
+    out = f"{gcs.path}/out"
+    for position in range(200):
+        gcs.emulator.fail("status", status=403, method="write", path="/b/", skip=position)
+        error = error_of(remote, out)
+        if not gcs.emulator.clear():
+            break
+        assert error is None or "Cloud Storage refuses access" in error
+        assert exists(f"{out}/blessing/BLESSED") is (error is None)
+        if exists(f"{out}/evaluation/{BLESSING_JSON}"):
+            assert_same_bytes(out, expected)
+    assert 40 < position < 199
+    assert_whole(out, expected)
+
+
+def error_of(inputs: Inputs, out: str) -> str | None:
+    """The message of a failed evaluation; None: it did not fail."""
+    try:
+        evaluate(inputs, out)
+    except (CocoflowError, RuntimeError) as error:
+        return str(find_user_error(error))
+    return None
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("number", [0, 9, 25, 35])
+def test_a_killed_evaluator_leaves_no_verdict(gcs: Bucket, remote: Inputs, expected: str, number: int) -> None:
+    out = f"{gcs.path}/out"
+    assert killed_at_write(gcs, number, evaluate, remote, out, seconds=300.0)  # it imports TFX
+    assert not exists(f"{out}/blessing")
+    assert not exists(f"{out}/evaluation/{BLESSING_JSON}")
+    evaluate(remote, out)
+    assert_whole(out, expected)
+
+
+# Ends a worker that touches what another process of the test wrote on this machine.
+_GUARD = """
+import os, sys
+
+tests, own = os.environ["TEST_FOLDER"], (os.environ["WORKER_HOME"], os.path.dirname(__file__))
+EVENTS = ("open", "os.chdir", "os.listdir", "os.scandir", "os.mkdir", "os.rename", "os.remove", "os.link", "os.symlink")
+
+def guard(event, arguments):
+    for path in arguments if event in EVENTS else ():
+        if isinstance(path, (str, bytes)):
+            full = os.path.abspath(os.fsdecode(path))
+            if full.startswith(tests + os.sep) and not full.startswith(own):
+                os.write(2, f"refused: {event} {full}".encode())
+                os._exit(77)
+
+sys.addaudithook(guard)
+"""
+
+
+@pytest.mark.extended
+def test_workers_share_nothing_but_the_bucket(
+    gcs: Bucket, remote: Inputs, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers are processes with folders of their own, which cannot open files of each other or of the caller."""
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+    from apache_beam.transforms.environments import SubprocessSDKEnvironment
+
+    guard, workers, caller = tmp_path / "guard", tmp_path / "workers", tmp_path / "caller"
+    for folder in (guard, workers, caller):
+        folder.mkdir()
+    (guard / "sitecustomize.py").write_text(_GUARD)
+    script = f"""
+        WORKER_HOME=$(mktemp -d {shlex.quote(str(workers))}/XXXXXX) && cd "$WORKER_HOME" && mkdir tmp &&
+        export WORKER_HOME HOME="$WORKER_HOME" TMPDIR="$WORKER_HOME/tmp" COCOFLOW_CACHE="$WORKER_HOME/cache" &&
+        export TEST_FOLDER={shlex.quote(str(tmp_path))} PYTHONPATH={shlex.quote(f"{guard}:{ROOT}")} &&
+        exec {shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"""
+
+    def pipeline(executor: Any) -> beam.Pipeline:
+        runner = FnApiRunner(SubprocessSDKEnvironment.from_command_string(" ".join(script.split())))
+        return beam.Pipeline(runner=runner, options=PipelineOptions(["--direct_num_workers=2"]))
+
+    monkeypatch.setattr(component.Executor, "_make_beam_pipeline", pipeline)
+    monkeypatch.setenv("TMPDIR", str(caller))
+    monkeypatch.setenv("COCOFLOW_CACHE", str(caller / "cache"))
+    monkeypatch.setattr("tempfile.tempdir", str(caller))
+    monkeypatch.chdir(caller)
+    evaluate(remote, f"{gcs.path}/out")
+    assert_whole(f"{gcs.path}/out", expected)
+    loaded = [home for home in workers.iterdir() if list(home.glob("cache/*/content/Format-Serving/saved_model.pb"))]
+    assert len(loaded) >= 2
+    assert os.listdir(caller / "cache")  # the caller reads detections and sample from copies of its own

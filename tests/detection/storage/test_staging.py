@@ -1,0 +1,192 @@
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from detection.storage import atomic, files, staging
+from detection.storage.gcs import objects
+from detection.storage.staging import local_copy
+from schemas.errors import ConfigError, DataError
+from tests.storage_emulator.fixture import Bucket
+from tests.storage_emulator.killing import in_processes
+
+TREE = {"a.txt": b"a", "deep/b.bin": bytes(range(256)) * 50, "deep/er/c": b"", "x#?": b"odd"}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("COCOFLOW_CACHE", str(folder))
+    monkeypatch.setattr(staging, "_in_use", {})
+    return folder
+
+
+@pytest.fixture
+def remote(gcs: Bucket) -> str:
+    for name, content in TREE.items():
+        objects.write(f"{gcs.path}/data/{name}", content)
+    return f"{gcs.path}/data"
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in files.walk_files(folder)}
+
+
+def downloads(gcs: Bucket) -> int:
+    return sum(request["target"].startswith("/download/") for request in gcs.emulator.requests())
+
+
+def test_a_local_path_is_its_own_copy(tmp_path: Path) -> None:
+    assert local_copy(str(tmp_path / "none"), complete="saved_model.pb") == tmp_path / "none"
+
+
+def test_files_and_folders_are_copied_once(remote: str, gcs: Bucket) -> None:
+    gcs.emulator.requests()
+    copy = local_copy(remote)
+    assert (copy.name, content(copy)) == ("data", TREE)
+    assert downloads(gcs) == len(TREE)
+    assert local_copy(f"{remote}/") == copy
+    file = local_copy(f"{remote}/deep/b.bin")
+    assert (file.name, file.read_bytes()) == ("b.bin", TREE["deep/b.bin"])
+    assert local_copy(f"{remote}/deep/b.bin") == file
+    assert downloads(gcs) == 1
+
+
+def test_what_was_written_since_is_copied_anew(remote: str) -> None:
+    old = local_copy(remote)
+    objects.write(f"{remote}/a.txt", b"b")
+    objects.delete(f"{remote}/x#?")
+    new = local_copy(remote)
+    assert content(new) == {"a.txt": b"b", "deep/b.bin": TREE["deep/b.bin"], "deep/er/c": b""}
+    assert content(old) == TREE
+
+
+def test_what_is_not_there_or_not_whole_is_refused(remote: str, gcs: Bucket) -> None:
+    with pytest.raises(DataError, match=r"data/none: there is no such object\. Check the path"):
+        local_copy(f"{remote}/none")
+    with pytest.raises(DataError, match=r"data: not complete: no saved_model\.pb\. Its writer failed or is still"):
+        local_copy(remote, complete="saved_model.pb")
+    with atomic.new_directory(f"{gcs.path}/whole") as folder:
+        (folder / "x").write_bytes(b"x")
+    assert content(local_copy(f"{gcs.path}/whole", complete=atomic.COMPLETE_MARKER)) == {"x": b"x"}
+    objects.write(f"{gcs.path}/whole/x", b"y")
+    with pytest.raises(DataError, match="whole: x is missing or is not the one that was written"):
+        local_copy(f"{gcs.path}/whole", complete=atomic.COMPLETE_MARKER)
+
+
+def test_a_folder_that_changes_during_the_copy_is_copied_as_of_one_moment(
+    remote: str, gcs: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    download, changes = objects.download, iter([f"{remote}/a.txt", f"{remote}/deep/b.bin"])
+
+    def change_first(stored: objects.Stored, destination: Path) -> None:
+        for path in changes:
+            objects.write(path, b"new")
+        download(stored, destination)
+
+    monkeypatch.setattr(objects, "download", change_first)
+    assert content(local_copy(remote)) == TREE | {"a.txt": b"new", "deep/b.bin": b"new"}
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_download_that_fails_leaves_nothing_and_is_repeated(number: int, remote: str, gcs: Bucket) -> None:
+    gcs.emulator.fail(status=403, path="/download/", skip=number)
+    with pytest.raises(DataError, match="refuses access"):
+        local_copy(remote)
+    assert not [entry for entry in staging.cache_folder().iterdir() if entry.is_dir()]
+    assert content(local_copy(remote)) == TREE
+
+
+def test_a_copy_that_lost_bytes_is_made_anew(remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = local_copy(remote)
+    os.truncate(copy / "deep/b.bin", 10)
+    monkeypatch.setattr(staging, "_in_use", {})
+    assert content(local_copy(remote)) == TREE
+
+
+def _copy(path: str) -> None:
+    assert content(local_copy(path)) == TREE
+
+
+def test_processes_share_one_download(remote: str, gcs: Bucket) -> None:
+    gcs.emulator.requests()
+    assert in_processes(_copy, [(remote,)] * 4) == [0] * 4
+    assert downloads(gcs) == len(TREE)
+
+
+def test_threads_share_one_download(remote: str, gcs: Bucket) -> None:
+    gcs.emulator.requests()
+    threads = [threading.Thread(target=_copy, args=(remote,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert downloads(gcs) == len(TREE)
+
+
+def _die_in_the_middle(path: str) -> None:
+    def die(stored: objects.Stored, destination: Path) -> None:
+        destination.write_bytes(b"half")
+        os.kill(os.getpid(), 9)
+
+    staging.objects.download = die
+    local_copy(path)
+
+
+def test_a_kill_in_the_middle_of_a_download_is_cleaned_up(remote: str, cache: Path) -> None:
+    assert in_processes(_die_in_the_middle, [(remote,)]) == [-9]
+    assert list(cache.glob(".*.tmp"))
+    _copy(remote)
+    assert not list(cache.glob(".*.tmp"))
+
+
+def test_the_oldest_copies_that_nobody_uses_make_room(gcs: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COCOFLOW_CACHE_GB", "0.000025")  # 25 kB
+    paths = [f"{gcs.path}/{number}" for number in range(4)]
+    for path in paths:
+        objects.write(path, b"x" * 10_000)
+    first, second = local_copy(paths[0]), local_copy(paths[1])
+    os.utime(staging._in_use[second.parents[1]], (1, 1))
+    os.close(staging._in_use.pop(second.parents[1]))
+    third = local_copy(paths[2])
+    assert (first.exists(), second.exists(), third.exists()) == (True, False, True)
+    assert local_copy(paths[3]).exists()
+    assert first.exists()  # in use, whatever the limit
+
+
+def test_a_copy_in_use_by_another_process_stays(gcs: Bucket, remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import sys; from detection.storage.staging import local_copy\n"
+        "print(local_copy(sys.argv[1]), flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, remote], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        copy = Path(process.stdout.readline().strip())
+        monkeypatch.setenv("COCOFLOW_CACHE_GB", "0")
+        objects.write(f"{gcs.path}/other", b"x")
+        local_copy(f"{gcs.path}/other")
+        assert content(copy) == TREE
+        process.kill()
+    objects.write(f"{gcs.path}/another", b"x")
+    local_copy(f"{gcs.path}/another")
+    assert not copy.exists()
+
+
+def test_a_cache_that_cannot_be_used_is_explained(remote: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("COCOFLOW_CACHE_GB", "much")
+    with pytest.raises(ConfigError, match="COCOFLOW_CACHE_GB much: not a number"):
+        local_copy(remote)
+    monkeypatch.setenv("COCOFLOW_CACHE_GB", "1")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("COCOFLOW_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ConfigError, match=r"COCOFLOW_CACHE .*file: cannot make this folder: File exists"):
+        local_copy(remote)
+    monkeypatch.setenv("COCOFLOW_CACHE", str(tmp_path / "full"))
+    monkeypatch.setattr(staging.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10})())
+    with pytest.raises(DataError, match=r"do not fit on this disk\. Free space there, or set COCOFLOW_CACHE"):
+        local_copy(remote)

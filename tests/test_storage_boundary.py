@@ -1,0 +1,169 @@
+"""Who opens, lists, renames or locks paths: `detection/storage/`, and modules whose paths are surely local."""
+
+import ast
+import re
+
+import pytest
+
+from tests.test_architecture import sources
+
+STORAGE = "detection/storage/"
+_METHODS = """
+open read_text write_text read_bytes write_bytes iterdir glob rglob exists is_file is_dir is_symlink stat lstat unlink
+rename mkdir rmdir touch symlink_to hardlink_to samefile resolve chmod
+"""
+METHODS = set(_METHODS.split())
+FUNCTIONS = {
+    "os": METHODS
+    | {"listdir", "scandir", "remove", "replace", "makedirs", "walk", "link", "symlink", "utime", "access"},
+    "os.path": {"exists", "isdir", "isfile", "islink", "getsize", "getmtime", "realpath", "samefile"},
+    "io": {"open"},
+}
+MODULES = ("shutil", "tempfile", "fcntl", "tf.io.gfile", "tensorflow.io.gfile", "fileio", "filesystems")
+
+# Module -> why its paths are local for sure: its own files, temporary ones, or copies that storage made.
+LOCAL_ONLY = {
+    "components/coco_evaluator/tfma/slice_metrics.py": "a temporary folder for TFMA's writer",
+    "components/saved_model_pusher/publish.py": "a local push folder; storage publishes to a remote one",
+    "detection/input_pipeline/record_reader.py": "names the folder for temporary files",
+    "detection/reports/html/render.py": "templates of the package",
+    "detection/training/checkpoints/files.py": "checkpoints in the run's working folder",
+    "detection/training/checkpoints/manager.py": "checkpoints in the run's working folder",
+    "pipelines/demo_data.py": "writes the demo's data set on this machine",
+}
+# Module -> calls on paths that may be a user's or TFX's and must go through storage: numbers that only shrink.
+NOT_YET = {
+    "components/coco_evaluator/beam/detection_files.py": 2,
+    "components/coco_evaluator/beam/evaluate.py": 4,
+    "components/coco_evaluator/beam/models_pass.py": 1,
+    "components/coco_evaluator/beam/sample.py": 4,
+    "components/coco_evaluator/evaluation.py": 4,
+    "components/coco_evaluator/request.py": 1,
+    "components/coco_evaluator/tfma/eval_config.py": 1,
+    "components/coco_example_gen/conversion.py": 4,
+    "components/coco_example_gen/inputs.py": 3,
+    "components/coco_example_gen/shards.py": 5,
+    "components/coco_example_gen/sources.py": 2,
+    "components/coco_example_gen/spans.py": 1,
+    "components/coco_example_gen/workers.py": 1,
+    "components/detection_trainer/executor.py": 10,
+    "components/detection_trainer/working_folder.py": 21,
+    "detection/analysis/folders.py": 1,
+    "detection/coco/io/evaluation_files.py": 4,
+    "detection/coco/io/results.py": 2,
+    "detection/datasets/annotations.py": 6,
+    "detection/datasets/coco_writer.py": 3,
+    "detection/datasets/importers/label_map.py": 1,
+    "detection/datasets/json_stream.py": 2,
+    "detection/datasets/layouts.py": 11,
+    "detection/images/files.py": 4,
+    "detection/inference/restore.py": 2,
+    "detection/inference/saved_model.py": 1,
+    "detection/input_pipeline/record_index.py": 6,
+    "detection/models/backbones/imagenet.py": 2,
+    "detection/reports/evaluation/pictures.py": 1,
+    "detection/training/build_run.py": 1,
+    "detection/training/initialization/locate.py": 11,
+    "detection/training/initialization/weight_source.py": 1,
+    "detection/training/monitoring/nonfinite.py": 2,
+    "detection/training/validation/follow.py": 5,
+    "detection/training/validation/history.py": 3,
+    "pipelines/console.py": 1,
+    "pipelines/folders.py": 5,
+    "pipelines/runs/artifact_files.py": 9,
+    "pipelines/runs/execute.py": 1,
+    "pipelines/runs/metadata.py": 6,
+    "pipelines/runs/repair.py": 11,
+    "pipelines/runs/results.py": 1,
+    "pipelines/runs/start_check.py": 1,
+    "pipelines/standalone/check_data.py": 3,
+    "pipelines/standalone/compare.py": 3,
+    "pipelines/standalone/follow.py": 3,
+    "pipelines/standalone/predict.py": 6,
+    "pipelines/standalone/to_coco.py": 11,
+    "pipelines/standalone/to_examples.py": 1,
+    "pipelines/standalone/train.py": 4,
+    "schemas/config/config_io.py": 1,
+}
+
+
+def path_calls(source: str) -> list[str]:
+    """`line: call` of everything in a module that touches a file system by itself."""
+    tree = ast.parse(source)
+    ours = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("detection.storage")
+        for alias in node.names
+    }
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return [f"{call.lineno}: {ast.unparse(call.func)}" for call in calls if _touches(call.func, ours)]
+
+
+def _touches(function: ast.expr, ours: set[str]) -> bool:
+    if isinstance(function, ast.Name):
+        return function.id == "open"
+    if not isinstance(function, ast.Attribute):
+        return False
+    base, name = ast.unparse(function.value), function.attr
+    if base in ours or base in ("Image", "PIL.Image"):
+        return False
+    if base in FUNCTIONS:
+        return name in FUNCTIONS[base]
+    if any(base == module or base.endswith(f".{module}") for module in MODULES):
+        return True
+    return name in METHODS and base not in ("np", "re")
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, list[str]]:
+    """Module -> its calls, of all modules that have some; benchmarks and storage left out."""
+    modules = {
+        path: path_calls(source) for path, source in sources().items() if not path.startswith((STORAGE, "benchmarks/"))
+    }
+    return {path: calls for path, calls in modules.items() if calls}
+
+
+def test_nothing_else_touches_paths(found: dict[str, list[str]]) -> None:
+    unlisted = {path: calls for path, calls in found.items() if path not in LOCAL_ONLY and path not in NOT_YET}
+    assert unlisted == {}, "use detection.storage, or say in LOCAL_ONLY why the paths are local"
+
+
+def test_what_does_not_yet_go_through_storage_only_shrinks(found: dict[str, list[str]]) -> None:
+    grown = {path: calls for path, calls in found.items() if len(calls) > NOT_YET.get(path, len(calls))}
+    assert grown == {}, "use detection.storage"
+
+
+def test_the_tables_name_modules_that_need_it(found: dict[str, list[str]]) -> None:
+    assert {*LOCAL_ONLY, *NOT_YET} - set(found) == set()
+    assert set(LOCAL_ONLY) & set(NOT_YET) == set()
+
+
+def test_only_one_package_knows_the_client_library() -> None:
+    pattern = re.compile(r"^\s*(from|import) google\.(cloud|auth|api_core)", re.MULTILINE)
+    users = {path for path, source in sources().items() if pattern.search(source)}
+    assert {path for path in users if not path.startswith(f"{STORAGE}gcs/")} == set()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        *("open(path)", "io.open(path)", "os.open(path, 0)", "os.path.isfile(path)", "shutil.rmtree(path)"),
+        *("Path(path).read_text()", "(folder / 'x').is_file()", "tf.io.gfile.GFile(path)", "fileio.listdir(path)"),
+        *("tempfile.mkdtemp()", "fcntl.flock(file, 1)", "os.replace(a, b)", "path.open('rb')"),
+    ],
+)
+def test_a_call_that_touches_a_path_is_caught(call: str) -> None:
+    assert len(path_calls(f"def f():\n    {call}")) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        *("Image.open(io.BytesIO(x))", "os.getpid()", "os.path.join(a, b)", "np.open(x)", "x.replace('a', 'b')"),
+        "from detection.storage import files\nfiles.exists(path)",
+        "from detection.storage.files import is_file\nis_file(path)",
+    ],
+)
+def test_other_calls_are_not(source: str) -> None:
+    assert path_calls(source) == []

@@ -7,6 +7,7 @@ from components.coco_example_gen.spans import SpanSplits, locate_given, locate_r
 from detection.datasets.annotations import merge_categories, scan_categories
 from detection.datasets.importers.label_map import dataset_files_beside, read_label_map
 from detection.datasets.layouts import Division, SplitFiles
+from detection.storage.paths import require_supported
 from schemas.config.config import DataConfig
 from schemas.errors import ConfigError, DataError
 
@@ -84,6 +85,7 @@ def _categories_of_records(files: SplitFiles, data: DataConfig) -> list[dict[str
 def _locate(data: DataConfig) -> SpanSplits:
     if data.root is not None and data.splits:
         raise ConfigError("data.root and data.splits both name a data set. Remove one of them.")
+    require_supported(data.label_map or "", "data.label_map")
     division = division_of(data)
     if data.root is not None:
         return locate_root(data.root, division=division, span=data.span, version=data.version)

@@ -5,7 +5,6 @@ EVAL_SPLIT = "eval"
 
 # At the root of an Examples artifact (Split-<name>/ holds only TFRecords).
 DATASET_JSON = "dataset.json"  # {"info", "licenses", "categories", "splits": {name: {"images", "annotations"}}}
-EXAMPLES_WORK = ".work"  # folder of plans and results while the examples are written
 QUARANTINE_JSONL = "quarantine.jsonl"  # one JSON object per dropped image or annotation
 DATA_REPORT_HTML = "data_report.html"  # statistics and issues of the data set
 

@@ -14,13 +14,13 @@ from components.coco_example_gen.report import write_data_report
 from components.coco_example_gen.shards import SplitResult
 from components.coco_example_gen.workers import MakePipeline, make_local_pipeline
 from detection.datasets.issues import Issue
-from detection.datasets.layouts import SplitFiles
+from detection.datasets.layouts import EXAMPLES_WORK, SplitFiles
 from detection.datasets.packed_entries import unpack_entries
 from detection.storage import files, paths
 from detection.storage.atomic import new_path, write_json, write_text
 from detection.storage.staging import local_copy
 from schemas import features
-from schemas.artifacts import DATA_REPORT_HTML, DATASET_JSON, EXAMPLES_WORK, QUARANTINE_JSONL, split_dir
+from schemas.artifacts import DATA_REPORT_HTML, DATASET_JSON, QUARANTINE_JSONL, split_dir
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 

@@ -139,6 +139,8 @@ def _issue(entry: Any, kind: Any) -> str | None:
             keys = [key for key in kind.__annotations__ if key in kind.__required_keys__]
             return f"{quoted_json(entry)} is no object. Write one with {', '.join(keys)}"
         return f"{name} is {'missing' if missing else quoted_json(entry[name])}. {_REMEDIES[name]}"
+    except UnicodeEncodeError:  # msgspec, while it words its own message
+        return unwritable(entry)
     return None
 
 

@@ -13,7 +13,7 @@ from detection.datasets.sampling import id_fraction
 from detection.images.files import remote_path
 from detection.storage import files, paths
 from detection.storage.atomic import UNFINISHED_MARKER
-from schemas.artifacts import DATASET_JSON, EVAL_SPLIT, EXAMPLES_WORK, TRAIN_SPLIT, split_dir
+from schemas.artifacts import DATASET_JSON, EVAL_SPLIT, TRAIN_SPLIT, split_dir
 from schemas.errors import ConfigError, DataError
 
 _INSTANCES = re.compile(r"instances_(?P<token>(?P<name>[A-Za-z][\w.-]*?)(?:[12]\d{3})?)\.json")
@@ -25,6 +25,7 @@ _SPLIT_WORD = re.compile(r"(?:^|[^a-z])(train|val|valid|validation|eval|test)(?=
 _ROBOFLOW = "_annotations.coco.json"
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _RENAMED = {"val": EVAL_SPLIT, "valid": EVAL_SPLIT, "validation": EVAL_SPLIT, "default": TRAIN_SPLIT}
+EXAMPLES_WORK = ".work"  # folder of plans and results in Examples, while they are written
 _LOOKED_AT = 20  # file names tried when an image folder is chosen
 
 _KNOWN_LAYOUTS = f"""Known layouts:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from detection.storage import files
 from detection.storage.gcs.client import TooLargeError
-from detection.storage.paths import is_remote, join
+from detection.storage.paths import REMOTE_PREFIX, is_remote, split
 from detection.storage.reading import read_remote
 
 _MAX_BYTES_PER_PIXEL = 16  # 16-bit RGBA twice over: no valid file is larger
@@ -77,7 +77,9 @@ def _read_remote(root: str, file_name: str, max_pixels: int) -> bytes:
     path = remote_path(root, file_name)
     if path is None:
         raise _outside()
-    if path == root or file_name.endswith("/"):
+    names = file_name.split("/")
+    through = (remote_path(root, "/".join(names[:place])) for place, name in enumerate(names) if name == "..")
+    if names[-1] in ("", ".", "..") or not all(folder and files.is_dir(folder) for folder in through):
         raise _no_file()
     try:
         content = read_remote(path, _most_bytes(max_pixels))
@@ -99,10 +101,12 @@ def remote_path(root: str, file_name: str) -> str | None:
     """
     if b"\0" in file_name.encode():
         raise ValueError("embedded null byte")
-    name = posixpath.normpath(file_name)
-    if name.startswith("/") or name.split("/")[0] == "..":
+    bucket, key = split(root)
+    top = f"/{key}" if key else ""
+    whole = posixpath.normpath(f"{top}/{file_name}")
+    if file_name.startswith("/") or not (whole == top or whole.startswith(f"{top}/")):
         return None
-    return root if name == "." else join(root, name)
+    return f"{REMOTE_PREFIX}{bucket}{whole}".rstrip("/")
 
 
 def _most_bytes(max_pixels: int) -> int:

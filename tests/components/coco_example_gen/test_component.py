@@ -8,18 +8,29 @@ from typing import Any
 import pytest
 
 import schemas
+from detection.storage.files import copy_file, list_folder
 from pipelines.demo_data import make_demo_data
 from schemas.config.issues import IssuePolicies
 from schemas.errors import ConfigError, DataError, find_user_error
 from tests.components.coco_example_gen.data_set import write_data_set
+from tests.components.coco_example_gen.remote_data import contents, upload
+from tests.storage_emulator.fixture import Bucket
 
 pytestmark = pytest.mark.slow
 
 SCHEMA = Path(schemas.__file__).with_name("records.pbtxt")
 
 
-def _run(root: Path, data: Path, *, runner: str = "local", checked: bool = False, **arguments: Any) -> None:
-    """Runs the example gen, and the stock components that check its output, below `root`."""
+def _run(
+    root: Path,
+    data: str | Path,
+    *,
+    runner: str = "local",
+    checked: bool = False,
+    artifacts: str | None = None,
+    **arguments: Any,
+) -> None:
+    """Runs the example gen, and the stock components that check its output, below `root`; `artifacts` may be remote."""
     from tfx import v1 as tfx
     from tfx.orchestration.beam.beam_dag_runner import BeamDagRunner
 
@@ -39,7 +50,7 @@ def _run(root: Path, data: Path, *, runner: str = "local", checked: bool = False
     root.mkdir(exist_ok=True)
     pipeline = tfx.dsl.Pipeline(
         pipeline_name="test",
-        pipeline_root=str(root / "pipeline"),
+        pipeline_root=artifacts or str(root / "pipeline"),
         components=nodes,
         enable_cache=True,
         metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(str(root / "ml.db")),
@@ -114,6 +125,27 @@ def test_unchanged_data_is_not_read_again(tmp_path: Path) -> None:
     before, after = map(_contents, _examples(run))
     assert before["Split-train/data_tfrecord-00000-of-00001"] != after["Split-train/data_tfrecord-00000-of-00001"]
     assert before["Split-eval/data_tfrecord-00000-of-00001"] == after["Split-eval/data_tfrecord-00000-of-00001"]
+
+
+def test_data_and_artifacts_on_cloud_storage(tmp_path: Path, gcs: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COCOFLOW_CACHE", str(tmp_path / "cache"))
+    write_data_set(tmp_path / "data")
+    _run(tmp_path / "local", tmp_path / "data")
+    data, artifacts = upload(tmp_path / "data", f"{gcs.path}/my data"), f"{gcs.path}/runs"
+    examples = f"{artifacts}/CocoExampleGen/examples"
+    _run(tmp_path / "run", data, artifacts=artifacts, checked=True)
+    [folder] = list_folder(examples)
+    [here] = _examples(tmp_path / "local")
+    assert contents(f"{examples}/{folder}") == contents(here)
+    artifact = _artifact(tmp_path / "run")
+    assert artifact.uri == f"{examples}/{folder}"
+    assert json.loads(artifact.split_names) == ["train", "eval"]
+    assert artifact.get_string_custom_property("data_source") == data
+    _run(tmp_path / "run", data, artifacts=artifacts)
+    assert list_folder(examples) == [folder]
+    copy_file(tmp_path / "data/images/train/1/5.png", f"{data}/images/train/1/3.png")
+    _run(tmp_path / "run", data, artifacts=artifacts)
+    assert len(list_folder(examples)) == 2
 
 
 @pytest.mark.parametrize("runner", ["local", "beam"])

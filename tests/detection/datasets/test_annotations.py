@@ -126,6 +126,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
             "entry",
             'annotations[1]: image_id is "7". Write an integer from 0 to 2^53.',
         ),
+        ("annotations[0]", {"image_id": "\ud800"}, "entry", "annotations[0]: holds half a character (one surrogate"),
         (
             "annotations[0]",
             {"category_id": 90},

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from detection.input_pipeline.record_index import fingerprint_records
 from detection.input_pipeline.record_reader import RecordReader
+from detection.storage.files import copy_file
 from schemas.errors import DataError
 from tests.detection.synthetic import write_shards
+from tests.storage_emulator.fixture import Bucket
 
 RECORDS = [bytes([number]) * (number * 7 % 40 + 1) for number in range(25)]
 
@@ -125,11 +128,20 @@ def test_a_shard_that_shrinks_is_named(tmp_path: Path) -> None:
         reader.read(24)
 
 
-def test_what_only_gfile_opens_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remote_shards_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gcs: Bucket) -> None:
+    monkeypatch.setenv("COCOFLOW_CACHE", str(tmp_path / "cache"))
     shards = write_shards(tmp_path, RECORDS, shards=3)
-    monkeypatch.setattr("os.path.isfile", lambda path: False)
-    reader = RecordReader(shards)
-    assert [reader.read(index) for index in range(9)] == RECORDS[::3]
+    Path(shards[1]).write_bytes(gzip.compress(Path(shards[1]).read_bytes()))
+    remote = [f"{gcs.path}/a [1]/{Path(path).name}" for path in shards]
+    for path, copy in zip(shards, remote, strict=True):
+        copy_file(path, copy)
+    reader = RecordReader(remote)
+    expected = RecordReader(shards)
+    assert [reader.read(index) for index in range(25)] == [expected.read(index) for index in range(25)]
+    assert reader.name(0) == f"{remote[0]}: record 0"
+    assert fingerprint_records(remote) == fingerprint_records(shards)
+    with pytest.raises(DataError, match=f"{gcs.path}/absent: "):
+        RecordReader([f"{gcs.path}/absent"])
 
 
 def test_many_threads_read_at_once(tmp_path: Path) -> None:

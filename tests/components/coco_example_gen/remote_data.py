@@ -1,0 +1,34 @@
+"""Data sets on the emulator, and what a conversion leaves there."""
+
+from pathlib import Path
+
+from components.coco_example_gen.conversion import convert
+from components.coco_example_gen.workers import MakePipeline, make_local_pipeline
+from detection.datasets.layouts import SplitFiles
+from detection.storage import files, paths
+from detection.storage.reading import read_bytes
+from schemas.artifacts import DATA_REPORT_HTML
+from schemas.config.issues import MAX_PIXELS, IssuePolicies
+
+DROP = IssuePolicies.model_validate("drop")
+
+
+def upload(local: Path, remote: str) -> str:
+    """Copies a folder."""
+    for name in files.walk_files(local):
+        files.copy_file(local / name, paths.join(remote, name))
+    return remote
+
+
+def contents(folder: str | Path) -> dict[str, bytes]:
+    """Relative path -> content of all files of a conversion; the report, which names paths, is told by its presence."""
+    content = {name: read_bytes(paths.join(folder, name)) for name in files.walk_files(folder)}
+    return content | ({DATA_REPORT_HTML: b""} if DATA_REPORT_HTML in content else {})
+
+
+def converted(
+    splits: dict[str, SplitFiles], out: str | Path, *, make_pipeline: MakePipeline = make_local_pipeline
+) -> dict[str, bytes]:
+    """Converts, invalid images left out."""
+    convert(splits, out, policies=DROP, max_pixels=MAX_PIXELS, make_pipeline=make_pipeline)
+    return contents(out)

@@ -1,14 +1,5 @@
-"""One execution of the trainer on a remote folder: as a class, and in processes that tests may kill.
+"""One execution of the trainer, its files below a local or remote folder."""
 
-`python -m tests.components.detection_trainer.remote_training` imports what it needs once.
-Each line on stdin, a remote folder, forks a process that waits for another line, and trains
-there; it tells its process id, and `ended` with its exit status.
-"""
-
-import importlib
-import logging
-import os
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +14,7 @@ from tests.detection.synthetic import rectangles, write_shards
 from tests.detection.training import tiny_detector
 from tests.detection.training.evaluation_records import CATEGORIES, write_coco_shards
 from tests.detection.training.tiny_run import SMALL, tiny_config
+from tests.storage_emulator.folders import upload
 
 STEPS = 6
 ASSIGNMENTS = (
@@ -43,8 +35,7 @@ def write_inputs(folder: str) -> None:
             local = Path(temporary, split_dir(split))
             local.mkdir()
             write(local)
-        for name in files.walk_files(temporary):
-            files.copy_file(join(temporary, name), join(folder, "examples", name))
+        upload(temporary, join(folder, "examples"))
     write_json(join(folder, "examples", DATASET_JSON), {"categories": CATEGORIES})
     write_text(join(folder, "run", CONFIG_YAML), to_yaml(tiny_config(*ASSIGNMENTS)))
 
@@ -59,6 +50,7 @@ def _write_evaluation(folder: Path) -> None:
 
 def execute(folder: str, assignments: Sequence[str] = ()) -> None:
     """Runs the trainer as TFX does, on what `write_inputs` wrote."""
+    tiny_detector.register()
     from tfx.types import artifact_utils, standard_artifacts
 
     from components.detection_trainer.executor import Executor
@@ -77,26 +69,3 @@ def execute(folder: str, assignments: Sequence[str] = ()) -> None:
     config = tiny_config(*ASSIGNMENTS, *assignments)
     properties = {"run_root": join(folder, "run"), **training_properties(config, TRAIN_SPLIT)}
     Executor().Do({"examples": [examples]}, outputs, properties)
-
-
-def _train_in_child(folder: str) -> int:
-    child = os.fork()
-    if child:
-        return child
-    try:
-        print(f"pid {os.getpid()}", flush=True)
-        sys.stdin.readline()
-        execute(folder)
-        os._exit(0)
-    except BaseException:
-        logging.exception("the training failed")
-        os._exit(1)
-
-
-if __name__ == "__main__":
-    logging.basicConfig(level=logging.INFO, stream=sys.stdout)
-    importlib.import_module("components.detection_trainer.executor")
-    tiny_detector.register()
-    while line := sys.stdin.readline():
-        _, status = os.waitpid(_train_in_child(line.strip()), 0)
-        print(f"ended {os.waitstatus_to_exitcode(status)}", flush=True)

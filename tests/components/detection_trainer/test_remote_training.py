@@ -3,9 +3,7 @@
 import random
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +15,8 @@ from detection.storage.staging import local_copy
 from schemas.artifacts import HISTORY_JSON, LOGS, TRAINING_JSON, VALIDATION
 from schemas.errors import CocoflowError
 from tests.components.detection_trainer.remote_training import STEPS, execute, write_inputs
-from tests.detection.training import tiny_detector
 from tests.detection.training.tiny_run import checkpoint_values
+from tests.forked_calls import forked_calls
 from tests.storage_emulator.fixture import Bucket
 
 pytestmark = pytest.mark.slow
@@ -27,7 +25,6 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The folder of a local execution."""
-    tiny_detector.register()
     folder = str(tmp_path_factory.mktemp("local"))
     write_inputs(folder)
     execute(folder)
@@ -87,55 +84,26 @@ def test_it_goes_on_after_a_fault_at_any_write(local: str, gcs: Bucket) -> None:
     _require_same(folder, local)
 
 
-@pytest.fixture(scope="module")
-def trainings() -> Iterator[Callable[[str, Callable[[int], None]], int]]:
-    """Starts a training in a process, after a function has got its process id; returns the exit code."""
-    command = [sys.executable, "-m", "tests.components.detection_trainer.remote_training"]
-    processes: list[subprocess.Popen[str]] = []
-
-    def train(folder: str, prepare: Callable[[int], None]) -> int:
-        if not processes:  # only now: the environment leads to the emulator
-            pipe = subprocess.PIPE
-            processes.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True))
-        [process] = processes
-        assert process.stdin is not None
-        print(folder, file=process.stdin, flush=True)
-        said = []
-        for line in process.stdout or []:
-            said.append(line)
-            if match := re.match(r"pid (\d+)", line):
-                prepare(int(match[1]))
-                print("go", file=process.stdin, flush=True)
-            elif match := re.match(r"ended (-?\d+)", line):
-                assert int(match[1]) in (0, -signal.SIGKILL), "".join(said)
-                return int(match[1])
-        raise AssertionError("".join(said))
-
-    yield train
-    for process in processes:
-        process.kill()
-        process.wait()
-
-
 @pytest.mark.extended  # a minute each
 @pytest.mark.parametrize("number", range(4))
-def test_killed_at_any_write_it_resumes_to_the_same_bits(
-    number: int, trainings: Callable[[str, Callable[[int], None]], int], local: str, gcs: Bucket
-) -> None:
+def test_killed_at_any_write_it_resumes_to_the_same_bits(number: int, local: str, gcs: Bucket) -> None:
     folder = f"{gcs.path}/here"
     write_inputs(folder)
     chance = random.Random(number)
     codes = []
-    for _ in range(4):
-        skip, after = chance.randrange(40), chance.random() < 0.5
+    trainer = "tests.components.detection_trainer.remote_training"
+    with forked_calls("components.detection_trainer.executor", trainer) as call:
+        for _ in range(5):
+            rule = {"path": "/b/", "skip": chance.randrange(50), "after": chance.random() < 0.5}
 
-        def kill_at_write(process: int, skip: int = skip, after: bool = after) -> None:
-            gcs.emulator.fail("kill", method="write", path=gcs.name, skip=skip, process=process, after=after)
+            def kill(process: int, rule: dict[str, Any] = rule) -> None:
+                gcs.emulator.fail("kill", method="write", process=process, **rule)
 
-        codes.append(trainings(folder, kill_at_write))
-        gcs.emulator.clear()
-        for key in ("model", "model_run"):  # TFX gives the next execution folders of its own
-            files.remove_folder(join(folder, key))
-    assert -signal.SIGKILL in codes
-    assert trainings(folder, lambda process: None) == 0
+            codes.append(call(f"{trainer}:execute", folder, prepare=kill))
+            gcs.emulator.clear()
+            for key in ("model", "model_run"):  # TFX gives the next execution folders of its own
+                files.remove_folder(join(folder, key))
+        assert -signal.SIGKILL in codes
+        assert 1 not in codes
+        assert call(f"{trainer}:execute", folder) == 0
     _require_same(folder, local)

@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from detection.training.initialization.locate import locate_weights
+from detection.storage.staging import local_copy
+from detection.training.initialization.locate import local_prefix, locate_weights, weights_fingerprint
 from schemas.artifacts import BEST, CHECKPOINTS, EXTRA_FILES, LABELS_JSON, SAVED_MODEL, VALIDATION
 from schemas.errors import DataError
+from tests.storage_emulator.fixture import Bucket
+from tests.storage_emulator.folders import upload
 
 
 def _checkpoint(prefix: Path) -> Path:
@@ -77,3 +80,31 @@ def test_what_holds_no_weights_is_refused(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").touch()
     with pytest.raises(DataError, match="a SavedModel without variables"):
         locate_weights(tmp_path)
+
+
+def test_remote_paths_mean_what_local_ones_mean(tmp_path: Path, gcs: Bucket) -> None:
+    run, model = tmp_path / "run", _saved_model(tmp_path / "model" / "Format-Serving")
+    manager = tf.train.CheckpointManager(tf.train.Checkpoint(x=tf.Variable(1.0)), str(run / CHECKPOINTS), max_to_keep=5)
+    for step in (900, 1000):
+        manager.save(checkpoint_number=step)
+    _labels(run / LABELS_JSON)
+    _labels(model / EXTRA_FILES / LABELS_JSON)
+    remote = upload(tmp_path, f"{gcs.path}/all")
+    for name in ("run", f"run/{CHECKPOINTS}", f"run/{CHECKPOINTS}/ckpt-900.index", "model", "model/Format-Serving"):
+        files, local = locate_weights(f"{remote}/{name}"), locate_weights(tmp_path / name)
+        assert files.prefix == local.prefix.replace(str(tmp_path), remote)
+        assert files.labels == str(local.labels).replace(str(tmp_path), remote)
+        fingerprint = weights_fingerprint(checkpoint=f"{remote}/{name}", backbone_weights=None)
+        assert fingerprint == weights_fingerprint(checkpoint=str(tmp_path / name), backbone_weights=None)
+    with pytest.raises(DataError, match=r"nowhere: no such file or folder\. Name a checkpoint"):
+        locate_weights(f"{remote}/nowhere")
+
+
+def test_of_a_remote_folder_only_the_checkpoint_itself_is_copied(tmp_path: Path, gcs: Bucket) -> None:
+    for step in (1, 10):
+        _checkpoint(tmp_path / f"ckpt-{step}")
+    remote = upload(tmp_path, f"{gcs.path}/checkpoints")
+    prefix = Path(local_prefix(f"{remote}/ckpt-1"))
+    assert sorted(path.name for path in prefix.parent.iterdir()) == ["ckpt-1.data-00000-of-00001", "ckpt-1.index"]
+    assert prefix.parent != local_copy(remote)
+    assert tf.train.load_checkpoint(str(prefix)).get_tensor("x/.ATTRIBUTES/VARIABLE_VALUE") == 1.0

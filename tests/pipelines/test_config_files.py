@@ -35,5 +35,5 @@ def test_what_is_wrong_is_said_with_its_path(content: bytes | None, message: str
 
 
 def test_another_scheme_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="--config s3://bucket/own.yaml: s3:// is not supported"):
+    with pytest.raises(ConfigError, match=r"--config s3://bucket/own\.yaml: s3:// is not supported"):
         read_config("s3://bucket/own.yaml")

@@ -126,14 +126,18 @@ def weights_fingerprint(*, checkpoint: str | None, backbone_weights: str | None)
         backbone_weights: a file, or the name of weights that never change.
 
     Raises:
+        ConfigError: a path is not supported.
         DataError: `checkpoint` has no weights.
     """
     digest = hashlib.sha256()
     if checkpoint is not None:
+        paths.require_supported(checkpoint, "train.init.checkpoint")
         located = locate_weights(checkpoint)
         digest.update(read_bytes(f"{located.prefix}{_INDEX}"))
         if located.labels is not None:
             digest.update(read_bytes(located.labels))
+    if backbone_weights is not None:
+        paths.require_supported(backbone_weights, "model.backbone_weights")
     if backbone_weights is not None and is_file(backbone_weights):
         with local_copy(backbone_weights).open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())

@@ -8,39 +8,44 @@ from pathlib import Path
 
 from detection.storage.atomic import explained, new_directory, shared_directory, temporary_folder
 from detection.storage.literal_paths import has_pattern_characters
-from detection.storage.paths import is_remote
+from detection.storage.paths import absolute, is_remote, join, require_supported
+from detection.storage.staging import CACHE_VARIABLE, cache_path
 from schemas.artifacts import CONFIG_YAML, SUMMARY_JSON, TRAINING
 from schemas.config.config import Config
 from schemas.errors import ConfigError, DataError
 
 
 class RunLayout:
-    """Paths below `run.root`.
+    """Paths below `run.root`, local or remote, as text.
 
     Args:
         config: configuration with the sections `run` and `push`.
 
     Raises:
-        ConfigError: TFX does not work in `run.root`.
+        ConfigError: TFX does not work in `run.root`, or a path is not supported.
     """
 
     def __init__(self, config: Config) -> None:
-        self.root = Path(config.run.root).absolute()
+        require_supported(config.run.root, "run.root")
+        self.root = absolute(config.run.root)
         if has_pattern_characters(self.root):
             raise ConfigError(
                 f"run.root = {self.root}: TFX takes paths with one of [ ] * ? \\ for patterns, and would not find "
                 "its files there. Choose another folder; the data may be in such a folder."
             )
-        self.artifacts = self.root / "artifacts"
-        self.file_records = self.artifacts / ".files"
-        self.unregistered = self.root / "unregistered"
-        self.training = self.root / TRAINING
-        self.metadata = self.root / "metadata.sqlite"
-        self.config = self.root / CONFIG_YAML
-        self.summary = self.root / SUMMARY_JSON
-        self.log = self.root / "run.log"
+        self.artifacts = join(self.root, "artifacts")
+        self.file_records = join(self.artifacts, ".files")
+        self.unregistered = join(self.root, "unregistered")
+        self.training = join(self.root, TRAINING)
+        # A remote one lies in a folder of its own, which is mirrored: see `pipelines.runs.local_files`.
+        self.metadata = join(self.root, *(["metadata"] if is_remote(self.root) else []), "metadata.sqlite")
+        self.config = join(self.root, CONFIG_YAML)
+        self.summary = join(self.root, SUMMARY_JSON)
+        self.log = join(self.root, "run.log")
         directory = config.push.directory
-        self.push_directory = Path(directory).absolute() if directory else self.root / "serving"
+        if directory:
+            require_supported(directory, "push.directory")
+        self.push_directory = absolute(directory) if directory else join(self.root, "serving")
 
 
 _NAME = "cocoflow"
@@ -69,22 +74,24 @@ def scratch_tempdir() -> Iterator[Path]:
     """Makes a scratch folder the TMPDIR of this process and of those that it starts.
 
     Beam creates a temporary folder per pipeline and leaves it after a kill; the next command
-    removes it with the scratch folder.
+    removes it with the scratch folder.  Copies of remote files stay where they are for all commands.
 
     Raises:
         DataError: see `scratch_folder`.
     """
-    tempdir, variable = tempfile.tempdir, os.environ.get(_VARIABLE)
+    tempdir, before = tempfile.tempdir, {name: os.environ.get(name) for name in (_VARIABLE, CACHE_VARIABLE)}
     with scratch_folder() as folder:
         try:
+            os.environ[CACHE_VARIABLE] = str(cache_path())
             tempfile.tempdir = os.environ[_VARIABLE] = str(folder)
             yield folder
         finally:
             tempfile.tempdir = tempdir
-            if variable is None:
-                os.environ.pop(_VARIABLE, None)
-            else:
-                os.environ[_VARIABLE] = variable
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
 
 
 @contextlib.contextmanager

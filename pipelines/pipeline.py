@@ -15,6 +15,7 @@ from components.coco_example_gen.component import CocoExampleGen
 from components.coco_example_gen.spans import SpanSplits
 from components.detection_trainer.component import DetectionTrainer
 from components.saved_model_pusher.component import SavedModelPusher
+from detection.storage.paths import is_remote
 from pipelines.dataset_files import division_of
 from pipelines.folders import RunLayout
 from pipelines.resolvers.base_model import model_to_start_from
@@ -25,7 +26,7 @@ from schemas.config.config import Config
 _SCHEMA_FILE = str(Path(schemas.__file__).parent / "records.pbtxt")
 
 
-def create_pipeline(config: Config, located: SpanSplits | None = None) -> Pipeline:
+def create_pipeline(config: Config, located: SpanSplits | None = None, *, database: Path | None = None) -> Pipeline:
     """Creates the pipeline from a COCO data set to a pushed detector.
 
     Data flows example_gen -> (statistics, validation) and trainer -> evaluator (with
@@ -37,6 +38,7 @@ def create_pipeline(config: Config, located: SpanSplits | None = None) -> Pipeli
     Args:
         config: whole configuration; `data.root` or `data.splits` is set.
         located: files of the data set if the caller has located them; None: locates them.
+        database: local metadata database; None: that of a local `run.root`, and of a remote one none.
 
     Returns:
         A pipeline for LocalDagRunner or BeamDagRunner, with caching.
@@ -45,13 +47,17 @@ def create_pipeline(config: Config, located: SpanSplits | None = None) -> Pipeli
         DataError: no recognised data set, or no weights at `train.init.checkpoint`.
     """
     layout = RunLayout(config)
+    if database is None and not is_remote(layout.root):
+        database = Path(layout.metadata)
     return Pipeline(
         pipeline_name=config.run.name,
-        pipeline_root=str(layout.artifacts),
+        pipeline_root=layout.artifacts,
         components=_nodes(config, layout, located),
         enable_cache=True,
         beam_pipeline_args=list(config.run.beam_args),
-        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(layout.metadata)),
+        metadata_connection_config=(
+            None if database is None else metadata.sqlite_metadata_connection_config(str(database))
+        ),
     )
 
 
@@ -80,7 +86,7 @@ def _nodes(config: Config, layout: RunLayout, located: SpanSplits | None) -> lis
     trainer = DetectionTrainer(
         examples=training_examples,
         config=config,
-        run_root=str(layout.root),
+        run_root=layout.root,
         base_model=base[0].outputs["model"] if base else None,
     )
     model = trainer.outputs["model"]
@@ -93,7 +99,7 @@ def _nodes(config: Config, layout: RunLayout, located: SpanSplits | None) -> lis
         eval_config=None if evaluation.eval_config is None else read_eval_config(evaluation.eval_config),
     )
     pusher = SavedModelPusher(
-        model=model, model_blessing=evaluator.outputs["blessing"], push_directory=str(layout.push_directory)
+        model=model, model_blessing=evaluator.outputs["blessing"], push_directory=layout.push_directory
     )
     checks = [schema_gen, statistics_gen, example_validator]
     return [example_gen, *checks, *window, *base, trainer, baseline, evaluator, pusher]

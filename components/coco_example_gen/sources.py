@@ -212,7 +212,7 @@ def _states(named: Iterable[str]) -> _States:
 
 def _states_of_remote_images(folder: str, names: Iterable[str]) -> _States:
     """Lists the folder: a request for each image would take minutes."""
-    below = files.states(folder)
+    below = files.walk_states(folder)
     for name in names:
         try:
             path = remote_path(folder, name)

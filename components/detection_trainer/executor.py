@@ -8,7 +8,6 @@ from typing import Any
 from tfx import types
 from tfx.components.example_gen import utils
 from tfx.dsl.components.base import base_executor
-from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
@@ -27,6 +26,9 @@ from detection.datasets.annotations import differing_categories
 from detection.datasets.importers.label_map import read_dataset_file
 from detection.input_pipeline.record_index import fingerprint_records
 from detection.storage.atomic import new_directory
+from detection.storage.paths import join, parent, relative
+from detection.storage.reading import read_text
+from detection.storage.staging import local_copy
 from detection.training.train import train
 from schemas.artifacts import (
     CHECKPOINTS,
@@ -37,6 +39,7 @@ from schemas.artifacts import (
     LOGS,
     SAVED_MODEL,
     TRAINING,
+    TRAINING_JSON,
     VALIDATION,
 )
 from schemas.config.config_io import from_yaml
@@ -62,7 +65,7 @@ class Executor(base_executor.BaseExecutor):
             CocoflowError: see `detection.training.train.train`.
         """
         examples = sorted(input_dict[keys.EXAMPLES_KEY], key=_span, reverse=True)
-        run_root = Path(exec_properties[RUN_ROOT_KEY])
+        run_root = exec_properties[RUN_ROOT_KEY]
         # An interactive run passes every model of the channel.
         base_model = max(input_dict.get(keys.BASE_MODEL_KEY, []), key=lambda one: int(one.id), default=None)
         shards = _shards(examples, exec_properties[SPLIT_KEY])
@@ -77,17 +80,19 @@ class Executor(base_executor.BaseExecutor):
         )
         model = artifact_utils.get_single_instance(output_dict[keys.MODEL_KEY])
         model_run = artifact_utils.get_single_instance(output_dict[keys.MODEL_RUN_KEY])
-        with working_folder(run_root / TRAINING, name) as working:
-            restore_training(working, Path(model_run.uri).parent, name)
+        with working_folder(join(run_root, TRAINING), name) as working:
+            restore_training(working.local, parent(model_run.uri), name)
             train(
-                config_of(exec_properties, from_yaml((run_root / CONFIG_YAML).read_text(encoding="utf-8"))),
+                config_of(exec_properties, from_yaml(read_text(join(run_root, CONFIG_YAML)))),
                 shards=shards,
                 validation_shards=validation_shards,
                 categories=categories,
-                output=working,
-                base_model=None if base_model is None else Path(path_utils.serving_model_dir(base_model.uri)),
+                output=working.local,
+                base_model=None if base_model is None else path_utils.serving_model_dir(base_model.uri),
+                mirror=working,
             )
-            _publish(working, Path(model.uri), Path(model_run.uri), name)
+            working.push()
+            _publish(working.local, model.uri, model_run.uri, name)
         model.set_string_custom_property(TRAINING_PROPERTY, training_identity(exec_properties, examples))
         model.set_int_custom_property(BASE_MODEL_PROPERTY, 0 if base_model is None else base_model.id)
 
@@ -100,8 +105,9 @@ def _shards_of(examples: types.Artifact, split: str) -> list[str]:
     splits = artifact_utils.decode_split_names(examples.split_names)
     if split not in splits:
         raise DataError(f"{examples.uri}: no split {split!r}, only {', '.join(splits)}.")
-    folder = artifact_utils.get_split_uri([examples], split)
-    return sorted(str(Path(folder, name)) for name in fileio.listdir(folder))
+    # Records are read in any order, which needs files on a local disk.
+    folder = local_copy(artifact_utils.get_split_uri([examples], split))
+    return sorted(str(path) for path in folder.iterdir())
 
 
 def _categories(examples: Sequence[types.Artifact]) -> list[dict[str, Any]]:
@@ -118,20 +124,21 @@ def _categories(examples: Sequence[types.Artifact]) -> list[dict[str, Any]]:
 
 
 def _categories_of(examples: types.Artifact) -> list[dict[str, Any]]:
-    return list(read_dataset_file(Path(examples.uri, DATASET_JSON))["categories"])
+    return list(read_dataset_file(join(examples.uri, DATASET_JSON))["categories"])
 
 
 def _span(examples: types.Artifact) -> int:
     return int(examples.get_int_custom_property(utils.SPAN_PROPERTY_NAME))
 
 
-def _publish(working: Path, model: Path, model_run: Path, name: str) -> None:
-    with new_directory(model) as folder:
+def _publish(working: Path, model: str, model_run: str, name: str) -> None:
+    saved_model = relative(path_utils.serving_model_dir(model), model)
+    with new_directory(model, last=[join(saved_model, "saved_model.pb")]) as folder:
         shutil.copytree(working / SAVED_MODEL, path_utils.serving_model_dir(str(folder)))
         shutil.copy(working / CONFIG_YAML, folder)
         if (working / INIT_REPORT_JSON).is_file():
             shutil.copy(working / INIT_REPORT_JSON, folder)
-    with new_directory(model_run) as folder:
+    with new_directory(model_run, last=[TRAINING_JSON]) as folder:
         for part in (CHECKPOINTS, LOGS, VALIDATION):
             if (working / part).is_dir():
                 shutil.copytree(working / part, folder / part)

@@ -6,7 +6,6 @@ records are then the same as before, and so is the training: its last checkpoint
 
 import contextlib
 import hashlib
-import json
 import logging
 import re
 import shutil
@@ -14,10 +13,16 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from detection.storage import files, mirror
 from detection.storage.atomic import new_directory, write_json
-from detection.storage.lock import exclusive_use
-from schemas.artifacts import CHECKPOINTS, INIT_REPORT_JSON, LOGS, TRAINING_JSON, VALIDATION
-from schemas.errors import CocoflowError
+from detection.storage.json_files import read_json
+from detection.storage.lock import LOCK_FILE, exclusive_use
+from detection.storage.mirror import Mirror
+from detection.storage.paths import is_remote, join
+from detection.storage.staging import local_copy
+from detection.training.upload_order import UPLOADED_LAST
+from schemas.artifacts import CHECKPOINTS, INIT_REPORT_JSON, LOGS, SAVED_MODEL, TRAINING_JSON, VALIDATION
+from schemas.errors import CocoflowError, DataError
 
 _PUBLISHED = "published"  # an empty file in a folder whose results are in the output artifacts
 _REMOVED = ".removed"
@@ -30,84 +35,116 @@ _LOGGER = logging.getLogger("cocoflow.trainer")
 
 
 @contextlib.contextmanager
-def working_folder(parent: Path, name: str) -> Iterator[Path]:
+def working_folder(parent: str | Path, name: str) -> Iterator[Mirror]:
     """Yields the working folder of a training, with the files that a killed one left there.
+
+    A remote one is mirrored: what the block pushes is there after a kill, what else it wrote is
+    there after an error.
 
     When the block ends without an error, the folder is marked, and stays: a kill before TFX
     has registered the results makes the same training run again.  `remove_served` removes
     it at the start of the next training, and after a whole pipeline.
 
     Args:
-        parent: folder of the working folders of all trainings of a run.
+        parent: local or remote folder of the working folders of all trainings of a run.
         name: name of this training, 16 hexadecimal digits.
 
     Raises:
-        CocoflowError: another process works in the folder.
+        CocoflowError: another process works in the folder, or has taken it over.
         DataError: the folder cannot be written.
     """
-    folder = parent / name
-    with exclusive_use(folder, instead="give the other pipeline another run_root"):
-        (folder / _PUBLISHED).unlink(missing_ok=True)
+    folder = join(parent, name)
+    with (
+        exclusive_use(folder, instead="give the other pipeline another run_root") as use,
+        mirror.working_folder(folder, last=UPLOADED_LAST, exclude=[f"{SAVED_MODEL}/*"], use=use) as working,
+    ):
+        published = working.local / _PUBLISHED
+        published.unlink(missing_ok=True)
         remove_served(parent)
-        yield folder
-        (folder / _PUBLISHED).touch()
+        try:
+            yield working
+        except Exception:
+            with contextlib.suppress(CocoflowError):  # the block's error counts
+                working.push()
+            raise
+        use.require_held()
+        published.touch()
+        working.push()
 
 
-def remove_served(parent: Path) -> None:
+def remove_served(parent: str | Path) -> None:
     """Removes working folders that are no longer needed.
 
     These belong to published trainings, and to trainings that were not resumed for two
     weeks; folders that a living process holds stay.
     """
-    for folder in filter(Path.is_dir, sorted(parent.iterdir()) if parent.is_dir() else []):
+    for name in files.list_folders(parent):
+        folder = join(parent, name)
         # Checked first: the lock's file makes the folder young again.
-        if _OWN.fullmatch(folder.name) and (folder.name.endswith(_REMOVED) or _has_served(folder)):
+        if _OWN.fullmatch(name) and (name.endswith(_REMOVED) or _has_served(folder)):
             with contextlib.suppress(CocoflowError), exclusive_use(folder, instead="leave it") as held:
                 if held:
                     _remove(folder)
 
 
-def _has_served(folder: Path) -> bool:
-    if (folder / _PUBLISHED).exists():
+def _has_served(folder: str) -> bool:
+    if files.exists(join(folder, _PUBLISHED)):
         return True
-    touched = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
-    return time.time() - touched > _ABANDONED_SECONDS
+    if is_remote(folder):
+        times = [state.modified for name, state in files.walk_states(folder).items() if name != LOCK_FILE]
+    else:
+        times = [path.stat().st_mtime for path in (Path(folder), *Path(folder).iterdir())]
+    return time.time() - max(times, default=0.0) > _ABANDONED_SECONDS
 
 
-def _remove(folder: Path) -> None:
+def _remove(folder: str) -> None:
+    if is_remote(folder):
+        _remove_remote(folder)
+        return
     # Renamed first: a training must not resume from half a folder.
-    gone = folder if folder.name.endswith(_REMOVED) else folder.rename(folder.with_name(folder.name + _REMOVED))
+    path = Path(folder)
+    gone = path if path.name.endswith(_REMOVED) else path.rename(path.with_name(path.name + _REMOVED))
     shutil.rmtree(gone, ignore_errors=True)
+
+
+def _remove_remote(folder: str) -> None:
+    """Removes what makes a checkpoint one first, and the mark and the lock of this process last."""
+    names = [name for name in files.walk_files(folder) if name not in (_PUBLISHED, LOCK_FILE)]
+    for name in sorted(names, key=lambda name: not name.endswith(".index")):
+        files.remove_file(join(folder, name))
+    files.remove_file(join(folder, _PUBLISHED))
 
 
 def describe_training(model_run: Path, name: str) -> None:
     """Writes `TRAINING_JSON` into a ModelRun, with a checksum of each file to resume from.
 
     Args:
-        model_run: folder with the training's files.
+        model_run: local folder with the training's files.
         name: name of the training; see `working_name`.
     """
-    files = {str(path.relative_to(model_run)): _sha256(path) for path in _files(model_run)}
-    write_json(model_run / TRAINING_JSON, {"training": name, "files": files})
+    checksums = {str(path.relative_to(model_run)): _sha256(path) for path in _files(model_run)}
+    write_json(model_run / TRAINING_JSON, {"training": name, "files": checksums})
 
 
-def restore_training(working: Path, model_runs: Path, name: str) -> None:
+def restore_training(working: Path, model_runs: str | Path, name: str) -> None:
     """Fills an empty working folder with the checkpoints of the same training, if an undamaged ModelRun has them.
 
     Args:
-        working: the training's working folder.
-        model_runs: folder of earlier executions' ModelRuns.
+        working: the training's local working folder.
+        model_runs: local or remote folder of earlier executions' ModelRuns.
         name: name of the training.
     """
     if (working / CHECKPOINTS).exists():
         return
-    runs = [run for run in model_runs.iterdir() if run.name.isdecimal()] if model_runs.is_dir() else []
-    for run in sorted(runs, key=lambda run: int(run.name), reverse=True):
-        if not _is_undamaged(run, name):
+    runs = [run for run in files.list_folders(model_runs) if run.isdecimal()]
+    for run in sorted(runs, key=int, reverse=True):
+        source = _undamaged(join(model_runs, run), name)
+        if source is None:
             continue
-        _LOGGER.info("%s: resuming from this finished training, whose outputs have to be made again", run)
+        path = join(model_runs, run)
+        _LOGGER.info("%s: resuming from this finished training, whose outputs have to be made again", path)
         for part in (LOGS, *_RESTORED):
-            _copy(run / part, working / part)
+            _copy(source / part, working / part)
         return
 
 
@@ -120,13 +157,17 @@ def _copy(source: Path, destination: Path) -> None:
             shutil.copytree(source, folder, dirs_exist_ok=True)
 
 
-def _is_undamaged(run: Path, name: str) -> bool:
+def _undamaged(run: str, name: str) -> Path | None:
+    """Returns a local folder with the files of a ModelRun if it is of this training and they are as they were."""
     try:
-        described = json.loads((run / TRAINING_JSON).read_bytes())
-        files: Mapping[str, str] = described["files"]
-        return described["training"] == name and all(_sha256(run / path) == digest for path, digest in files.items())
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return False
+        described = read_json(join(run, TRAINING_JSON))
+        if described["training"] != name:
+            return None
+        checksums: Mapping[str, str] = described["files"]
+        folder = local_copy(run, complete=TRAINING_JSON)
+        return folder if all(_sha256(folder / path) == digest for path, digest in checksums.items()) else None
+    except (DataError, OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 def _files(model_run: Path) -> list[Path]:

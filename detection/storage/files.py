@@ -29,11 +29,13 @@ class FileState:
         size: bytes.
         version: local: time of the last change in ns; remote: generation.
         modified: time of the last change, seconds since 1970.
+        checksum: remote: CRC32C of the content in base64, "" if the service did not tell; local: "".
     """
 
     size: int
     version: int
     modified: float
+    checksum: str = ""
 
 
 def exists(path: str | Path) -> bool:
@@ -68,14 +70,33 @@ def state(path: str | Path) -> FileState | None:
             return None
         return FileState(status.st_size, status.st_mtime_ns, status.st_mtime)
     stored = gcs.find(str(path)) if _has_key(str(path)) else None
-    return None if stored is None else FileState(stored.size, stored.generation, stored.updated)
+    return None if stored is None else _state_of(stored)
 
 
-def states(folder: str) -> dict[str, FileState]:
-    """Returns size and version of all files below a remote folder, by path relative to it: one request a thousand."""
-    return {
-        relative(one.path, folder): FileState(one.size, one.generation, one.updated) for one in gcs.list_tree(folder)
-    }
+def walk_states(path: str | Path) -> dict[str, FileState]:
+    """Returns the states of all files below a folder, by their paths as in `walk_files`."""
+    if is_remote(path):
+        return {relative(one.path, path): _state_of(one) for one in gcs.list_tree(str(path))}
+    states = ((name, state(join(path, name))) for name in walk_files(path))
+    return {name: one for name, one in states if one is not None}
+
+
+def _state_of(stored: gcs.Stored) -> FileState:
+    return FileState(stored.size, stored.generation, stored.updated, stored.crc32c)
+
+
+def list_folders(path: str | Path) -> list[str]:
+    """Returns the names of the folders directly in a folder, sorted, without links; none if there is no such folder.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    if is_remote(path):
+        return [name_of(folder) for folder in gcs.list_folder(str(path))[1]]
+    if not os.path.isdir(path):
+        return []
+    with _explained(path, "list the folder"), os.scandir(path) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
 
 
 def list_folder(path: str | Path) -> list[str]:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import AbsentError, ConflictError, in_parallel
-from detection.storage.lock import LOCK_FILE
+from detection.storage.lock import LOCK_FILE, Use
 from detection.storage.paths import is_remote, join, relative
-from schemas.errors import DataError
+from schemas.errors import CocoflowError, DataError
 
 _ATTEMPTS = 5
 _NEVER = (LOCK_FILE, "*.tmp")  # names, at any depth, that are never mirrored
@@ -44,9 +44,12 @@ class Mirror:
         local: where to read and write.
     """
 
-    def __init__(self, path: str | Path, local: Path, *, last: Sequence[str], exclude: Sequence[str]) -> None:
+    def __init__(
+        self, path: str | Path, local: Path, *, last: Sequence[str], exclude: Sequence[str], use: Use | None = None
+    ) -> None:
         self.path = path
         self.local = local
+        self._use = use
         self._last = last
         self._exclude = (*exclude, *_NEVER)
         self._known: dict[str, _Known] = {}
@@ -78,11 +81,14 @@ class Mirror:
 
         Raises:
             ConflictError: another process wrote or removed one of these objects.
+            CocoflowError: another process holds the folder by now.
             DataError: the remote folder cannot be written.
         """
         if not is_remote(self.path):
             return
         with self._lock:
+            if self._use is not None:
+                self._use.require_held()
             present = {name: self.local / name for name in self._local_names()}
             changed = [name for name, file in present.items() if self._has_changed(name, file)]
             ranks = {name: self._rank(name) for name in changed}
@@ -174,29 +180,35 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 @contextlib.contextmanager
-def working_folder(path: str | Path, *, last: Sequence[str] = (), exclude: Sequence[str] = ()) -> Iterator[Mirror]:
+def working_folder(
+    path: str | Path, *, last: Sequence[str] = (), exclude: Sequence[str] = (), use: Use | None = None
+) -> Iterator[Mirror]:
     """Yields a folder to work in, with the content of `path`; the block pushes what it wrote.
 
     Remote: a temporary folder, which is removed when the block ends, without a `push`: the
-    block decides what is fit to be seen, and checks first that it still holds the folder (`lock.Use`).
+    block decides what is fit to be seen.  A `CocoflowError` of the block names `path` instead of it.
 
     Args:
         path: local or remote folder; a remote one need not exist, a local one is made.
         last: patterns of relative paths or names of files that name others, such as `*.index` and
             `checkpoint`; they are uploaded after what they name, in this order.
         exclude: patterns of files that stay here.
+        use: of the folder, which every `push` requires to be held still; None: nobody holds it.
 
     Raises:
         DataError: see `Mirror.pull`.
     """
     if not is_remote(path):
         Path(path).mkdir(parents=True, exist_ok=True)
-        yield Mirror(path, Path(path), last=last, exclude=exclude)
+        yield Mirror(path, Path(path), last=last, exclude=exclude, use=use)
         return
     local = Path(tempfile.mkdtemp(prefix="cocoflow-work-"))
     try:
-        mirror = Mirror(path, local, last=last, exclude=exclude)
+        mirror = Mirror(path, local, last=last, exclude=exclude, use=use)
         mirror.pull()
         yield mirror
+    except CocoflowError as error:  # the temporary folder is gone when the user reads of it
+        error.args = tuple(str(part).replace(str(local), str(path).rstrip("/")) for part in error.args)
+        raise
     finally:
         shutil.rmtree(local, ignore_errors=True)

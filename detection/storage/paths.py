@@ -111,7 +111,7 @@ def suffix(path: str | Path) -> str:
 
 def absolute(path: str | Path) -> str:
     """Returns a local path that holds from any working folder; a remote one as it is, without a last slash."""
-    return str(path).rstrip("/") if is_remote(path) else os.path.abspath(path)
+    return str(path).rstrip("/") if is_remote(path) else str(Path(path).absolute())
 
 
 def relative(path: str | Path, folder: str | Path) -> str:

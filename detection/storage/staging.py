@@ -14,7 +14,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from detection.storage.atomic import explained, remove_leftovers, temporary_folder
@@ -35,7 +36,7 @@ _MAKING, _USING = ".making", ".using"  # suffixes of a copy's lock files
 _in_use: dict[Path, int] = {}  # copy -> descriptor of its lock, which this process shares until its end
 
 
-def local_copy(path: str | Path, *, complete: str | None = None) -> Path:
+def local_copy(path: str | Path, *, complete: str | None = None, only: Sequence[str] = ()) -> Path:
     """Returns a local file or folder with the content of `path`, for reading only.
 
     Remote ones are downloaded, several files at a time, unless the cache has these very
@@ -45,6 +46,7 @@ def local_copy(path: str | Path, *, complete: str | None = None) -> Path:
         path: file or folder.  A local one is returned as it is.
         complete: for a folder: the file that makes it whole, such as `saved_model.pb`, or
             `atomic.COMPLETE_MARKER`, without which a remote folder is refused; None: any folder will do.
+        only: for a folder: patterns of the relative paths to copy, as of `fnmatch`; none: all.
 
     Raises:
         DataError: there is no such file or folder, or it is not complete, is written all the time,
@@ -56,11 +58,29 @@ def local_copy(path: str | Path, *, complete: str | None = None) -> Path:
     text = str(path).rstrip("/")
     for attempt in range(_ATTEMPTS):
         stored = _objects_of(text, complete)
+        if only:
+            stored = {name: one for name, one in stored.items() if any(fnmatchcase(name, pattern) for pattern in only)}
         try:
             return _cached(text, stored)
         except (AbsentError, ConflictError):  # written between the list and the download
             time.sleep(0.2 * 2**attempt)
     raise DataError(f"{path}: changes all the time. Wait until its writer has ended, and repeat the command.")
+
+
+def cache_path() -> Path:
+    """Returns the path of the copies' folder.
+
+    Raises:
+        ConfigError: it is remote.
+    """
+    named = os.environ.get(CACHE_VARIABLE, "")
+    if is_remote(named):
+        raise ConfigError(f"{CACHE_VARIABLE} {named}: the cache is for local copies. Set it to a local folder.")
+    return Path(named or Path(tempfile.gettempdir(), _default_name()))
+
+
+def _default_name() -> str:
+    return f"cocoflow-cache-{os.getuid()}"
 
 
 def cache_folder() -> Path:
@@ -69,13 +89,10 @@ def cache_folder() -> Path:
     Raises:
         ConfigError: it cannot be made or belongs to another user.
     """
-    named = os.environ.get(CACHE_VARIABLE, "")
-    if is_remote(named):
-        raise ConfigError(f"{CACHE_VARIABLE} {named}: the cache is for local copies. Set it to a local folder.")
-    folder = Path(named or Path(tempfile.gettempdir(), f"cocoflow-cache-{os.getuid()}"))
+    folder = cache_path()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not named and folder.lstat().st_uid != os.getuid():
+        if folder.name == _default_name() and folder.lstat().st_uid != os.getuid():
             raise ConfigError(f"{folder}: belongs to another user. Set {CACHE_VARIABLE} to a folder of yours.")
     except OSError as error:
         raise ConfigError(

@@ -75,7 +75,7 @@ def initialize_from_config(
     *,
     strategy: tf.distribute.Strategy,
     start_step: int,
-    base_model: Path | None,
+    base_model: str | Path | None,
 ) -> InitReport | None:
     """Sets a new run's initial weights from `model.backbone_weights` and `train.init`; a resumed run keeps its own.
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from detection.models.backbones.imagenet import find_weights_file
 from detection.models.detector import Detector
 from detection.models.registry import detector_config
+from detection.storage.paths import require_supported
 from detection.training.build_run import input_options_from_config, replica_batch_size
 from detection.training.build_step import initialize_from_config, l2_from_config, state_from_config
 from detection.training.checkpoints.files import checkpoint_steps
@@ -62,6 +63,7 @@ def _require_weight_files(config: Config) -> None:
     """Checks that the files of the pretrained weights exist."""
     model_config, init_config = config.model, config.train.init
     if init_config.checkpoint is not None:
+        require_supported(init_config.checkpoint, "train.init.checkpoint")
         locate_weights(init_config.checkpoint)
     if model_config.backbone_weights is not None:
         preset = detector_config(

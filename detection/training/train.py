@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import tensorflow as tf
 from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import Detector
 from detection.storage.atomic import write_json, write_text
+from detection.storage.mirror import Mirror
 from detection.training.build_run import (
     batches_from_config,
     callbacks_from_config,
@@ -50,9 +51,10 @@ def train(
     categories: Sequence[Mapping[str, Any]],
     output: Path,
     validation_shards: Sequence[str] = (),
-    base_model: Path | None = None,
+    base_model: str | Path | None = None,
     strategy: tf.distribute.Strategy | None = None,
     detector: Detector | None = None,
+    mirror: Mirror | None = None,
 ) -> None:
     """Trains a detector; resumes from the newest checkpoint in `output` if there is one.
 
@@ -60,13 +62,15 @@ def train(
         config: its sections `model` and `train` count; all of it is saved beside the model.
         shards: TFRecord files of the training records.
         categories: the data set's COCO categories (`id`, `name`).
-        output: folder for checkpoints/, logs/, saved_model/, config.yaml and categories.json, with
+        output: local folder for checkpoints/, logs/, saved_model/, config.yaml and categories.json, with
             `train.validation` also validation/, and for a run with pretrained weights init_report.json.
         validation_shards: TFRecord files of the split that `train.validation` evaluates on.
-        base_model: SavedModel to start from, instead of `train.init.checkpoint`.
+        base_model: local or remote SavedModel to start from, instead of `train.init.checkpoint`.
         strategy: result of `make_strategy`, if TensorFlow had work to do before; None: it is made here.
         detector: result of `inference_detector` that validation and export use, if there is one
             already; None: it is built here.
+        mirror: of `output` if it belongs elsewhere: the chief pushes after every checkpoint and
+            evaluation, the other machines pull the chief's files.  The caller pushes the model.
 
     Raises:
         DataError: the records, a checkpoint, pretrained weights or the output folder cannot be used.
@@ -105,7 +109,11 @@ def train(
             writes=chief,
         )
         with chief_first(strategy):
+            if mirror is not None and not chief:
+                mirror.pull()
             start_step = checkpoints.restore_latest()
+            if mirror is not None and chief:
+                mirror.push()
         init_report = initialize_from_config(
             config, state, categories, strategy=strategy, start_step=start_step, base_model=base_model
         )
@@ -125,6 +133,7 @@ def train(
             callbacks=callbacks,
             checkpoints=checkpoints,
             validation=validation,
+            after_save=mirror.push if mirror is not None and chief else _do_nothing,
         )
         if chief:
             export_checkpoint(
@@ -162,6 +171,7 @@ def _run_steps(
     callbacks: Callbacks,
     checkpoints: Checkpoints,
     validation: Validation,
+    after_save: Callable[[], None],
 ) -> int:
     """Trains from `step` on; returns the last step."""
     callbacks.begin(step)
@@ -173,9 +183,16 @@ def _run_steps(
         step = stop
         if step == train_config.steps or step % train_config.checkpoint_every == 0 or validation.is_due(step):
             checkpoints.save(step)
+            after_save()
         ends = validation.after(step)
+        if validation.is_due(step):
+            after_save()
     callbacks.end(step)
     return step
+
+
+def _do_nothing() -> None:
+    """Of a training whose output is where it belongs."""
 
 
 def next_stop(step: int, train_config: TrainConfig) -> int:

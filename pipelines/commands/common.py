@@ -14,7 +14,9 @@ DEFAULT_CONFIG = CONFIGS / "default.yaml"
 
 def add_config_arguments(parser: argparse._ActionsContainer) -> None:
     """Adds `--config` and `--set`."""
-    parser.add_argument("--config", metavar="YAML", default=str(DEFAULT_CONFIG), help="configuration file")
+    parser.add_argument(
+        "--config", metavar="YAML", default=str(DEFAULT_CONFIG), help="configuration file, local or gs://"
+    )
     add_assignments_argument(parser, "override one configuration key, for example --set train.steps=500")
 
 
@@ -50,11 +52,12 @@ def config_of(args: argparse.Namespace) -> "Config":
     """Builds the configuration from the flags, `--data` included.
 
     Raises:
-        ConfigError: see `load_config`.
+        ConfigError: see `read_config`.
     """
-    from schemas.config.config_io import load_config, parse_config
+    from pipelines.config_files import read_config
+    from schemas.config.config_io import parse_config
 
-    config = load_config(args.config, args.assignments)
+    config = read_config(args.config, args.assignments)
     if args.data is None:
         return config
     tree = config.model_dump(mode="json", exclude_unset=True)

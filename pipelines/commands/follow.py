@@ -14,8 +14,8 @@ the GPU to the run.
 """
 
 import argparse
-from pathlib import Path
 
+from detection.storage.paths import join, parent
 from pipelines.commands.common import add_assignments_argument
 from schemas.artifacts import FOLLOW
 
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         result = follow_run(
             checkpoints,
             data=args.data,
-            output=args.output or str(Path(checkpoints).parent / FOLLOW),
+            output=args.output or join(parent(checkpoints), FOLLOW),
             patience=Patience(seconds=60.0 * args.timeout),
             every_one=args.every,
             assignments=args.assignments,

@@ -17,7 +17,7 @@ EXAMPLE = "pipeline_runner.py train --data my_coco --output out --set train.step
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
     parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
-    parser.add_argument("--output", metavar="DIR", required=True, help="folder for all outputs of the training")
+    parser.add_argument("--output", metavar="DIR", required=True, help="folder for all outputs, local or gs://")
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs instead of the progress")
     add_config_arguments(parser)
 

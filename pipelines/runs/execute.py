@@ -2,14 +2,17 @@
 
 import logging
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detection.storage.atomic import require_writable, write_json, write_text
+from detection.storage.files import remove_file
 from detection.storage.lock import exclusive_use
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.dataset_files import locate
 from pipelines.folders import RunLayout, scratch_tempdir
+from pipelines.runs.local_files import local_files
 from pipelines.runs.metadata import check_metadata, metadata_failures_explained
 from pipelines.runs.start_check import check_run
 from schemas.artifacts import TRAIN_SPLIT
@@ -42,16 +45,18 @@ def execute_run(config: Config, *, runner: str, verbose: bool = False) -> "RunRe
     # Errors in the configuration appear now, not after hours of training.
     located = locate(config.data, TRAIN_SPLIT, config.evaluate.split)
     layout = RunLayout(config)
-    with exclusive_use(layout.root, instead="choose another folder with --set run.root=DIR"):
-        check_metadata(layout)
+    held = exclusive_use(layout.root, instead="choose another folder with --set run.root=DIR")
+    with held as use, local_files(layout, use) as local:
+        check_metadata(layout, local.database)
         require_writable(layout.push_directory)
         write_text(layout.config, to_yaml(config))
         # The summary of an earlier run must not pass for this one's.
-        layout.summary.unlink(missing_ok=True)
-        with quiet_run(layout.log, verbose=verbose):
-            check_run(config, located.files, layout)
-            results = _run_pipeline(config, layout, runner, located)
+        remove_file(layout.summary)
+        with quiet_run(local.log, verbose=verbose):
+            check_run(config, located.files, is_first=not local.database.exists())
+            results = _run_pipeline(config, layout, local.database, runner, located)
         results = results._replace(images=located.files[config.evaluate.split].images)
+        use.require_held()
         write_json(layout.summary, results.summary())
     return results
 
@@ -65,7 +70,9 @@ def _require_one_machine() -> None:
         )
 
 
-def _run_pipeline(config: Config, layout: RunLayout, runner: str, located: "SpanSplits") -> "RunResults":
+def _run_pipeline(
+    config: Config, layout: RunLayout, database: Path, runner: str, located: "SpanSplits"
+) -> "RunResults":
     _LOGGER.info("loading TFX, which takes half a minute")
     from components.detection_trainer.working_folder import remove_served
     from pipelines.pipeline import create_pipeline
@@ -73,11 +80,11 @@ def _run_pipeline(config: Config, layout: RunLayout, runner: str, located: "Span
     from pipelines.runs.results import read_results
     from pipelines.runners.local import RUNNERS
 
-    pipeline = create_pipeline(config, located)
+    pipeline = create_pipeline(config, located, database=database)
     with metadata_failures_explained(layout):
-        repair(layout, [component.id for component in pipeline.components])
+        repair(layout, database, [component.id for component in pipeline.components])
         with scratch_tempdir():
             run_id = RUNNERS[runner](pipeline)
         remove_served(layout.training)
-        record_outputs(layout)
-        return read_results(layout.metadata, run_id)
+        record_outputs(layout, database)
+        return read_results(database, run_id)

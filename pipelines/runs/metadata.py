@@ -7,33 +7,38 @@ import sqlite3
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
-from pipelines.folders import RunLayout
-from schemas.errors import CocoflowError, DataError, causes
+
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from pipelines.folders import RunLayout
+from schemas.errors import CocoflowError, DataError, causes
 
 _LOCK_SECONDS = 2.0  # ML Metadata would wait silently for more than a minute
 _FAILED_QUERY = re.compile(r"Error when executing query: (.+?)\s+query:", re.DOTALL)  # in ML Metadata's errors
 _PRIMARY = 0xFF  # mask of the primary codes in SQLite's extended error codes
 
 
-def check_metadata(layout: RunLayout) -> None:
+def check_metadata(layout: RunLayout, database: Path) -> None:
     """Checks that a run can use the metadata database, which may not exist yet.
+
+    Args:
+        layout: of the run.
+        database: local file that the run works on.
 
     Raises:
         DataError: the database is damaged, of another version or read-only, or no database.
         CocoflowError: another process has locked it.
     """
-    path = layout.metadata
-    if os.path.lexists(path) and not path.is_file():
-        raise DataError(f"{path}: not a file, but the run's metadata database belongs there. Move it away.")
-    if not path.exists() or not path.stat().st_size:
+    if os.path.lexists(database) and not database.is_file():
+        raise DataError(f"{layout.metadata}: not a file, but the run's metadata database belongs there. Move it away.")
+    if not database.exists() or not database.stat().st_size:
         return
     try:
-        _check_content(path)
+        _check_content(database)
     except sqlite3.Error as error:
-        raise _explained(error, layout) from error
-    _check_version(layout)
+        raise _explained(error, layout, database) from error
+    _check_version(layout, database)
 
 
 @contextlib.contextmanager
@@ -68,12 +73,12 @@ def _check_content(path: Path) -> None:
         raise sqlite3.DatabaseError(answer.splitlines()[-1])
 
 
-def _explained(error: sqlite3.Error, layout: RunLayout) -> CocoflowError:
+def _explained(error: sqlite3.Error, layout: RunLayout, database: Path) -> CocoflowError:
     path = layout.metadata
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & _PRIMARY
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return CocoflowError(
-            f"{path}: {_lock_holder(path)} has locked the run's metadata database. "
+            f"{path}: {_lock_holder(database)} has locked the run's metadata database. "
             "Wait until it ends, or end it, and start the run again."
         )
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
@@ -83,13 +88,10 @@ def _explained(error: sqlite3.Error, layout: RunLayout) -> CocoflowError:
     )
 
 
-def _check_version(layout: RunLayout) -> None:
+def _check_version(layout: RunLayout, database: Path) -> None:
     """Lets ML Metadata open the database, which checks its version."""
-    from ml_metadata.metadata_store import metadata_store
-    from ml_metadata.proto import metadata_store_pb2 as mlmd
-
     connection = mlmd.ConnectionConfig()
-    connection.sqlite.filename_uri = str(layout.metadata)
+    connection.sqlite.filename_uri = str(database)
     connection.sqlite.connection_mode = mlmd.SqliteMetadataSourceConfig.READWRITE
     try:
         metadata_store.MetadataStore(connection)

@@ -6,39 +6,44 @@ so that TFX produces it again, and no resolver selects it as baseline, base mode
 Only the process that holds the run folder calls this: every unfinished execution is dead.
 """
 
+import contextlib
 import logging
-from collections.abc import Sequence
-from ml_metadata.metadata_store import metadata_store
-from ml_metadata.proto import metadata_store_pb2 as mlmd
-from pipelines.runs.artifact_files import FileRecords
-from pipelines.folders import RunLayout
-from pipelines.runs.metadata import open_store, producer_of
+import os
 import re
-import shutil
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from detection.storage import files
 from detection.storage.atomic import remove_leftovers
-from pipelines.runs.metadata import node_name
+from detection.storage.paths import is_remote, join, name_of, parent, relative
+from pipelines.folders import RunLayout
+from pipelines.runs.artifact_files import FileRecords
+from pipelines.runs.metadata import node_name, open_store, producer_of
+from schemas.errors import DataError
 
 _LISTED = 10  # outputs named in the log
 
 _LOGGER = logging.getLogger("cocoflow.run")
 
 
-def repair(layout: RunLayout, nodes: Sequence[str]) -> None:
+def repair(layout: RunLayout, database: Path, nodes: Sequence[str]) -> None:
     """Prepares a run folder for the next run, and logs the repairs.
 
     Args:
         layout: layout of a folder that this process holds.
+        database: local metadata database.
         nodes: ids of the nodes that will run.
 
     Raises:
         DataError: the folder cannot be written.
     """
-    if not layout.metadata.exists() and not layout.artifacts.exists():
+    if not database.exists() and not files.is_dir(layout.artifacts):
         return
-    store = open_store(layout.metadata)
+    store = open_store(database)
     closed = close_dead_executions(store)
     if closed:
         _LOGGER.info("an earlier run was interrupted in %s", ", ".join(dict.fromkeys(closed)))
@@ -47,17 +52,20 @@ def repair(layout: RunLayout, nodes: Sequence[str]) -> None:
         _LOGGER.info("removed folders of killed or failed runs: %d", len(removed))
     aside = set_unregistered_aside(store, layout.artifacts, nodes, layout.unregistered)
     if aside is not None:
-        _LOGGER.warning("%s: set aside, as %s does not list these outputs. Remove the folder to free space.", aside, layout.metadata.name)
+        listing = name_of(layout.metadata)
+        _LOGGER.warning(
+            "%s: set aside, as %s does not list these outputs. Remove the folder to free space.", aside, listing
+        )
     forget_damaged_outputs(store, FileRecords(layout.file_records))
 
 
-def record_outputs(layout: RunLayout) -> None:
+def record_outputs(layout: RunLayout, database: Path) -> None:
     """Records the files of a run's outputs, for the next run's `repair`.
 
     Raises:
         DataError: the records cannot be written.
     """
-    forget_damaged_outputs(open_store(layout.metadata), FileRecords(layout.file_records))
+    forget_damaged_outputs(open_store(database), FileRecords(layout.file_records))
 
 
 def forget_damaged_outputs(store: metadata_store.MetadataStore, records: FileRecords) -> list[int]:
@@ -104,7 +112,7 @@ def close_dead_executions(store: metadata_store.MetadataStore) -> list[str]:
     return [node_name(store, execution.id) for execution in dead]
 
 
-def remove_dead_folders(store: metadata_store.MetadataStore, artifacts: Path) -> list[Path]:
+def remove_dead_folders(store: metadata_store.MetadataStore, artifacts: str) -> list[str]:
     """Removes leftovers of failed executions: unregistered outputs, working folders of TFX and Beam.
 
     Removes only folders that TFX named after such an execution, and our temporary folders
@@ -124,23 +132,26 @@ def remove_dead_folders(store: metadata_store.MetadataStore, artifacts: Path) ->
         node = node_name(store, execution.id)
         if not node:
             continue
-        outputs = [key / str(execution.id) for key in _output_keys(artifacts / node)]
-        system = artifacts / node / _SYSTEM
+        keys = _output_keys(join(artifacts, node))
+        outputs = [join(key, str(execution.id)) for key in keys]
+        system = join(artifacts, node, _SYSTEM)
         own = [
-            *(path for path in outputs if str(path) not in registered),
-            system / _EXECUTOR_EXECUTION / str(execution.id),
+            *(path for path in outputs if path not in registered),
+            join(system, _EXECUTOR_EXECUTION, str(execution.id)),
         ]
         removed += _remove(own)
         # TFX names these randomly, and keeps none of a successful execution.
-        removed += _remove(path for path in _folders(system / _WORKING) if _UUID.fullmatch(path.name))
-        for key in _output_keys(artifacts / node):
-            removed += remove_leftovers(key, str(execution.id))
+        working = join(system, _WORKING)
+        removed += _remove(join(working, name) for name in files.list_folders(working) if _UUID.fullmatch(name))
+        for key in keys:
+            if not is_remote(key):
+                removed += map(str, remove_leftovers(key, str(execution.id)))
     return removed
 
 
 def set_unregistered_aside(
-    store: metadata_store.MetadataStore, artifacts: Path, nodes: Sequence[str], aside: Path
-) -> Path | None:
+    store: metadata_store.MetadataStore, artifacts: str, nodes: Sequence[str], aside: str
+) -> str | None:
     """Moves outputs that the metadata do not list, in folders that future executions will use.
 
     They exist after the metadata database was removed or replaced by an older one.  An
@@ -157,34 +168,37 @@ def set_unregistered_aside(
     """
     last = max((execution.id for execution in store.get_executions()), default=0)
     unknown = [
-        path
+        join(key, name)
         for node in nodes
-        for key in _output_keys(artifacts / node)
-        for path in _folders(key)
-        if path.name.isdecimal() and int(path.name) > last
+        for key in _output_keys(join(artifacts, node))
+        for name in files.list_folders(key)
+        if name.isdecimal() and int(name) > last
     ]
     if not unknown:
         return None
-    destination = aside / datetime.now(UTC).strftime("%Y%m%d-%H%M%S.%f")
+    destination = join(aside, datetime.now(UTC).strftime("%Y%m%d-%H%M%S.%f"))
     for path in unknown:
-        target = destination / path.relative_to(artifacts)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        path.rename(target)
+        _move(path, join(destination, relative(path, artifacts)))
     return destination
 
 
-def _output_keys(node: Path) -> list[Path]:
-    return [folder for folder in _folders(node) if folder.name != _SYSTEM]
+def _move(folder: str, target: str) -> None:
+    if not is_remote(folder):
+        files.make_folder(parent(target))
+        os.rename(folder, target)
+        return
+    for name in files.walk_files(folder):
+        files.copy_file(join(folder, name), join(target, name))
+    files.remove_folder(folder)
 
 
-def _folders(parent: Path) -> list[Path]:
-    if not parent.is_dir():
-        return []
-    return sorted(path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())
+def _output_keys(node: str) -> list[str]:
+    return [join(node, name) for name in files.list_folders(node) if name != _SYSTEM]
 
 
-def _remove(folders: Iterable[Path]) -> list[Path]:
-    existing = [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
+def _remove(folders: Iterable[str]) -> list[str]:
+    existing = [folder for folder in folders if files.is_dir(folder) and not os.path.islink(folder)]
     for folder in existing:
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(DataError):  # the next run tries again
+            files.remove_folder(folder)
     return existing

@@ -10,7 +10,9 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from rich.console import Console
 
 from detection.coco.summary import metrics_table
+from detection.storage.files import is_dir
 from detection.storage.json_files import read_json
+from detection.storage.paths import join
 from pipelines.runs.artifact_files import first_missing
 from pipelines.runs.metadata import node_name, open_store
 from schemas.artifacts import BLESSING_JSON, LOGS, METRICS_JSON, REPORT_HTML
@@ -26,7 +28,7 @@ class NodeResult(NamedTuple):
 
     state: str
     seconds: float
-    outputs: dict[str, Path]
+    outputs: dict[str, str]
 
 
 class RunResults(NamedTuple):
@@ -47,8 +49,8 @@ class RunResults(NamedTuple):
     blessed: bool
     reasons: list[str]
     pushed: str | None
-    evaluation: Path
-    model_run: Path
+    evaluation: str
+    model_run: str
     images: str | None = None
 
     def summary(self) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def read_results(metadata_file: Path, run_id: str) -> RunResults:
     """Reads the results of a run from its metadata.
 
     Args:
-        metadata_file: database of the run folder.
+        metadata_file: local database of the run.
         run_id: id that the runner returned.
 
     Raises:
@@ -81,7 +83,7 @@ def read_results(metadata_file: Path, run_id: str) -> RunResults:
         node_name(store, execution.id): NodeResult(
             _STATES.get(execution.last_known_state, "failed"),
             (execution.last_update_time_since_epoch - execution.create_time_since_epoch) / 1000,
-            {key: Path(artifact.uri) for key, artifact in outputs[execution.id].items()},
+            {key: artifact.uri for key, artifact in outputs[execution.id].items()},
         )
         for execution in executions
     }
@@ -89,26 +91,26 @@ def read_results(metadata_file: Path, run_id: str) -> RunResults:
     evaluation, model_run, _ = (_present(artifacts, key) for key in _REPORTED)
     return RunResults(
         nodes=nodes,
-        metrics=_read(evaluation / METRICS_JSON, "metrics"),
-        blessed=_read(evaluation / BLESSING_JSON, "blessed"),
-        reasons=_read(evaluation / BLESSING_JSON, "reasons"),
+        metrics=_read(join(evaluation, METRICS_JSON), "metrics"),
+        blessed=_read(join(evaluation, BLESSING_JSON), "blessed"),
+        reasons=_read(join(evaluation, BLESSING_JSON), "reasons"),
         pushed=_pushed_path(artifacts["pushed_model"]),
         evaluation=evaluation,
         model_run=model_run,
     )
 
 
-def _present(artifacts: dict[str, mlmd.Artifact], key: str) -> Path:
+def _present(artifacts: dict[str, mlmd.Artifact], key: str) -> str:
     """Returns the folder of an output after checking its files."""
     if key not in artifacts:
         raise CocoflowError(f"the run has no {key}: its component did not run. See run.log for the reason.")
     missing = first_missing(artifacts[key])
     if missing is not None:
         raise DataError(f"{missing}: missing, though this run produced or reused it. Run again to produce it anew.")
-    return Path(artifacts[key].uri)
+    return str(artifacts[key].uri)
 
 
-def _read(path: Path, key: str) -> Any:
+def _read(path: str, key: str) -> Any:
     content = read_json(path)
     if not isinstance(content, dict) or key not in content:
         raise DataError(f"{path}: no {key!r}, so the evaluator did not write this file. Remove it and run again.")
@@ -140,9 +142,9 @@ def print_results(results: RunResults, console: Console) -> None:
     for reason in results.reasons:
         line("", reason)
     line("Pushed:", results.pushed or "no, only blessed models are pushed")
-    line("Report:", str(results.evaluation / REPORT_HTML))
-    folders = {"train": results.model_run / LOGS, "eval": results.evaluation / LOGS}
-    logs = ",".join(f"{name}:{folder}" for name, folder in folders.items() if folder.is_dir())
+    line("Report:", join(results.evaluation, REPORT_HTML))
+    folders = {"train": join(results.model_run, LOGS), "eval": join(results.evaluation, LOGS)}
+    logs = ",".join(f"{name}:{folder}" for name, folder in folders.items() if is_dir(folder))
     line("TensorBoard:", f"tensorboard --logdir_spec {shlex.quote(logs)}")
     if results.pushed and results.images:
         line(

@@ -10,7 +10,6 @@ from detection.coco.params import make_params
 from detection.datasets.layouts import SplitFiles
 from detection.training.distributed.cluster import cluster_from_environment
 from pipelines.dataset_files import categories_of
-from pipelines.folders import RunLayout
 from schemas.artifacts import CHECKPOINTS
 from schemas.config.config import Config
 from schemas.config.training import TrainConfig
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
     from detection.models.detector import Detector
 
 
-def check_run(config: Config, splits: Mapping[str, SplitFiles], layout: RunLayout) -> None:
+def check_run(config: Config, splits: Mapping[str, SplitFiles], *, is_first: bool) -> None:
     """Checks a pipeline run before it starts.
 
     Args:
         config: whole configuration.
         splits: files of the data set.
-        layout: layout of the run.
+        is_first: no run of this `run.root` came before it.
 
     Raises:
         ConfigError, DataError: see `categories_of` and `check_start`.
@@ -46,7 +45,7 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], layout: RunLayou
         config,
         categories=categories,
         strategy=strategy,
-        initializes=not (optional and layout.metadata.exists()),
+        initializes=is_first or not optional,
     )
 
 

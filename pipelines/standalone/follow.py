@@ -3,24 +3,28 @@
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from components.coco_evaluator.request import read_dataset
 from detection.datasets.annotations import differing_categories
+from detection.storage.files import is_dir, is_file
 from detection.storage.json_files import read_json
 from detection.storage.lock import exclusive_use
+from detection.storage.mirror import Mirror, working_folder
+from detection.storage.paths import join, parent, relative, require_supported
 from detection.storage.tfrecord import find_shards
 from detection.training.build_run import checkpoint_evaluator_from_config, inference_detector
-from detection.training.checkpoints.files import checkpoint_steps
+from detection.training.checkpoints.files import INDEX_FILES, checkpoint_steps
 from detection.training.validation.checkpoint_evaluator import CheckpointEvaluator
-from detection.training.validation.follow import Patience, follow_checkpoints
+from detection.training.validation.follow import COPIES, Patience, follow_checkpoints
 from detection.training.validation.history import has_stalled, read_history
+from pipelines.config_files import read_config
 from pipelines.standalone.to_examples import data_as_examples
-from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, HISTORY_JSON, LABELS_JSON, VALIDATION
+from schemas.artifacts import BEST, CHECKPOINTS, CONFIG_YAML, HISTORY_JSON, LABELS_JSON, METRICS_JSON, VALIDATION
 from schemas.config.config import Config
-from schemas.config.config_io import load_config
 from schemas.errors import DataError
+
+_UPLOADED_LAST = (f"{BEST}/{INDEX_FILES}", f"{BEST}/{METRICS_JSON}", HISTORY_JSON)  # each after what it names
 
 
 class Followed(NamedTuple):
@@ -50,24 +54,28 @@ def follow_run(
     """Follows a run until its last checkpoint is evaluated, or nothing new comes for too long.
 
     Args:
-        checkpoints: folder of the run's checkpoints; may not exist yet.
+        checkpoints: local or remote folder of the run's checkpoints; may not exist yet.
         data: folder of an `Examples` artifact, or of another data set.
-        output: folder for the history, the best checkpoint and TensorBoard's files.
+        output: local or remote folder for the history, the best checkpoint and TensorBoard's files.
         patience: limit of the time without a new checkpoint.
         every_one: see `follow_checkpoints`.
         assignments: `--set` assignments on top of the run's configuration.
 
     Raises:
-        ConfigError: an invalid assignment.
+        ConfigError: an invalid assignment, or a path that is not supported.
         DataError: no checkpoint was written; the data cannot be used, or has other categories than the run.
         CocoflowError: another process uses `output`.
     """
-    folder, destination = Path(checkpoints), Path(output)
-    _wait_for_begin(folder, patience)
-    config = _configuration(folder, data, assignments)
-    held = exclusive_use(destination, instead="name another folder with --output")
-    labels = folder.parent / LABELS_JSON
-    with held, data_as_examples(config, data, check=lambda known: _categories(labels, known, data)) as root:
+    require_supported(output, "--output")
+    run = parent(checkpoints)
+    _wait_for_begin(checkpoints, patience)
+    config = _configuration(run, data, assignments)
+    labels = join(run, LABELS_JSON)
+    with (
+        exclusive_use(output, instead="name another folder with --output") as use,
+        working_folder(output, last=_UPLOADED_LAST, exclude=[f"{COPIES}/*"], use=use) as working,
+        data_as_examples(config, data, check=lambda known: _categories(labels, known, data)) as root,
+    ):
         dataset = read_dataset(root, config.evaluate.split)
         categories = _categories(labels, dataset.categories, data)
         shards = find_shards(dataset.records)
@@ -76,28 +84,35 @@ def follow_run(
             shards=shards,
             categories=categories,
             detector=functools.cache(lambda: inference_detector(config, len(categories))),
-            folder=destination,
-            logs=destination,
+            folder=working.local,
+            logs=working.local,
         )
         ended = follow_checkpoints(
-            folder,
+            checkpoints,
             evaluator,
-            folder=destination,
-            is_last=lambda step: _is_last(step, folder.parent),
+            folder=working.local,
+            is_last=lambda step: _is_last(step, run),
             patience=patience,
             every_one=every_one,
+            after_evaluation=working.push,
         )
-    return _result(evaluator, ended=ended, checkpoints=folder)
+        working.push()
+        return _result(evaluator, ended=ended, checkpoints=checkpoints, working=working)
 
 
 def checkpoints_of(given: str) -> str:
-    """Returns the folder of checkpoints: `given` itself, or that in a run's output folder."""
-    inside = Path(given, CHECKPOINTS)
-    return str(inside) if inside.is_dir() else given
+    """Returns the folder of checkpoints: `given` itself, or that in a run's output folder.
+
+    Raises:
+        ConfigError: the path is not supported.
+    """
+    require_supported(given, "--checkpoints")
+    inside = join(given, CHECKPOINTS)
+    return inside if is_dir(inside) else given
 
 
-def _wait_for_begin(folder: Path, patience: Patience) -> None:
-    while not (checkpoint_steps(folder) and (folder.parent / CONFIG_YAML).is_file()):
+def _wait_for_begin(folder: str, patience: Patience) -> None:
+    while not (checkpoint_steps(folder) and is_file(join(parent(folder), CONFIG_YAML))):
         if not patience.wait():
             raise DataError(
                 f"{folder}: no checkpoint with a {CONFIG_YAML} above it has come. Check --checkpoints, it is the "
@@ -106,17 +121,17 @@ def _wait_for_begin(folder: Path, patience: Patience) -> None:
     patience.renew()
 
 
-def _configuration(folder: Path, data: str, assignments: Sequence[str]) -> Config:
+def _configuration(run: str, data: str, assignments: Sequence[str]) -> Config:
     """Reads the run's configuration, with this data set instead of its own."""
-    path = folder.parent / CONFIG_YAML
+    path = join(run, CONFIG_YAML)
     # Keys of the run's data do not apply to this folder.
     own = [f"data.root={json.dumps(data)}", "data.splits={}", "data.window=1", "data.span=null", "data.version=null"]
-    if not load_config(path).train.validation.enabled:
+    if not read_config(path, key="--checkpoints").train.validation.enabled:
         own.append("train.validation.every=1")  # its other keys count here
-    return load_config(path, [*own, *assignments])
+    return read_config(path, [*own, *assignments])
 
 
-def _categories(labels: Path, categories: Sequence[Mapping[str, Any]], data: str) -> list[Mapping[str, Any]]:
+def _categories(labels: str, categories: Sequence[Mapping[str, Any]], data: str) -> list[Mapping[str, Any]]:
     """Returns the run's categories, in the order of the detector's classes.
 
     Args:
@@ -127,7 +142,7 @@ def _categories(labels: Path, categories: Sequence[Mapping[str, Any]], data: str
     Raises:
         DataError: the run and the data set have different categories.
     """
-    if not labels.is_file():
+    if not is_file(labels):
         return sorted(categories, key=lambda category: category["id"])
     own = list(read_json(labels))
     listed = differing_categories(own, categories)
@@ -139,20 +154,21 @@ def _categories(labels: Path, categories: Sequence[Mapping[str, Any]], data: str
     return own
 
 
-def _is_last(step: int, run: Path) -> bool:
+def _is_last(step: int, run: str) -> bool:
     # Read again each time: a run may be started again with more steps.
-    train_config = load_config(run / CONFIG_YAML).train
+    train_config = read_config(join(run, CONFIG_YAML), key="--checkpoints").train
     if step >= train_config.steps:
         return True
     validation = train_config.validation
     if validation.patience is None:
         return False
-    values = [entry.metrics[validation.metric] for entry in read_history(run / VALIDATION / HISTORY_JSON)]
+    values = [entry.metrics[validation.metric] for entry in read_history(join(run, VALIDATION, HISTORY_JSON))]
     return has_stalled(values, patience=validation.patience, min_delta=validation.min_delta)
 
 
-def _result(evaluator: CheckpointEvaluator, *, ended: bool, checkpoints: Path) -> Followed:
+def _result(evaluator: CheckpointEvaluator, *, ended: bool, checkpoints: str, working: Mirror) -> Followed:
     history = evaluator.history()
     if not history:
         raise DataError(f"{checkpoints}: no checkpoint could be evaluated; the messages above say why.")
-    return Followed(ended, len(history), evaluator.best.path, evaluator.best.metrics)
+    best = join(working.path, relative(evaluator.best.path, working.local))
+    return Followed(ended, len(history), best, evaluator.best.metrics)

@@ -1,52 +1,65 @@
 """Training without a pipeline: the same conversion and the same engine, one folder."""
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
 import shutil
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 from detection.datasets.importers.label_map import read_dataset_file
 from detection.datasets.layouts import SplitFiles
-from detection.storage.atomic import new_directory
-from detection.storage.lock import Use, exclusive_use
+from detection.storage.atomic import COMPLETE_MARKER, new_directory
+from detection.storage.files import is_dir, is_file, list_folders, remove_folder
+from detection.storage.lock import exclusive_use
+from detection.storage.mirror import Mirror, working_folder
+from detection.storage.paths import is_remote, join, require_supported
+from detection.storage.staging import local_copy
 from detection.training.distributed.cluster import cluster_from_environment
+from detection.training.upload_order import UPLOADED_LAST
 from pipelines.console import quiet_run
 from pipelines.dataset_files import files_of
 from pipelines.folders import scratch_tempdir
 from pipelines.runs.start_check import check_train
 from schemas.artifacts import DATASET_JSON, SAVED_MODEL, TRAIN_SPLIT, split_dir
 from schemas.config.config import Config, DataConfig
-from schemas.errors import DataError
+from schemas.errors import CocoflowError, DataError
+
+_LOG = "run.log"
+_EXAMPLES = "examples"
+_MODEL_FILE = "saved_model.pb"
 
 _LOGGER = logging.getLogger("cocoflow.train")
 
 
-def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
+def train_alone(config: Config, output: str, *, verbose: bool = False) -> str:
     """Trains a detector on the data set's train split.
 
     Args:
         config: `data`, `model` and `train` count; with `train.validation` also `evaluate`'s split and batch size.
-        output: folder; see the command `train`.
+        output: local or remote folder; see the command `train`.
         verbose: libraries' logs to the terminal instead of `output`/run.log.
 
     Returns:
-        The SavedModel's folder.
+        Path of the SavedModel's folder.
 
     Raises:
         ConfigError: no data set is named, or see `detection.training.train.train`.
         DataError: the data cannot be used.
         CocoflowError: another process uses the folder; see `detection.training.train.train`.
     """
-    folder = Path(output)
+    require_supported(output, "--output")
     leads = _leads(config)
     names = [TRAIN_SPLIT, *([config.evaluate.split] if config.train.validation.enabled else [])]
     files = files_of(config.data, *names)
     splits = {name: files[name] for name in names}
-    with _held(folder) if leads else nullcontext(), quiet_run(folder / "run.log", verbose=verbose or not leads):
+    with (
+        _working_folder(output, leads=leads) as working,
+        quiet_run(working.local / _LOG, verbose=verbose or not leads),
+    ):
         from detection.training.distributed.strategy import make_strategy
         from detection.training.distributed.workers import chief_first, lost_workers_explained
         from detection.training.train import train
@@ -61,23 +74,46 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> Path:
         detector = None
         with lost_workers_explained(strategy), chief_first(strategy):
             if leads:
-                detector = check_train(config, splits, folder, strategy)
-            examples = _examples(splits, folder / "examples", config.data, makes=leads)
+                detector = check_train(config, splits, working.local, strategy)
+            examples = _examples(splits, join(output, _EXAMPLES), config.data, makes=leads)
         train(
             config,
             shards=_shards(examples, TRAIN_SPLIT),
             validation_shards=_shards(examples, config.evaluate.split) if config.train.validation.enabled else [],
             categories=read_dataset_file(examples / DATASET_JSON)["categories"],
-            output=folder,
+            output=working.local,
             strategy=strategy,
             detector=detector,
+            mirror=working,
         )
-    return folder / SAVED_MODEL
+    return join(output, SAVED_MODEL)
 
 
-def _held(folder: Path) -> AbstractContextManager[Use]:
-    """Several machines of one training share the folder: the one that writes holds it for all."""
-    return exclusive_use(folder, instead="name another folder with --output")
+@contextlib.contextmanager
+def _working_folder(output: str, *, leads: bool) -> Iterator[Mirror]:
+    """Yields the output folder, or a local one that is mirrored; the remote one has all files when the block ends.
+
+    Several machines of one training share the folder: the one that writes holds it for all.
+    """
+    with contextlib.ExitStack() as stack:
+        use = stack.enter_context(exclusive_use(output, instead="name another folder with --output")) if leads else None
+        if is_remote(output):
+            stack.enter_context(scratch_tempdir())
+        others = [f"{_EXAMPLES}/*", f"{SAVED_MODEL}/*"]
+        working = stack.enter_context(working_folder(output, last=UPLOADED_LAST, exclude=others, use=use))
+        try:
+            yield working
+        except BaseException:
+            if leads:
+                with contextlib.suppress(CocoflowError):  # the block's error counts
+                    working.push()
+            raise
+        if leads:
+            working.push()
+        if leads and is_remote(output):
+            model = join(output, SAVED_MODEL)
+            with new_directory(model, last=[_MODEL_FILE], replace=True) as folder:
+                shutil.copytree(working.local / SAVED_MODEL, folder, dirs_exist_ok=True)
 
 
 def _shards(examples: Path, split: str) -> list[str]:
@@ -92,12 +128,12 @@ def _leads(config: Config) -> bool:
     return cluster is None or cluster.is_chief
 
 
-def _examples(splits: dict[str, SplitFiles], folder: Path, data: DataConfig, *, makes: bool) -> Path:
-    """Records of the data as it is now: those of an earlier call where nothing has changed.
+def _examples(splits: dict[str, SplitFiles], folder: str, data: DataConfig, *, makes: bool) -> Path:
+    """Records of the data as it is now, on a local disk: those of an earlier call where nothing has changed.
 
     Args:
         splits: files of the data set.
-        folder: of all records.
+        folder: local or remote folder of all records.
         data: how to convert.
         makes: whether this process makes them; otherwise they are there.
 
@@ -108,16 +144,21 @@ def _examples(splits: dict[str, SplitFiles], folder: Path, data: DataConfig, *, 
 
     rules = json.dumps([data.on_fault.model_dump(), data.max_pixels, [asdict(files) for files in splits.values()]])
     state = fingerprint(splits.values(), data.label_map) + hashlib.sha256(rules.encode()).hexdigest()
-    current = folder / hashlib.sha256(state.encode()).hexdigest()[:16]
-    if makes and not current.is_dir():
+    current = join(folder, hashlib.sha256(state.encode()).hexdigest()[:16])
+    if makes and not _is_whole(current):
         from components.coco_example_gen.conversion import convert
 
-        shutil.rmtree(folder, ignore_errors=True)
+        # Without its marker, a folder that is removed in part is not taken for whole.
+        remove_folder(folder, first=[join(name, COMPLETE_MARKER) for name in list_folders(folder)])
         with new_directory(current) as beside, scratch_tempdir():
             convert(splits, beside, policies=data.on_fault, max_pixels=data.max_pixels, label_map=data.label_map)
-    if not current.is_dir():
+    if not _is_whole(current):
         raise DataError(
             f"{current}: the chief's records are not there. All machines need to see the same data and the same "
             "output folder, under the same paths."
         )
-    return current
+    return local_copy(current, complete=COMPLETE_MARKER)
+
+
+def _is_whole(folder: str) -> bool:
+    return is_file(join(folder, COMPLETE_MARKER)) if is_remote(folder) else is_dir(folder)

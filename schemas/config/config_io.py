@@ -16,18 +16,21 @@ from schemas.limits import MAX_CONFIG
 from schemas.quoting import quoted
 
 
-def load_config(path: str | Path | None = None, assignments: Sequence[str] = ()) -> Config:
+def load_config(path: str | Path | None = None, assignments: Sequence[str] = (), *, text: str | None = None) -> Config:
     """Reads a configuration file and applies `key.path=value` assignments to it.
 
     Args:
         path: YAML file; None starts from the defaults.
         assignments: `--set` arguments; values are read as YAML.
+        text: content of the file if it was read already, such as a remote one.
 
     Raises:
         ConfigError: an unreadable file, an unknown key (the nearest one is named)
             or a value of the wrong type.
     """
-    tree = _read_yaml(Path(path)) if path is not None else {}
+    tree: dict[str, Any] = {}
+    if path is not None:
+        tree = _read_yaml(path) if text is None else _tree_of(text, str(path))
     for assignment in assignments:
         _assign(tree, assignment)
     return parse_config(tree, where=str(path) if path is not None else "configuration")
@@ -62,9 +65,9 @@ def from_yaml(text: str, where: str = "configuration") -> Config:
     return parse_config(_tree_of(text, where), where)
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def _read_yaml(path: str | Path) -> dict[str, Any]:
     try:
-        with path.open(encoding="utf-8") as file:  # no more of it than is parsed: it may be a device
+        with Path(path).open(encoding="utf-8") as file:  # no more of it than is parsed: it may be a device
             text = file.read(MAX_CONFIG + 1)
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the configuration: {error.strerror}. Check --config.") from None

@@ -10,21 +10,20 @@ from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
 from components.saved_model_pusher.component import SavedModelPusher
+from detection.storage.atomic import write_text
+from detection.storage.paths import join
 from pipelines.resolvers.baseline import previous_blessed_model
 
 
-def write_model(folder: Path, content: str) -> None:
+def write_model(folder: str, content: str) -> None:
     """The files that every Model artifact of ours has."""
-    serving = folder / "Format-Serving"
-    (serving / "variables").mkdir(parents=True)
-    for file in (serving / "saved_model.pb", serving / "variables/variables.index", folder / "config.yaml"):
-        file.write_text(content)
+    for name in ("Format-Serving/variables/variables.index", "config.yaml", "Format-Serving/saved_model.pb"):
+        write_text(join(folder, name), content)
 
 
 class TrainerExecutor(base_executor.BaseExecutor):
     def Do(self, input_dict: Any, output_dict: Any, exec_properties: Any) -> None:  # noqa: N802
-        folder = Path(output_dict["model"][0].uri)
-        write_model(folder, str(exec_properties["seed"]))
+        write_model(output_dict["model"][0].uri, str(exec_properties["seed"]))
 
 
 class TrainerSpec(ComponentSpec):
@@ -47,7 +46,7 @@ class EvaluatorExecutor(base_executor.BaseExecutor):
         [model] = input_dict["model"]
         blessing.set_int_custom_property("blessed", exec_properties["blessed"])
         blessing.set_int_custom_property("current_model_id", model.id)
-        (Path(blessing.uri) / ("BLESSED" if exec_properties["blessed"] else "NOT_BLESSED")).touch()
+        write_text(join(blessing.uri, "BLESSED" if exec_properties["blessed"] else "NOT_BLESSED"), "")
         baselines = input_dict.get("baseline_model", [])
         for baseline in baselines:
             blessing.set_int_custom_property("baseline_model_id", baseline.id)
@@ -77,19 +76,21 @@ class StubEvaluator(base_component.BaseComponent):
         )
 
 
-def create_pipeline(root: Path, *, seed: int, blessed: int) -> pipeline.Pipeline:
+def create_pipeline(root: str | Path, *, seed: int, blessed: int, database: Path | None = None) -> pipeline.Pipeline:
     trainer = StubTrainer(seed=seed)
     baseline = previous_blessed_model(trainer.outputs["model"])
     evaluator = StubEvaluator(model=trainer.outputs["model"], baseline_model=baseline.outputs["model"], blessed=blessed)
     pusher = SavedModelPusher(
         model=trainer.outputs["model"],
         model_blessing=evaluator.outputs["blessing"],
-        push_directory=str(root / "serving"),
+        push_directory=join(root, "serving"),
     )
     return pipeline.Pipeline(
         pipeline_name="baseline",
-        pipeline_root=str(root / "artifacts"),
+        pipeline_root=join(root, "artifacts"),
         components=[trainer, baseline, evaluator, pusher],
         enable_cache=True,
-        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(root / "metadata.sqlite")),
+        metadata_connection_config=metadata.sqlite_metadata_connection_config(
+            str(database or join(root, "metadata.sqlite"))
+        ),
     )

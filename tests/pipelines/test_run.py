@@ -6,14 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 import pipeline_runner
+from detection.storage import files
+from detection.storage.json_files import read_json
+from detection.storage.paths import join
+from detection.storage.staging import local_copy
 from pipelines.demo_data import make_demo_data
 from schemas.artifacts import ANALYSIS_JSON, CONFIG_YAML, DETECTIONS_JSON, LOGS, METRICS_JSON, REPORT_HTML, SUMMARY_JSON
 from schemas.config.config_io import load_config
 from tests.detection.coco.generated_cases import pycocotools_eval
+from tests.detection.training.tiny_run import checkpoint_values
+from tests.storage_emulator.fixture import Bucket
+from tests.storage_emulator.folders import upload
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
@@ -26,13 +34,13 @@ FEW_STEPS = (
 )
 
 
-def _run(root: Path, data: Path, *flags: str, assignments: tuple[str, ...] = ()) -> int:
+def _run(root: str | Path, data: str | Path, *flags: str, assignments: tuple[str, ...] = ()) -> int:
     sets = [part for key in (*FEW_STEPS, f"run.root={root}", *assignments) for part in ("--set", key)]
     return pipeline_runner.main(["run", "--data", str(data), *sets, *flags])
 
 
-def _summary(root: Path) -> dict[str, Any]:
-    return dict(json.loads((root / SUMMARY_JSON).read_text()))
+def _summary(root: str | Path) -> dict[str, Any]:
+    return dict(read_json(join(root, SUMMARY_JSON)))
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +214,33 @@ def test_the_metrics_are_those_of_pycocotools(first_run: Path, digits: Path) -> 
     detections = json.loads(min(first_run.glob(f"artifacts/CocoEvaluator/evaluation/*/{DETECTIONS_JSON}")).read_text())
     reference = pycocotools_eval(ground_truth, detections, "bbox")
     assert list(_summary(first_run)["metrics"].values()) == pytest.approx(reference.stats.tolist(), abs=1e-9)
+
+
+def test_on_cloud_storage_the_same_run_gives_the_same_bits(
+    gcs: Bucket, first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, root, serving = (f"{gcs.path}/{name}" for name in ("data", "runs/first", "serving"))
+    upload(digits, data)
+    own = (f"push.directory={serving}",)
+    assert _run(root, data, assignments=own) == 0
+    expected, summary = _summary(first_run), _summary(root)
+    assert summary | {"seconds": None, "pushed_path": None} == expected | {"seconds": None, "pushed_path": None}
+    [version] = files.list_folders(serving)
+    assert summary["pushed_path"] == join(serving, version)
+    [checkpoints] = files.glob(join(root, "artifacts/DetectionTrainer/model_run/*"))
+    [local] = first_run.glob("artifacts/DetectionTrainer/model_run/*")
+    theirs = checkpoint_values(local, 3)
+    for name, value in checkpoint_values(local_copy(checkpoints), 3).items():
+        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+    assert not files.walk_files(join(root, "training"))
+    assert "error" not in capfd.readouterr().err
+    assert _run(root, data, assignments=own) == 0
+    assert _summary(root) | {"seconds": None} == summary | {"seconds": None}
+    shown = capfd.readouterr().err
+    for node in ("CocoExampleGen", "StatisticsGen", "DetectionTrainer", "CocoEvaluator", "SavedModelPusher"):
+        assert f"{node} reused" in shown
+    assert files.list_folders(serving) == [version]
+    assert not [name for name in files.walk_files(gcs.path) if name.endswith((".lock", ".unfinished", ".tmp"))]
 
 
 def test_beam_runs_the_same_pipeline(tmp_path: Path, first_run: Path, digits: Path) -> None:

@@ -13,6 +13,9 @@ import keras
 from detection.models.backbones.efficientnet import EfficientNet
 from detection.models.backbones.efficientnet_spec import stage_repeats
 from detection.models.detector import Detector
+from detection.storage.files import is_file
+from detection.storage.paths import require_supported
+from detection.storage.staging import local_copy
 from schemas.errors import ConfigError, DataError
 
 IMAGENET = "imagenet"
@@ -70,7 +73,7 @@ def find_weights_file(backbone: str, source: str) -> Path:
 
     Args:
         backbone: name of the backbone, such as `efficientnet-b0`.
-        source: `imagenet`, or path of a file.
+        source: `imagenet`, or local or remote path of a file.
 
     Raises:
         ConfigError: no ImageNet weights for this backbone.
@@ -83,9 +86,10 @@ def find_weights_file(backbone: str, source: str) -> Path:
         )
     if source == IMAGENET:
         return _download(backbone)
-    if not Path(source).is_file():
+    require_supported(source, "model.backbone_weights")
+    if not is_file(source):
         raise DataError(f"{source}: no such weights file. Set model.backbone_weights to a file or to {IMAGENET}.")
-    return Path(source)
+    return local_copy(source)
 
 
 def _download(backbone: str) -> Path:

@@ -10,18 +10,21 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from detection.storage.files import copy_file, exists, is_dir, list_folder, walk_states
 from detection.storage.literal_paths import literal_path
+from detection.storage.paths import is_remote, join
 from schemas.errors import DataError
 
 PREFIX = "ckpt"  # a checkpoint is ckpt-<step>.index and ckpt-<step>.data-<shard>-of-<shards>
 STATE_FILE = "checkpoint"  # TensorFlow's list of the newest ones
+INDEX_FILES = f"{PREFIX}-*.index"  # pattern of the files without which there is no checkpoint
 _FILE = re.compile(rf"{PREFIX}-(\d+)\.(index|data-\d+-of-\d+)")
 _LEFTOVER = re.compile(rf"{PREFIX}-\d+_temp|{STATE_FILE}\.tmp\w+")
 
 
-def checkpoint_path(folder: Path, step: int) -> str:
+def checkpoint_path(folder: str | Path, step: int) -> str:
     """Returns TensorFlow's name of the checkpoint after `step` steps; no file has this name."""
-    return str(folder / f"{PREFIX}-{step}")
+    return join(folder, f"{PREFIX}-{step}")
 
 
 def step_of(path: str | Path) -> int:
@@ -29,19 +32,36 @@ def step_of(path: str | Path) -> int:
     return int(Path(path).name.removeprefix(f"{PREFIX}-"))
 
 
-def checkpoint_steps(folder: Path) -> list[int]:
-    """Lists the steps of the checkpoints in a folder, ascending: those with an index, which is written last."""
+def checkpoint_steps(folder: str | Path) -> list[int]:
+    """Lists the steps of the checkpoints in a folder, ascending: those with an index, which is written last.
+
+    Args:
+        folder: local or remote.
+    """
     return sorted(step for step, kind in _files(folder) if kind == "index")
+
+
+def checkpoint_versions(folder: str | Path) -> dict[int, int]:
+    """Returns what changes when a checkpoint is written again, by step.
+
+    Args:
+        folder: local or remote.
+    """
+    matches = ((_FILE.fullmatch(name), state.version) for name, state in walk_states(folder).items())
+    return {int(match[1]): version for match, version in matches if match and match[2] == "index"}
 
 
 def files_of(folder: Path, step: int) -> list[Path]:
     """Lists the files of one checkpoint, the index last."""
-    names = [f"{PREFIX}-{step}.{kind}" for number, kind in _files(folder) if number == step]
-    return [folder / name for name in sorted(names)]
+    return [folder / name for name in _names_of(folder, step)]
 
 
-def link_checkpoint(folder: Path, step: int, destination: Path) -> None:
-    """Links a checkpoint into another folder, or copies it if the file system has no hard links.
+def _names_of(folder: str | Path, step: int) -> list[str]:
+    return sorted(f"{PREFIX}-{step}.{kind}" for number, kind in _files(folder) if number == step)
+
+
+def link_checkpoint(folder: str | Path, step: int, destination: Path) -> None:
+    """Links a checkpoint into a local folder, or copies it if it is remote or the file system has no hard links.
 
     TensorFlow never changes a checkpoint's files, it replaces them.
 
@@ -49,18 +69,30 @@ def link_checkpoint(folder: Path, step: int, destination: Path) -> None:
         FileNotFoundError: it does not exist, or was removed meanwhile.
     """
     destination.mkdir(parents=True, exist_ok=True)
-    files = files_of(folder, step)
-    if not files or files[-1].suffix != ".index":
+    names = _names_of(folder, step)
+    if not names or not names[-1].endswith(".index"):
         raise FileNotFoundError(checkpoint_path(folder, step))
-    for path in files:
-        copy = destination / path.name
+    for name in names:
+        path, copy = join(folder, name), destination / name
         copy.unlink(missing_ok=True)
         try:
-            os.link(path, copy)
+            _link(path, copy)
         except FileNotFoundError:
             raise
         except OSError:  # another file system, or one without links
             shutil.copy2(path, copy)
+
+
+def _link(path: str, copy: Path) -> None:
+    if not is_remote(path):
+        os.link(path, copy)
+        return
+    try:
+        copy_file(path, copy)
+    except DataError:
+        if exists(path):
+            raise
+        raise FileNotFoundError(path) from None
 
 
 def remove_checkpoint(folder: Path, step: int) -> None:
@@ -84,9 +116,10 @@ def _entries(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
-def _files(folder: Path) -> list[tuple[int, str]]:
+def _files(folder: str | Path) -> list[tuple[int, str]]:
     """Lists (step, "index" or "data-...") of every checkpoint file."""
-    matches = (_FILE.fullmatch(path.name) for path in _entries(folder))
+    names = list_folder(folder) if is_dir(folder) else []
+    matches = map(_FILE.fullmatch, names)
     return [(int(match[1]), match[2]) for match in matches if match]
 
 

@@ -50,7 +50,7 @@ def initialize(
     categories: Sequence[Category],
     backbone_weights: str | None,
     checkpoint: str | None,
-    base_model: Path | None,
+    base_model: str | Path | None,
     weights: SourceWeights,
     rename: Sequence[tuple[str, str]],
     fine_tune_type: FineTuneType,
@@ -108,7 +108,7 @@ def initialize(
 
 
 def _source(
-    base_model: Path | None, checkpoint: str | None, weights: SourceWeights, rename: Sequence[tuple[str, str]]
+    base_model: str | Path | None, checkpoint: str | None, weights: SourceWeights, rename: Sequence[tuple[str, str]]
 ) -> WeightSource | None:
     if base_model is not None:
         return WeightSource(base_model)

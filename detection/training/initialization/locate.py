@@ -7,23 +7,41 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from detection.storage import paths
+from detection.storage.files import exists, glob, is_dir, is_file
 from detection.storage.literal_paths import literal_path
+from detection.storage.paths import is_remote, join, name_of, parent
+from detection.storage.reading import read_bytes
+from detection.storage.staging import local_copy
 from schemas.artifacts import CHECKPOINTS, EXTRA_FILES, LABELS_JSON, VALIDATION
 from schemas.errors import DataError
 
 _MODEL_FILE = "saved_model.pb"
 _INDEX = ".index"
+_STATE_FILE = "checkpoint"
 
 
 class WeightFiles(NamedTuple):
-    """Files of weights.
+    """Files of weights, local or remote.
 
     prefix: prefix of a TensorFlow checkpoint: `<prefix>.index` exists.
     labels: file of the categories that the weights were trained for, or None.
     """
 
-    prefix: Path
-    labels: Path | None
+    prefix: str
+    labels: str | None
+
+
+def local_prefix(prefix: str) -> str:
+    """Returns the prefix of a checkpoint with the same files on a local disk.
+
+    Raises:
+        DataError: see `local_copy`.
+    """
+    if not is_remote(prefix):
+        return prefix
+    name = paths.escape(name_of(prefix))
+    return join(local_copy(parent(prefix), only=[f"{name}{_INDEX}", f"{name}.data-*"]), name_of(prefix))
 
 
 def locate_weights(path: str | Path) -> WeightFiles:
@@ -37,60 +55,66 @@ def locate_weights(path: str | Path) -> WeightFiles:
     Raises:
         DataError: the path has no weights, or several SavedModels.
     """
-    given = Path(path)
-    prefix = given.with_name(given.name.removesuffix(_INDEX))
+    given = str(path).rstrip("/") if is_remote(path) else str(Path(path))
+    prefix = given.removesuffix(_INDEX)
     if _is_checkpoint(prefix):
         return WeightFiles(prefix, _labels_beside(prefix))
-    if (given / _MODEL_FILE).is_file():
+    if is_file(join(given, _MODEL_FILE)):
         return _of_saved_model(given)
-    newest = _newest_checkpoint(given / CHECKPOINTS) or _newest_checkpoint(given)
+    newest = _newest_checkpoint(join(given, CHECKPOINTS)) or _newest_checkpoint(given)
     if newest is not None:
         return WeightFiles(newest, _labels_beside(newest))
-    models = sorted(file.parent for file in given.glob(f"*/{_MODEL_FILE}"))
+    models = [parent(file) for file in glob(join(paths.escape(given), "*", _MODEL_FILE))]
     if len(models) > 1:
-        raise DataError(f"{given}: holds several models: {', '.join(model.name for model in models)}. Name one.")
+        raise DataError(f"{given}: holds several models: {', '.join(map(name_of, models))}. Name one.")
     if models:
         return _of_saved_model(models[0])
     raise DataError(
-        f"{given}: {'it holds no weights' if given.exists() else 'no such file or folder'}. "
+        f"{given}: {'it holds no weights' if exists(given) else 'no such file or folder'}. "
         "Name a checkpoint (.../ckpt-500), a folder of checkpoints, the output of `train`, or a SavedModel."
     )
 
 
-def _of_saved_model(folder: Path) -> WeightFiles:
-    prefix = folder / "variables" / "variables"
+def _of_saved_model(folder: str) -> WeightFiles:
+    prefix = join(folder, "variables", "variables")
     if not _is_checkpoint(prefix):
         raise DataError(f"{folder}: a SavedModel without variables. Name one that was exported after training.")
-    return WeightFiles(prefix, _existing(folder / EXTRA_FILES / LABELS_JSON))
+    return WeightFiles(prefix, _existing(join(folder, EXTRA_FILES, LABELS_JSON)))
 
 
-def _newest_checkpoint(folder: Path) -> Path | None:
+def _newest_checkpoint(folder: str) -> str | None:
     """Returns the checkpoint that TensorFlow's list names; without a valid list, the one of the highest number."""
-    literal = literal_path(folder)
-    listed = tf.train.latest_checkpoint(literal) if folder.is_dir() else None
+    if not is_dir(folder):
+        return None
+    # TensorFlow looks whether the index is there, which is small.
+    literal = literal_path(local_copy(folder, only=[_STATE_FILE, f"*{_INDEX}"]))
+    listed = tf.train.latest_checkpoint(literal)
     if listed is not None:
-        return Path(listed.replace(literal, str(folder), 1))
-    return max((file.with_suffix("") for file in folder.glob(f"*{_INDEX}")), key=_number, default=None)
+        return str(listed).replace(literal, folder, 1)
+    indices = (file.removesuffix(_INDEX) for file in glob(join(paths.escape(folder), f"*{_INDEX}")))
+    return max(indices, key=_number, default=None)
 
 
-def _number(prefix: Path) -> tuple[int, str]:
-    digits = re.search(r"(\d+)$", prefix.name)
-    return int(digits[1]) if digits else -1, prefix.name
+def _number(prefix: str) -> tuple[int, str]:
+    name = name_of(prefix)
+    digits = re.search(r"(\d+)$", name)
+    return int(digits[1]) if digits else -1, name
 
 
-def _labels_beside(prefix: Path) -> Path | None:
+def _labels_beside(prefix: str) -> str | None:
     """Finds the categories beside the checkpoint, or in the output of `train` around it."""
     ours = (CHECKPOINTS, VALIDATION)
-    folders = [prefix.parent, *(folder.parent for folder in list(prefix.parents)[:2] if folder.name in ours)]
-    return next(filter(None, (_existing(folder / LABELS_JSON) for folder in folders)), None)
+    around = (parent(prefix), parent(parent(prefix)))
+    folders = [around[0], *(parent(folder) for folder in around if name_of(folder) in ours)]
+    return next(filter(None, (_existing(join(folder, LABELS_JSON)) for folder in folders)), None)
 
 
-def _is_checkpoint(prefix: Path) -> bool:
-    return prefix.with_name(prefix.name + _INDEX).is_file()
+def _is_checkpoint(prefix: str) -> bool:
+    return is_file(f"{prefix}{_INDEX}")
 
 
-def _existing(path: Path) -> Path | None:
-    return path if path.is_file() else None
+def _existing(path: str) -> str | None:
+    return path if is_file(path) else None
 
 
 def weights_fingerprint(*, checkpoint: str | None, backbone_weights: str | None) -> str:
@@ -102,15 +126,19 @@ def weights_fingerprint(*, checkpoint: str | None, backbone_weights: str | None)
         backbone_weights: a file, or the name of weights that never change.
 
     Raises:
+        ConfigError: a path is not supported.
         DataError: `checkpoint` has no weights.
     """
     digest = hashlib.sha256()
     if checkpoint is not None:
+        paths.require_supported(checkpoint, "train.init.checkpoint")
         located = locate_weights(checkpoint)
-        digest.update(located.prefix.with_name(located.prefix.name + ".index").read_bytes())
+        digest.update(read_bytes(f"{located.prefix}{_INDEX}"))
         if located.labels is not None:
-            digest.update(located.labels.read_bytes())
-    if backbone_weights is not None and Path(backbone_weights).is_file():
-        with Path(backbone_weights).open("rb") as file:
+            digest.update(read_bytes(located.labels))
+    if backbone_weights is not None:
+        paths.require_supported(backbone_weights, "model.backbone_weights")
+    if backbone_weights is not None and is_file(backbone_weights):
+        with local_copy(backbone_weights).open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:16]

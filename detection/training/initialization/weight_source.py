@@ -11,9 +11,10 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from detection.storage.literal_paths import literal_path
+from detection.storage.reading import read_bytes
 from detection.training.engine.state import EMA_PART, MODEL_PART
 from detection.training.initialization.class_outputs import Category
-from detection.training.initialization.locate import locate_weights
+from detection.training.initialization.locate import local_prefix, locate_weights
 from schemas.config.initialization import SourceWeights
 from schemas.errors import ConfigError, DataError
 from schemas.serving import WEIGHTS_PART
@@ -54,7 +55,7 @@ class WeightSource:
         self.prefix, labels = locate_weights(path)
         self.categories = _read_categories(labels)
         try:
-            self._reader = tf.train.load_checkpoint(literal_path(self.prefix))
+            self._reader = tf.train.load_checkpoint(literal_path(local_prefix(self.prefix)))
             contents = _contents(self._reader)
         except (tf.errors.OpError, ValueError) as error:
             raise self._unreadable(error) from error
@@ -118,13 +119,13 @@ def _substitute(expression: str, replacement: str, name: str) -> str:
         raise ConfigError(f"train.init.rename: {replacement!r} does not fit {expression!r}: {error}.") from None
 
 
-def _read_categories(labels: Path | None) -> list[Category] | None:
+def _read_categories(labels: str | None) -> list[Category] | None:
     if labels is None:
         return None
     try:
-        categories = json.loads(labels.read_text(encoding="utf-8"))
+        categories = json.loads(read_bytes(labels))
         return [{"id": category["id"], "name": category["name"]} for category in categories]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{labels}: cannot be read as the categories of the weights beside it: {error!r}. Copy it again."
         ) from None

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from detection.storage.files import is_dir
 from detection.training.checkpoints.files import (
     checkpoint_path,
-    checkpoint_steps,
-    files_of,
+    checkpoint_versions,
     find_damage,
     link_checkpoint,
 )
 from detection.training.validation.checkpoint_evaluator import CheckpointEvaluator
 
 _LOGGER = logging.getLogger("cocoflow.follow")
-_COPY = ".reading"
+COPIES = ".reading"  # folder for the checkpoint that is evaluated
 
 
 class Patience:
@@ -58,13 +58,14 @@ class Patience:
 
 
 def follow_checkpoints(
-    checkpoints: Path,
+    checkpoints: str | Path,
     evaluator: CheckpointEvaluator,
     *,
     folder: Path,
     is_last: Callable[[int], bool],
     patience: Patience,
     every_one: bool = False,
+    after_evaluation: Callable[[], None] = lambda: None,
 ) -> bool:
     """Evaluates checkpoints as they are written.
 
@@ -72,12 +73,13 @@ def follow_checkpoints(
     system has them.
 
     Args:
-        checkpoints: folder of a run's checkpoints.
+        checkpoints: local or remote folder of a run's checkpoints.
         evaluator: evaluator of the checkpoints; it does not repeat evaluations in its history.
-        folder: folder for copies.
+        folder: local folder for copies.
         is_last: tells whether the run has ended with the checkpoint of a step.
         patience: limit of the time without a new checkpoint.
         every_one: evaluate all checkpoints in their order, not only the newest.
+        after_evaluation: is called after each evaluation.
 
     Returns:
         Whether the run has ended, and its last checkpoint is evaluated; False if the time
@@ -87,35 +89,25 @@ def follow_checkpoints(
         DataError: see `CheckpointEvaluator.evaluate`.
     """
     evaluated = {entry.step for entry in evaluator.history()}
-    seen = {step: stamp for step, stamp in _stamps(checkpoints).items() if step in evaluated}
+    seen = {step: stamp for step, stamp in checkpoint_versions(checkpoints).items() if step in evaluated}
     while True:
-        stamps = _stamps(checkpoints)
+        stamps = checkpoint_versions(checkpoints)
         new = [step for step in sorted(stamps) if seen.get(step) != stamps[step]]
         if new:
             step = new[0] if every_one else new[-1]
             seen |= {step: stamps[step]} if every_one else stamps
             _evaluate_copy(checkpoints, step, evaluator, folder)
+            after_evaluation()
             patience.renew()
         elif stamps and is_last(max(stamps)):
             return True
-        elif (seen and not checkpoints.is_dir()) or not patience.wait():
+        elif (seen and not is_dir(checkpoints)) or not patience.wait():
             return False
 
 
-def _stamps(checkpoints: Path) -> dict[int, int]:
-    """Returns the time at which each checkpoint was written last, by step."""
-    stamps = {}
-    for step in checkpoint_steps(checkpoints):
-        try:
-            stamps[step] = files_of(checkpoints, step)[-1].stat().st_mtime_ns
-        except (FileNotFoundError, IndexError):  # removed meanwhile
-            continue
-    return stamps
-
-
-def _evaluate_copy(checkpoints: Path, step: int, evaluator: CheckpointEvaluator, folder: Path) -> None:
+def _evaluate_copy(checkpoints: str | Path, step: int, evaluator: CheckpointEvaluator, folder: Path) -> None:
     path = checkpoint_path(checkpoints, step)
-    with _empty(folder / _COPY) as copy:
+    with _empty(folder / COPIES) as copy:
         try:
             link_checkpoint(checkpoints, step, copy)
         except FileNotFoundError:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detection.storage.atomic import write_json
+from detection.storage.files import exists
 from detection.storage.json_files import read_json
 from detection.training.checkpoints.files import checkpoint_path, checkpoint_steps, link_checkpoint, remove_checkpoint
 from schemas.artifacts import METRICS_JSON
@@ -19,13 +20,13 @@ class HistoryEntry(NamedTuple):
     metrics: dict[str, float]
 
 
-def read_history(path: Path) -> list[HistoryEntry]:
+def read_history(path: str | Path) -> list[HistoryEntry]:
     """Reads the evaluations so far, by ascending step; none if there is no file.
 
     Raises:
         DataError: the file is not a history.
     """
-    if not path.exists():
+    if not exists(path):
         return []
     try:
         return [HistoryEntry(int(entry["step"]), dict(entry["metrics"])) for entry in read_json(path)]

@@ -97,7 +97,7 @@ def test_what_a_warm_start_took_is_told_beside_the_configuration(tmp_path: Path)
         (working / folder).mkdir(parents=True)
     for name in (CONFIG_YAML, LABELS_JSON, INIT_REPORT_JSON):
         (working / name).write_text(name)
-    _publish(working, tmp_path / "model", tmp_path / "model_run", "0123")
+    _publish(working, str(tmp_path / "model"), str(tmp_path / "model_run"), "0123")
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
         "Format-Serving",
         CONFIG_YAML,

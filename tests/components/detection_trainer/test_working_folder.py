@@ -1,5 +1,6 @@
 """Folders that trainings work in: what stays after a kill, and what goes."""
 
+import contextlib
 import json
 import os
 import time
@@ -14,9 +15,12 @@ from components.detection_trainer.working_folder import (
     restore_training,
     working_folder,
 )
+from detection.storage import files
+from detection.storage.atomic import write_text
 from schemas.artifacts import TRAINING_JSON
 from schemas.errors import CocoflowError
 from tests.folder_holder import folder_holder
+from tests.storage_emulator.fixture import Bucket
 
 DAY = 24 * 3600.0
 
@@ -25,8 +29,8 @@ A, B, HELD, NEW, OLD, TOUCHED, YOUNG = [digit * 16 for digit in "ab01234"]
 
 
 def _train(parent: Path, name: str, *, fails: bool = False) -> None:
-    with working_folder(parent, name) as folder:
-        (folder / "ckpt").write_text(name)
+    with working_folder(parent, name) as working:
+        (working.local / "ckpt").write_text(name)
         if fails:
             raise KeyboardInterrupt
 
@@ -44,15 +48,15 @@ def _age(folder: Path, days: float) -> None:
 def test_a_killed_training_finds_what_it_left(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         _train(tmp_path, A, fails=True)
-    with working_folder(tmp_path, A) as folder:
-        assert (folder / "ckpt").read_text() == A
+    with working_folder(tmp_path, A) as working:
+        assert (working.local / "ckpt").read_text() == A
 
 
 def test_what_is_published_stays_for_the_same_training_and_goes_with_the_next(tmp_path: Path) -> None:
     """Killed before TFX had registered the results, it is started again."""
     _train(tmp_path, A)
-    with working_folder(tmp_path, A) as folder:
-        assert (folder / "ckpt").read_text() == A
+    with working_folder(tmp_path, A) as working:
+        assert (working.local / "ckpt").read_text() == A
     _train(tmp_path, B)
     assert _names(tmp_path) == [B]
     remove_served(tmp_path)
@@ -209,3 +213,63 @@ def test_a_damaged_one_is_not_taken(spoil: Callable[[Path], object], tmp_path: P
     spoil(finished(tmp_path / "runs" / "9"))
     restore_training(working, tmp_path / "runs", "mine")
     assert contents(working) == {}
+
+
+def test_a_remote_training_finds_what_was_pushed_before_a_kill(gcs: Bucket) -> None:
+    parent = f"{gcs.path}/training"
+    with contextlib.suppress(KeyboardInterrupt), working_folder(parent, A) as working:
+        (working.local / "ckpt").write_text("pushed")
+        working.push()
+        (working.local / "ckpt").write_text("not pushed")
+        raise KeyboardInterrupt
+    assert files.walk_files(parent) == [f"{A}/ckpt"]
+    with working_folder(parent, A) as working:
+        assert (working.local / "ckpt").read_text() == "pushed"
+    assert files.walk_files(parent) == [f"{A}/ckpt", f"{A}/published"]
+
+
+def test_a_remote_training_that_fails_leaves_what_explains_it(gcs: Bucket) -> None:
+    parent = f"{gcs.path}/training"
+
+    def diverge() -> None:
+        with working_folder(parent, A) as working:
+            (working.local / "picture.png").write_text("why")
+            raise CocoflowError(f"diverged: see {working.local / 'picture.png'}")
+
+    with pytest.raises(CocoflowError, match=f"diverged: see {parent}/{A}/picture.png"):
+        diverge()
+    assert files.walk_files(parent) == [f"{A}/picture.png"]
+
+
+def test_what_a_remote_training_published_goes_with_the_next(gcs: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = f"{gcs.path}/training"
+    for name in (A, OLD):
+        with contextlib.suppress(KeyboardInterrupt), working_folder(parent, name) as working:
+            (working.local / "ckpt.index").write_text(name)
+            working.push()
+            raise KeyboardInterrupt
+    with working_folder(parent, A):
+        pass
+    with working_folder(parent, B):
+        pass
+    assert files.list_folders(parent) == sorted([B, OLD])
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 14.1 * DAY)
+    remove_served(parent)
+    assert files.list_folders(parent) == []
+
+
+def test_a_remote_training_is_restored_from_its_finished_one(gcs: Bucket, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for name, content in FILES.items():
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text(content)
+    describe_training(run, A)
+    for number in (1, 2):
+        for name in files.walk_files(run):
+            files.copy_file(run / name, f"{gcs.path}/model_run/{number}/{name}")
+    write_text(f"{gcs.path}/model_run/2/checkpoints/ckpt-3.index", "damaged")
+    restore_training(tmp_path / "other", f"{gcs.path}/model_run", B)
+    assert not (tmp_path / "other").exists()
+    restore_training(tmp_path / "working", f"{gcs.path}/model_run", A)
+    assert (tmp_path / "working" / "checkpoints" / "ckpt-3.index").read_text() == "index"

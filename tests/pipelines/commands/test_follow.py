@@ -11,6 +11,8 @@ import tensorflow as tf
 import pipeline_runner
 from detection.models.detector import variables_by_path
 from detection.models.registry import detector_from_config
+from detection.storage import files
+from detection.storage.json_files import read_json
 from detection.storage.lock import LOCK_FILE
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.engine.state import MODEL_PART
@@ -19,6 +21,7 @@ from pipelines.standalone import to_examples
 from schemas.config.config_io import load_config, to_yaml
 from tests.detection.training.evaluation_records import CATEGORIES, coco_records, write_coco_shards
 from tests.folder_holder import folder_holder
+from tests.storage_emulator.fixture import Bucket
 
 ASSIGNMENTS = (
     "model.name=efficientdet-nano",
@@ -133,12 +136,12 @@ def test_a_run_that_stopped_early_has_ended(tmp_path: Path) -> None:
     from pipelines.standalone.follow import _is_last
 
     _describe(tmp_path, "train.validation.every=5", "train.validation.patience=1")
-    assert not _is_last(10, tmp_path)
+    assert not _is_last(10, str(tmp_path))
     write_history(
         tmp_path / "validation" / "history.json", [HistoryEntry(5, {"AP": 0.2}), HistoryEntry(10, {"AP": 0.1})]
     )
-    assert _is_last(10, tmp_path)
-    assert _is_last(20, tmp_path)
+    assert _is_last(10, str(tmp_path))
+    assert _is_last(20, str(tmp_path))
 
 
 def _refusal(run: Path, data: Path, *flags: str, code: int, capsys: pytest.CaptureFixture[str]) -> str:
@@ -187,3 +190,28 @@ def test_a_timeout_is_a_number_of_minutes(timeout: str, tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as stopped:
         _call(tmp_path, tmp_path, "--timeout", timeout)
     assert stopped.value.code == 2
+
+
+@pytest.mark.slow
+def test_a_run_on_cloud_storage_is_followed_there(
+    run: Path, examples: Path, gcs: Bucket, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second checkpoint comes while the first is evaluated, and the results are those of the local run."""
+    _save(run, 10)
+    _save(run, 20)
+    assert _call(run, examples, "--every", "--timeout", "0") == 0
+    local = capsys.readouterr().out
+    remote, late = f"{gcs.path}/run", run / "checkpoints" / "ckpt-20.index"
+    for path in run.rglob("*"):
+        if path.is_file() and "follow" not in path.parts and path != late:
+            files.copy_file(path, f"{remote}/{path.relative_to(run)}")
+    later = threading.Timer(0.5, files.copy_file, [late, f"{remote}/checkpoints/ckpt-20.index"])
+    later.start()
+    flags = ["--data", str(examples), "--every", "--timeout", "5"]
+    assert pipeline_runner.main(["follow", "--checkpoints", remote, *flags]) == 0
+    later.join()
+    assert capsys.readouterr().out == local.replace(str(run), remote)
+    assert read_json(f"{remote}/follow/history.json") == _history(run)
+    ours, theirs = set(files.walk_files(f"{remote}/follow")), set(files.walk_files(run / "follow"))
+    assert {name for name in ours ^ theirs if "events" not in name} == set()
+    assert pipeline_runner.main(["follow", "--checkpoints", f"{remote}/checkpoints/", *flags]) == 0, "nothing to do"

@@ -82,7 +82,7 @@ def test_each_file_that_an_output_needs_is_required_without_a_record(kind: str, 
         path = path.with_name("*")
     if "tfrecord" in name:
         path = path.with_name("*")
-    assert first_missing(artifact) == path
+    assert first_missing(artifact) == str(path)
     assert file_records(tmp_path).check(artifact) == f"{path} is missing"
 
 
@@ -129,7 +129,7 @@ def test_nothing_is_asked_of_a_model_that_was_not_pushed(tmp_path: Path) -> None
     (tmp_path / "5" / "pushed.json").unlink()
     assert first_missing(artifact) is None
     shutil.rmtree(tmp_path / "5")
-    assert first_missing(artifact) == tmp_path / "5"
+    assert first_missing(artifact) == str(tmp_path / "5")
 
 
 def test_the_blessing_that_was_given_is_looked_for(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_the_blessing_that_was_given_is_looked_for(tmp_path: Path) -> None:
 
     artifact = whole("ModelBlessing", tmp_path)
     artifact.custom_properties["blessed"].int_value = 0
-    assert first_missing(artifact) == tmp_path / "5" / "NOT_BLESSED"
+    assert first_missing(artifact) == str(tmp_path / "5" / "NOT_BLESSED")
 
 
 def test_other_modification_times_are_no_change(tmp_path: Path) -> None:

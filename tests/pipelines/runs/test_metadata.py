@@ -39,7 +39,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def layout(database: Path, tmp_path: Path) -> RunLayout:
     layout = RunLayout(load_config(None, [f"run.root={tmp_path}"]))
     shutil.copy(database, layout.metadata)
-    write_json(layout.artifacts / "CocoExampleGen" / "examples" / "1" / "dataset.json", {})
+    write_json(Path(layout.artifacts, "CocoExampleGen", "examples", "1", "dataset.json"), {})
     return layout
 
 
@@ -88,41 +88,41 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 def test_a_whole_database_and_a_new_folder_are_accepted(layout: RunLayout, tmp_path: Path) -> None:
-    before = layout.metadata.read_bytes()
-    check_metadata(layout)
-    assert layout.metadata.read_bytes() == before
+    before = Path(layout.metadata).read_bytes()
+    check_metadata(layout, Path(layout.metadata))
+    assert Path(layout.metadata).read_bytes() == before
     new = RunLayout(load_config(None, [f"run.root={tmp_path / 'new'}"]))
-    check_metadata(new)
-    new.root.mkdir()
-    new.metadata.touch()  # of a run that was killed at once
-    check_metadata(new)
+    check_metadata(new, Path(new.metadata))
+    Path(new.root).mkdir()
+    Path(new.metadata).touch()  # of a run that was killed at once
+    check_metadata(new, Path(new.metadata))
 
 
 @pytest.mark.parametrize("lose", [Path.unlink, lambda path: path.write_bytes(b"")], ids=["removed", "emptied"])
 def test_a_lost_database_is_a_new_one_and_results_of_earlier_runs_are_set_aside(
     lose: Callable[[Path], object], layout: RunLayout
 ) -> None:
-    lose(layout.metadata)
-    check_metadata(layout)
-    repair(layout, ["CocoExampleGen"])
-    [aside] = layout.unregistered.iterdir()
+    lose(Path(layout.metadata))
+    check_metadata(layout, Path(layout.metadata))
+    repair(layout, Path(layout.metadata), ["CocoExampleGen"])
+    [aside] = Path(layout.unregistered).iterdir()
     assert [path.relative_to(aside) for path in aside.rglob("*") if path.is_file()] == [
         Path("CocoExampleGen", "examples", "1", "dataset.json")
     ]
-    check_metadata(layout)
+    check_metadata(layout, Path(layout.metadata))
 
 
 @pytest.mark.parametrize(("damage", "words"), DAMAGES.values(), ids=DAMAGES.keys())
 def test_a_database_that_cannot_be_used_is_named_with_the_way_out(
     damage: Callable[[Path], object], words: str, layout: RunLayout
 ) -> None:
-    damage(layout.metadata)
+    damage(Path(layout.metadata))
     with pytest.raises(DataError) as refused:
-        check_metadata(layout)
+        check_metadata(layout, Path(layout.metadata))
     message = str(refused.value)
     assert message.startswith(f"{layout.metadata}: ")
     assert words in message
-    if layout.metadata.is_file():
+    if Path(layout.metadata).is_file():
         assert "or remove it: then the run starts with an empty history" in message
         assert f"moves the results of earlier runs to {layout.unregistered}" in message
         assert f"checkpoints below {layout.training}" in message
@@ -136,14 +136,14 @@ def test_who_has_locked_it_is_said_within_seconds(layout: RunLayout) -> None:
         "print('locked', flush=True)\n"
         "sys.stdin.read()\n"
     )
-    command = [sys.executable, "-c", code, str(layout.metadata)]
+    command = [sys.executable, "-c", code, layout.metadata]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         with pytest.raises(CocoflowError, match=r"(process \d+ \('.*python.*|another process) has locked the run's"):
-            check_metadata(layout)
+            check_metadata(layout, Path(layout.metadata))
         process.kill()
-    check_metadata(layout)
+    check_metadata(layout, Path(layout.metadata))
 
 
 def test_a_run_tells_it_before_it_does_anything(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -162,9 +162,9 @@ def test_a_run_tells_it_before_it_does_anything(tmp_path: Path, capfd: pytest.Ca
 
 def test_what_ml_metadata_meets_on_the_way_is_explained(layout: RunLayout) -> None:
     """The words are those of a full disk; who has them said is a trigger."""
-    store = _store(layout.metadata)
+    store = _store(Path(layout.metadata))
     _sql("CREATE TRIGGER full BEFORE INSERT ON Type BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END")(
-        layout.metadata
+        Path(layout.metadata)
     )
 
     def fail() -> None:

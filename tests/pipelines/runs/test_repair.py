@@ -23,6 +23,8 @@ class Runs:
 
     def __init__(self, root: Path) -> None:
         self.layout = RunLayout(Config.model_validate({"run": {"root": str(root)}}))
+        self.database, self.artifacts = Path(self.layout.metadata), Path(self.layout.artifacts)
+        self.push_directory = Path(self.layout.push_directory)
         self.seen = 0
 
     def __call__(self, *, seed: int = 1, blessed: int = 1) -> dict[str, str]:
@@ -31,10 +33,10 @@ class Runs:
         from pipelines.runners.local import run_local
         from tests.pipelines.baseline_stubs import create_pipeline
 
-        pipeline = create_pipeline(self.layout.root, seed=seed, blessed=blessed)
-        repair(self.layout, [component.id for component in pipeline.components])
+        pipeline = create_pipeline(Path(self.layout.root), seed=seed, blessed=blessed)
+        repair(self.layout, self.database, [component.id for component in pipeline.components])
         self.run_id = run_local(pipeline)
-        record_outputs(self.layout)
+        record_outputs(self.layout, self.database)
         executions = [execution for execution in self.store().get_executions() if execution.id > self.seen]
         self.seen = max(execution.id for execution in executions)
         return {
@@ -45,13 +47,13 @@ class Runs:
     def store(self) -> Any:
         from pipelines.runs.metadata import open_store
 
-        return open_store(self.layout.metadata)
+        return open_store(self.database)
 
     def newest(self, kind: str) -> Any:
         return max(self.store().get_artifacts_by_type(kind), key=lambda artifact: artifact.id)
 
     def versions(self) -> list[str]:
-        return sorted(path.name for path in self.layout.push_directory.iterdir())
+        return sorted(path.name for path in self.push_directory.iterdir())
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +77,7 @@ def _pushed(runs: Runs) -> Path:
 
 
 def _serving_folder(runs: Runs) -> Path:
-    shutil.rmtree(runs.layout.push_directory)
+    shutil.rmtree(runs.push_directory)
     return _pushed(runs) / "saved_model.pb"
 
 
@@ -114,7 +116,7 @@ def _pointer(runs: Runs) -> Path:
 
 
 def _newest_version(runs: Runs) -> tuple[str, int]:
-    folder = runs.layout.push_directory / runs.versions()[-1]
+    folder = runs.push_directory / runs.versions()[-1]
     return folder.name, folder.stat().st_ctime_ns
 
 
@@ -170,16 +172,16 @@ def test_metadata_that_were_lost_do_not_mix_old_outputs_with_new_ones(
 ) -> None:
     runs = Runs(tmp_path)
     runs(seed=1)
-    (runs.layout.artifacts / "mine" / "notes" / "7").mkdir(parents=True)
-    runs.layout.metadata.unlink()
+    (runs.artifacts / "mine" / "notes" / "7").mkdir(parents=True)
+    runs.database.unlink()
     runs.seen = 0
     assert set(runs(seed=2).values()) == {"COMPLETE"}
-    [aside] = runs.layout.unregistered.iterdir()
+    [aside] = Path(runs.layout.unregistered).iterdir()
     [old] = aside.glob("StubTrainer/model/*/Format-Serving/saved_model.pb")
     assert old.read_text() == "1"
-    [new] = runs.layout.artifacts.glob("StubTrainer/model/*/Format-Serving/saved_model.pb")
+    [new] = runs.artifacts.glob("StubTrainer/model/*/Format-Serving/saved_model.pb")
     assert new.read_text() == "2"
-    assert (runs.layout.artifacts / "mine" / "notes" / "7").is_dir()
+    assert (runs.artifacts / "mine" / "notes" / "7").is_dir()
     assert f"{aside}: set aside, as metadata.sqlite does not list" in caplog.text
 
 
@@ -192,7 +194,7 @@ def _kill_last_execution(runs: Runs) -> list[Path]:
     contexts = [one for one in store.get_contexts_by_execution(trained.id) if one.type == "node"]
     dead = mlmd.Execution(type_id=trained.type_id, last_known_state=mlmd.Execution.RUNNING)
     dead_id, _, _ = store.put_execution(dead, [], contexts)
-    node = runs.layout.artifacts / "StubTrainer"
+    node = runs.artifacts / "StubTrainer"
     folders = [
         node / "model" / str(dead_id),
         node / ".system" / "executor_execution" / str(dead_id),
@@ -209,12 +211,12 @@ def test_a_killed_execution_is_closed_and_its_folders_go(runs: Runs, caplog: pyt
 
     caplog.set_level(logging.INFO, "cocoflow")
     folders = _kill_last_execution(runs)
-    node = runs.layout.artifacts / "StubTrainer"
+    node = runs.artifacts / "StubTrainer"
     mine = [
         node / "model" / "mine",
         node / "model" / f".{folders[0].name}.0123abcd.tmp",
         node / ".system" / "stateful_working_dir" / "mine",
-        runs.layout.artifacts / "mine" / folders[0].name,
+        runs.artifacts / "mine" / folders[0].name,
     ]
     for folder in mine:
         folder.mkdir(parents=True)
@@ -231,10 +233,10 @@ def test_a_killed_execution_is_closed_and_its_folders_go(runs: Runs, caplog: pyt
 def test_outputs_of_other_executions_are_never_removed(runs: Runs) -> None:
     from pipelines.runs.repair import close_dead_executions, remove_dead_folders
 
-    before = sorted(path for path in runs.layout.artifacts.rglob("*") if ".system" not in path.parts)
+    before = sorted(path for path in runs.artifacts.rglob("*") if ".system" not in path.parts)
     assert close_dead_executions(runs.store()) == []
-    remove_dead_folders(runs.store(), runs.layout.artifacts)
-    after = sorted(path for path in runs.layout.artifacts.rglob("*") if ".system" not in path.parts)
+    remove_dead_folders(runs.store(), str(runs.artifacts))
+    after = sorted(path for path in runs.artifacts.rglob("*") if ".system" not in path.parts)
     assert after == before
 
 
@@ -243,9 +245,9 @@ def test_a_run_without_an_evaluation_is_told_so(runs: Runs) -> None:
 
     runs()
     with pytest.raises(CocoflowError, match="the run has no evaluation: its component did not run"):
-        read_results(runs.layout.metadata, runs.run_id)
+        read_results(runs.database, runs.run_id)
     with pytest.raises(CocoflowError, match="the run has no evaluation"):
-        read_results(runs.layout.metadata, "no such run")
+        read_results(runs.database, "no such run")
 
 
 class ByHand:

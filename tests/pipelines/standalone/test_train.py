@@ -9,15 +9,18 @@ import tensorflow as tf
 
 import detection.training.distributed.strategy
 import detection.training.train
+from detection.storage import files
 from detection.storage.lock import LOCK_FILE
+from detection.storage.reading import read_text
 from pipelines.demo_data import make_demo_data
 from pipelines.runs.execute import execute_run
 from pipelines.standalone.train import train_alone
-from schemas.artifacts import DATASET_JSON
+from schemas.artifacts import DATASET_JSON, SAVED_MODEL
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
 from schemas.errors import CocoflowError, ConfigError, DataError
 from tests.folder_holder import folder_holder
+from tests.storage_emulator.fixture import Bucket
 
 
 @pytest.fixture(scope="module")
@@ -120,3 +123,48 @@ def test_damaged_records_of_an_earlier_call_are_named(
         train_alone(config, str(tmp_path))
     assert str(dataset) in str(raised.value)
     assert len(trained) == 1
+
+
+def test_on_cloud_storage_the_chief_publishes_and_the_others_read(
+    config: Config, trained: list[dict[str, Any]], gcs: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = f"{gcs.path}/out"
+
+    def train(config: Config, **keywords: Any) -> None:
+        trained.append(keywords | {"records": [Path(shard).read_bytes() for shard in keywords["shards"]]})
+        folder: Path = keywords["output"]
+        for name in ("checkpoints/ckpt-1.index", f"{SAVED_MODEL}/saved_model.pb"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(str(len(trained)))
+
+    monkeypatch.setattr(detection.training.train, "train", train)
+    _is_worker(0, monkeypatch)
+    assert train_alone(config, output) == f"{output}/{SAVED_MODEL}"
+    before = {name: state.version for name, state in files.walk_states(output).items()}
+    assert {"run.log", "checkpoints/ckpt-1.index", f"{SAVED_MODEL}/saved_model.pb"} < before.keys()
+    assert not [name for name in before if name.endswith((".lock", ".unfinished"))]
+    _is_worker(1, monkeypatch)
+    train_alone(config, output)
+    assert {name: state.version for name, state in files.walk_states(output).items()} == before
+    assert trained[0]["records"] == trained[1]["records"] != []
+    _is_worker(0, monkeypatch)
+    train_alone(config, output)
+    assert read_text(f"{output}/{SAVED_MODEL}/saved_model.pb") == "3"
+
+
+def test_what_fails_on_cloud_storage_leaves_its_log(
+    config: Config, gcs: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(config: Config, *, output: Path, **keywords: Any) -> None:
+        raise CocoflowError(f"diverged: see {output}/nonfinite")
+
+    monkeypatch.setattr(detection.training.train, "train", train)
+    with pytest.raises(CocoflowError, match=f"diverged: see {gcs.path}/out/nonfinite"):
+        train_alone(config, f"{gcs.path}/out")
+    assert files.is_file(f"{gcs.path}/out/run.log")
+
+
+@pytest.mark.parametrize("output", ["s3://bucket/out", "gs:/bucket/out"])
+def test_an_output_that_cannot_be_is_refused_by_name(config: Config, output: str) -> None:
+    with pytest.raises(ConfigError, match=f"--output {output}"):
+        train_alone(config, output)

@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from detection.training.initialization.locate import locate_weights
+from detection.storage.staging import local_copy
+from detection.training.initialization.locate import local_prefix, locate_weights, weights_fingerprint
 from schemas.artifacts import BEST, CHECKPOINTS, EXTRA_FILES, LABELS_JSON, SAVED_MODEL, VALIDATION
 from schemas.errors import DataError
+from tests.storage_emulator.fixture import Bucket
+from tests.storage_emulator.folders import upload
 
 
 def _checkpoint(prefix: Path) -> Path:
@@ -27,36 +30,41 @@ def _labels(path: Path) -> Path:
     return path
 
 
+def _located(path: str | Path) -> tuple[Path, Path | None]:
+    files = locate_weights(path)
+    return Path(files.prefix), None if files.labels is None else Path(files.labels)
+
+
 def test_a_checkpoint_is_meant_with_and_without_its_ending(tmp_path: Path) -> None:
     prefix = _checkpoint(tmp_path / "model.ckpt-7")
-    assert locate_weights(prefix) == locate_weights(f"{prefix}.index") == (prefix, None)
+    assert _located(prefix) == _located(f"{prefix}.index") == (prefix, None)
 
 
 def test_of_a_folder_the_newest_counts(tmp_path: Path) -> None:
     manager = tf.train.CheckpointManager(tf.train.Checkpoint(x=tf.Variable(1.0)), str(tmp_path), max_to_keep=5)
     for step in (900, 1000):
         manager.save(checkpoint_number=step)
-    assert locate_weights(tmp_path).prefix == tmp_path / "ckpt-1000"
+    assert _located(tmp_path)[0] == tmp_path / "ckpt-1000"
     (tmp_path / "checkpoint").unlink()
-    assert locate_weights(tmp_path).prefix == tmp_path / "ckpt-1000", "by number, 900 < 1000"
+    assert _located(tmp_path)[0] == tmp_path / "ckpt-1000", "by number, 900 < 1000"
 
 
 def test_the_output_of_a_training_means_its_newest_checkpoint(tmp_path: Path) -> None:
     prefix = _checkpoint(tmp_path / CHECKPOINTS / "ckpt-4")
     _saved_model(tmp_path / SAVED_MODEL)
-    assert locate_weights(tmp_path) == (prefix, None)
+    assert _located(tmp_path) == (prefix, None)
     labels = _labels(tmp_path / LABELS_JSON)
-    assert locate_weights(tmp_path) == locate_weights(prefix) == (prefix, labels)
+    assert _located(tmp_path) == _located(prefix) == (prefix, labels)
     best = _checkpoint(tmp_path / VALIDATION / BEST / "ckpt-2")
-    assert locate_weights(best.parent) == (best, labels)
+    assert _located(best.parent) == (best, labels)
     elsewhere = _checkpoint(tmp_path / "mine" / "ckpt-2")
-    assert locate_weights(elsewhere) == (elsewhere, None), "a file of that name further up means nothing"
+    assert _located(elsewhere) == (elsewhere, None), "a file of that name further up means nothing"
 
 
 def test_a_saved_model_is_found_where_it_lies_and_one_folder_below(tmp_path: Path) -> None:
     model = _saved_model(tmp_path / "Format-Serving")
     labels = _labels(model / EXTRA_FILES / LABELS_JSON)
-    assert locate_weights(model) == locate_weights(tmp_path) == (model / "variables" / "variables", labels)
+    assert _located(model) == _located(tmp_path) == (model / "variables" / "variables", labels)
     _saved_model(tmp_path / "other")
     with pytest.raises(DataError, match=r"holds several models: Format-Serving, other\. Name one"):
         locate_weights(tmp_path)
@@ -72,3 +80,31 @@ def test_what_holds_no_weights_is_refused(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").touch()
     with pytest.raises(DataError, match="a SavedModel without variables"):
         locate_weights(tmp_path)
+
+
+def test_remote_paths_mean_what_local_ones_mean(tmp_path: Path, gcs: Bucket) -> None:
+    run, model = tmp_path / "run", _saved_model(tmp_path / "model" / "Format-Serving")
+    manager = tf.train.CheckpointManager(tf.train.Checkpoint(x=tf.Variable(1.0)), str(run / CHECKPOINTS), max_to_keep=5)
+    for step in (900, 1000):
+        manager.save(checkpoint_number=step)
+    _labels(run / LABELS_JSON)
+    _labels(model / EXTRA_FILES / LABELS_JSON)
+    remote = upload(tmp_path, f"{gcs.path}/all")
+    for name in ("run", f"run/{CHECKPOINTS}", f"run/{CHECKPOINTS}/ckpt-900.index", "model", "model/Format-Serving"):
+        files, local = locate_weights(f"{remote}/{name}"), locate_weights(tmp_path / name)
+        assert files.prefix == local.prefix.replace(str(tmp_path), remote)
+        assert files.labels == str(local.labels).replace(str(tmp_path), remote)
+        fingerprint = weights_fingerprint(checkpoint=f"{remote}/{name}", backbone_weights=None)
+        assert fingerprint == weights_fingerprint(checkpoint=str(tmp_path / name), backbone_weights=None)
+    with pytest.raises(DataError, match=r"nowhere: no such file or folder\. Name a checkpoint"):
+        locate_weights(f"{remote}/nowhere")
+
+
+def test_of_a_remote_folder_only_the_checkpoint_itself_is_copied(tmp_path: Path, gcs: Bucket) -> None:
+    for step in (1, 10):
+        _checkpoint(tmp_path / f"ckpt-{step}")
+    remote = upload(tmp_path, f"{gcs.path}/checkpoints")
+    prefix = Path(local_prefix(f"{remote}/ckpt-1"))
+    assert sorted(path.name for path in prefix.parent.iterdir()) == ["ckpt-1.data-00000-of-00001", "ckpt-1.index"]
+    assert prefix.parent != local_copy(remote)
+    assert tf.train.load_checkpoint(str(prefix)).get_tensor("x/.ATTRIBUTES/VARIABLE_VALUE") == 1.0

@@ -1,0 +1,87 @@
+"""Calls in processes of their own that tests may kill, forked from one that has imported what takes long.
+
+`python -m tests.forked_calls MODULE...` imports the modules.  Each line on stdin, a JSON object
+{"function": "module:name", "arguments": [...]}, forks a process that waits for another line
+and calls; it tells its process id, and `ended` with its exit status.
+"""
+
+import importlib
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class ForkedCalls:
+    """The process that forks."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def __call__(self, function: str, *arguments: Any, prepare: Callable[[int], object] = id) -> int:
+        """Calls a function in a new process; returns its exit code: 1 after an exception.
+
+        Args:
+            function: `module:name`.
+            arguments: of the function, as JSON has them.
+            prepare: is called with the process id before the call begins.
+
+        Raises:
+            AssertionError: the process ended in another way than by itself or SIGKILL.
+        """
+        assert self._process.stdin is not None
+        call = {"function": function, "arguments": arguments}
+        print(json.dumps(call), file=self._process.stdin, flush=True)
+        said = []
+        for line in self._process.stdout or []:
+            said.append(line)
+            if match := re.match(r"pid (\d+)", line):
+                prepare(int(match[1]))
+                print("go", file=self._process.stdin, flush=True)
+            elif match := re.match(r"ended (-?\d+)", line):
+                logging.getLogger(__name__).info("%s", "".join(said))
+                assert int(match[1]) in (0, 1, -signal.SIGKILL), "".join(said)
+                return int(match[1])
+        raise AssertionError("".join(said))
+
+
+@contextmanager
+def forked_calls(*modules: str) -> Iterator[ForkedCalls]:
+    """Starts the process, with the environment of this one, and ends it after the block."""
+    command = [sys.executable, "-m", "tests.forked_calls", *modules]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            yield ForkedCalls(process)
+        finally:
+            process.kill()
+
+
+def _call_in_child(function: str, arguments: list[Any]) -> int:
+    child = os.fork()
+    if child:
+        return child
+    try:
+        print(f"pid {os.getpid()}", flush=True)
+        sys.stdin.readline()
+        module, _, name = function.partition(":")
+        getattr(importlib.import_module(module), name)(*arguments)
+        sys.stdout.flush()
+        os._exit(0)
+    except BaseException:
+        logging.exception("the call failed")
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    for one in sys.argv[1:]:
+        importlib.import_module(one)
+    while line := sys.stdin.readline():
+        _, status = os.waitpid(_call_in_child(**json.loads(line)), 0)
+        print(f"\nended {os.waitstatus_to_exitcode(status)}", flush=True)

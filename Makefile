@@ -6,9 +6,6 @@ BIN := $(VENV)/bin
 # uv is used where it is installed; elsewhere pip puts it into a venv of its own.
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 STAMP := $(VENV)/.synced
-SYNC := VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip sync --quiet --require-hashes requirements.lock
-# uv trusts its own list of certificate authorities; a mirror's may be known to the system alone.
-SYSTEM_CERTS := UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1
 .PHONY: env demo test test-all browser lint lock format docs clean
 
 env: $(STAMP)
@@ -17,10 +14,8 @@ env: $(STAMP)
 	$(PYTHON) -m venv .uv
 	.uv/bin/pip install --quiet --disable-pip-version-check uv
 
-$(STAMP): requirements.lock pyproject.toml setup.py | $(filter .uv/bin/uv,$(UV))
-	test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) $(VENV)
-	$(SYNC) || $(SYSTEM_CERTS) $(SYNC)
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV) pip install --quiet --no-deps --no-build-isolation --editable .
+$(STAMP): requirements.lock pyproject.toml setup.py environment.sh
+	PYTHON=$(PYTHON) ./environment.sh $(VENV) .
 	touch $(STAMP)
 
 demo: env

@@ -12,7 +12,18 @@ from schemas.errors import find_user_error, was_interrupted
 from schemas.quoting import printable
 
 # Modules of pipelines/commands/; their heavy imports are inside `run`.
-COMMANDS = ("run", "train", "follow", "evaluate", "compare", "predict", "check-data", "to-examples", "to-coco")
+COMMANDS = (
+    "run",
+    "compile",
+    "train",
+    "follow",
+    "evaluate",
+    "compare",
+    "predict",
+    "check-data",
+    "to-examples",
+    "to-coco",
+)
 
 _DESCRIPTION = "Turns a COCO data set into an evaluated, pushed object detector."
 _EPILOG = (

@@ -10,7 +10,7 @@ from detection.storage.atomic import explained, new_directory, shared_directory,
 from detection.storage.literal_paths import has_pattern_characters
 from detection.storage.paths import absolute, is_remote, join, require_supported
 from detection.storage.staging import CACHE_VARIABLE, cache_path
-from schemas.artifacts import CONFIG_YAML, SUMMARY_JSON, TRAINING
+from schemas.artifacts import CONFIG_YAML, HISTORY, SUMMARY_JSON, TRAINING
 from schemas.config.config import Config
 from schemas.errors import ConfigError, DataError
 
@@ -46,6 +46,33 @@ class RunLayout:
         if directory:
             require_supported(directory, "push.directory")
         self.push_directory = absolute(directory) if directory else join(self.root, "serving")
+
+
+class RemoteLayout:
+    """Paths below `run.root` of a compiled pipeline: in storage that all containers reach, so texts.
+
+    Args:
+        config: configuration with the sections `run` and `push`.
+
+    Raises:
+        ConfigError: `run.root` or `push.directory` is a relative path.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.root = _shared("run.root", config.run.root)
+        self.artifacts = f"{self.root}/artifacts"
+        self.history = f"{self.root}/{HISTORY}"
+        directory = config.push.directory
+        self.push_directory = _shared("push.directory", directory) if directory else f"{self.root}/serving"
+
+
+def _shared(key: str, path: str) -> str:
+    if "://" not in path and not os.path.isabs(path):
+        raise ConfigError(
+            f"{key} = {path}: the containers of a compiled pipeline do not share a working folder. "
+            "Name a folder of a bucket, such as gs://BUCKET/runs/mine, or the absolute path of a mounted volume."
+        )
+    return path.rstrip("/")
 
 
 _NAME = "cocoflow"

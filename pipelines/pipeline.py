@@ -1,33 +1,36 @@
 """Defines the pipeline, once for every runner."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from tfx.components import ExampleValidator, StatisticsGen
-from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.dsl.components.base.base_node import BaseNode
 from tfx.orchestration import metadata
+from tfx.orchestration.data_types import RuntimeParameter
 from tfx.orchestration.pipeline import Pipeline
+from tfx.types import BaseChannel
 
-import schemas
 from components.coco_evaluator.component import CocoEvaluator
 from components.coco_evaluator.tfma.eval_config import read_eval_config
-from components.coco_example_gen.component import CocoExampleGen
+from components.coco_example_gen.component import CocoExampleGen, RemoteCocoExampleGen
+from components.coco_example_gen.locate import division_of
 from components.coco_example_gen.spans import SpanSplits
-from components.detection_trainer.component import DetectionTrainer
+from components.detection_trainer.component import DetectionTrainer, Remote
+from components.record_schema_gen.component import RecordSchemaGen
 from components.saved_model_pusher.component import SavedModelPusher
 from detection.storage.paths import is_remote
-from pipelines.dataset_files import division_of
-from pipelines.folders import RunLayout
-from pipelines.resolvers.base_model import model_to_start_from
-from pipelines.resolvers.baseline import previous_blessed_model
-from pipelines.resolvers.span_window import spans_to_train_on
-from schemas.config.config import Config
-
-_SCHEMA_FILE = str(Path(schemas.__file__).parent / "records.pbtxt")
+from pipelines.folders import RemoteLayout, RunLayout
+from pipelines.resolvers.base_model import model_to_start_from, recorded_base_model
+from pipelines.resolvers.baseline import previous_blessed_model, recorded_baseline
+from pipelines.resolvers.span_window import recorded_window, spans_to_train_on
+from schemas.config.config import Config, DataConfig
+from schemas.config.runtime_parameters import RUNTIME_PARAMETERS, default_value
 
 
 def create_pipeline(config: Config, located: SpanSplits | None = None, *, database: Path | None = None) -> Pipeline:
-    """Creates the pipeline from a COCO data set to a pushed detector.
+    """Creates the pipeline from a COCO data set to a pushed detector, for LocalDagRunner or BeamDagRunner.
 
     Data flows example_gen -> (statistics, validation) and trainer -> evaluator (with
     the last blessed model as baseline) -> pusher.  With `data.window`, a resolver between
@@ -40,9 +43,6 @@ def create_pipeline(config: Config, located: SpanSplits | None = None, *, databa
         located: files of the data set if the caller has located them; None: locates them.
         database: local metadata database; None: that of a local `run.root`, and of a remote one none.
 
-    Returns:
-        A pipeline for LocalDagRunner or BeamDagRunner, with caching.
-
     Raises:
         DataError: no recognised data set, or no weights at `train.init.checkpoint`.
     """
@@ -52,7 +52,7 @@ def create_pipeline(config: Config, located: SpanSplits | None = None, *, databa
     return Pipeline(
         pipeline_name=config.run.name,
         pipeline_root=layout.artifacts,
-        components=_nodes(config, layout, located),
+        components=_nodes(config, _Here(config, layout, located)),
         enable_cache=True,
         beam_pipeline_args=list(config.run.beam_args),
         metadata_connection_config=(
@@ -61,45 +61,150 @@ def create_pipeline(config: Config, located: SpanSplits | None = None, *, databa
     )
 
 
-def _nodes(config: Config, layout: RunLayout, located: SpanSplits | None) -> list[BaseNode]:
-    data, evaluation = config.data, config.evaluate
-    example_gen = CocoExampleGen(
-        data_root=data.root,
-        splits={name: split.files for name, split in data.splits.items()},
-        on_fault=data.on_fault,
-        max_pixels=data.max_pixels,
-        label_map=data.label_map,
-        division=division_of(data),
-        span=data.span,
-        version=data.version,
-        located=located,
+def create_remote_pipeline(config: Config, target: Literal["kubeflow", "vertex"]) -> Pipeline:
+    """Creates the same pipeline for a compiler: no file of the data set, and none of an earlier run, is read.
+
+    Components that read the history of the pipeline take the place of the resolvers, and the keys of
+    `schemas.config.runtime_parameters` become parameters of a submission.
+
+    Args:
+        config: whole configuration; its paths are those of the containers.
+        target: where the pipeline will run; only Vertex has custom jobs.
+
+    Raises:
+        ConfigError: no data set, or `run.root` is a path that containers do not share.
+    """
+    layout = RemoteLayout(config)
+    return Pipeline(
+        pipeline_name=config.run.name,
+        pipeline_root=layout.artifacts,
+        components=_nodes(config, _Remote(config, layout, target)),
+        enable_cache=True,
+        beam_pipeline_args=_remote_beam_args(config),
     )
+
+
+class _Here:
+    """The nodes that differ between runners: in processes that share the run's folder and ML Metadata."""
+
+    def __init__(self, config: Config, layout: RunLayout, located: SpanSplits | None) -> None:
+        self._config = config
+        self._layout = layout
+        self._located = located
+        self.push_directory = layout.push_directory
+        self.thresholds: RuntimeParameter | None = None
+        self.history: str | None = None
+
+    def example_gen(self) -> CocoExampleGen:
+        data: DataConfig = self._config.data
+        return CocoExampleGen(
+            data_root=data.root,
+            splits={name: split.files for name, split in data.splits.items()},
+            on_fault=data.on_fault,
+            max_pixels=data.max_pixels,
+            label_map=data.label_map,
+            division=division_of(data),
+            span=data.span,
+            version=data.version,
+            located=self._located,
+        )
+
+    def window(self, examples: BaseChannel) -> BaseNode:
+        return spans_to_train_on(examples, spans=self._config.data.window)
+
+    def base_model(self, examples: BaseChannel) -> BaseNode:
+        return model_to_start_from(examples, config=self._config)
+
+    def trainer(self, examples: BaseChannel, base_model: BaseChannel | None) -> DetectionTrainer:
+        root = self._layout.root
+        return DetectionTrainer(examples=examples, config=self._config, run_root=root, base_model=base_model)
+
+    def baseline(self, model: BaseChannel) -> BaseNode:
+        return previous_blessed_model(model)
+
+
+class _Remote:
+    """The nodes that differ between runners: in containers that share nothing but storage."""
+
+    def __init__(self, config: Config, layout: RemoteLayout, target: str) -> None:
+        self._config = config
+        self._layout = layout
+        self._parameters = _parameters(config, layout)
+        vertex, image = config.run.vertex, config.run.image
+        self._trainer_job = None
+        if target == "vertex" and vertex.trainer_job.enabled:
+            self._trainer_job = json.dumps({"image": image, "vertex": vertex.model_dump(mode="json")})
+        self.push_directory = self._parameters["push_directory"]
+        self.thresholds = self._parameters["evaluate_thresholds"]
+        self.history = layout.history
+
+    def example_gen(self) -> RemoteCocoExampleGen:
+        root, span = self._parameters["data_root"], self._parameters["data_span"]
+        return RemoteCocoExampleGen(self._config.data, data_root=root, data_span=span, history=self.history)
+
+    def window(self, examples: BaseChannel) -> BaseNode:
+        return recorded_window(examples, history=self.history, spans=self._config.data.window)
+
+    def base_model(self, examples: BaseChannel) -> BaseNode:
+        return recorded_base_model(examples, config=self._config, history=self.history, parameters=self._parameters)
+
+    def trainer(self, examples: BaseChannel, base_model: BaseChannel | None) -> DetectionTrainer:
+        return DetectionTrainer(
+            examples=examples,
+            config=self._config,
+            run_root=self._layout.root,
+            base_model=base_model,
+            remote=Remote(self.history, self._parameters, self._trainer_job),
+        )
+
+    def baseline(self, model: BaseChannel) -> BaseNode:
+        return recorded_baseline(model, history=self.history)
+
+
+def _remote_beam_args(config: Config) -> list[str]:
+    """Returns the Beam options; workers on Dataflow get the pipeline's own image unless the options say otherwise."""
+    arguments = list(config.run.beam_args)
+    shipped = any(one.startswith(("--sdk_container_image", "--setup_file")) for one in arguments)
+    if config.run.image is not None and "--runner=DataflowRunner" in arguments and not shipped:
+        arguments.append(f"--sdk_container_image={config.run.image}")
+    return arguments
+
+
+def _parameters(config: Config, layout: RemoteLayout) -> Mapping[str, RuntimeParameter]:
+    defaults = {name: default_value(config, name) for name in RUNTIME_PARAMETERS}
+    defaults["push_directory"] = layout.push_directory
+    return {
+        name: RuntimeParameter(name=name, ptype=RUNTIME_PARAMETERS[name].kind, default=default)
+        for name, default in defaults.items()
+    }
+
+
+def _nodes(config: Config, places: _Here | _Remote) -> list[BaseNode]:
+    evaluation = config.evaluate
+    example_gen = places.example_gen()
     examples = example_gen.outputs["examples"]
-    schema_gen = ImportSchemaGen(schema_file=_SCHEMA_FILE)
+    schema_gen = RecordSchemaGen()
     statistics_gen = StatisticsGen(examples=examples, schema=schema_gen.outputs["schema"])
     example_validator = ExampleValidator(
         statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"]
     )
-    window = [spans_to_train_on(examples, spans=data.window)] if data.window > 1 else []
+    window = [places.window(examples)] if config.data.window > 1 else []
     training_examples = window[0].outputs["examples"] if window else examples
-    base = [model_to_start_from(training_examples, config=config)] if config.train.init.from_previous_model else []
-    trainer = DetectionTrainer(
-        examples=training_examples,
-        config=config,
-        run_root=layout.root,
-        base_model=base[0].outputs["model"] if base else None,
-    )
+    base = [places.base_model(training_examples)] if config.train.init.from_previous_model else []
+    trainer = places.trainer(training_examples, base[0].outputs["model"] if base else None)
     model = trainer.outputs["model"]
-    baseline = previous_blessed_model(model)
+    baseline = places.baseline(model)
     evaluator = CocoEvaluator(
         examples=examples,
         model=model,
         baseline_model=baseline.outputs["model"],
         config=evaluation,
         eval_config=None if evaluation.eval_config is None else read_eval_config(evaluation.eval_config),
+        thresholds=places.thresholds,
+        history=places.history,
     )
     pusher = SavedModelPusher(
-        model=model, model_blessing=evaluator.outputs["blessing"], push_directory=layout.push_directory
+        model=model, model_blessing=evaluator.outputs["blessing"], push_directory=places.push_directory
     )
     checks = [schema_gen, statistics_gen, example_validator]
     return [example_gen, *checks, *window, *base, trainer, baseline, evaluator, pusher]

@@ -35,7 +35,11 @@ BLESSING_JSON = "blessing.json"  # {"blessed", "reasons", "baseline"}
 # PushedModel artifact.
 POINTER_JSON = "pushed.json"  # {"destination", "version", "model"} in the PushedModel artifact
 
+# An artifact that stands for artifacts of earlier runs.
+RESOLVED_JSON = "resolved.json"  # {"artifacts": [{"uri", ...}]}, see `components.history`
+
 # The folder of one run.
+HISTORY = "history"  # records of earlier runs, of compiled pipelines: see `components.history`
 TRAINING = "training"  # working folders of trainings, from which a killed one resumes
 SUMMARY_JSON = "summary.json"
 

@@ -48,19 +48,23 @@ ALLOWED_IMPORTS = {
         "detection.training.distributed detection.training.initialization detection.training.checkpoints "
         "detection.training.monitoring detection.training.validation",
         "components": "",
+        "components.history": "schemas detection.storage",
+        "components.record_schema_gen": "schemas detection.storage",
         "components.coco_example_gen": "schemas schemas.config detection.storage detection.images detection.datasets "
-        "detection.reports",
+        "detection.reports components.history",
         "components.detection_trainer": "schemas schemas.config detection.storage detection.datasets "
-        "detection.input_pipeline detection.training.initialization detection.training",
+        "detection.input_pipeline detection.training.initialization detection.training.distributed detection.training "
+        "components.history",
         "components.coco_evaluator": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.input_pipeline detection.coco detection.inference detection.analysis "
-        "detection.reports",
+        "detection.reports components.history",
         "components.saved_model_pusher": "schemas detection.storage",
-        "pipelines.runners": "",
-        "pipelines.resolvers": "schemas schemas.config components.coco_example_gen components.detection_trainer",
+        "pipelines.resolvers": "schemas schemas.config components.history components.coco_example_gen "
+        "components.detection_trainer",
         "pipelines": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "detection.training.monitoring components.coco_example_gen components.detection_trainer "
-        "components.coco_evaluator components.saved_model_pusher pipelines.resolvers",
+        "components.coco_evaluator components.saved_model_pusher components.record_schema_gen pipelines.resolvers",
+        "pipelines.runners": "schemas schemas.config pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
         "detection.coco detection.training.distributed detection.training components.coco_example_gen "
         "components.detection_trainer pipelines.runners pipelines",

@@ -14,6 +14,7 @@ from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, load_config
 from schemas.config.config_table import page
 from schemas.config.issues import IssuePolicies
+from schemas.config.runtime_parameters import RUNTIME_PARAMETERS
 
 ROOT = Path(__file__).parents[1]
 # Page -> tables that it has at least.
@@ -26,6 +27,7 @@ PAGES = {  # tables, at least
     "docs/distributed.md": 2,
     "docs/update_rules.md": 3,
     "docs/storage.md": 2,
+    "docs/runners.md": 3,
 }
 TYPES = {"BYTES": "bytes", "INT": "int64", "FLOAT": "float"}  # TFX's name -> ours
 
@@ -105,6 +107,14 @@ def default_assignments() -> list[str]:
 @pytest.mark.parametrize("assignment", default_assignments())
 def test_each_default_can_be_set_as_it_stands_in_the_table(assignment: str) -> None:
     assert load_config(None, [assignment]) == Config()
+
+
+def test_the_parameters_of_a_compiled_pipeline() -> None:
+    rows = tables("docs/runners.md")["parameter", "key", "value"]
+    assert [row[:2] for row in rows] == [[name, one.key] for name, one in RUNTIME_PARAMETERS.items()]
+    assert [row[2].startswith("whole number") for row in rows] == [
+        one.kind is int for one in RUNTIME_PARAMETERS.values()
+    ]
 
 
 @pytest.mark.parametrize("recipe", re.findall(r"```yaml\n(.*?)```", _text("docs/update_rules.md"), re.DOTALL))

@@ -1,7 +1,5 @@
 """What `setup.py` builds for Beam workers and images."""
 
-import subprocess
-import sys
 import tomllib
 import zipfile
 from email.parser import Parser
@@ -9,20 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.wheel import build_wheel
+
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    folder = tmp_path_factory.mktemp("package")
-    # Built from a copy: setuptools leaves its workings beside setup.py.
-    for name in ("schemas", "detection", "components", "pipelines", "tests", "pipeline_runner.py", "setup.py"):
-        (folder / name).symlink_to(ROOT / name)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        (folder / name).write_bytes((ROOT / name).read_bytes())
-    subprocess.run([sys.executable, "setup.py", "-q", "bdist_wheel"], cwd=folder, check=True, capture_output=True)
-    (built,) = (folder / "dist").glob("*.whl")
-    return zipfile.ZipFile(built)
+    return zipfile.ZipFile(build_wheel(tmp_path_factory.mktemp("package") / "build"))
 
 
 def test_it_holds_the_rooms_and_their_data_but_no_tests(wheel: zipfile.ZipFile) -> None:

@@ -4,11 +4,13 @@ from typing import Any
 
 from tfx import types
 from tfx.dsl.components.base import base_beam_component, executor_spec
+from tfx.orchestration.data_types import RuntimeParameter
 from tfx.types import standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
-from components.coco_evaluator.executor import CONFIG_KEY, EVAL_CONFIG_KEY, Executor
+from components.coco_evaluator.executor import CONFIG_KEY, EVAL_CONFIG_KEY, THRESHOLDS_KEY, Executor
+from components.history import HISTORY_KEY
 from schemas.config.config import EvaluateConfig
 
 
@@ -18,6 +20,8 @@ class CocoEvaluatorSpec(ComponentSpec):
     PARAMETERS = {  # noqa: RUF012 (TFX's form)
         CONFIG_KEY: ExecutionParameter(type=str),
         EVAL_CONFIG_KEY: ExecutionParameter(type=str, optional=True),
+        THRESHOLDS_KEY: ExecutionParameter(type=str, optional=True),
+        HISTORY_KEY: ExecutionParameter(type=str, optional=True),
     }
     INPUTS = {  # noqa: RUF012
         keys.EXAMPLES_KEY: ChannelParameter(type=standard_artifacts.Examples),
@@ -49,6 +53,8 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
         baseline_model: types.BaseChannel | None = None,
         config: EvaluateConfig | None = None,
         eval_config: Any | None = None,
+        thresholds: RuntimeParameter | None = None,
+        history: str | None = None,
     ) -> None:
         """Wires the component.
 
@@ -61,6 +67,8 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
                 `eval_config`, a file, is not read here.
             eval_config: `tfma.EvalConfig`: slices, and thresholds on them beside those of
                 `config`.  None: all images, no such thresholds.
+            thresholds: parameter of a compiled pipeline that replaces `config.thresholds`.
+            history: folder of the records of earlier runs, of a compiled pipeline.
 
         Raises:
             ConfigError: an `EvalConfig` that is not honoured.
@@ -73,6 +81,8 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
                 baseline_model=baseline_model,
                 config=config.model_dump_json(exclude={"eval_config"}),
                 eval_config=None if eval_config is None else _checked(eval_config),
+                evaluate_thresholds=thresholds,
+                history=history,
                 evaluation=types.Channel(type=standard_artifacts.ModelEvaluation),
                 blessing=types.Channel(type=standard_artifacts.ModelBlessing),
             )

@@ -14,16 +14,19 @@ from components.coco_evaluator.evaluation import evaluate_models
 from components.coco_evaluator.request import Task, read_dataset
 from components.coco_evaluator.tfma.eval_config import parse_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
+from components.history import HISTORY_KEY, record_verdict, resolved
 from detection.storage.atomic import write_text
 from detection.storage.files import remove_file
 from detection.storage.paths import join
-from schemas.config.config import EvaluateConfig
+from schemas.config.config import Config, EvaluateConfig
+from schemas.config.runtime_parameters import with_parameters
 from schemas.errors import DataError
 
 _COMPONENT_ID = "component_id"
 _CURRENT_COMPONENT_ID = "current_component_id"  # execution property that TFX may set
 
 CONFIG_KEY = "config"  # JSON of an EvaluateConfig
+THRESHOLDS_KEY = "evaluate_thresholds"  # of `schemas.config.runtime_parameters`, or absent
 EVAL_CONFIG_KEY = "eval_config"  # JSON of a tfma.EvalConfig, or absent
 
 
@@ -77,7 +80,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         self._log_startup(input_dict, output_dict, exec_properties)
         examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
         model = artifact_utils.get_single_instance(input_dict[keys.MODEL_KEY])
-        baseline = find_baseline(model, input_dict.get(keys.BASELINE_MODEL_KEY, []))
+        baseline = find_baseline(model, resolved(input_dict.get(keys.BASELINE_MODEL_KEY, [])))
         models = {CANDIDATE: model} | ({BASELINE: baseline} if baseline else {})
         evaluation = evaluate_models(
             make_task(examples, models, exec_properties),
@@ -92,6 +95,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             baseline=baseline,
             properties=exec_properties,
         )
+        record_verdict(exec_properties.get(HISTORY_KEY), model=model.uri, blessed=evaluation.verdict.blessed)
 
 
 def make_task(examples: types.Artifact, models: dict[str, types.Artifact], properties: dict[str, Any]) -> Task:
@@ -103,9 +107,11 @@ def make_task(examples: types.Artifact, models: dict[str, types.Artifact], prope
         properties: execution properties.
 
     Raises:
+        ConfigError: invalid thresholds of the submission.
         DataError: the artifact lacks the split, or was not written by CocoExampleGen.
     """
-    config = EvaluateConfig.model_validate_json(properties[CONFIG_KEY])
+    given = Config(evaluate=EvaluateConfig.model_validate_json(properties[CONFIG_KEY]))
+    config = with_parameters(given, properties).evaluate
     split = config.split
     splits = artifact_utils.decode_split_names(examples.split_names)
     if split not in splits:

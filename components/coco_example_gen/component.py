@@ -1,35 +1,36 @@
 """The component's contract: parameters, and the `Examples` artifact that it writes."""
 
-import json
 from collections.abc import Mapping
 
 from tfx import types
 from tfx.components import FileBasedExampleGen
 from tfx.dsl.components.base import executor_spec
-from tfx.proto import example_gen_pb2, range_config_pb2
+from tfx.orchestration.data_types import RuntimeParameter
 from tfx.types import standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
-from components.coco_example_gen.driver import DATA_SOURCE_KEY, PINNED_VERSION_KEY, Driver
-from components.coco_example_gen.executor import (
+from components.coco_example_gen.driver import Driver
+from components.coco_example_gen.executor import Executor
+from components.coco_example_gen.locate import require_one_data_set
+from components.coco_example_gen.resolution import (
+    DATA_KEY,
+    DATA_SOURCE_KEY,
     LABEL_MAP_KEY,
     MAX_PIXELS_KEY,
     ON_FAULT_KEY,
+    PINNED_SPAN_KEY,
+    PINNED_VERSION_KEY,
     SPLITS_KEY,
-    Executor,
+    data_source,
+    pinned_to,
     splits_to_json,
 )
-from components.coco_example_gen.spans import (
-    SpanSplits,
-    fill_version,
-    locate_given,
-    locate_root,
-    map_paths,
-    placeholders,
-)
-from detection.datasets.layouts import WHOLE, Division, SplitFiles
-from detection.storage.paths import absolute, join, require_supported
+from components.coco_example_gen.spans import SpanSplits, locate_given, locate_root
+from components.history import HISTORY_KEY
+from detection.datasets.layouts import WHOLE, Division
+from detection.storage.paths import absolute, require_supported
+from schemas.config.config import DataConfig
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.errors import ConfigError
 
@@ -38,16 +39,17 @@ class CocoExampleGenSpec(ComponentSpec):
     """Files in, Examples out."""
 
     PARAMETERS = {  # noqa: RUF012 (TFX's form)
-        SPLITS_KEY: ExecutionParameter(type=str),
+        SPLITS_KEY: ExecutionParameter(type=str, optional=True),
+        DATA_KEY: ExecutionParameter(type=str, optional=True),
+        "data_root": ExecutionParameter(type=str, optional=True),
+        "data_span": ExecutionParameter(type=str, optional=True),
         ON_FAULT_KEY: ExecutionParameter(type=str),
         MAX_PIXELS_KEY: ExecutionParameter(type=int),
         LABEL_MAP_KEY: ExecutionParameter(type=str, optional=True),
-        # What TFX's own driver, which Kubeflow runs in place of ours, needs for its fingerprint.
-        keys.INPUT_BASE_KEY: ExecutionParameter(type=str),
-        keys.INPUT_CONFIG_KEY: ExecutionParameter(type=example_gen_pb2.Input),
-        keys.RANGE_CONFIG_KEY: ExecutionParameter(type=range_config_pb2.RangeConfig, optional=True),
+        PINNED_SPAN_KEY: ExecutionParameter(type=int, optional=True),
         PINNED_VERSION_KEY: ExecutionParameter(type=int, optional=True),
-        DATA_SOURCE_KEY: ExecutionParameter(type=str),
+        DATA_SOURCE_KEY: ExecutionParameter(type=str, optional=True),
+        HISTORY_KEY: ExecutionParameter(type=str, optional=True),
     }
     INPUTS: dict[str, ChannelParameter] = {}  # noqa: RUF012
     OUTPUTS = {keys.EXAMPLES_KEY: ChannelParameter(type=standard_artifacts.Examples)}  # noqa: RUF012
@@ -108,44 +110,51 @@ class CocoExampleGen(FileBasedExampleGen):
             located = locate_root(data_root, division=division, span=span, version=version)
         elif located is None:
             located = locate_given(splits or {}, division=division, span=span, version=version)
-        # TFX's driver cannot be asked for a version.
-        filled = map_paths(located.splits, lambda path: fill_version(path, version))
         spec = CocoExampleGenSpec(
-            splits=splits_to_json(filled),
+            splits=splits_to_json(pinned_to(located.splits, version)),
             on_fault=(on_fault or IssuePolicies()).model_dump_json(),
             max_pixels=max_pixels,
             label_map=label_map and absolute(label_map),
-            input_base="/",
-            input_config=_input_config(filled),
-            range_config=_one_span(span),
+            pinned_span=span,
             pinned_version=version,
-            data_source=_data_source(data_root, splits),
+            data_source=data_source(data_root, splits or {}),
             examples=types.Channel(type=standard_artifacts.Examples),
         )
         super(FileBasedExampleGen, self).__init__(spec=spec)
 
 
-def _data_source(data_root: str | None, splits: Mapping[str, tuple[str, str | None]] | None) -> str:
-    if data_root:
-        return absolute(data_root)
-    return json.dumps({name: absolute(annotations) for name, (annotations, _) in sorted((splits or {}).items())})
+class RemoteCocoExampleGen(FileBasedExampleGen):
+    """`CocoExampleGen` for compiled pipelines: locates its data when it runs, not when it is constructed."""
 
+    SPEC_CLASS = CocoExampleGenSpec
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
+    DRIVER_CLASS = Driver
 
-def _one_span(span: int | None) -> range_config_pb2.RangeConfig | None:
-    if span is None:
-        return None
-    return range_config_pb2.RangeConfig(
-        static_range=range_config_pb2.StaticRange(start_span_number=span, end_span_number=span)
-    )
+    def __init__(
+        self, data: DataConfig, *, data_root: RuntimeParameter, data_span: RuntimeParameter, history: str
+    ) -> None:
+        """Creates the component; no file is read.
 
+        Args:
+            data: data set, options of reading it, and what is done about its issues.
+            data_root: replaces `data.root`.
+            data_span: replaces `data.span`.
+            history: folder of the records of earlier runs, see `components.history`.
 
-def _input_config(splits: Mapping[str, SplitFiles]) -> example_gen_pb2.Input:
-    patterns = []
-    for name, files in splits.items():
-        patterns.append((name, files.annotations))
-        # TFX wants the same placeholders in all patterns.
-        if files.images and placeholders(files.images) == placeholders(files.annotations):
-            patterns.append((f"{name}-images", join(files.images, "*")))
-    return example_gen_pb2.Input(
-        splits=[example_gen_pb2.Input.Split(name=name, pattern=pattern) for name, pattern in patterns]
-    )
+        Raises:
+            ConfigError: no data set, or two.
+        """
+        require_one_data_set(data)
+        elsewhere = {"window", ON_FAULT_KEY, MAX_PIXELS_KEY, LABEL_MAP_KEY}
+        spec = CocoExampleGenSpec(
+            data=data.model_dump_json(exclude=elsewhere),
+            data_root=data_root,
+            data_span=data_span,
+            on_fault=data.on_fault.model_dump_json(),
+            max_pixels=data.max_pixels,
+            label_map=data.label_map,
+            history=history,
+            examples=types.Channel(type=standard_artifacts.Examples),
+        )
+        super(FileBasedExampleGen, self).__init__(spec=spec)
+        self.with_id(CocoExampleGen.__name__)

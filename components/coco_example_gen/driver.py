@@ -2,20 +2,13 @@
 
 from typing import Any
 
-from tfx.components.example_gen import driver, utils
+from tfx.components.example_gen import driver
 from tfx.orchestration import data_types
 from tfx.orchestration.portable import data_types as portable_data_types
-from tfx.proto import example_gen_pb2, range_config_pb2
 from tfx.proto.orchestration import driver_output_pb2
 from tfx.types import standard_component_specs as keys
-from tfx.utils import proto_utils
 
-from components.coco_example_gen.executor import LABEL_MAP_KEY, SPLITS_KEY, splits_from_json, splits_to_json
-from components.coco_example_gen.sources import fingerprint
-from components.coco_example_gen.spans import SpanVersion, fill, find_newest, splits_at
-
-PINNED_VERSION_KEY = "pinned_version"
-DATA_SOURCE_KEY = "data_source"  # of the execution and of its `Examples`: the paths as the user wrote them
+from components.coco_example_gen.resolution import DATA_SOURCE_KEY, resolve
 
 
 class Driver(driver.FileBasedDriver):
@@ -42,38 +35,7 @@ class Driver(driver.FileBasedDriver):
         """Replaces patterns by the files that are read: these decide about reuse.
 
         Raises:
-            ConfigError, DataError: see `find_newest`.
+            ConfigError, DataError: see `resolve`.
         """
         del pipeline_info, component_info
-        splits = splits_from_json(exec_properties[SPLITS_KEY])
-        newest = find_newest(splits, span=_asked_for(exec_properties))
-        files = splits_at(splits, newest)
-        version = exec_properties.get(PINNED_VERSION_KEY) if newest.version is None else newest.version
-        exec_properties[SPLITS_KEY] = splits_to_json(files)
-        exec_properties[keys.INPUT_CONFIG_KEY] = _filled(exec_properties[keys.INPUT_CONFIG_KEY], newest)
-        # The newest span and the same one asked for are the same data.
-        exec_properties[keys.RANGE_CONFIG_KEY] = ""
-        exec_properties[PINNED_VERSION_KEY] = version
-        exec_properties[utils.SPAN_PROPERTY_NAME] = newest.span
-        exec_properties[utils.VERSION_PROPERTY_NAME] = version
-        exec_properties[utils.FINGERPRINT_PROPERTY_NAME] = fingerprint(
-            files.values(), exec_properties.get(LABEL_MAP_KEY)
-        )
-        return exec_properties
-
-
-def _asked_for(exec_properties: dict[str, Any]) -> int | None:
-    text = exec_properties.get(keys.RANGE_CONFIG_KEY)
-    if not text:
-        return None
-    config = range_config_pb2.RangeConfig()
-    proto_utils.json_to_proto(text, config)
-    return config.static_range.start_span_number
-
-
-def _filled(input_config: str, at: SpanVersion) -> str:
-    config = example_gen_pb2.Input()
-    proto_utils.json_to_proto(input_config, config)
-    for split in config.splits:
-        split.pattern = fill(split.pattern, at)
-    return proto_utils.proto_to_json(config)
+        return resolve(exec_properties)

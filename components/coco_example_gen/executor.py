@@ -1,8 +1,6 @@
 """The component's work: reads annotations, lets workers write shards, lists the issues."""
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -14,16 +12,20 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 
 from components.coco_example_gen.conversion import convert
-from components.coco_example_gen.spans import SpanVersion, splits_at
+from components.coco_example_gen.resolution import (
+    DATA_KEY,
+    DATA_SOURCE_KEY,
+    FINGERPRINT_PROPERTY,
+    LABEL_MAP_KEY,
+    MAX_PIXELS_KEY,
+    ON_FAULT_KEY,
+    files_of,
+    mark,
+    resolve,
+)
 from components.coco_example_gen.workers import chooses_workers
-from detection.datasets.layouts import SplitFiles
-from schemas.artifacts import TRAIN_SPLIT
+from components.history import HISTORY_KEY, record_examples
 from schemas.config.issues import IssuePolicies
-
-SPLITS_KEY = "splits"  # JSON: split name -> fields of SplitFiles
-ON_FAULT_KEY = "on_fault"  # JSON: IssuePolicies
-MAX_PIXELS_KEY = "max_pixels"
-LABEL_MAP_KEY = "label_map"  # file, or absent
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):
@@ -38,13 +40,14 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         """Runs the component.
 
         Raises:
-            DataError: see `convert`.
+            ConfigError, DataError: see `resolve` and `convert`.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         examples = artifact_utils.get_single_instance(output_dict[keys.EXAMPLES_KEY])
-        # On Kubeflow it is TFX's own driver that has found the span.
-        at = SpanVersion(int(exec_properties.get("span") or 0), exec_properties.get("version"))
-        splits = splits_at(splits_from_json(exec_properties[SPLITS_KEY]), at)
+        if exec_properties.get(DATA_KEY) and FINGERPRINT_PROPERTY not in exec_properties:
+            # Open-source Kubeflow Pipelines runs no driver.
+            exec_properties = resolve(exec_properties)
+        splits = files_of(exec_properties)
         convert(
             splits,
             examples.uri,
@@ -56,23 +59,12 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         examples.split_names = artifact_utils.encode_split_names(list(splits))
         # No file format: TFX knows only "tfrecords_gzip", its readers go by the file's ending.
         examples_utils.set_payload_format(examples, example_gen_pb2.FORMAT_TF_EXAMPLE)
+        if FINGERPRINT_PROPERTY in exec_properties:
+            mark(examples, exec_properties)
+            record_examples(exec_properties.get(HISTORY_KEY), examples, source=exec_properties[DATA_SOURCE_KEY])
 
     def _make_pipeline(self, local_options: Sequence[str]) -> beam.Pipeline:
         given = self._beam_pipeline_args
         if self._make_beam_pipeline_fn is not None or chooses_workers(given):
             return self._make_beam_pipeline()
         return beam.Pipeline(argv=[*given, *local_options])
-
-
-def splits_to_json(splits: Mapping[str, SplitFiles]) -> str:
-    """The splits as a component parameter, train first."""
-    ordered = sorted(splits, key=lambda name: name != TRAIN_SPLIT)
-    return json.dumps({name: asdict(splits[name]) for name in ordered})
-
-
-def splits_from_json(text: str) -> dict[str, SplitFiles]:
-    """Inverse of `splits_to_json`."""
-    return {
-        name: SplitFiles(**fields | {"hash_range": fields["hash_range"] and tuple(fields["hash_range"])})
-        for name, fields in json.loads(text).items()
-    }

@@ -1,5 +1,6 @@
 """The trainer's executor: finds the records, trains below the run's folder, publishes the results."""
 
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,11 +18,18 @@ from components.detection_trainer.identity import (
     SPLIT_KEY,
     TRAINING_PROPERTY,
     VALIDATION_SPLIT_KEY,
-    config_of,
+    remote_identity,
     training_identity,
+    training_of,
     working_name,
 )
-from components.detection_trainer.working_folder import describe_training, restore_training, working_folder
+from components.detection_trainer.working_folder import (
+    describe_training,
+    restore_training,
+    shared_folder,
+    working_folder,
+)
+from components.history import HISTORY_KEY, record_model, resolved
 from detection.datasets.annotations import differing_categories
 from detection.datasets.importers.label_map import read_dataset_file
 from detection.input_pipeline.record_index import fingerprint_records
@@ -29,6 +37,7 @@ from detection.storage.atomic import new_directory
 from detection.storage.paths import join, parent, relative
 from detection.storage.reading import read_text
 from detection.storage.staging import local_copy
+from detection.training.distributed.cluster import cluster_from_environment
 from detection.training.train import train
 from schemas.artifacts import (
     CHECKPOINTS,
@@ -64,26 +73,33 @@ class Executor(base_executor.BaseExecutor):
                 have different categories.
             CocoflowError: see `detection.training.train.train`.
         """
-        examples = sorted(input_dict[keys.EXAMPLES_KEY], key=_span, reverse=True)
+        examples = sorted(resolved(input_dict[keys.EXAMPLES_KEY]), key=_span, reverse=True)
         run_root = exec_properties[RUN_ROOT_KEY]
+        config, properties = training_of(exec_properties, lambda: from_yaml(read_text(join(run_root, CONFIG_YAML))))
         # An interactive run passes every model of the channel.
-        base_model = max(input_dict.get(keys.BASE_MODEL_KEY, []), key=lambda one: int(one.id), default=None)
-        shards = _shards(examples, exec_properties[SPLIT_KEY])
+        base_models = resolved(input_dict.get(keys.BASE_MODEL_KEY, []))
+        base_model = max(base_models, key=lambda one: int(one.id), default=None)
+        shards = _shards(examples, properties[SPLIT_KEY])
         # Evaluated on the newest span only, as after training.
-        validation_shards = _shards(examples[:1], exec_properties[VALIDATION_SPLIT_KEY])
+        validation_shards = _shards(examples[:1], properties[VALIDATION_SPLIT_KEY])
         categories = _categories(examples)
         name = working_name(
-            exec_properties,
+            properties,
             records=[fingerprint_records(shards), fingerprint_records(validation_shards)],
             categories=categories,
             base_model=base_model,
         )
         model = artifact_utils.get_single_instance(output_dict[keys.MODEL_KEY])
         model_run = artifact_utils.get_single_instance(output_dict[keys.MODEL_RUN_KEY])
-        with working_folder(join(run_root, TRAINING), name) as working:
-            restore_training(working.local, parent(model_run.uri), name)
+        cluster = cluster_from_environment(os.environ)
+        # Of several machines the chief alone writes; the others wait for it in `train`.
+        leads = cluster is None or cluster.is_chief
+        working_of = working_folder if leads else shared_folder
+        with working_of(join(run_root, TRAINING), name) as working:
+            if leads:
+                restore_training(working.local, parent(model_run.uri), name)
             train(
-                config_of(exec_properties, from_yaml(read_text(join(run_root, CONFIG_YAML)))),
+                config,
                 shards=shards,
                 validation_shards=validation_shards,
                 categories=categories,
@@ -91,10 +107,21 @@ class Executor(base_executor.BaseExecutor):
                 base_model=None if base_model is None else path_utils.serving_model_dir(base_model.uri),
                 mirror=working,
             )
-            working.push()
-            _publish(working.local, model.uri, model_run.uri, name)
-        model.set_string_custom_property(TRAINING_PROPERTY, training_identity(exec_properties, examples))
+            if leads:
+                working.push()
+                _publish(working.local, model.uri, model_run.uri, name)
+        if not leads:
+            return
+        history = exec_properties.get(HISTORY_KEY)
+        identity = remote_identity if history else training_identity
+        model.set_string_custom_property(TRAINING_PROPERTY, identity(properties, examples))
         model.set_int_custom_property(BASE_MODEL_PROPERTY, 0 if base_model is None else base_model.id)
+        record_model(
+            history,
+            uri=model.uri,
+            training=identity(properties, examples),
+            base_model=None if base_model is None else base_model.uri,
+        )
 
 
 def _shards(examples: Sequence[types.Artifact], split: str) -> list[str]:

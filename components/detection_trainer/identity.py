@@ -2,21 +2,27 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import yaml
 from tfx import types
 
+from components.history import IDENTITY_PROPERTY
 from detection.training.initialization.locate import weights_fingerprint
 from schemas.config.config import Config
-from schemas.config.config_io import parse_config, to_yaml
+from schemas.config.config_io import from_yaml, parse_config, to_yaml
+from schemas.config.runtime_parameters import with_parameters
 from schemas.config.training import WITHOUT_EFFECT
 
 CONFIG_KEY = "settings"
+OTHER_SETTINGS_KEY = "other_settings"  # of a compiled training: YAML of what CONFIG_KEY leaves out
 SPLIT_KEY = "split"
 INITIAL_WEIGHTS_KEY = "first_weights"
 VALIDATION_SPLIT_KEY = "validation_split"
+
+# Parameters of a submission that reach a compiled training.
+REMOTE_PARAMETERS = ("data_root", "model_name", "train_steps", "train_batch_size")
 
 # Custom properties of a trained `Model`.
 TRAINING_PROPERTY = "training"  # identity of the training, without the base model
@@ -38,11 +44,49 @@ def training_properties(config: Config, split: str) -> dict[str, str]:
         checkpoint=config.train.init.checkpoint, backbone_weights=config.model.backbone_weights
     )
     return {
-        CONFIG_KEY: to_yaml(config, ("model", "train"), exclude={"train": WITHOUT_EFFECT}),
+        CONFIG_KEY: _deciding_settings(config),
         SPLIT_KEY: split,
         INITIAL_WEIGHTS_KEY: initial_weights,
         VALIDATION_SPLIT_KEY: config.evaluate.split if config.train.validation.enabled else "",
     }
+
+
+def remote_properties(config: Config, split: str) -> dict[str, str]:
+    """Returns the execution parameters of a compiled training, which hold all settings and need no file.
+
+    Sections and keys that do not matter to the training are left out: a change of them would train again.
+
+    Args:
+        config: whole configuration.
+        split: name of the split to train on.
+    """
+    included: dict[str, Any] = {"data": True, "run": {"root", "name"}, "train": set(WITHOUT_EFFECT)}
+    if config.train.validation.enabled:
+        included["evaluate"] = {"split", "batch_size", "analysis", "losses"}
+    others = config.model_dump(mode="json", include=included)
+    return {
+        CONFIG_KEY: _deciding_settings(config),
+        OTHER_SETTINGS_KEY: yaml.safe_dump(others, sort_keys=True),
+        SPLIT_KEY: split,
+    }
+
+
+def training_of(properties: Mapping[str, Any], run: Callable[[], Config]) -> tuple[Config, dict[str, Any]]:
+    """Returns the configuration to train with, and the parameters that decide about the outputs.
+
+    Args:
+        properties: parameters of this execution.
+        run: reads the whole configuration of the run, for an execution that does not hold all settings.
+
+    Raises:
+        ConfigError: a parameter of the submission is invalid.
+        DataError: `train.init.checkpoint` has no weights.
+    """
+    others = properties.get(OTHER_SETTINGS_KEY)
+    if not others:
+        return config_of(properties, run()), dict(properties)
+    config = with_parameters(config_of(properties, from_yaml(others)), properties)
+    return config, training_properties(config, properties[SPLIT_KEY])
 
 
 def config_of(properties: Mapping[str, Any], run: Config) -> Config:
@@ -56,6 +100,12 @@ def config_of(properties: Mapping[str, Any], run: Config) -> Config:
     for section, keys in yaml.safe_load(properties[CONFIG_KEY]).items():
         tree[section] |= keys
     return parse_config(tree)
+
+
+def remote_identity(properties: Mapping[str, Any], examples: Sequence[types.Artifact]) -> str:
+    """Returns `training_identity` for a runner that gives artifacts no lasting ids: by the content of the examples."""
+    identities = sorted(artifact.get_string_custom_property(IDENTITY_PROPERTY) for artifact in examples)
+    return _digest([*_deciding(properties), *identities])
 
 
 def training_identity(properties: Mapping[str, Any], examples: Sequence[types.Artifact]) -> str:
@@ -90,6 +140,10 @@ def working_name(
 
 def _deciding(properties: Mapping[str, Any]) -> list[str]:
     return [properties[key] for key in (CONFIG_KEY, SPLIT_KEY, INITIAL_WEIGHTS_KEY, VALIDATION_SPLIT_KEY)]
+
+
+def _deciding_settings(config: Config) -> str:
+    return to_yaml(config, ("model", "train"), exclude={"train": WITHOUT_EFFECT})
 
 
 def _digest(parts: Sequence[str]) -> str:

@@ -72,6 +72,18 @@ def working_folder(parent: str | Path, name: str) -> Iterator[Mirror]:
         working.push()
 
 
+@contextlib.contextmanager
+def shared_folder(parent: str | Path, name: str) -> Iterator[Mirror]:
+    """Yields the working folder of a training that another machine, the chief, holds and fills.
+
+    Args:
+        parent: see `working_folder`.
+        name: see `working_folder`.
+    """
+    with mirror.working_folder(join(parent, name)) as working:
+        yield working
+
+
 def remove_served(parent: str | Path) -> None:
     """Removes working folders that are no longer needed.
 

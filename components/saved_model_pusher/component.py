@@ -2,6 +2,7 @@
 
 from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
+from tfx.orchestration.data_types import RuntimeParameter
 from tfx.types import standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
@@ -30,7 +31,11 @@ class SavedModelPusher(base_component.BaseComponent):
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
 
     def __init__(
-        self, *, model: types.BaseChannel, push_directory: str, model_blessing: types.BaseChannel | None = None
+        self,
+        *,
+        model: types.BaseChannel,
+        push_directory: str | RuntimeParameter,
+        model_blessing: types.BaseChannel | None = None,
     ) -> None:
         """Wires the component.
 

@@ -3,6 +3,7 @@
 import argparse
 
 from pipelines.commands.common import add_config_arguments, config_of
+from pipelines.runners.compiled import TARGETS
 from pipelines.runners.local import RUNNERS
 
 SUMMARY = "run the whole pipeline: COCO data set to blessed, pushed detector"
@@ -12,7 +13,12 @@ EXAMPLE = "pipeline_runner.py run --data my_coco --set run.root=runs/mine --set 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
     parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
-    parser.add_argument("--runner", choices=tuple(RUNNERS), default="local", help="default: local")
+    parser.add_argument(
+        "--runner",
+        choices=(*RUNNERS, *TARGETS),
+        default="local",
+        help="local, beam: in this process; vertex, kubeflow: compiles the pipeline and submits it; default: local",
+    )
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs instead of the progress")
     add_config_arguments(parser)
 
@@ -23,6 +29,11 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         CocoflowError: the run failed for a reason that the user can fix.
     """
+    if args.runner in TARGETS:
+        from pipelines.runners.submit import compile_and_submit
+
+        print(f"submitted: {compile_and_submit(config_of(args), args.runner, verbose=args.verbose)}")
+        return 0
     from rich.console import Console
 
     from pipelines.runs.execute import execute_run

@@ -6,26 +6,64 @@ get another input than before, and train again from its own result.  Here a fini
 training resolves to its earlier base model, so that TFX reuses it and everything after it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Generic, NamedTuple
 
 from tfx import types
+from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
+from tfx.dsl.component.experimental.decorators import component
+from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.common import resolver
+from tfx.orchestration.data_types import RuntimeParameter
 from tfx.types import standard_artifacts
 
 from components.detection_trainer.identity import (
     BASE_MODEL_PROPERTY,
+    REMOTE_PARAMETERS,
     TRAINING_PROPERTY,
+    remote_identity,
+    remote_properties,
     training_identity,
+    training_of,
     training_properties,
 )
-from pipelines.resolvers.baseline import newest_blessed
+from components.history import read_blessed, read_models, resolve_to, resolved
+from pipelines.resolvers.baseline import Key, blessings_by_model, newest_blessed
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
 
+_ID = "model_to_start_from"
 _EXAMPLES = "examples"
 _MODEL = "model"
 _BLESSING = "model_blessing"
+
+
+class Trained(NamedTuple, Generic[Key]):
+    """A finished training.
+
+    model: key of the model.
+    training: identity of the training, without the base model.
+    base_model: key of the model that its weights started from; None: no model.
+    """
+
+    model: Key
+    training: str
+    base_model: Key | None
+
+
+def choose_base(trained: Sequence[Trained[Key]], blessed: Collection[Key], training: str) -> Key | None:
+    """Returns the newest blessed model; for a finished training its earlier base model.
+
+    Args:
+        trained: finished trainings, oldest first.
+        blessed: keys of the blessed models.
+        training: identity of the training.
+    """
+    models = [one.model for one in trained]
+    done = [one.base_model for one in trained if one.training == training]
+    if done and (done[-1] is None or done[-1] in models):
+        return done[-1]
+    return newest_blessed(models, blessed)
 
 
 class BaseModelStrategy(resolver.ResolverStrategy):
@@ -52,26 +90,23 @@ class BaseModelStrategy(resolver.ResolverStrategy):
             `model` with one artifact or none; the other keys are empty.
         """
         models = {int(model.id): model for model in input_dict[_MODEL]}
-        base_id = self._base_of_same_training(models.values(), input_dict[_EXAMPLES])
-        base = models.get(base_id) if base_id else None
-        if base is None and base_id != 0:
-            base = newest_blessed(models.values(), input_dict[_BLESSING])
-        return {**{key: [] for key in input_dict}, _MODEL: [] if base is None else [base]}
-
-    def _base_of_same_training(
-        self, models: Iterable[types.Artifact], examples: Sequence[types.Artifact]
-    ) -> int | None:
-        """Returns the id of the earlier base model of this training; 0: it had none; None: never finished."""
-        identity = training_identity(self._properties, examples)
-        done = [model for model in models if model.get_string_custom_property(TRAINING_PROPERTY) == identity]
-        newest = max(done, key=lambda model: int(model.id), default=None)
-        return None if newest is None else int(newest.get_int_custom_property(BASE_MODEL_PROPERTY))
+        trained = [
+            Trained(
+                key,
+                models[key].get_string_custom_property(TRAINING_PROPERTY),
+                int(models[key].get_int_custom_property(BASE_MODEL_PROPERTY)) or None,
+            )
+            for key in sorted(models)
+        ]
+        identity = training_identity(self._properties, input_dict[_EXAMPLES])
+        base = choose_base(trained, blessings_by_model(input_dict[_BLESSING]).keys(), identity)
+        return {**{key: [] for key in input_dict}, _MODEL: [] if base is None else [models[base]]}
 
 
 def model_to_start_from(examples: types.BaseChannel, *, config: Config) -> resolver.Resolver:
     """Creates a node whose `outputs["model"]` holds the base model, or nothing.
 
-    KFP cannot compile it: see `pipelines.resolvers.baseline`.
+    Compiled pipelines have `recorded_base_model` in its place: see `pipelines.resolvers.baseline`.
 
     Args:
         examples: examples channel of the trainer.
@@ -83,4 +118,56 @@ def model_to_start_from(examples: types.BaseChannel, *, config: Config) -> resol
         examples=examples,
         model=types.Channel(type=standard_artifacts.Model),
         model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
-    ).with_id("model_to_start_from")
+    ).with_id(_ID)
+
+
+@component
+def RecordedBaseModel(  # noqa: N802, PLR0917 (a component's name, and TFX's form of its parameters)
+    examples: InputArtifact[standard_artifacts.Examples],
+    model: OutputArtifact[standard_artifacts.Model],
+    history: Parameter[str],
+    settings: Parameter[str],
+    other_settings: Parameter[str],
+    split: Parameter[str],
+    data_root: Parameter[str],
+    model_name: Parameter[str],
+    train_steps: Parameter[int],
+    train_batch_size: Parameter[int],
+) -> None:
+    """Resolves `model` like `BaseModelStrategy`, from the records in the folder `history`.
+
+    The other parameters are those of the trainer.
+    """
+    given = {
+        "settings": settings,
+        "other_settings": other_settings,
+        "split": split,
+        "data_root": data_root,
+        "model_name": model_name,
+        "train_steps": train_steps,
+        "train_batch_size": train_batch_size,
+    }
+    _, properties = training_of(given, Config)
+    identity = remote_identity(properties, resolved([examples]))
+    trained = [Trained(one.uri, one.training, one.base_model) for one in read_models(history)]
+    base = choose_base(trained, read_blessed(history), identity)
+    resolve_to(model, [] if base is None else [{"uri": base}])
+
+
+def recorded_base_model(
+    examples: types.BaseChannel, *, config: Config, history: str, parameters: Mapping[str, RuntimeParameter]
+) -> BaseComponent:
+    """Creates the component that takes the place of `model_to_start_from` in a compiled pipeline.
+
+    Args:
+        examples: examples channel of the trainer.
+        config: whole configuration.
+        history: folder of the records of earlier runs, see `components.history`.
+        parameters: parameters of the submission, by name.
+    """
+    return RecordedBaseModel(
+        examples=examples,
+        history=history,
+        **remote_properties(config, TRAIN_SPLIT),
+        **{name: parameters[name] for name in REMOTE_PARAMETERS},
+    ).with_id(_ID)

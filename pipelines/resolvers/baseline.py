@@ -7,16 +7,45 @@ against itself.  Here only older models count, so that a repeated run resolves t
 model, and everything after it stays cached.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from itertools import takewhile
+from typing import Any, TypeVar
 
 from tfx import types
+from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
+from tfx.dsl.component.experimental.decorators import component
+from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.common import resolver
 from tfx.types import standard_artifacts
 
+from components.history import read_blessed, read_models, resolve_to
+
+_ID = "previous_blessed_model"
 _CANDIDATE = "candidate"
 _MODEL = "model"
 _BLESSING = "model_blessing"
+Key = TypeVar("Key", int, str)
+
+
+def newest_blessed(models: Sequence[Key], blessed: Collection[Key]) -> Key | None:
+    """Returns the newest blessed model.
+
+    Args:
+        models: keys of models, oldest first.
+        blessed: keys of the blessed ones.
+    """
+    return next((model for model in reversed(models) if model in blessed), None)
+
+
+def previous_blessed(models: Sequence[Key], blessed: Collection[Key], candidate: Key) -> Key | None:
+    """Returns the newest blessed model that is older than the candidate.
+
+    Args:
+        models: keys of models, oldest first; all of them are older than a candidate that is not among them.
+        blessed: keys of the blessed ones.
+        candidate: key of the candidate.
+    """
+    return newest_blessed(list(takewhile(lambda model: model != candidate, models)), blessed)
 
 
 class PreviousBlessedModelStrategy(resolver.ResolverStrategy):
@@ -36,22 +65,25 @@ class PreviousBlessedModelStrategy(resolver.ResolverStrategy):
             `model` and its `model_blessing`, one artifact each or none; `candidate` is empty.
         """
         resolved: dict[str, list[types.Artifact]] = {key: [] for key in input_dict}
+        if not input_dict[_CANDIDATE]:
+            return resolved
         # Ids ascend in the order of creation.  An interactive run passes every model of the
         # trainer as candidate: the newest is the real one.
-        candidate_id = max((model.id for model in input_dict[_CANDIDATE]), default=0)
-        older = [model for model in input_dict[_MODEL] if model.id < candidate_id]
-        baseline = newest_blessed(older, input_dict[_BLESSING])
+        candidate = max(int(model.id) for model in input_dict[_CANDIDATE])
+        models = {int(model.id): model for model in input_dict[_MODEL]}
+        blessings = blessings_by_model(input_dict[_BLESSING])
+        baseline = previous_blessed(sorted(models), blessings.keys(), candidate)
         if baseline is not None:
-            resolved[_MODEL] = [baseline]
-            resolved[_BLESSING] = [blessings_by_model(input_dict[_BLESSING])[baseline.id]]
+            resolved[_MODEL] = [models[baseline]]
+            resolved[_BLESSING] = [blessings[baseline]]
         return resolved
 
 
 def previous_blessed_model(candidate: types.BaseChannel) -> resolver.Resolver:
     """Creates a node whose `outputs["model"]` holds the baseline for `candidate`, or nothing.
 
-    Its consumer declares the input optional.  KFP cannot compile it, as it supports only
-    two strategies of TFX.
+    Its consumer declares the input optional.  Kubeflow supports only two strategies of TFX: compiled
+    pipelines have `recorded_baseline` in its place.
 
     Args:
         candidate: `Model` channel of the trainer.
@@ -61,7 +93,29 @@ def previous_blessed_model(candidate: types.BaseChannel) -> resolver.Resolver:
         candidate=candidate,
         model=types.Channel(type=standard_artifacts.Model),
         model_blessing=types.Channel(type=standard_artifacts.ModelBlessing),
-    ).with_id("previous_blessed_model")
+    ).with_id(_ID)
+
+
+@component
+def RecordedBaseline(  # noqa: N802 (a component's name)
+    candidate: InputArtifact[standard_artifacts.Model],
+    model: OutputArtifact[standard_artifacts.Model],
+    history: Parameter[str],
+) -> None:
+    """Resolves `model` like `PreviousBlessedModelStrategy`, from the records in the folder `history`."""
+    models = [record.uri for record in read_models(history)]
+    baseline = previous_blessed(models, read_blessed(history), candidate.uri)
+    resolve_to(model, [] if baseline is None else [{"uri": baseline}])
+
+
+def recorded_baseline(candidate: types.BaseChannel, *, history: str) -> BaseComponent:
+    """Creates the component that takes the place of `previous_blessed_model` in a compiled pipeline.
+
+    Args:
+        candidate: `Model` channel of the trainer.
+        history: folder of the records of earlier runs, see `components.history`.
+    """
+    return RecordedBaseline(candidate=candidate, history=history).with_id(_ID)
 
 
 def blessings_by_model(blessings: Iterable[types.Artifact]) -> dict[int, types.Artifact]:
@@ -76,9 +130,3 @@ def blessings_by_model(blessings: Iterable[types.Artifact]) -> dict[int, types.A
         for blessing in blessings
         if blessing.get_int_custom_property("blessed") == 1
     }
-
-
-def newest_blessed(models: Iterable[types.Artifact], blessings: Iterable[types.Artifact]) -> types.Artifact | None:
-    """Returns the newest blessed model; ids ascend in the order of creation."""
-    blessed = blessings_by_model(blessings)
-    return max((model for model in models if model.id in blessed), key=lambda model: int(model.id), default=None)

@@ -1,28 +1,47 @@
 """Resolves the spans of a training: the span that a run reads, and earlier ones within a window.
 
-TFX's `SpanRangeStrategy` alone selects every `Examples` of a span, such as two versions of
+TFX's `SpanRangeStrategy` selects every `Examples` of a span, such as two versions of
 it, or data that was corrected and read again.  It also counts from the newest span ever
 read, not from this run's, and selects spans of other data that the pipeline once read.
-Here it gets one `Examples` per span, none newer than this run's, and of the same data only.
+Here a window has one `Examples` per span, none newer than this run's, and of the same data only.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from tfx import types
-from tfx.components.example_gen import utils
+from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
+from tfx.dsl.component.experimental.decorators import component
+from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.common import resolver
-from tfx.dsl.input_resolution.strategies.span_range_strategy import SpanRangeStrategy
-from tfx.proto import range_config_pb2
 from tfx.types import standard_artifacts
 
-from components.coco_example_gen.driver import DATA_SOURCE_KEY
+from components.coco_example_gen.resolution import DATA_SOURCE_KEY
+from components.history import ExamplesRecord, examples_record, read_examples, resolve_to
 
+_ID = "training_window"
 _NEWEST = "newest"
 _EXAMPLES = "examples"
 
 _LOGGER = logging.getLogger("cocoflow.window")
+
+
+def window_of(examples: Sequence[ExamplesRecord], newest: ExamplesRecord, *, spans: int) -> list[ExamplesRecord]:
+    """Returns the examples of a window, one per span, the newest span first: the last read of the newest version.
+
+    Args:
+        examples: examples of the pipeline, in the order in which they were made.
+        newest: the run's own examples, with which the window ends.
+        spans: length of the window in span numbers, those without data included.
+    """
+    same = [one for one in examples if one.source == newest.source]
+    ordered = sorted(same, key=lambda one: -1 if one.version is None else one.version)
+    by_span = {one.span: one for one in ordered} | {newest.span: newest}
+    window = [by_span[span] for span in sorted(by_span, reverse=True) if newest.span - spans < span <= newest.span]
+    read = ", ".join(str(one.span) for one in window)
+    _LOGGER.info("training on a window of %d spans, of which runs have read %s", spans, read)
+    return window
 
 
 class SpanWindowStrategy(resolver.ResolverStrategy):
@@ -34,38 +53,31 @@ class SpanWindowStrategy(resolver.ResolverStrategy):
 
     def __init__(self, spans: int) -> None:
         self._spans = spans
-        window = range_config_pb2.RollingRange(num_spans=spans)
-        self._range = SpanRangeStrategy(range_config_pb2.RangeConfig(rolling_range=window))
 
     def resolve_artifacts(
         self, store: Any, input_dict: dict[str, list[types.Artifact]]
-    ) -> dict[str, list[types.Artifact]] | None:
+    ) -> dict[str, list[types.Artifact]]:
         """Selects among the pipeline's examples; TFX calls it.
 
         Args:
-            store: metadata store.
+            store: metadata store, not used.
             input_dict: `newest` of this run, and all `examples` of the pipeline.
 
         Returns:
             `examples`, one per span: the last read of the newest version; `newest` is empty.
         """
         # An interactive run passes all examples as newest: the last read is the real one.
-        newest = max(input_dict[_NEWEST], key=lambda artifact: artifact.id)
-        same = [artifact for artifact in input_dict[_EXAMPLES] if _source(artifact) == _source(newest)]
-        by_span = _best_of_each_span(same) | {_span(newest): newest}
-        candidates = [artifact for span, artifact in by_span.items() if span <= _span(newest)]
-        resolved: dict[str, list[types.Artifact]] | None = self._range.resolve_artifacts(store, {_EXAMPLES: candidates})
-        if resolved is None:
-            return None
-        read = ", ".join(str(_span(artifact)) for artifact in resolved[_EXAMPLES])
-        _LOGGER.info("training on a window of %d spans, of which runs have read %s", self._spans, read)
-        return {_NEWEST: [], **resolved}
+        newest = max(input_dict[_NEWEST], key=lambda artifact: int(artifact.id))
+        ordered = sorted([*input_dict[_EXAMPLES], newest], key=lambda artifact: int(artifact.id))
+        by_uri = {artifact.uri: artifact for artifact in ordered}
+        window = window_of([_record(one) for one in ordered], _record(newest), spans=self._spans)
+        return {_NEWEST: [], _EXAMPLES: [by_uri[one.uri] for one in window]}
 
 
 def spans_to_train_on(examples: types.OutputChannel, *, spans: int) -> resolver.Resolver:
     """Creates a node whose `outputs["examples"]` holds the examples of a window of spans, in any order.
 
-    KFP cannot compile it: see `pipelines.resolvers.baseline`.
+    Compiled pipelines have `recorded_window` in its place: see `pipelines.resolvers.baseline`.
 
     Args:
         examples: output of the example gen.
@@ -77,22 +89,31 @@ def spans_to_train_on(examples: types.OutputChannel, *, spans: int) -> resolver.
         newest=examples,
         # TFX's compiler identifies two channels of one producer.
         examples=types.Channel(type=standard_artifacts.Examples),
-    ).with_id("training_window")
+    ).with_id(_ID)
 
 
-def _best_of_each_span(artifacts: Iterable[types.Artifact]) -> dict[int, types.Artifact]:
-    return {_span(artifact): artifact for artifact in sorted(artifacts, key=lambda one: (_version(one), one.id))}
+@component
+def RecordedWindow(  # noqa: N802 (a component's name)
+    newest: InputArtifact[standard_artifacts.Examples],
+    examples: OutputArtifact[standard_artifacts.Examples],
+    history: Parameter[str],
+    spans: Parameter[int],
+) -> None:
+    """Resolves `examples` like `SpanWindowStrategy`, from the records in the folder `history`."""
+    window = window_of(read_examples(history), _record(newest), spans=spans)
+    resolve_to(examples, [one._asdict() for one in window])
 
 
-def _source(artifact: types.Artifact) -> str:
-    return str(artifact.get_string_custom_property(DATA_SOURCE_KEY))
+def recorded_window(examples: types.BaseChannel, *, history: str, spans: int) -> BaseComponent:
+    """Creates the component that takes the place of `spans_to_train_on` in a compiled pipeline.
+
+    Args:
+        examples: output of the example gen.
+        history: folder of the records of earlier runs, see `components.history`.
+        spans: length of the window, in span numbers.
+    """
+    return RecordedWindow(newest=examples, history=history, spans=spans).with_id(_ID)
 
 
-def _span(artifact: types.Artifact) -> int:
-    return int(artifact.get_int_custom_property(utils.SPAN_PROPERTY_NAME))
-
-
-def _version(artifact: types.Artifact) -> int:
-    if not artifact.has_custom_property(utils.VERSION_PROPERTY_NAME):
-        return -1
-    return int(artifact.get_int_custom_property(utils.VERSION_PROPERTY_NAME))
+def _record(examples: types.Artifact) -> ExamplesRecord:
+    return examples_record(examples, source=str(examples.get_string_custom_property(DATA_SOURCE_KEY)))

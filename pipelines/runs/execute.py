@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from components.coco_example_gen.locate import locate
 from detection.storage.atomic import require_writable, write_json, write_text
 from detection.storage.files import remove_file
 from detection.storage.lock import exclusive_use
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
-from pipelines.dataset_files import locate
 from pipelines.folders import RunLayout, scratch_tempdir
 from pipelines.runs.local_files import local_files
 from pipelines.runs.metadata import check_metadata, metadata_failures_explained

@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
+from schemas.config.run import RunConfig
 from schemas.config.section import Section
 from schemas.config.training import TrainConfig
 from schemas.metrics import MetricName
@@ -39,16 +40,6 @@ def _days_since_1970(value: Any) -> Any:
 
 
 SpanNumber = Annotated[int, BeforeValidator(_days_since_1970), Field(ge=0, lt=2**31)]  # TFX has 32 bits for it
-
-
-class RunConfig(Section):
-    """Folder and name of a run."""
-
-    root: str = Field("runs/default", description="folder for all outputs of a run")
-    name: str = Field("cocoflow", description="name of the pipeline")
-    beam_args: tuple[str, ...] = Field(
-        (), description="options for the Beam pipelines inside the components, such as `[--runner=FlinkRunner, ...]`"
-    )
 
 
 class SplitSource(Section):

@@ -16,12 +16,15 @@ from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from detection.storage.staging import local_copy
 from pipelines.demo_data import make_demo_data
+from pipelines.runners.compiled import TARGETS, Target
 from schemas.artifacts import ANALYSIS_JSON, CONFIG_YAML, DETECTIONS_JSON, LOGS, METRICS_JSON, REPORT_HTML, SUMMARY_JSON
 from schemas.config.config_io import load_config
 from tests.detection.coco.generated_cases import pycocotools_eval
 from tests.detection.training.tiny_run import checkpoint_values
+from tests.pipelines.runners.compiled_pipeline import CompiledPipeline
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload
+from tests.wheel import build_wheel, make_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
@@ -125,7 +128,7 @@ REMOVED = {
     "artifacts/CocoEvaluator/evaluation/*/metrics.json": {"CocoEvaluator", "SavedModelPusher"},
     "artifacts/CocoEvaluator/evaluation/*/blessing.json": {"CocoEvaluator", "SavedModelPusher"},
     "artifacts/StatisticsGen/statistics/*/Split-eval/FeatureStats.pb": {"StatisticsGen", "ExampleValidator"},
-    "artifacts/ImportSchemaGen/schema/*/schema.pbtxt": {"ImportSchemaGen", "StatisticsGen", "ExampleValidator"},
+    "artifacts/RecordSchemaGen/schema/*/schema.pbtxt": {"RecordSchemaGen", "StatisticsGen", "ExampleValidator"},
     "artifacts/DetectionTrainer/model/*/Format-Serving/variables/variables.index": {
         "DetectionTrainer",
         "CocoEvaluator",
@@ -349,3 +352,49 @@ def test_a_detector_that_does_not_exist_is_refused_before_anything_runs(
     assert _run(tmp_path / "run", digits, assignments=(key,)) == 2
     assert "The nearest is" in capfd.readouterr().err
     assert not (tmp_path / "run" / "artifacts").exists()
+
+
+@pytest.mark.parametrize("target", ["vertex", pytest.param("kubeflow", marks=pytest.mark.extended)])
+def test_a_compiled_pipeline_gives_the_same_metrics(
+    target: Target, tmp_path: Path, first_run: Path, digits: Path
+) -> None:
+    """Executed with the wheel alone, and with other parameters than it was compiled with."""
+    compiled = tmp_path / f"pipeline{TARGETS[target]}"
+    settings = (
+        *FEW_STEPS,
+        f"run.root={tmp_path}/run",
+        "run.image=image:1",
+        "data.root=gs://bucket/data",
+        "train.steps=500",
+        "train.batch_size=2",
+        "evaluate.thresholds.absolute={AP: 0.99}",
+    )
+    assignments = [part for key in settings for part in ("--set", key)]
+    assert pipeline_runner.main(["compile", "--runner", target, "--output", str(compiled), *assignments]) == 0
+    pipeline = CompiledPipeline(
+        compiled,
+        programs=make_environment(tmp_path / "environment", build_wheel(tmp_path / "build")),
+        root=f"{tmp_path}/run/artifacts",
+        scratch=tmp_path / "scratch",
+        runs_drivers=target == "vertex",
+    )
+    outputs = pipeline.run(
+        data_root=str(digits),
+        train_steps=3,
+        train_batch_size=4,
+        evaluate_thresholds="{absolute: {AP: 0.0}}",
+        push_directory=f"{tmp_path}/pushed",
+    )
+    evaluation = Path(outputs["CocoEvaluator"]["evaluation"]["uri"])
+    assert json.loads((evaluation / METRICS_JSON).read_text())["metrics"] == _summary(first_run)["metrics"]
+    pushed = outputs["SavedModelPusher"]["pushed_model"]["metadata"]
+    assert Path(pushed["pushed_destination"]).parent == tmp_path / "pushed"
+    assert Path(pushed["pushed_destination"], "saved_model.pb").is_file()
+    model = Path(outputs["DetectionTrainer"]["model"]["uri"])
+    assert load_config(model / CONFIG_YAML).train.steps == 3
+    history = tmp_path / "run" / "history"
+    assert {folder.name: len(list(folder.iterdir())) for folder in history.iterdir()} == {
+        "examples": 1,
+        "models": 1,
+        "blessings": 1,
+    }

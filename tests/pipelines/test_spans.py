@@ -168,35 +168,6 @@ def test_versions_and_what_is_recorded_of_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_driver_of_tfx_finds_the_same(tmp_path: Path) -> None:
-    """Kubeflow runs it in place of ours, on the patterns that the component holds."""
-    from tfx.components.example_gen.input_processor import FileBasedInputProcessor
-    from tfx.proto import example_gen_pb2, range_config_pb2
-    from tfx.utils import proto_utils
-
-    from components.coco_example_gen.component import CocoExampleGen
-    from components.coco_example_gen.executor import splits_from_json
-    from components.coco_example_gen.spans import SpanVersion, splits_at
-
-    for folder in ("1/v1", "1/v2", "2/v1", "2/v2"):
-        write_data_set(tmp_path / folder)
-
-    def resolved(**arguments: Any) -> tuple[int, int | None, str]:
-        properties = CocoExampleGen(data_root=str(tmp_path / "{SPAN}/v{VERSION}"), **arguments).exec_properties
-        config = proto_utils.json_to_proto(properties["input_config"], example_gen_pb2.Input())
-        one_span = properties.get("range_config")
-        range_config = proto_utils.json_to_proto(one_span, range_config_pb2.RangeConfig()) if one_span else None
-        processor = FileBasedInputProcessor(properties["input_base"], config.splits, range_config)
-        span, version = processor.resolve_span_and_version()
-        files = splits_at(splits_from_json(properties["splits"]), SpanVersion(span, version))
-        return span, version, str(Path(str(files["train"].images)).relative_to(tmp_path))
-
-    assert resolved() == (2, 2, "2/v2/images")
-    assert resolved(span=1) == (1, 2, "1/v2/images")
-    assert resolved(span=1, version=1) == (1, None, "1/v1/images")
-
-
-@pytest.mark.slow
 def test_a_pattern_without_any_span_is_refused_before_anything_runs(tmp_path: Path) -> None:
     from components.coco_example_gen.component import CocoExampleGen
 
@@ -211,7 +182,7 @@ def test_statistics_are_made_with_the_schema(tmp_path: Path) -> None:
     write_data_set(tmp_path / "data")
     config = load_config(None, [f"data.root={tmp_path}/data", f"run.root={tmp_path}/run"])
     [statistics_gen] = [node for node in create_pipeline(config).components if node.id == "StatisticsGen"]
-    assert statistics_gen.inputs["schema"].producer_component_id == "ImportSchemaGen"
+    assert statistics_gen.inputs["schema"].producer_component_id == "RecordSchemaGen"
 
 
 @pytest.mark.slow

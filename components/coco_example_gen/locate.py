@@ -1,0 +1,64 @@
+"""Locates the files of the data set that a configuration names."""
+
+from components.coco_example_gen.spans import SpanSplits, locate_given, locate_root
+from detection.datasets.layouts import Division
+from detection.storage.paths import require_supported
+from schemas.config.config import DataConfig
+from schemas.errors import ConfigError, DataError
+
+
+def locate(data: DataConfig, *needed: str) -> SpanSplits:
+    """Finds the files of each split of a data set: of its newest span, or of `data.span`.
+
+    Args:
+        data: the configuration's section.
+        needed: splits that must be among them.
+
+    Raises:
+        ConfigError: neither `data.root` nor `data.splits`, or both; keys about spans
+            that do not fit the paths.
+        DataError: the files are not there, or not recognised, or of other splits only.
+    """
+    located = _locate(data)
+    if data.window > 1 and located.files == located.splits:
+        raise ConfigError(
+            f"data.window = {data.window}, but the data's paths have no {{SPAN}} and no date. "
+            "Write one there, or remove data.window."
+        )
+    splits = located.files
+    for split in needed:
+        if split not in splits:
+            listed = ", ".join(f"{name} ({files.annotations})" for name, files in splits.items())
+            raise DataError(
+                f"{data.root or 'data.splits'}: no annotations of the split {split!r}, only {listed}. "
+                f"Add its file, or specify it: --set data.splits.{split}.annotations=FILE "
+                f"--set data.splits.{split}.images=DIR (then specify the other splits as well)."
+            )
+    return located
+
+
+def require_one_data_set(data: DataConfig) -> None:
+    """Requires that a configuration names one data set, without looking for it.
+
+    Raises:
+        ConfigError: neither `data.root` nor `data.splits`, or both.
+    """
+    if data.root is not None and data.splits:
+        raise ConfigError("data.root and data.splits both name a data set. Remove one of them.")
+    if data.root is None and not data.splits:
+        raise ConfigError("no data set: give --data DIR, or data.root or data.splits in the configuration.")
+
+
+def division_of(data: DataConfig) -> Division:
+    """Returns the rules for dividing files into splits."""
+    return Division(data.eval_fraction, data.split_ratios, data.sample_1_of_n)
+
+
+def _locate(data: DataConfig) -> SpanSplits:
+    require_one_data_set(data)
+    require_supported(data.label_map or "", "data.label_map")
+    division = division_of(data)
+    if data.root is not None:
+        return locate_root(data.root, division=division, span=data.span, version=data.version)
+    given = {name: split.files for name, split in data.splits.items()}
+    return locate_given(given, division=division, span=data.span, version=data.version)

@@ -1,0 +1,122 @@
+"""Resolves what an execution reads: its files, their span and version, and a fingerprint of them.
+
+The driver does so before the cache is searched; where a runner has no driver, the executor does.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from tfx import types
+from tfx.components.example_gen import utils
+
+from components.coco_example_gen.locate import locate
+from components.coco_example_gen.sources import fingerprint
+from components.coco_example_gen.spans import SpanVersion, fill_version, find_newest, map_paths, splits_at
+from components.history import IDENTITY_PROPERTY
+from detection.datasets.layouts import SplitFiles
+from detection.storage.paths import absolute
+from schemas.artifacts import TRAIN_SPLIT
+from schemas.config.config import Config, DataConfig
+from schemas.config.runtime_parameters import with_parameters
+
+# Execution parameters.
+SPLITS_KEY = "splits"  # JSON: split name -> fields of SplitFiles, with placeholders until they are resolved
+PINNED_SPAN_KEY = "pinned_span"
+PINNED_VERSION_KEY = "pinned_version"
+DATA_SOURCE_KEY = "data_source"  # of the execution and of its `Examples`: the paths as the user wrote them
+DATA_KEY = "data"  # JSON of a DataConfig, in place of SPLITS_KEY: the files are located when the component runs
+ON_FAULT_KEY = "on_fault"  # JSON: IssuePolicies
+MAX_PIXELS_KEY = "max_pixels"
+LABEL_MAP_KEY = "label_map"  # file, or absent
+
+FINGERPRINT_PROPERTY = utils.FINGERPRINT_PROPERTY_NAME
+SPAN_PROPERTY = utils.SPAN_PROPERTY_NAME
+VERSION_PROPERTY = utils.VERSION_PROPERTY_NAME
+
+
+def resolve(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the execution parameters with the present files, their span, version and fingerprint.
+
+    Args:
+        properties: execution parameters, with `SPLITS_KEY` or `DATA_KEY`.
+
+    Raises:
+        ConfigError, DataError: see `locate` and `find_newest`.
+    """
+    resolved = dict(properties)
+    if properties.get(DATA_KEY):
+        data = _data_config(properties)
+        located = locate(data)
+        splits, newest, pinned = located.splits, located.newest, data.version
+        resolved[DATA_SOURCE_KEY] = data_source(data.root, {name: split.files for name, split in data.splits.items()})
+    else:
+        splits, pinned = splits_from_json(properties[SPLITS_KEY]), properties.get(PINNED_VERSION_KEY)
+        newest = find_newest(splits, span=properties.get(PINNED_SPAN_KEY))
+    # A version that was asked for is filled in beforehand, see `CocoExampleGen`.
+    version = pinned if newest.version is None else newest.version
+    files = splits_at(splits, newest)
+    return resolved | {
+        SPLITS_KEY: splits_to_json(files),
+        # The newest span and the same one asked for are the same data.
+        PINNED_SPAN_KEY: newest.span,
+        PINNED_VERSION_KEY: version,
+        SPAN_PROPERTY: newest.span,
+        VERSION_PROPERTY: version,
+        FINGERPRINT_PROPERTY: fingerprint(files.values(), properties.get(LABEL_MAP_KEY)),
+    }
+
+
+def mark(examples: types.Artifact, resolved: Mapping[str, Any]) -> None:
+    """Writes span, version, fingerprint, identity and source into the properties of an `Examples` artifact."""
+    examples.set_string_custom_property(FINGERPRINT_PROPERTY, resolved[FINGERPRINT_PROPERTY])
+    examples.set_string_custom_property(IDENTITY_PROPERTY, _identity(resolved))
+    examples.set_string_custom_property(DATA_SOURCE_KEY, resolved[DATA_SOURCE_KEY])
+    examples.set_int_custom_property(SPAN_PROPERTY, int(resolved[SPAN_PROPERTY]))
+    if resolved.get(VERSION_PROPERTY) is not None:
+        examples.set_int_custom_property(VERSION_PROPERTY, int(resolved[VERSION_PROPERTY]))
+
+
+def pinned_to(splits: Mapping[str, SplitFiles], version: int | None) -> dict[str, SplitFiles]:
+    """Returns the splits with `{VERSION}` replaced, if a version is asked for."""
+    return map_paths(splits, lambda path: fill_version(path, version))
+
+
+def files_of(properties: Mapping[str, Any]) -> dict[str, SplitFiles]:
+    """Returns the files that an execution reads, of its span and version."""
+    at = SpanVersion(int(properties.get(SPAN_PROPERTY) or 0), properties.get(VERSION_PROPERTY))
+    return splits_at(splits_from_json(properties[SPLITS_KEY]), at)
+
+
+def data_source(root: str | None, splits: Mapping[str, tuple[str, str | None]]) -> str:
+    """Names the data set that all spans of the same paths belong to."""
+    if root:
+        return absolute(root)
+    return json.dumps({name: absolute(annotations) for name, (annotations, _) in sorted(splits.items())})
+
+
+def splits_to_json(splits: Mapping[str, SplitFiles]) -> str:
+    """The splits as a component parameter, train first."""
+    ordered = sorted(splits, key=lambda name: name != TRAIN_SPLIT)
+    return json.dumps({name: asdict(splits[name]) for name in ordered})
+
+
+def splits_from_json(text: str) -> dict[str, SplitFiles]:
+    """Inverse of `splits_to_json`."""
+    return {
+        name: SplitFiles(**fields | {"hash_range": fields["hash_range"] and tuple(fields["hash_range"])})
+        for name, fields in json.loads(text).items()
+    }
+
+
+def _data_config(properties: Mapping[str, Any]) -> DataConfig:
+    config = Config(data=DataConfig.model_validate_json(properties[DATA_KEY]))
+    return with_parameters(config, properties).data
+
+
+def _identity(resolved: Mapping[str, Any]) -> str:
+    deciding = (FINGERPRINT_PROPERTY, SPLITS_KEY, ON_FAULT_KEY, MAX_PIXELS_KEY, LABEL_MAP_KEY)
+    parts = [str(resolved.get(key)) for key in deciding]
+    return hashlib.sha256("\0".join(parts).encode(errors="backslashreplace")).hexdigest()[:16]

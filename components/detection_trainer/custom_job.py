@@ -1,0 +1,147 @@
+"""Trains in a Vertex custom job: several machines with GPUs, TPUs, spot capacity.
+
+The component's container writes the execution as a request, submits the job and waits; each machine
+of the job runs `python -m components.detection_trainer.custom_job REQUEST`, which trains as the
+component itself would.  The chief writes the properties of the outputs as the answer.
+"""
+
+import argparse
+import json
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from tfx import types
+from tfx.dsl.components.base import base_executor
+from tfx.types import artifact_utils
+from tfx.types import standard_component_specs as keys
+
+from components.detection_trainer import executor
+from detection.storage.atomic import write_json
+from detection.storage.json_files import read_json
+from detection.training.distributed.cluster import cluster_from_environment
+from schemas.config.run import TrainerJobConfig, VertexConfig, WorkerPoolConfig
+from schemas.errors import CocoflowError
+
+JOB_KEY = "custom_job"  # execution parameter, JSON: {"image", "vertex": VertexConfig}
+_PROGRAM = ["python", "-m", "components.detection_trainer.custom_job"]
+
+_LOGGER = logging.getLogger("cocoflow.trainer")
+
+
+class Executor(base_executor.BaseExecutor):
+    """Submits the training as a custom job, and takes over its results."""
+
+    def Do(  # noqa: N802 (TFX's name)
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Runs the component.
+
+        Raises:
+            CocoflowError: the job failed, or ended without an answer.
+        """
+        self._log_startup(input_dict, output_dict, exec_properties)
+        settings = json.loads(exec_properties[JOB_KEY])
+        folder = artifact_utils.get_single_uri(output_dict[keys.MODEL_RUN_KEY]).rstrip("/") + ".job"
+        request = f"{folder}/request.json"
+        write_json(
+            request,
+            {
+                "inputs": artifact_utils.jsonify_artifact_dict(input_dict),
+                "outputs": artifact_utils.jsonify_artifact_dict(output_dict),
+                "properties": {key: value for key, value in exec_properties.items() if key != JOB_KEY},
+            },
+        )
+        _run_job(VertexConfig.model_validate(settings["vertex"]), settings["image"], request)
+        _take_over(output_dict, read_json(_answer_of(request)))
+
+
+def worker_pool_specs(job: TrainerJobConfig, *, image: str, request: str) -> list[dict[str, Any]]:
+    """Returns the worker pools as Vertex's CustomJob takes them, the chief's first.
+
+    Args:
+        job: machines of the job.
+        image: container image with this installation.
+        request: URI of the request.
+    """
+    pools = [job.chief, *([job.workers] if job.workers.machine_type else [])]
+    return [
+        {
+            "machine_spec": _machine_spec(pool),
+            "replica_count": pool.replicas,
+            "container_spec": {"image_uri": image, "command": _PROGRAM, "args": [request]},
+        }
+        for pool in pools
+    ]
+
+
+def _machine_spec(pool: WorkerPoolConfig) -> dict[str, Any]:
+    spec: dict[str, Any] = {"machine_type": pool.machine_type}
+    if pool.accelerator is not None:
+        spec |= {"accelerator_type": pool.accelerator, "accelerator_count": pool.accelerator_count}
+    if pool.tpu_topology is not None:
+        spec["tpu_topology"] = pool.tpu_topology
+    return spec
+
+
+def _run_job(vertex: VertexConfig, image: str, request: str) -> None:
+    """Submits the job and waits for its end."""
+    from google.cloud import aiplatform
+
+    job = vertex.trainer_job
+    strategy = getattr(aiplatform.gapic.Scheduling.Strategy, job.strategy.upper())
+    custom_job = aiplatform.CustomJob(
+        display_name="detection-trainer",
+        worker_pool_specs=worker_pool_specs(job, image=image, request=request),
+        project=vertex.project,
+        location=vertex.region,
+        staging_bucket=request.rpartition("/")[0],
+    )
+    try:
+        custom_job.run(
+            service_account=vertex.service_account,
+            restart_job_on_worker_restart=True,
+            scheduling_strategy=strategy,
+            max_wait_duration=None if job.max_wait_hours is None else int(job.max_wait_hours * 3600),
+            persistent_resource_id=job.persistent_resource,
+        )
+    except RuntimeError as error:  # the client's, when the job has failed
+        raise CocoflowError(
+            f"the custom job that trains has failed: {error}. Its own log has the reason; started again, the training "
+            "resumes from its newest checkpoint."
+        ) from error
+
+
+def _take_over(outputs: dict[str, list[types.Artifact]], answer: dict[str, Any]) -> None:
+    """Copies the properties that the chief gave the outputs."""
+    trained = artifact_utils.parse_artifact_dict(answer["outputs"])
+    for key, [artifact] in outputs.items():
+        artifact.set_mlmd_artifact(trained[key][0].mlmd_artifact)
+
+
+def _answer_of(request: str) -> str:
+    return request.removesuffix("request.json") + "answer.json"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs one machine of a custom job."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("request", help="URI of the request")
+    path = parser.parse_args(arguments).request
+    request = read_json(path)
+    outputs = artifact_utils.parse_artifact_dict(request["outputs"])
+    inputs = artifact_utils.parse_artifact_dict(request["inputs"])
+    executor.Executor().Do(inputs, outputs, request["properties"])
+    cluster = cluster_from_environment(os.environ)
+    if cluster is None or cluster.is_chief:
+        write_json(_answer_of(path), {"outputs": artifact_utils.jsonify_artifact_dict(outputs)})
+        _LOGGER.info("the chief has answered")
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)
+    main()

@@ -1,0 +1,102 @@
+"""Compiles the pipeline for Vertex AI Pipelines and for open-source Kubeflow Pipelines.
+
+Vertex takes JSON of schema 2.0 with the values of parameters; Kubeflow accepts YAML of schema 2.1 only.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import yaml
+
+from pipelines.runners.resources import add_resources
+from schemas.config.config import Config
+from schemas.errors import ConfigError
+
+Target = Literal["kubeflow", "vertex"]
+TARGETS: Mapping[Target, str] = {"kubeflow": ".yaml", "vertex": ".json"}  # and the ending of the file
+
+_NAME = re.compile("[a-z0-9][a-z0-9-]{0,127}")
+_EXAMPLE_GEN, _TRAINER = "CocoExampleGen", "DetectionTrainer"
+_DRIVER = ["python", "-m", "components.coco_example_gen.kubeflow_driver"]
+# They read the history of the pipeline, which a cache does not see.
+_READ_HISTORY = ("training_window", "model_to_start_from", "previous_blessed_model")
+
+
+def compile_pipeline(config: Config, target: Target) -> str:
+    """Compiles the pipeline; nothing but the configuration and the files of `evaluate.eval_config` is read.
+
+    Args:
+        config: whole configuration; its paths are those of the containers.
+        target: where the pipeline will run.
+
+    Returns:
+        Text of the file to submit, the same for the same configuration.
+
+    Raises:
+        ConfigError: no image, no data set, or a name, path or resource that the target does not take.
+    """
+    image = config.run.image
+    if image is None:
+        raise ConfigError(
+            f"--runner {target} needs the image of the containers: --set run.image=REGISTRY/cocoflow:TAG "
+            "(an image with this installation)."
+        )
+    if not _NAME.fullmatch(config.run.name):
+        raise ConfigError(
+            f"run.name = {config.run.name}: a compiled pipeline is named with lower-case letters, digits and "
+            "hyphens, at most 128, and no hyphen first. Choose another name."
+        )
+    job = _compile(config, image, target)
+    spec = job["pipelineSpec"]
+    executors = spec["deploymentSpec"]["executors"]
+    executors[f"{_EXAMPLE_GEN}_executor"]["container"]["lifecycle"]["preCacheCheck"]["command"] = _DRIVER
+    _leave_uncached(spec["root"]["dag"]["tasks"], config, target)
+    platform = add_resources(job, config.run, target)
+    if target == "vertex":
+        return json.dumps(job, sort_keys=True, indent=2) + "\n"
+    return yaml.safe_dump_all([spec, platform] if platform else [spec], sort_keys=True)
+
+
+def require_ending(path: str, target: Target) -> None:
+    """Requires the ending by which the clients of the target tell the format.
+
+    Raises:
+        ConfigError: another ending.
+    """
+    if not path.endswith(TARGETS[target]):
+        raise ConfigError(f"--output {path}: a pipeline for {target} is a {TARGETS[target]} file. Name it so.")
+
+
+def _compile(config: Config, image: str, target: Target) -> dict[str, Any]:
+    from tfx.orchestration.data_types import RuntimeParameter
+    from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import KubeflowV2DagRunner, KubeflowV2DagRunnerConfig
+
+    from pipelines.pipeline import create_remote_pipeline
+
+    pipeline = create_remote_pipeline(config, target)
+    defaults = {
+        value.name: value.default
+        for node in pipeline.components
+        for value in node.exec_properties.values()
+        if isinstance(value, RuntimeParameter)
+    }
+    settings = KubeflowV2DagRunnerConfig(default_image=image, use_pipeline_spec_2_1=target == "kubeflow")
+    job: dict[str, Any] = KubeflowV2DagRunner(settings).run(pipeline, parameter_values=defaults, write_out=False)
+    if target == "kubeflow":
+        # The file has no values of parameters beside it.
+        for name, described in job["pipelineSpec"]["root"]["inputDefinitions"]["parameters"].items():
+            described.update(defaultValue=defaults[name], isOptional=True)
+    return job
+
+
+def _leave_uncached(tasks: Mapping[str, dict[str, Any]], config: Config, target: Target) -> None:
+    """Removes the caching of tasks that read more than their inputs and parameters."""
+    names = set(_READ_HISTORY)
+    if target == "kubeflow":
+        names.add(_EXAMPLE_GEN)  # its backend does not run the driver, which sees changed data
+    if config.train.init.checkpoint is not None or config.model.backbone_weights is not None:
+        names.add(_TRAINER)
+    for name in names & tasks.keys():
+        tasks[name].pop("cachingOptions", None)

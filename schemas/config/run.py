@@ -1,0 +1,117 @@
+"""The section `run`: where a run writes, and what its containers and workers get."""
+
+from typing import Literal, Self
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from schemas.config.section import Section
+
+
+class ResourcesConfig(Section):
+    """Resources of the container of one component, in a compiled pipeline."""
+
+    cpu: PositiveFloat | None = Field(None, description="CPUs; none: the platform's default")
+    memory_gb: PositiveFloat | None = Field(None, description="memory in GB; none: the platform's default")
+    accelerator: str | None = Field(
+        None,
+        min_length=1,
+        description="type: on Vertex such as NVIDIA_L4, on Kubeflow the name of the resource, such as nvidia.com/gpu",
+    )
+    accelerator_count: PositiveInt = Field(1, description="number of accelerators")
+    node_selector: dict[str, str] = Field(
+        {}, description="labels of the nodes, Kubeflow only, as {cloud.google.com/gke-spot: 'true'}"
+    )
+    tolerations: tuple[dict[str, str], ...] = Field(
+        (),
+        description="taints of the nodes, Kubeflow only, as [{key: nvidia.com/gpu, operator: Exists}]: "
+        "key, operator, value, effect",
+    )
+    retries: NonNegativeInt = Field(0, description="how often a failed task is started again")
+    retry_seconds: PositiveInt = Field(60, description="pause before the first retry; it doubles with each")
+
+    @model_validator(mode="after")
+    def _every_key_acts(self) -> Self:
+        if self.accelerator is None:
+            self.refuse(["accelerator_count"], "without accelerator")
+        if not self.retries:
+            self.refuse(["retry_seconds"], "while retries = 0")
+        return self
+
+
+class WorkerPoolConfig(Section):
+    """Machines of one kind in a Vertex custom job."""
+
+    machine_type: str | None = Field(None, min_length=1, description="such as g2-standard-8; none: no such machines")
+    accelerator: str | None = Field(None, min_length=1, description="type of each machine's accelerators: NVIDIA_L4")
+    accelerator_count: PositiveInt = Field(1, description="accelerators of each machine")
+    tpu_topology: str | None = Field(None, min_length=1, description="of a TPU machine type, such as 2x2")
+    replicas: PositiveInt = Field(1, description="number of machines")
+
+    @model_validator(mode="after")
+    def _every_key_acts(self) -> Self:
+        if self.machine_type is None:
+            self.refuse(["accelerator", "accelerator_count", "tpu_topology", "replicas"], "without machine_type")
+        if self.accelerator is None:
+            self.refuse(["accelerator_count"], "without accelerator")
+        return self
+
+
+class TrainerJobConfig(Section):
+    """A Vertex custom job that trains in place of the trainer's container."""
+
+    chief: WorkerPoolConfig = WorkerPoolConfig()
+    workers: WorkerPoolConfig = WorkerPoolConfig()
+    strategy: Literal["standard", "spot", "flex_start"] = Field(
+        "standard", description="capacity: on demand, spot (may be taken away), or flex_start (queued until available)"
+    )
+    max_wait_hours: PositiveFloat | None = Field(None, description="longest wait for capacity; none: Vertex's default")
+    persistent_resource: str | None = Field(None, min_length=1, description="id of a persistent resource to train on")
+
+    @property
+    def enabled(self) -> bool:
+        """True if the trainer's work is a custom job."""
+        return self.chief.machine_type is not None
+
+    @model_validator(mode="after")
+    def _chief_leads(self) -> Self:
+        if not self.enabled:
+            if self.workers.machine_type is not None:
+                raise ValueError("workers without a chief; set chief.machine_type")
+            self.refuse(["strategy", "max_wait_hours", "persistent_resource"], "without chief.machine_type")
+        if self.chief.replicas != 1:
+            raise ValueError(f"chief.replicas = {self.chief.replicas}: one machine leads; add others as workers")
+        return self
+
+
+class VertexConfig(Section):
+    """Where `run --runner vertex` submits the compiled pipeline."""
+
+    project: str | None = Field(None, description="Google Cloud project; none: that of the credentials")
+    region: str = Field("us-central1", min_length=1, description="region of the pipeline and its tasks")
+    service_account: str | None = Field(None, description="account of the tasks; none: the project's default")
+    trainer_job: TrainerJobConfig = TrainerJobConfig()
+
+
+class KubeflowConfig(Section):
+    """Where `run --runner kubeflow` submits the compiled pipeline."""
+
+    host: str | None = Field(None, description="address of Kubeflow Pipelines; none: as its own client finds it")
+    namespace: str | None = Field(None, description="namespace of the run, with several users; none: the client's")
+
+
+class RunConfig(Section):
+    """Folder and name of a run."""
+
+    root: str = Field("runs/default", description="folder below which a run writes everything")
+    name: str = Field("cocoflow", description="name of the pipeline")
+    beam_args: tuple[str, ...] = Field(
+        (), description="options of the Beam pipelines inside the components, as `[--runner=FlinkRunner, ...]`"
+    )
+    image: str | None = Field(
+        None, min_length=1, description="container image of a compiled pipeline, with this installation"
+    )
+    resources: dict[str, ResourcesConfig] = Field(
+        {}, description="resources by component of a compiled pipeline, such as DetectionTrainer"
+    )
+    vertex: VertexConfig = VertexConfig()
+    kubeflow: KubeflowConfig = KubeflowConfig()

@@ -1,0 +1,94 @@
+"""Parameters of a compiled pipeline: configuration keys that each submission may set without compiling again.
+
+A value travels as text or number and is validated like `--set`, by the component that first reads it.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import yaml
+
+from schemas.config.config import Config
+from schemas.config.config_io import parse_config
+from schemas.config.yaml_text import parse_yaml
+from schemas.errors import ConfigError
+from schemas.quoting import quoted
+
+_WHERE = "parameters of this run"
+
+
+class RuntimeParameter(NamedTuple):
+    """A configuration key that a submission may set.
+
+    key: path in the configuration, such as "train.steps".
+    kind: type of the values; of a text, "" stands for none.
+    is_yaml: the text is YAML for a section or a mapping.
+    """
+
+    key: str
+    kind: type[str] | type[int]
+    is_yaml: bool = False
+
+
+RUNTIME_PARAMETERS: Mapping[str, RuntimeParameter] = {
+    "data_root": RuntimeParameter("data.root", str),
+    "data_span": RuntimeParameter("data.span", str),
+    "model_name": RuntimeParameter("model.name", str),
+    "train_steps": RuntimeParameter("train.steps", int),
+    "train_batch_size": RuntimeParameter("train.batch_size", int),
+    "evaluate_thresholds": RuntimeParameter("evaluate.thresholds", str, is_yaml=True),
+    "push_directory": RuntimeParameter("push.directory", str),
+}
+
+
+def default_value(config: Config, name: str) -> str | int:
+    """Returns the value of a parameter that changes nothing.
+
+    Args:
+        config: whole configuration.
+        name: key of `RUNTIME_PARAMETERS`.
+    """
+    parameter = RUNTIME_PARAMETERS[name]
+    value: Any = config.model_dump(mode="json")
+    for part in parameter.key.split("."):
+        value = value[part]
+    if parameter.is_yaml:
+        return yaml.safe_dump(value, default_flow_style=True, width=10**9).strip()
+    return "" if value is None else parameter.kind(value)
+
+
+def with_parameters(config: Config, properties: Mapping[str, Any]) -> Config:
+    """Returns the configuration with the parameters of a run.
+
+    Args:
+        config: whole configuration.
+        properties: values by name; other names are ignored.
+
+    Raises:
+        ConfigError: an invalid value; the message names its key.
+    """
+    given = {name: properties[name] for name in RUNTIME_PARAMETERS if properties.get(name) is not None}
+    if not given:
+        return config
+    tree = config.model_dump(mode="json", exclude_unset=True)
+    for name, value in given.items():
+        *parents, leaf = RUNTIME_PARAMETERS[name].key.split(".")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = _parsed(name, value)
+    return parse_config(tree, where=_WHERE)
+
+
+def _parsed(name: str, value: Any) -> Any:
+    parameter = RUNTIME_PARAMETERS[name]
+    if parameter.kind is int:
+        return value
+    if not value:
+        return {} if parameter.is_yaml else None
+    if not parameter.is_yaml:
+        return value
+    try:
+        return parse_yaml(value, f"{_WHERE}: {name}")
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{_WHERE}: {name} = {quoted(value)}: not YAML: {' '.join(str(error).split())}.") from None

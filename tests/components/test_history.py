@@ -1,0 +1,74 @@
+"""Records of earlier runs, and artifacts that stand for others; TFX takes 20 s to import: imported inside."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def _examples(folder: Path, *, span: int, version: int | None = None) -> Any:
+    from tfx.types import artifact_utils, standard_artifacts
+
+    from components.history import IDENTITY_PROPERTY
+
+    examples = standard_artifacts.Examples()
+    examples.uri = str(folder)
+    examples.split_names = artifact_utils.encode_split_names(["train", "eval"])
+    examples.set_int_custom_property("span", span)
+    if version is not None:
+        examples.set_int_custom_property("version", version)
+    examples.set_string_custom_property(IDENTITY_PROPERTY, f"made of {span}")
+    return examples
+
+
+def test_records_are_read_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:
+    from components import history
+
+    folder = str(tmp_path / "history")
+    assert history.read_examples(folder) == history.read_models(folder) == []
+    assert history.read_blessed(folder) == set()
+    for number, span in enumerate((7, 3)):
+        examples = _examples(tmp_path / f"e{number}", span=span, version=number or None)
+        history.record_examples(folder, examples, source="gs://data")
+    assert history.read_examples(folder) == [
+        (str(tmp_path / "e0"), "gs://data", 7, None, ["train", "eval"], "made of 7"),
+        (str(tmp_path / "e1"), "gs://data", 3, 1, ["train", "eval"], "made of 3"),
+    ]
+    for uri, base in (("a", None), ("b", "a"), ("a", "b")):
+        history.record_model(folder, uri=uri, training=f"training {uri}", base_model=base)
+    assert history.read_models(folder) == [("a", "training a", "b"), ("b", "training b", "a")], "the last of a URI"
+    for model, blessed in (("a", True), ("b", False), ("a", False)):
+        history.record_verdict(folder, model=model, blessed=blessed)
+    assert history.read_blessed(folder) == {"a"}
+
+
+def test_without_a_history_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from components import history
+
+    monkeypatch.chdir(tmp_path)
+    history.record_model(None, uri="a", training="t", base_model=None)
+    history.record_verdict("", model="a", blessed=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_artifact_stands_for_others(tmp_path: Path) -> None:
+    from tfx.types import standard_artifacts
+
+    from components import history
+
+    first, second = (_examples(tmp_path / name, span=span) for name, span in (("a", 1), ("b", 2)))
+    output = standard_artifacts.Examples()
+    output.uri = str(tmp_path / "window")
+    records = [history.examples_record(one, source="data") for one in (second, first)]
+    history.resolve_to(output, [one._asdict() for one in records])
+    restored = history.resolved([output, first])
+    assert [one.uri for one in restored] == [second.uri, first.uri, first.uri]
+    assert [history.examples_record(one, source="data") for one in restored[:2]] == records
+    model = standard_artifacts.Model()
+    model.uri = str(tmp_path / "none")
+    history.resolve_to(model, [])
+    assert history.resolved([model]) == []
+    history.resolve_to(model, [{"uri": "gs://models/3"}])
+    assert [(type(one), one.uri) for one in history.resolved([model])] == [(standard_artifacts.Model, "gs://models/3")]

@@ -1,0 +1,69 @@
+"""Two runs of one compiled pipeline, as days on which new data arrives; minutes, as each task imports TFX."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import pipeline_runner
+from pipelines.demo_data import make_demo_data
+from schemas.artifacts import BLESSING_JSON, INIT_REPORT_JSON, RESOLVED_JSON
+from tests.pipelines.runners.compiled_pipeline import CompiledPipeline, TaskError
+from tests.wheel import build_wheel, make_environment
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.extended]
+
+SETTINGS = (
+    "run.image=image:1",
+    "data.root=gs://bucket/data/{SPAN}",
+    "data.window=2",
+    "train.init.from_previous_model=true",
+    "model.name=efficientdet-nano",
+    "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1}",
+    "train.steps=2",
+    "train.batch_size=4",
+    "evaluate.thresholds.absolute={AP: 0.0}",
+)
+
+
+def test_the_second_day_builds_on_the_first(tmp_path: Path) -> None:
+    compiled = tmp_path / "pipeline.yaml"
+    flags = [part for key in (*SETTINGS, f"run.root={tmp_path}/run") for part in ("--set", key)]
+    assert pipeline_runner.main(["compile", "--runner", "kubeflow", "--output", str(compiled), *flags]) == 0
+    pipeline = CompiledPipeline(
+        compiled,
+        programs=make_environment(tmp_path / "environment", build_wheel(tmp_path / "build")),
+        root=f"{tmp_path}/run/artifacts",
+        scratch=tmp_path / "scratch",
+        runs_drivers=False,
+    )
+    data = f"{tmp_path}/data/{{SPAN}}"
+    days = []
+    for span in (1, 2):
+        make_demo_data(tmp_path / "data" / str(span), train_images=6 + span, eval_images=4)
+        days.append(pipeline.run(data_root=data))
+
+    first, second = (
+        {name: {key: one["uri"] for key, one in made.items()} for name, made in day.items()} for day in days
+    )
+    windows = [
+        json.loads(Path(day["training_window"]["examples"], RESOLVED_JSON).read_text()) for day in (first, second)
+    ]
+    examples = [day["CocoExampleGen"]["examples"] for day in (first, second)]
+    assert [[one["uri"] for one in window["artifacts"]] for window in windows] == [examples[:1], examples[::-1]]
+    assert [one["span"] for one in windows[1]["artifacts"]] == [2, 1]
+    model = first["DetectionTrainer"]["model"]
+    for node in ("model_to_start_from", "previous_blessed_model"):
+        resolved = [json.loads(Path(day[node]["model"], RESOLVED_JSON).read_text()) for day in (first, second)]
+        assert resolved == [{"artifacts": []}, {"artifacts": [{"uri": model}]}]
+    assert not Path(model, INIT_REPORT_JSON).exists()
+    assert Path(second["DetectionTrainer"]["model"], INIT_REPORT_JSON).is_file()
+    baselines = [
+        json.loads(Path(day["CocoEvaluator"]["evaluation"], BLESSING_JSON).read_text()) for day in (first, second)
+    ]
+    assert baselines[0]["baseline"] is None
+    assert "AP" in baselines[1]["baseline"]
+
+    with pytest.raises(TaskError, match=r"parameters of this run: data\.span = 'someday'") as failed:
+        pipeline.run(data_root=data, data_span="someday")
+    assert str(failed.value).startswith("CocoExampleGen ended")

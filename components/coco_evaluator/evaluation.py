@@ -40,10 +40,11 @@ from schemas.artifacts import (
     LOGS,
     METRICS_JSON,
     REPORT_HTML,
-    WORK,
 )
 from schemas.config.config import AnalysisConfig
 from schemas.errors import ConfigError, DataError
+
+_WORK = ".work"  # inside the output, while it is written: storage that all workers see
 
 # What the report calls the entries of `Task.locations`.
 _FACTS = {CANDIDATE: "model", BASELINE: "compared with", "data": "examples"}
@@ -162,7 +163,7 @@ def evaluate_models(task: Task, folder: str | Path, *, make_pipeline: MakePipeli
     for model in task.models.values():
         require_saved_model(model, iou_type=params.iou_type)
     step = trained_steps(task.models[CANDIDATE])
-    work = join(folder, WORK)
+    work = join(folder, _WORK)
     remove_file(join(folder, BLESSING_JSON))
     for leftover in (work, join(folder, LOGS)):
         remove_folder(leftover)

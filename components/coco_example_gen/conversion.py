@@ -14,7 +14,7 @@ from components.coco_example_gen.report import write_data_report
 from components.coco_example_gen.shards import SplitResult
 from components.coco_example_gen.workers import MakePipeline, make_local_pipeline
 from detection.datasets.issues import Issue
-from detection.datasets.layouts import WORK, SplitFiles
+from detection.datasets.layouts import EXAMPLES_WORK, SplitFiles
 from detection.datasets.packed_entries import unpack_entries
 from detection.storage import files, paths
 from detection.storage.atomic import new_path, write_json, write_text
@@ -56,7 +56,7 @@ def convert(
             left of a split.
     """
     _remove(root)
-    work = paths.join(root, WORK)
+    work = paths.join(root, EXAMPLES_WORK)
     files.make_folder(work)
     try:
         examination = examine(
@@ -90,7 +90,7 @@ def _remove(root: str | Path) -> None:
     for name in files.list_folder(root):
         if name.startswith(split_dir("")):
             files.remove_folder(paths.join(root, name))
-    files.remove_folder(paths.join(root, WORK))
+    files.remove_folder(paths.join(root, EXAMPLES_WORK))
 
 
 def _write_side_files(

@@ -25,7 +25,7 @@ _SPLIT_WORD = re.compile(r"(?:^|[^a-z])(train|val|valid|validation|eval|test)(?=
 _ROBOFLOW = "_annotations.coco.json"
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _RENAMED = {"val": EVAL_SPLIT, "valid": EVAL_SPLIT, "validation": EVAL_SPLIT, "default": TRAIN_SPLIT}
-WORK = ".work"  # folder of plans and results in Examples, while they are written
+EXAMPLES_WORK = ".work"  # folder of plans and results in Examples, while they are written
 _LOOKED_AT = 20  # file names tried when an image folder is chosen
 
 _KNOWN_LAYOUTS = f"""Known layouts:
@@ -214,7 +214,7 @@ def _records(root: str) -> Iterator[tuple[str, SplitFiles]]:
 
 def _require_whole(root: str) -> None:
     """Refuses Examples whose writer failed or is still at work: they may lack shards."""
-    unfinished = any(files.exists(paths.join(root, name)) for name in (WORK, UNFINISHED_MARKER))
+    unfinished = any(files.exists(paths.join(root, name)) for name in (EXAMPLES_WORK, UNFINISHED_MARKER))
     if unfinished and not files.is_file(paths.join(root, DATASET_JSON)):
         raise DataError(
             f"{root}: these examples are not complete: no {DATASET_JSON}. Their writer failed or is still at work; "

@@ -87,8 +87,7 @@ class Mirror:
         if not is_remote(self.path):
             return
         with self._lock:
-            if self._use is not None:
-                self._use.require_held()
+            self.require_held()
             present = {name: self.local / name for name in self._local_names()}
             changed = [name for name, file in present.items() if self._has_changed(name, file)]
             ranks = {name: self._rank(name) for name in changed}
@@ -104,6 +103,16 @@ class Mirror:
                 if stored is not None and stored.crc32c in self._attempted[name]:
                     objects.delete(stored.path, generation=stored.generation)
                 del self._attempted[name]
+
+    def require_held(self) -> None:
+        """Checks that this process still holds the folder, if it did; see `lock.Use`.
+
+        Raises:
+            CocoflowError: another process holds it by now.
+            DataError: the service cannot be asked.
+        """
+        if self._use is not None:
+            self._use.require_held()
 
     def _pull(self) -> None:
         listed = {relative(one.path, self.path): one for one in objects.list_tree(str(self.path))}

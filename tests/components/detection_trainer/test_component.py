@@ -239,8 +239,8 @@ def test_a_base_model_is_started_from_and_names_the_folder(tmp_path: Path, monke
     afresh, third, both = trained(), trained(3), trained(3, 8)
     assert [one["base_model"] for one in (afresh, third, both)] == [
         None,
-        Path("/models/3/Format-Serving"),
-        Path("/models/8/Format-Serving"),
+        "/models/3/Format-Serving",
+        "/models/8/Format-Serving",
     ]
     assert len({one["output"] for one in (afresh, third, both)}) == 3
     training = afresh["told"][0]

@@ -64,7 +64,7 @@ ALLOWED_IMPORTS = {
         "pipelines": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "detection.training.monitoring components.coco_example_gen components.detection_trainer "
         "components.coco_evaluator components.saved_model_pusher components.record_schema_gen pipelines.resolvers",
-        "pipelines.runners": "schemas schemas.config pipelines",
+        "pipelines.runners": "detection.storage schemas schemas.config pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
         "detection.coco detection.training.distributed detection.training components.coco_example_gen "
         "components.detection_trainer pipelines.runners pipelines",

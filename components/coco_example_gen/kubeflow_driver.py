@@ -6,17 +6,16 @@ not.  The backend runs it before it searches its cache, with the arguments of th
 
 import argparse
 import logging
-import os
 from collections.abc import Sequence
 
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
-from tfx.dsl.io import fileio
 from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_entrypoint_utils
 from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 
 from components.coco_example_gen.resolution import mark, resolve
+from detection.storage.atomic import write_text
 
 _LOGGER = logging.getLogger("cocoflow.example_gen")
 
@@ -49,9 +48,7 @@ def run_driver(
     output.artifacts[keys.EXAMPLES_KEY].artifacts.add().CopyFrom(artifact)
     path = executor_input.outputs.output_file
     _LOGGER.info("resolved %s", resolved)
-    fileio.makedirs(os.path.dirname(path))
-    with fileio.open(path, "wb") as file:
-        file.write(json_format.MessageToJson(output, sort_keys=True))
+    write_text(path, json_format.MessageToJson(output, sort_keys=True))
 
 
 def _set(output: pipeline_spec_pb2.ExecutorOutput, key: str, value: str | int) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from detection.storage.atomic import write_text
 from pipelines.console import quiet_run
 from pipelines.folders import scratch_folder
 from pipelines.runners.compiled import TARGETS, Target, compile_pipeline
@@ -27,7 +28,7 @@ def compile_and_submit(config: Config, target: Target, *, verbose: bool = False)
     """
     with scratch_folder() as folder, quiet_run(None, verbose=verbose):
         path = folder / f"{config.run.name}{TARGETS[target]}"
-        path.write_text(compile_pipeline(config, target), encoding="utf-8")
+        write_text(path, compile_pipeline(config, target))
         try:
             return _CLIENTS[target](config, path)
         except CocoflowError:

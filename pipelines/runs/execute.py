@@ -76,9 +76,9 @@ def _run_pipeline(
     _LOGGER.info("loading TFX, which takes half a minute")
     from components.detection_trainer.working_folder import remove_served
     from pipelines.pipeline import create_pipeline
+    from pipelines.runners.local import RUNNERS
     from pipelines.runs.repair import record_outputs, repair
     from pipelines.runs.results import read_results
-    from pipelines.runners.local import RUNNERS
 
     pipeline = create_pipeline(config, located, database=database)
     with metadata_failures_explained(layout):

@@ -1,4 +1,4 @@
-"""The files of a run that need a local disk, its metadata database and its log, and their copies in a remote `run.root`.
+"""Files of a run that need a local disk, its metadata database and log, and their copies in a remote `run.root`.
 
 SQLite cannot work on Cloud Storage.  The database is copied here when a run begins, and back
 whenever TFX has changed it: before a component runs, and when its results are registered.
@@ -97,9 +97,7 @@ def _end(thread: threading.Thread, stop: threading.Event) -> None:
     thread.join()
 
 
-def _follow(
-    local: LocalFiles, mirror: Mirror, log: str, stop: threading.Event, lost: list[CocoflowError]
-) -> None:
+def _follow(local: LocalFiles, mirror: Mirror, log: str, stop: threading.Event, lost: list[CocoflowError]) -> None:
     """Copies the database when it has changed, and the log from time to time, until `stop` or a loss of the folder."""
     copied, log_copied = _version(local.database), time.monotonic()
     while not stop.wait(_LOOK_SECONDS):

@@ -90,14 +90,15 @@ def test_a_change_is_copied_while_the_run_goes_on(gcs: Bucket, tmp_path: Path) -
 
 def test_after_a_failure_they_are_there_as_well(gcs: Bucket, tmp_path: Path) -> None:
     layout = _layout(f"{gcs.path}/run")
-    with (
-        pytest.raises(KeyError, match="a component failed"),
-        exclusive_use(layout.root, instead="") as use,
-        local_files(layout, use) as local,
-    ):
-        _add(local.database, 7)
-        local.log.write_text("why")
-        raise KeyError("a component failed")
+
+    def fail() -> None:
+        with exclusive_use(layout.root, instead="") as use, local_files(layout, use) as local:
+            _add(local.database, 7)
+            local.log.write_text("why")
+            raise KeyError("a component failed")
+
+    with pytest.raises(KeyError, match="a component failed"):
+        fail()
     assert _rows(layout.metadata, tmp_path) == [7]
     assert read_text(layout.log) == "why"
 
@@ -105,10 +106,14 @@ def test_after_a_failure_they_are_there_as_well(gcs: Bucket, tmp_path: Path) -> 
 def test_what_cannot_be_copied_fails_the_run_and_leaves_the_state_before(gcs: Bucket, tmp_path: Path) -> None:
     layout = _layout(f"{gcs.path}/run")
     _write(layout, 1)
-    with pytest.raises(DataError, match=r"metadata\.sqlite"):  # noqa: SIM117 (the fault comes later)
+
+    def work() -> None:
         with exclusive_use(layout.root, instead="") as use, local_files(layout, use) as local:
             gcs.emulator.fail(method="POST", path=gcs.name, status=403, times=0)
             _add(local.database, 2)
+
+    with pytest.raises(DataError, match=r"metadata\.sqlite"):
+        work()
     gcs.emulator.clear()
     assert _rows(layout.metadata, tmp_path) == [1]
     _write(layout, 3)
@@ -118,12 +123,16 @@ def test_what_cannot_be_copied_fails_the_run_and_leaves_the_state_before(gcs: Bu
 def test_a_run_that_lost_its_folder_writes_nothing_there(gcs: Bucket, tmp_path: Path) -> None:
     layout = _layout(f"{gcs.path}/run")
     _write(layout, 1)
-    with pytest.raises(CocoflowError):  # noqa: SIM117 (the other one comes later)
+
+    def work() -> None:
         with exclusive_use(layout.root, instead="") as use, local_files(layout, use) as local:
             other = tmp_path / "other.sqlite"
             _add(other, 9)
             files.copy_file(other, layout.metadata)  # by another process
             _add(local.database, 2)
+
+    with pytest.raises(CocoflowError):
+        work()
     assert _rows(layout.metadata, tmp_path) == [9]
 
 

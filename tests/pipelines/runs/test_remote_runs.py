@@ -126,7 +126,8 @@ def _disturbed(runs: RemoteRuns, gcs: Bucket, seed: int) -> bool:
     chance = random.Random(seed)
     rule: dict[str, Any] = {"skip": chance.randrange(60), "times": 0 if chance.random() < 0.5 else 12}
     rule["method"] = chance.choice(["write", "", "GET", "POST", "PUT", "DELETE"])
-    rule |= chance.choice([{"action": "status", "status": 403}, {"action": "status", "status": 503}, {"action": "reset"}])
+    status: list[dict[str, Any]] = [{"action": "status", "status": number} for number in (403, 503)]
+    rule |= chance.choice([*status, {"action": "reset"}])
     rule["after"] = rule["method"] not in ("", "GET") and chance.random() < 0.3
     gcs.emulator.fail(**rule)
     try:
@@ -136,9 +137,7 @@ def _disturbed(runs: RemoteRuns, gcs: Bucket, seed: int) -> bool:
     return gcs.emulator.clear() > 0
 
 
-@pytest.mark.parametrize(
-    "seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(3, 103))]
-)
+@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(3, 103))])
 def test_after_any_fault_the_next_run_finishes_and_nothing_is_pushed_twice(
     seed: int, runs: RemoteRuns, gcs: Bucket
 ) -> None:

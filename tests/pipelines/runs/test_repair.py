@@ -29,8 +29,8 @@ class Runs:
 
     def __call__(self, *, seed: int = 1, blessed: int = 1) -> dict[str, str]:
         """Returns the state of each node's new execution: COMPLETE or CACHED."""
-        from pipelines.runs.repair import record_outputs, repair
         from pipelines.runners.local import run_local
+        from pipelines.runs.repair import record_outputs, repair
         from tests.pipelines.baseline_stubs import create_pipeline
 
         pipeline = create_pipeline(Path(self.layout.root), seed=seed, blessed=blessed)

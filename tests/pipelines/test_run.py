@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import pipeline_runner
-from detection.storage import files
+from detection.storage import files, paths
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from detection.storage.staging import local_copy
@@ -356,13 +356,14 @@ def test_a_detector_that_does_not_exist_is_refused_before_anything_runs(
 
 @pytest.mark.parametrize("target", ["vertex", pytest.param("kubeflow", marks=pytest.mark.extended)])
 def test_a_compiled_pipeline_gives_the_same_metrics(
-    target: Target, tmp_path: Path, first_run: Path, digits: Path
+    target: Target, gcs: Bucket, tmp_path: Path, first_run: Path, digits: Path
 ) -> None:
-    """Executed with the wheel alone, and with other parameters than it was compiled with."""
+    """Executed with the wheel alone, on gs:// alone, and with other parameters than it was compiled with."""
     compiled = tmp_path / f"pipeline{TARGETS[target]}"
+    root = f"{gcs.path}/runs/compiled"
     settings = (
         *FEW_STEPS,
-        f"run.root={tmp_path}/run",
+        f"run.root={root}",
         "run.image=image:1",
         "data.root=gs://bucket/data",
         "train.steps=500",
@@ -374,26 +375,28 @@ def test_a_compiled_pipeline_gives_the_same_metrics(
     pipeline = CompiledPipeline(
         compiled,
         programs=make_environment(tmp_path / "environment", build_wheel(tmp_path / "build")),
-        root=f"{tmp_path}/run/artifacts",
+        root=join(root, "artifacts"),
         scratch=tmp_path / "scratch",
+        environment=gcs.emulator.environment(),
         runs_drivers=target == "vertex",
     )
     outputs = pipeline.run(
-        data_root=str(digits),
+        data_root=upload(digits, f"{gcs.path}/data"),
         train_steps=3,
         train_batch_size=4,
         evaluate_thresholds="{absolute: {AP: 0.0}}",
-        push_directory=f"{tmp_path}/pushed",
+        push_directory=f"{gcs.path}/pushed",
     )
-    evaluation = Path(outputs["CocoEvaluator"]["evaluation"]["uri"])
-    assert json.loads((evaluation / METRICS_JSON).read_text())["metrics"] == _summary(first_run)["metrics"]
-    pushed = outputs["SavedModelPusher"]["pushed_model"]["metadata"]
-    assert Path(pushed["pushed_destination"]).parent == tmp_path / "pushed"
-    assert Path(pushed["pushed_destination"], "saved_model.pb").is_file()
-    model = Path(outputs["DetectionTrainer"]["model"]["uri"])
+    evaluation = outputs["CocoEvaluator"]["evaluation"]["uri"]
+    assert read_json(join(evaluation, METRICS_JSON))["metrics"] == _summary(first_run)["metrics"]
+    pushed = outputs["SavedModelPusher"]["pushed_model"]["metadata"]["pushed_destination"]
+    assert paths.parent(pushed) == f"{gcs.path}/pushed"
+    assert files.is_file(join(pushed, "saved_model.pb"))
+    model = local_copy(outputs["DetectionTrainer"]["model"]["uri"])
     assert load_config(model / CONFIG_YAML).train.steps == 3
-    history = tmp_path / "run" / "history"
-    assert {folder.name: len(list(folder.iterdir())) for folder in history.iterdir()} == {
+    assert {
+        kind: len(files.list_folder(join(root, "history", kind))) for kind in ("examples", "models", "blessings")
+    } == {
         "examples": 1,
         "models": 1,
         "blessings": 1,

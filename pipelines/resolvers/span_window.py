@@ -68,10 +68,10 @@ class SpanWindowStrategy(resolver.ResolverStrategy):
         """
         # An interactive run passes all examples as newest: the last read is the real one.
         newest = max(input_dict[_NEWEST], key=lambda artifact: int(artifact.id))
-        ordered = sorted([*input_dict[_EXAMPLES], newest], key=lambda artifact: int(artifact.id))
-        by_uri = {artifact.uri: artifact for artifact in ordered}
-        window = window_of([_record(one) for one in ordered], _record(newest), spans=self._spans)
-        return {_NEWEST: [], _EXAMPLES: [by_uri[one.uri] for one in window]}
+        by_id = {int(artifact.id): artifact for artifact in [*input_dict[_EXAMPLES], newest]}
+        records = {number: _record(by_id[number])._replace(uri=str(number)) for number in sorted(by_id)}
+        window = window_of(list(records.values()), records[int(newest.id)], spans=self._spans)
+        return {_NEWEST: [], _EXAMPLES: [by_id[int(one.uri)] for one in window]}
 
 
 def spans_to_train_on(examples: types.OutputChannel, *, spans: int) -> resolver.Resolver:

@@ -23,7 +23,6 @@ from schemas.errors import ConfigError, DataError
 from tests.components.coco_example_gen.data_set import write_data_set
 from tests.components.coco_example_gen.remote_data import DROP, contents, converted, upload
 from tests.storage_emulator.fixture import Bucket
-from tests.storage_emulator.killing import killed_at_write
 
 
 @pytest.fixture(autouse=True)
@@ -283,24 +282,3 @@ def test_a_fault_at_any_write_leaves_nothing_that_looks_whole(
             break
     assert len(whole_after) > 10
     assert converted(splits, out) == whole
-
-
-def _convert(data: str, out: str) -> None:
-    convert(find_splits(data), out, policies=DROP, max_pixels=MAX_PIXELS)
-
-
-@pytest.mark.extended
-@pytest.mark.usefixtures("plain_report")
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_killed_conversion_is_finished_by_the_next(after: bool, tmp_path: Path, gcs: Bucket) -> None:
-    write_data_set(tmp_path / "data", images=2)
-    out, other = f"{gcs.path}/out", tmp_path / "other"
-    whole = converted(find_splits(tmp_path / "data"), tmp_path / "out")
-    write_data_set(other, images=300)
-    more = converted(find_splits(other), tmp_path / "more")
-    outcomes = []
-    for number in (1, 4, 8, 11, 13):  # plans, shards and results, dataset.json, and what is removed after it
-        assert killed_at_write(gcs, number, _convert, str(other), out, after=after)
-        outcomes.append(is_refused_or_whole(out, more))
-        assert converted(find_splits(tmp_path / "data"), out) == whole
-    assert outcomes == [False, False, False, after, True]

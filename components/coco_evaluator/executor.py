@@ -57,10 +57,8 @@ def record_blessing(
     blessing.set_int_custom_property(
         constants.ARTIFACT_PROPERTY_BLESSED_KEY, constants.BLESSED_VALUE if blessed else constants.NOT_BLESSED_VALUE
     )
-    names = (constants.BLESSED_FILE_NAME, constants.NOT_BLESSED_FILE_NAME)
-    written, other = names if blessed else names[::-1]
-    remove_file(join(blessing.uri, other))  # of an earlier try of this task, which may have ended differently
-    write_text(join(blessing.uri, written), "")
+    name = constants.BLESSED_FILE_NAME if blessed else constants.NOT_BLESSED_FILE_NAME
+    write_text(join(blessing.uri, name), "")
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):
@@ -81,13 +79,15 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
         model = artifact_utils.get_single_instance(input_dict[keys.MODEL_KEY])
         baseline = find_baseline(model, resolved(input_dict.get(keys.BASELINE_MODEL_KEY, [])))
+        blessing = artifact_utils.get_single_instance(output_dict[keys.BLESSING_KEY])
+        for name in (constants.BLESSED_FILE_NAME, constants.NOT_BLESSED_FILE_NAME):
+            remove_file(join(blessing.uri, name))  # of an earlier try of this task
         models = {CANDIDATE: model} | ({BASELINE: baseline} if baseline else {})
         evaluation = evaluate_models(
             make_task(examples, models, exec_properties),
             artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY]),
             make_pipeline=self._make_beam_pipeline,
         )
-        blessing = artifact_utils.get_single_instance(output_dict[keys.BLESSING_KEY])
         record_blessing(
             blessing,
             blessed=evaluation.verdict.blessed,

@@ -166,12 +166,12 @@ def counted_detections(detections: Sequence[Entry] | Rows, params: Params) -> In
         images = np.array([detection["image_id"] for detection in detections], np.int64)
         scores = np.array([detection["score"] for detection in detections], np.float64)
         categories = np.array([detection["category_id"] for detection in detections], np.int64)
-    if np.unique(images, return_counts=True)[1].max() <= most:
-        return None
     if params.use_cats:
-        return best_positions((images, categories), scores, most)
-    order = np.argsort(categories, kind="stable")
-    return np.sort(order[best_positions((images[order],), scores[order], most)])
+        counted = best_positions((images, categories), scores, most)
+    else:
+        order = np.argsort(categories, kind="stable")
+        counted = np.sort(order[best_positions((images[order],), scores[order], most)])
+    return None if len(counted) == len(detections) else counted
 
 
 def best_of_images(detections: list[Entry] | Rows, most: int) -> list[Entry] | Rows:
@@ -200,11 +200,17 @@ def best_positions(groups: Sequence[npt.NDArray[np.generic]], scores: Rows, most
     Returns:
         Positions, int64 [M], ascending.
     """
-    order = np.lexsort((-scores, *groups))  # stable
+    # Sorting is what takes time, and most images have fewer detections than may count.
+    _, places, counts = np.unique(groups[0], return_inverse=True, return_counts=True)
+    (many,) = np.nonzero((counts > most)[places])
+    groups = [group[many] for group in groups]
+    order = np.lexsort((-scores[many], *groups))  # stable
     starts = np.zeros(len(order), bool)
     starts[:1] = True
     for group in groups:
         starts[1:] |= group[order[1:]] != group[order[:-1]]
     first = np.flatnonzero(starts)
     rank = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
-    return np.sort(order[rank < most])
+    kept = np.ones(len(scores), bool)
+    kept[many[order[rank >= most]]] = False
+    return np.flatnonzero(kept)

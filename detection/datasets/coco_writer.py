@@ -35,7 +35,7 @@ class CocoWriter:
         near = Path(tempfile.gettempdir(), paths.name_of(path)) if paths.is_remote(path) else Path(path)
         self._near = near.parent
         with self._explained(), contextlib.ExitStack() as stack:
-            if is_dir(path):
+            if is_dir(paths.absolute(path)):
                 raise IsADirectoryError(21, "it is a folder")
             self._folder = stack.enter_context(temporary_folder(near))
             self._file = (self._folder / "entries").open("w+b")

@@ -181,8 +181,8 @@ class _Reader:
         return value, place
 
     def _expect(self, *characters: str) -> str:
-        found = self._peek()
-        if found not in characters:
+        character = self._peek()
+        if character not in characters:
             self._refuse(f"expected {' or '.join(map(repr, characters))}")
         return self._take()
 

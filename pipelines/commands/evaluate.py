@@ -177,42 +177,19 @@ def _run_files(args: argparse.Namespace) -> int:
             lines += [f"All of them: {skipped_path(args.output)}"] if lines else []
         write_metrics(args.output, metrics)
     if args.report:
-        _write_report(args, params)
+        from pipelines.standalone.compare import write_file_report
+
+        write_file_report(
+            args.report,
+            ground_truth=args.ground_truth,
+            detections=args.detections,
+            params=params,
+            images=args.images,
+        )
     Console().print(summary_table(metrics))
     for line in lines:
         print(line)
     return 0
-
-
-def _write_report(args: argparse.Namespace, params: dict[str, Any]) -> None:
-    """Analyses the detections of a results file and writes the page.
-
-    Args:
-        args: flags of the command.
-        params: keyword arguments of `make_params`.
-
-    Raises:
-        ConfigError: params that no analysis has.
-        DataError: a file or folder that cannot be read, or written.
-    """
-    from detection.analysis.analyse import analyse
-    from detection.coco.params import make_params
-    from detection.reports.evaluation.page import write_evaluation_report
-    from detection.reports.evaluation.pictures import pictures_in
-    from detection.storage.paths import name_of
-    from pipelines.standalone.compare import load_ground_truth, read_results_file
-
-    chosen = make_params(**params)
-    ground_truth = load_ground_truth(args.ground_truth)
-    detections = read_results_file(args.detections, chosen.iou_type)
-    pictures = None if args.images is None else pictures_in(args.images, ground_truth["images"])
-    write_evaluation_report(
-        args.report,
-        analyse(ground_truth, detections, params=chosen),
-        title=f"{name_of(args.detections)} on {name_of(args.ground_truth)}",
-        facts={"detections": args.detections, "ground truth": args.ground_truth},
-        pictures=pictures,
-    )
 
 
 def _add_model_arguments(parser: argparse.ArgumentParser) -> None:

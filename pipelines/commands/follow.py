@@ -1,4 +1,4 @@
-"""`follow`: evaluates the checkpoints of a training run as they are written, in another process.
+"""Evaluates the checkpoints of a training run as they are written, in another process.
 
 Waits for checkpoints in DIR, also before the run starts. Evaluates the newest checkpoint
 on the split `evaluate.split` (eval) with the EMA weights, so the metrics are those of its
@@ -9,8 +9,8 @@ train.validation.max_images, evaluate.batch_size, evaluate.split, data.*.
 
 The output folder has TensorBoard files, history.json (the metrics of every checkpoint),
 and in best/ the best checkpoint and its metrics.json. When called again, it continues
-from there. It uses a GPU if one is visible; set CUDA_VISIBLE_DEVICES= to leave the GPU
-to the run.
+from there. The command uses a GPU if one is visible; set CUDA_VISIBLE_DEVICES= to leave
+the GPU to the run.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""`train`: trains a detector without a pipeline.
+"""Trains a detector without a pipeline.
 
 Writes checkpoints/, logs/ (TensorBoard), saved_model/ and config.yaml to the output
 folder, and the TFRecords of the data to examples/. With train.validation.every, it also

@@ -39,9 +39,10 @@ def check_data(config: Config, page: str | None) -> Examination:
     """
     splits = files_of(config.data)
     if page is not None:
-        if files.is_dir(page):
+        destination = paths.absolute(page)
+        if files.is_dir(destination):
             raise DataError(f"--report {page}: this is a folder. Name a file in it.")
-        require_writable(paths.parent(paths.absolute(page)))
+        require_writable(paths.parent(destination))
     with scratch_tempdir() as temporary:
         examination = examine(
             splits,

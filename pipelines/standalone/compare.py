@@ -1,4 +1,4 @@
-"""Compares two models from results files or folders of evaluations."""
+"""Compares two models from results files or folders of evaluations, and reports on one from its results file."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,6 +6,7 @@ from typing import Any
 
 import rich.table
 
+from detection.analysis.analyse import analyse
 from detection.analysis.comparison import CategoryChange, Comparison, compare_detections
 from detection.analysis.folders import compare_evaluations
 from detection.coco.evaluation import require_ground_truth, require_results
@@ -13,6 +14,7 @@ from detection.coco.io.evaluation_files import read_detections
 from detection.coco.params import make_params
 from detection.reports.evaluation.comparison_page import category_change_table, change_table, write_comparison_page
 from detection.reports.evaluation.metric_tables import FIRST
+from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.evaluation.pictures import pictures_in
 from detection.reports.evaluation.summary import change_headline, sample_note
 from detection.reports.html.table import rich_table
@@ -92,6 +94,33 @@ def write_page(path: str, comparison: Comparison, *, ground_truth: Any, images: 
     title = f"{name_of(comparison.b)} against {name_of(comparison.a)}"
     pictures = None if images is None else pictures_in(images, ground_truth["images"])
     write_comparison_page(path, comparison, title=title, pictures=pictures)
+
+
+def write_file_report(
+    path: str, *, ground_truth: str, detections: str, params: dict[str, Any], images: str | None
+) -> None:
+    """Analyses the detections in a results file and writes the evaluation report.
+
+    Args:
+        path: path of the HTML file.
+        ground_truth: COCO annotation file.
+        detections: COCO results file.
+        params: keyword arguments of `make_params`.
+        images: folder of the images; None: no pictures.
+
+    Raises:
+        ConfigError: params that no analysis has.
+        DataError: a file or folder that cannot be read, or written.
+    """
+    chosen = make_params(**params)
+    tree, results = load_ground_truth(ground_truth), read_results_file(detections, chosen.iou_type)
+    write_evaluation_report(
+        path,
+        analyse(tree, results, params=chosen),
+        title=f"{name_of(detections)} on {name_of(ground_truth)}",
+        facts={"detections": detections, "ground truth": ground_truth},
+        pictures=None if images is None else pictures_in(images, tree["images"]),
+    )
 
 
 def comparison_tables(comparison: Comparison) -> Iterator[rich.table.Table]:

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
@@ -31,6 +32,7 @@ from schemas.quoting import one_line, printable
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
 _FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
+_READERS = 8  # threads that read remote images
 _MAX_DRAWN = 12  # images
 _MIN_SCORE = 0.3  # of drawn detections
 _SIDE = 384  # pixels of the longer side of each drawn image
@@ -99,7 +101,7 @@ def predict(
     shown: list[_Predicted] = []
     image_list = []
     for batch in _with_progress(named, batch_size, console):
-        loaded = [_load(image) for image in batch]
+        loaded = _load_all(batch)
         detected = detector.detect(loaded)
         results += detected
         shown = [*shown, *map(_Predicted, loaded, detected)][:_MAX_DRAWN]
@@ -215,6 +217,14 @@ def _with_progress(named: Sequence[_Named], batch_size: int, console: Console) -
     starts = range(0, len(named), batch_size)
     for start in track(starts, description="detecting", console=console, transient=True):
         yield named[start : start + batch_size]
+
+
+def _load_all(batch: Sequence[_Named]) -> list[EncodedImage]:
+    """Reads the images of a batch, remote ones several at a time."""
+    if not any(is_remote(image.path) for image in batch):
+        return [_load(image) for image in batch]
+    with ThreadPoolExecutor(_READERS) as pool:
+        return list(pool.map(_load, batch))
 
 
 def _load(image: _Named) -> EncodedImage:

@@ -115,7 +115,8 @@ def _output_paths(output: str | Path, names: Sequence[str]) -> dict[str, str | P
 def _check_image_folder(images: str | Path, output: str | Path) -> None:
     if _lies_in(output, images):
         raise ConfigError(f"--output {output} lies in --images {images}, a folder of images only. Name another place.")
-    if files.exists(images) and (not files.is_dir(images) or files.list_folder(images)):
+    folder = paths.absolute(images)
+    if files.exists(folder) and (not files.is_dir(folder) or files.list_folder(folder)):
         raise DataError(f"{images}: --images needs a new or empty folder. Name another, or remove this one.")
 
 

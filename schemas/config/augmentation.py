@@ -48,55 +48,60 @@ class MosaicConfig(SwitchedSection):
 
     probability: Part = Field(0.0, description="probability per image; 0: off")
     image_size: PositiveInt = Field(680, description="side of the mosaic, pixels")
-    min_share: float = Field(0.25, gt=0.0, le=0.5, description="min fraction of a side per image")
+    min_share: float = Field(
+        0.25, gt=0.0, le=0.5, description="min fraction of the mosaic's height and width per image"
+    )
 
 
 class MixupConfig(SwitchedSection):
     """Two images blended; the instances of both count (Zhang et al., 2019)."""
 
     probability: Part = Field(0.0, description="probability per image; 0: off")
-    alpha: PositiveFloat = Field(1.5, description="the blend's weights follow the beta distribution (alpha, alpha)")
+    alpha: PositiveFloat = Field(
+        1.5, description="parameter of the beta distribution (alpha, alpha) of the blend ratio"
+    )
 
 
 class GridMaskConfig(SwitchedSection):
     """A grid of black squares (google/automl)."""
 
-    probability: Part = Field(0.0, description="probability per image; 0: off, google/automl: 0.5")
-    ratio: float = Field(0.6, gt=0.0, lt=1.0, description="fraction of the grid's period that is kept, along each axis")
-    rotation: NonNegativeFloat = Field(10.0, description="max rotation of the grid either way, degrees")
+    probability: Part = Field(0.0, description="probability per image; 0: off; google/automl: 0.5")
+    ratio: float = Field(0.6, gt=0.0, lt=1.0, description="fraction of the grid's period to keep, along each axis")
+    rotation: NonNegativeFloat = Field(10.0, description="max rotation of the grid in either direction, degrees")
 
 
 class RandAugmentConfig(SwitchedSection):
     """Random operations of AutoAugment's (google/automl's `randaug`)."""
 
-    layers: NonNegativeInt = Field(0, description="operations per image; 0: off, google/automl: 1")
-    magnitude: NonNegativeFloat = Field(15.0, description="strength of the operations; AutoAugment's max is 10")
+    layers: NonNegativeInt = Field(0, description="number of operations per image; 0: off; google/automl: 1")
+    magnitude: NonNegativeFloat = Field(15.0, description="strength of the operations; the max of AutoAugment is 10")
 
 
 class ColorConfig(SwitchedSection):
     """Colour jitter; amounts are drawn from ranges (TF Object Detection API)."""
 
-    probability: Part = Field(0.0, description="probability per image; 0: off, 1: every image, by random amounts")
-    brightness: Part = Field(0.2, description="max change, as a fraction of 255; 0: none")
-    contrast: Range = Field((0.8, 1.25), description="factor on the distance to the mean; [1, 1]: none")
-    saturation: Range = Field((0.8, 1.25), description="factor; [1, 1]: none")
-    hue: float = Field(0.02, ge=0.0, le=0.5, description="max rotation, as a fraction of the colour circle; 0: none")
-    gray_probability: Part = Field(0.1, description="probability of a gray image")
+    probability: Part = Field(0.0, description="probability per image; 0: off")
+    brightness: Part = Field(0.2, description="max change, as a fraction of 255; 0: off")
+    contrast: Range = Field((0.8, 1.25), description="range of the factor for the distance to the mean; [1, 1]: off")
+    saturation: Range = Field((0.8, 1.25), description="range of the factor; [1, 1]: off")
+    hue: float = Field(0.02, ge=0.0, le=0.5, description="max rotation, as a fraction of the colour circle; 0: off")
+    gray_probability: Part = Field(0.1, description="probability of conversion to grey")
 
 
 class SsdCropConfig(SwitchedSection):
     """The random crop of SSD (TF Object Detection API's `ssd_random_crop`)."""
 
-    probability: Part = Field(0.0, description="probability per image; 0: off, TF Object Detection API: 0.85")
+    probability: Part = Field(0.0, description="probability per image; 0: off; TF Object Detection API: 0.85")
     min_overlaps: Annotated[tuple[Part, ...], Field(min_length=1)] = Field(
         (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0),
-        description="one is drawn: the min fraction of at least one object that the window covers",
+        description="values to draw from: min fraction of at least one object that the window covers",
     )
-    aspect_ratio_range: Range = Field((0.5, 2.0), description="window's width / height")
-    area_range: PartRange = Field((0.1, 1.0), description="window's area as a fraction of the image's")
+    aspect_ratio_range: Range = Field((0.5, 2.0), description="range of the window's width / height")
+    area_range: PartRange = Field((0.1, 1.0), description="range of the window's area, as a fraction of the image's")
     keep: Literal["overlap", "centre"] = Field(
         "overlap",
-        description="instances to keep: those with the drawn fraction, or with their centre, inside the window",
+        description="overlap: keep objects with at least the drawn fraction inside the window; centre: keep objects "
+        "with their centre inside",
     )
 
     @model_validator(mode="after")
@@ -111,13 +116,13 @@ class AugmentConfig(Section):
     """Training-time augmentation."""
 
     horizontal_flip: bool = Field(True, description="mirror half of the images")
-    scale_min: PositiveFloat = Field(0.1, description="min of scale jitter, relative to fitting the input")
-    scale_max: PositiveFloat = Field(2.0, description="max of scale jitter; above 1 a random window is cropped")
+    scale_min: PositiveFloat = Field(0.1, description="min scale of scale jitter; 1 fits the image into the input")
+    scale_max: PositiveFloat = Field(2.0, description="max scale of scale jitter; above 1, a random window is cropped")
     mosaic: MosaicConfig = MosaicConfig()
     mixup: MixupConfig = MixupConfig()
     grid_mask: GridMaskConfig = GridMaskConfig()
     autoaugment: Literal["v0", "v1", "v2", "v3"] | None = Field(
-        None, description="learned policy of this name (Zoph et al., 2019); none: off"
+        None, description="AutoAugment policy (Zoph et al., 2019); none: off"
     )
     randaugment: RandAugmentConfig = RandAugmentConfig()
     color: ColorConfig = ColorConfig()

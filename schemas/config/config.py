@@ -44,19 +44,21 @@ SpanNumber = Annotated[int, BeforeValidator(_days_since_1970), Field(ge=0, lt=2*
 class RunConfig(Section):
     """Folder and name of a run."""
 
-    root: str = Field("runs/default", description="folder below which a run writes everything")
+    root: str = Field("runs/default", description="folder for all outputs of a run")
     name: str = Field("cocoflow", description="name of the pipeline")
     beam_args: tuple[str, ...] = Field(
-        (), description="options of the Beam pipelines inside the components, as `[--runner=FlinkRunner, ...]`"
+        (), description="options for the Beam pipelines inside the components, such as `[--runner=FlinkRunner, ...]`"
     )
 
 
 class SplitSource(Section):
-    """One split of a data set whose layout is not recognised by itself."""
+    """Files of one split, for layouts that are not recognised."""
 
     annotations: str | None = Field(None, description="COCO JSON file")
-    images: str | None = Field(None, description="folder that `file_name` is relative to")
-    records: str | None = Field(None, description="instead of both: file, folder or pattern of TFRecords")
+    images: str | None = Field(None, description="image folder; `file_name` is relative to it")
+    records: str | None = Field(
+        None, description="file, folder or pattern of TFRecords, instead of annotations and images"
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -77,30 +79,38 @@ class DataConfig(Section):
 
     root: str | None = Field(
         None,
-        description="folder in one of the recognised layouts; in it, as in the paths of splits, {SPAN} or {YYYY}, "
-        "{MM} and {DD}, and {VERSION}, stand for where new data arrives",
+        description="data set folder in one of the recognised layouts; for spans, it and the paths of data.splits "
+        "take the placeholders {SPAN} or {YYYY}, {MM} and {DD}, and {VERSION}",
     )
-    splits: dict[str, SplitSource] = Field({}, description="splits, each specified by its files, instead of root")
+    splits: dict[str, SplitSource] = Field({}, description="files of each split, instead of root")
     span: SpanNumber | None = Field(None, description="number or date of the span to read; none: the newest")
     version: SpanNumber | None = Field(None, description="version of that span; none: the newest")
     window: PositiveInt = Field(
         1,
         lt=2**31,
-        description="train on this many spans up to the one that is read; the others as earlier runs read them",
+        description="length of the training window, in spans: the span that is read and the previous ones, as earlier "
+        "runs read them",
     )
     on_fault: IssuePolicies = IssuePolicies()
-    max_pixels: PositiveInt = Field(MAX_PIXELS, description="images of more are refused before they are decoded")
+    max_pixels: PositiveInt = Field(
+        MAX_PIXELS, description="max pixels of an image; larger images are refused before they are decoded"
+    )
     label_map: str | None = Field(
-        None, description="categories of TFRecords: label_map.pbtxt or a COCO file; none: those of the records"
+        None, description="categories of TFRecords: label_map.pbtxt or a COCO file; none: the categories of the records"
     )
     eval_fraction: float = Field(
-        0.1, gt=0.0, lt=1.0, description="fraction of images, by hash of the id, for eval if it has no file of its own"
+        0.1,
+        gt=0.0,
+        lt=1.0,
+        description="fraction of train, by hash of the image id, that becomes eval if there is no eval split",
     )
     split_ratios: dict[str, PositiveFloat] = Field(
-        {}, description="fractions of a data set of one file, by hash of the id, as {train: 0.8, eval: 0.1, test: 0.1}"
+        {},
+        description="fractions for dividing a data set of one file, by hash of the image id: {train: 0.8, eval: 0.1, "
+        "test: 0.1}",
     )
     sample_1_of_n: PositiveInt | dict[str, PositiveInt] = Field(
-        1, description="for quick trials, one image of n of each split, or of the splits named"
+        1, description="takes one of every n images, for quick trials; a mapping applies to the splits named"
     )
 
     @field_validator("split_ratios")
@@ -114,65 +124,78 @@ class DataConfig(Section):
 class ModelConfig(Section):
     """The detector."""
 
-    name: str = Field("efficientdet-d0", description="a name of the registry")
-    image_size: PositiveInt | None = Field(None, description="side of the square input, pixels; none: the model's own")
-    max_instances: PositiveInt = Field(100, description="objects per image in training; more are truncated and counted")
-    backbone_weights: str | None = Field(None, description="none, `imagenet`, or a keras.applications weights file")
-    overrides: dict[str, Any] = Field({}, description="fields of the detector's own config class")
+    name: str = Field("efficientdet-d0", description="name of a registered detector")
+    image_size: PositiveInt | None = Field(
+        None, description="side of the square input, pixels; none: the detector's default"
+    )
+    max_instances: PositiveInt = Field(
+        100, description="max objects per image in training; more are truncated and counted"
+    )
+    backbone_weights: str | None = Field(
+        None, description="pretrained backbone weights: none, `imagenet` or a keras.applications weights file"
+    )
+    overrides: dict[str, Any] = Field({}, description="fields of the detector's config class to override")
     postprocess: dict[str, Any] = Field(
         {},
-        description="options of the detector's own post-processing: score_threshold, iou_threshold, max_detections "
-        "and pre_nms_top_k of anchor-based detectors, mask_output (crops, pasted) of those with masks",
+        description="options of the detector's post-processing: score_threshold, iou_threshold, max_detections and "
+        "pre_nms_top_k for anchor-based detectors, mask_output (crops, pasted) for detectors with masks",
     )
 
 
 class ThresholdsConfig(Section):
-    """When a model is blessed; empty: always."""
+    """Thresholds for blessing a model; without any, every model is blessed."""
 
-    absolute: dict[MetricName, float] = Field({"AP": 0.0}, description="metric: at least")
+    absolute: dict[MetricName, float] = Field({"AP": 0.0}, description="min value of each metric")
     improvement: dict[MetricName, float] = Field(
-        {}, description="metric: at least this much above the last blessed model (negative: may fall)"
+        {}, description="min change of each metric from the last blessed model; a negative value allows a loss"
     )
     significant: tuple[MetricName, ...] = Field(
-        (), description="metrics above the last blessed model's by more than chance: by the whole bootstrap interval"
+        (),
+        description="metrics whose gain over the last blessed model has to be significant: the whole bootstrap "
+        "interval lies above 0",
     )
 
     @property
     def is_empty(self) -> bool:
-        """Whether every model meets them."""
+        """True if every model meets them."""
         return not (self.absolute or self.improvement or self.significant)
 
 
 class AnalysisConfig(Section):
-    """What an evaluation tells beyond the metrics: errors, confusion, calibration, intervals, pictures."""
+    """Analysis besides the metrics: errors, confusion matrix, calibration, intervals, pictures."""
 
-    images: PositiveInt = Field(5000, description="most images analysed; of more a sample, by hash of the id")
-    replicates: NonNegativeInt = Field(200, description="of the bootstrap; 0: no intervals")
-    confidence: float = Field(0.95, gt=0.0, lt=1.0, description="of the intervals")
+    images: PositiveInt = Field(
+        5000, description="max number of images to analyse; if there are more, a sample by hash of the id"
+    )
+    replicates: NonNegativeInt = Field(200, description="number of bootstrap replicates; 0: no intervals")
+    confidence: float = Field(0.95, gt=0.0, lt=1.0, description="confidence level of the intervals")
     iou: float = Field(
         0.5,
         gt=0.0,
         le=1.0,
-        description="IoU threshold of TP and FP; one that is evaluated, the smallest if 0.5 is not",
+        description="IoU threshold for TP and FP, one of the evaluated thresholds; default: 0.5, or the smallest if "
+        "0.5 is not evaluated",
     )
     score: float = Field(
         0.3,
         ge=0.0,
         le=1.0,
-        description="weaker detections are left out of confusion and pictures; the OD API's min_score_threshold",
+        description="min score of detections in the confusion matrix and pictures; the OD API's min_score_threshold",
     )
-    seed: NonNegativeInt = Field(0, description="of the sample and of the bootstrap")
-    worst: NonNegativeInt = Field(12, description="images with most errors that are listed")
-    examples: NonNegativeInt = Field(6, description="images listed per error type")
-    label_errors: NonNegativeInt = Field(50, description="label-error candidates listed, the most confident")
+    seed: NonNegativeInt = Field(0, description="seed of the sample and the bootstrap")
+    worst: NonNegativeInt = Field(12, description="number of images with most errors to list")
+    examples: NonNegativeInt = Field(6, description="number of images to list per error type")
+    label_errors: NonNegativeInt = Field(
+        50, description="max number of label-error candidates to list, those with the highest scores"
+    )
     visualizations: NonNegativeInt = Field(
         10,
-        description="images in TensorBoard, ground truth beside detections; `train.validation` and `follow` draw "
-        "them, too; 0: none; the OD API's num_visualizations",
+        description="number of TensorBoard images with ground truth and detections side by side, also of "
+        "`train.validation` and `follow`; 0: none; the OD API's num_visualizations",
     )
     max_boxes: PositiveInt = Field(
         20,
-        description="detections drawn on such an image, those of the highest scores; the OD API's "
+        description="max detections to draw per TensorBoard image, those with the highest scores; the OD API's "
         "max_num_boxes_to_visualize",
     )
 
@@ -186,20 +209,22 @@ class AnalysisConfig(Section):
 class EvaluateConfig(Section):
     """Evaluation and blessing."""
 
-    split: str = Field("eval", description="that is evaluated")
-    batch_size: PositiveInt = Field(8, description="images a call of the model")
+    split: str = Field("eval", description="name of the split to evaluate")
+    batch_size: PositiveInt = Field(8, description="images per call of the model")
     images_per_state: PositiveInt = Field(
-        200_000, description="of more images, each category and area range is summed up by a worker of its own"
+        200_000,
+        description="max images for one Beam worker to sum up; with more, each category and area range has its own "
+        "worker",
     )
     eval_config: str | None = Field(
-        None, description="file of a tfma.EvalConfig, JSON or text format: slices, and more thresholds"
+        None, description="file of a tfma.EvalConfig, JSON or text format: slices and further thresholds"
     )
     thresholds: ThresholdsConfig = ThresholdsConfig()
     analysis: AnalysisConfig = AnalysisConfig()
     losses: bool = Field(
         True,
-        description="also the mean loss terms, on the images that are analysed; in `train.validation` and `follow` "
-        "on the images that these evaluate",
+        description="also compute mean loss terms: here on the analysed images, in `train.validation` and `follow` on "
+        "the evaluated images",
     )
 
     @model_validator(mode="after")
@@ -210,13 +235,13 @@ class EvaluateConfig(Section):
 
 
 class PushConfig(Section):
-    """Where blessed models go."""
+    """Push of blessed models."""
 
-    directory: str | None = Field(None, description="default: serving below run.root")
+    directory: str | None = Field(None, description="folder for pushed models; none: `serving` below run.root")
 
 
 class Config(Section):
-    """Everything a run depends on."""
+    """The whole configuration of a run."""
 
     run: RunConfig = RunConfig()
     data: DataConfig = DataConfig()

@@ -14,11 +14,11 @@ from schemas.config.section import Section, section_of
 
 _HEAD = """# Configuration
 
-Every key for a YAML file given with `--config`, and for `--set key=value`; values are YAML.
-A key that is unknown, or has no effect beside the others, is refused with the reason.
-The whole configuration of a run, defaults included, is saved beside its model as `config.yaml`.
+These are all keys of a YAML file for `--config`, and of `--set key=value`; values are YAML.
+An unknown key, or a key without effect beside the others, is refused with the reason.
+The full configuration of a run, defaults included, is saved beside its model as `config.yaml`.
 
-Made from the configuration's classes by `make docs`.
+`make docs` generates this page from the configuration classes.
 """
 _TYPES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "`true`, `false`"}
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": ">=", "ge": ">=", "exclusiveMaximum": "<", "maximum": "<="}

@@ -18,34 +18,36 @@ class InitConfig(Section):
 
     checkpoint: str | None = Field(
         None,
-        description="warm start from: a checkpoint (`.../ckpt-500`) or a folder of them, the output of `train`, "
-        "a SavedModel, a `Model` or `ModelRun` of a pipeline, another program's TensorFlow checkpoint",
+        description="initial weights: a checkpoint (`.../ckpt-500`) or a folder of checkpoints, the output of "
+        "`train`, a SavedModel, a `Model` or `ModelRun` of a pipeline, or another program's TensorFlow checkpoint",
     )
     from_previous_model: bool = Field(
         False,
-        description="in a pipeline, warm start from the last blessed model instead; before there is one, "
-        "from `checkpoint` or `model.backbone_weights`, or from random weights",
+        description="in a pipeline, start from the last blessed model; if there is none, from `checkpoint`, "
+        "`model.backbone_weights` or random weights",
     )
     fine_tune_type: FineTuneType = Field(
         "detection",
-        description="classification: the backbone only; detection: all variables, class outputs only for "
-        "categories that both have, by name; full: all variables, the categories have to be the same",
+        description="classification: load the backbone only; detection: load all variables, class outputs only for "
+        "categories in both, by name; full: load all variables, the categories have to be the same",
     )
     weights: SourceWeights = Field(
         "auto",
-        description="weights of `checkpoint`: raw, averaged (EMA weights), or auto: EMA weights of variables with one",
+        description="weights to load from `checkpoint`: raw, averaged (EMA weights), or auto: the EMA weights of "
+        "variables that have them",
     )
     rename: tuple[tuple[RegularExpression, str], ...] = Field(
         (),
-        description="pairs [regular expression, replacement], applied in turn to the variable names in `checkpoint`",
+        description="pairs [regular expression, replacement] to apply in order to the variable names of `checkpoint`",
     )
     skip: tuple[RegularExpression, ...] = Field(
         (),
-        description="regular expressions, see train.pattern_match: variables whose path matches are not loaded",
+        description="regular expressions, see train.pattern_match: do not load variables whose path matches",
     )
     skip_mismatch: bool = Field(
         False,
-        description="do not load variables that the source lacks, or has in another shape; false: they are an error",
+        description="do not load variables that are missing in the source or have another shape; false: they are an "
+        "error",
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Kinds of issues of a data set, and what is done about each.
+"""Kinds of issues of a data set, and the policy for each.
 
 The fields of `IssuePolicies` are the kinds.  The defaults are for training: nobody should
 train on less data, or on other data, without noticing.
@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from schemas.config.section import Section
 
-# fail: stop, listing all issues.  drop: leave the image or annotation out, and list it
-# in quarantine.jsonl.  fix: correct it.  keep: use it as it is, and tell.
+# fail: stop and list the issues.  drop: leave the image or annotation out, and list it
+# in quarantine.jsonl.  fix: correct it.  keep: use it unchanged, and report it.
 Policy = Literal["fail", "drop", "fix", "keep"]
 
 MAX_PIXELS = 89_478_485  # of an image: Pillow's own limit, a quarter of a GiB as RGB
@@ -25,55 +25,61 @@ FailDropFixKeep = Literal["fail", "drop", "fix", "keep"]
 class IssuePolicies(Section):
     """A policy for each kind of issue.
 
-    A single word in place of the section sets every kind: `fail` stops at each that is
-    not kept by default, `drop` leaves out what would stop, `fix` corrects what can be
-    corrected and leaves out the rest.
+    A single word in place of the section sets every kind: `fail` stops at every kind
+    whose default is not `keep`, `drop` drops instead of stopping, `fix` corrects what can
+    be corrected and drops the rest.
     """
 
     entry: FailDrop = Field(
-        "fail", description="an image or annotation lacks a field, has an invalid one, or names an unknown id"
+        "fail", description="a field of an image or annotation is missing or invalid, or an id is unknown"
     )
-    duplicate_id: FailDrop = Field("fail", description="duplicate id; drop keeps the first")
-    image_missing: FailDrop = Field("fail", description="there is no such image file")
-    image_unsafe: FailDrop = Field("fail", description="file_name leads out of the image folder")
+    duplicate_id: FailDrop = Field("fail", description="the id is not unique; drop keeps the first")
+    image_missing: FailDrop = Field("fail", description="the image file does not exist")
+    image_unsafe: FailDrop = Field("fail", description="file_name points outside the image folder")
     image_broken: FailDrop = Field("fail", description="the image file is empty, truncated or damaged")
     image_unsupported: FailDropFix = Field(
-        "fail", description="TensorFlow does not decode this format; fix: store it as PNG, where Pillow reads it"
+        "fail", description="TensorFlow cannot decode the image format; fix: store the image as PNG, if Pillow reads it"
     )
-    image_huge: FailDrop = Field("fail", description="more pixels than data.max_pixels, in the file or as declared")
+    image_huge: FailDrop = Field(
+        "fail", description="the image has more pixels than data.max_pixels, in the file or as declared"
+    )
     image_size: FailDropFix = Field(
-        "fail", description="width and height are not the file's; fix: take the file's, where all boxes lie inside"
+        "fail", description="width and height differ from the file's; fix: take the file's, if all boxes lie inside"
     )
     image_turned: FailDropFix = Field(
-        "fail", description="width and height are those after an EXIF rotation; fix: store the turned pixels as PNG"
+        "fail", description="width and height are those after the EXIF rotation; fix: store the rotated pixels as PNG"
     )
     image_duplicate: FailDropKeep = Field(
-        "keep", description="the same pixels are in the split already; drop keeps the first"
+        "keep", description="another image of the split has the same pixels; drop keeps the first"
     )
     image_leak: FailDropKeep = Field(
-        "keep", description="the same pixels are in two splits; drop keeps one, and rather eval's than train's"
+        "keep", description="an image of another split has the same pixels; drop keeps one, eval's rather than train's"
     )
     annotation_duplicate: FailDropKeep = Field(
-        "keep", description="the image has the same category, box and mask already; drop keeps the first"
+        "keep", description="another annotation of the image has the same category, box and mask; drop keeps the first"
     )
-    box_empty: FailDrop = Field("drop", description="the box has no width or no height; COCO itself has two")
+    box_empty: FailDrop = Field("drop", description="the box has no area; COCO itself has two such boxes")
     box_outside: FailDropFix = Field(
-        "fail", description="the box reaches over a pixel beyond the image; fix: clip it, drop what is then empty"
+        "fail",
+        description="the box extends more than one pixel beyond the image; fix: clip it, drop it if nothing is left",
     )
     mask_broken: FailDropFix = Field(
-        "fail", description="an RLE or polygon is no valid mask of the image's size; fix: remove the mask, keep the box"
+        "fail",
+        description="the RLE or polygon is not a valid mask of the image's size; fix: remove the mask, keep the box",
     )
     mask_degenerate: FailDropFixKeep = Field(
-        "keep", description="a polygon of fewer than three points; fix: remove that polygon"
+        "keep", description="a polygon has fewer than three points; fix: remove that polygon"
     )
     mask_box: FailDropFixKeep = Field("keep", description="mask and box disagree; fix: take the mask's box")
     keypoints_broken: FailDropFix = Field(
-        "fail", description="not three numbers for each of the category's keypoints; fix: remove the keypoints"
+        "fail",
+        description="keypoints are not x, y and visibility for each keypoint of the category; fix: remove the "
+        "keypoints",
     )
     keypoints_outside: FailDropFixKeep = Field(
-        "keep", description="a labelled keypoint lies outside the image; fix: mark it as not labelled"
+        "keep", description="a labelled keypoint lies outside the image; fix: mark it as unlabelled"
     )
-    category_empty: Literal["fail", "keep"] = Field("keep", description="a category without any annotation")
+    category_empty: Literal["fail", "keep"] = Field("keep", description="the category has no annotations")
 
     @model_validator(mode="before")
     @classmethod

@@ -9,24 +9,28 @@ from schemas.metrics import MetricName
 
 
 class ValidationConfig(Section):
-    """Evaluation while training, of the weights that `train.ema` exports, on the split that `evaluate.split` names."""
+    """Evaluation during training, of the weights that `train.ema` exports, on the split `evaluate.split`."""
 
     every: PositiveInt | None = Field(
         None,
-        description="steps between evaluations; each evaluates a new checkpoint, the last step is always evaluated",
+        description="steps between evaluations; each evaluation writes a checkpoint; the last step is always evaluated",
     )
-    every_epochs: PositiveFloat | None = Field(None, description="instead of every: epochs between evaluations")
-    metric: MetricName = Field("AP", description="metric that selects the best checkpoint; higher is better")
+    every_epochs: PositiveFloat | None = Field(None, description="epochs between evaluations, instead of every")
+    metric: MetricName = Field("AP", description="metric for the best checkpoint; higher is better")
     iou_type: Literal["bbox", "segm", "keypoints"] = Field(
-        "bbox", description="what is compared: boxes, or masks or keypoints of a detector that has them"
+        "bbox", description="IoU type: boxes, or masks or keypoints if the detector has them"
     )
-    max_images: PositiveInt | None = Field(None, description="max number of images, always the same sample; none: all")
+    max_images: PositiveInt | None = Field(
+        None, description="max number of images to evaluate, always the same sample; none: all"
+    )
     patience: PositiveInt | None = Field(
-        None, description="early stopping after this many evaluations without improvement; none: off"
+        None, description="number of evaluations without improvement before training stops early; none: off"
     )
-    min_delta: NonNegativeFloat = Field(0.0, description="min improvement that counts, for patience")
+    min_delta: NonNegativeFloat = Field(
+        0.0, description="min change of the metric that counts as improvement, for patience"
+    )
     export: Literal["auto", "best", "final"] = Field(
-        "auto", description="checkpoint to export: best or last; auto: best if validation is on"
+        "auto", description="checkpoint to export: the best or the final one; auto: the best if validation is on"
     )
 
     @property
@@ -55,22 +59,22 @@ class ValidationConfig(Section):
 
 
 class SummariesConfig(Section):
-    """TensorBoard, besides the scalars of every `train.log_every` steps."""
+    """TensorBoard summaries, besides the scalars every `train.log_every` steps."""
 
     images_every: NonNegativeInt = Field(
         1000,
-        description="steps between pictures of training images with boxes, as the network sees them; 0: none",
+        description="steps between pictures of augmented training images with their boxes; 0: none",
     )
-    images: PositiveInt = Field(8, description="images per picture, at most a batch")
+    images: PositiveInt = Field(8, description="max images per picture; at most a batch")
     gradient_norms: bool = Field(
         False,
-        description="also the norm of each variable's gradient, a mean like other scalars; before clipping and the "
-        "bias multiplier. Part of the OD API's summarize_gradients",
+        description="also write the gradient norm of each variable, a mean like other scalars, before clipping and "
+        "the bias multiplier; part of the OD API's summarize_gradients",
     )
     gradient_histograms_every: NonNegativeInt = Field(
         0,
-        description="steps between histograms of each variable's gradient in that step, before clipping and the bias "
-        "multiplier; 0: none. Part of the OD API's summarize_gradients",
+        description="steps between histograms of each variable's gradient, before clipping and the bias multiplier; "
+        "0: none; part of the OD API's summarize_gradients",
     )
 
     @model_validator(mode="after")
@@ -81,10 +85,10 @@ class SummariesConfig(Section):
 
 
 class ProfileConfig(Section):
-    """TensorFlow's profiler over some steps, for TensorBoard."""
+    """TensorFlow's profiler, for TensorBoard."""
 
     start_step: PositiveInt | None = Field(
-        None, description="steps done when the profiler starts, so that compiling is not profiled; none: off"
+        None, description="number of steps before the profiler starts, so that compilation is not profiled; none: off"
     )
     steps: PositiveInt = Field(10, description="number of steps to profile")
 
@@ -101,13 +105,14 @@ class ProfileConfig(Section):
 
 
 class NonFiniteConfig(Section):
-    """Steps whose loss or gradient is NaN or infinite; none of them changes a weight."""
+    """Steps whose loss or gradient is NaN or infinite; they do not change weights."""
 
     policy: Literal["stop", "skip"] = Field(
         "stop",
-        description="stop: the first such step ends the run; skip: its update is skipped. Its batch is saved",
+        description="stop: the first non-finite step stops the run; skip: its update is skipped; the batch is "
+        "saved, at most 5 per run",
     )
-    max_in_a_row: PositiveInt = Field(10, description="for skip: max non-finite steps in a row, one more ends the run")
+    max_in_a_row: PositiveInt = Field(10, description="for skip: max non-finite steps in a row; one more stops the run")
 
     @model_validator(mode="after")
     def _every_key_acts(self) -> Self:

@@ -43,57 +43,65 @@ class OptimizerConfig(Section):
 
     name: Literal["sgd", "rmsprop", "adam", "adamw", "adadelta", "adagrad", "lars"] = Field(
         "sgd",
-        description="sgd: with momentum; lars: sgd whose learning rate adapts to each kernel, for large batches; TPU "
-        "Mask R-CNN had all but adamw",
+        description="sgd: with momentum; lars: sgd with a learning rate per kernel, for large batches; TPU Mask R-CNN "
+        "has all but adamw",
     )
-    momentum: float = Field(0.9, ge=0.0, lt=1.0, description="for sgd, rmsprop and lars")
-    nesterov: bool = Field(False, description="for sgd and lars")
+    momentum: float = Field(0.9, ge=0.0, lt=1.0, description="for sgd, rmsprop and lars: momentum")
+    nesterov: bool = Field(False, description="for sgd and lars: Nesterov momentum")
     legacy_momentum: bool = Field(
         False,
-        description="for sgd and lars: momentum accumulates gradients, scaled by the present rate, as in TF1's "
-        "optimizers and Mask R-CNN on TPUs; Keras accumulates steps, each with the rate of its time",
+        description="for sgd and lars: momentum accumulates gradients, scaled by the current learning rate, as in TF1 "
+        "and TPU Mask R-CNN; false: it accumulates steps, each scaled by the learning rate at that step, as in Keras",
     )
-    beta_1: float = Field(0.9, ge=0.0, lt=1.0, description="for adam and adamw: decay of the mean")
-    beta_2: float = Field(0.999, ge=0.0, lt=1.0, description="for adam and adamw: decay of the mean square")
+    beta_1: float = Field(
+        0.9, ge=0.0, lt=1.0, description="for adam and adamw: exponential decay rate of the first moment"
+    )
+    beta_2: float = Field(
+        0.999, ge=0.0, lt=1.0, description="for adam and adamw: exponential decay rate of the second moment"
+    )
     rho: float | None = Field(
         None,
         ge=0.0,
         lt=1.0,
-        description="for rmsprop and adadelta: decay of the mean square; none: rmsprop 0.9, adadelta 0.95",
+        description="for rmsprop and adadelta: exponential decay rate of the mean square; none: rmsprop 0.9, adadelta "
+        "0.95",
     )
     epsilon: NonNegativeFloat | None = Field(
         None,
-        description="for all but sgd, against division by zero; none: rmsprop 1 as the OD API, adam and adamw 1e-7, "
-        "adadelta 1e-8, adagrad and lars 0, as TF1; the OD API had 1e-8 for adam, TPU Mask R-CNN 1e-10 for rmsprop, "
-        "the later TPU detection code 0.001",
+        description="for all but sgd: small constant against division by zero; none: rmsprop 1 as in the OD API, adam "
+        "and adamw 1e-7, adadelta 1e-8, adagrad and lars 0 as in TF1; the OD API uses 1e-8 for adam, TPU Mask R-CNN "
+        "1e-10 for rmsprop, the later TPU detection code 0.001",
     )
-    centered: bool = Field(False, description="for rmsprop: divide by the variance instead of the mean square")
+    centered: bool = Field(
+        False, description="for rmsprop: normalise gradients by the variance instead of the mean square"
+    )
     initial_accumulator_value: NonNegativeFloat | None = Field(
         None,
-        description="initial value of rmsprop's mean square and adagrad's sum of squares; none: rmsprop 0 as "
-        "Keras, adagrad 0.1; TF1's rmsprop (OD API on TF1, TPU Mask R-CNN) starts at 1: its first steps are smaller",
+        description="initial value of rmsprop's mean square and adagrad's sum of squares; none: rmsprop 0 as in "
+        "Keras, adagrad 0.1; TF1's rmsprop (OD API on TF1, TPU Mask R-CNN) starts at 1, with smaller first steps",
     )
     lars_coefficient: PositiveFloat = Field(
         0.001,
-        description="for lars: the learning rate of a kernel w with the gradient g is scaled by its trust ratio, this "
-        "* norm(w) / (norm(g) + lars_weight_decay * norm(w) + epsilon)",
+        description="for lars: factor of the trust ratio, which scales the learning rate of a kernel w with gradient "
+        "g: lars_coefficient * norm(w) / (norm(g) + lars_weight_decay * norm(w) + epsilon)",
     )
     lars_weight_decay: NonNegativeFloat = Field(
-        1e-4, description="for lars: in the trust ratio only; weights decay by weight_decay"
+        1e-4, description="for lars: weight decay in the trust ratio only; weight_decay decays the weights"
     )
     lars_exclude: tuple[RegularExpression, ...] = Field(
         (),
-        description="regular expressions, see train.pattern_match: kernels whose path matches keep the plain learning "
-        "rate, as biases, batch norm and fusion weights do",
+        description="regular expressions, see train.pattern_match: kernels whose path matches keep the learning rate "
+        "unscaled, like biases, batch norm and fusion weights",
     )
     weight_decay: NonNegativeFloat = Field(
         4e-5,
-        description="L2 on kernels, not biases or batch norm: decoupled for adamw, in the loss for the others",
+        description="L2 regularisation of kernels, not of biases or batch norm; decoupled for adamw, part of the loss "
+        "for the others",
     )
     weight_decay_exclude: tuple[RegularExpression, ...] = Field(
         (),
-        description="regular expressions, see train.pattern_match: kernels whose path matches do not decay either; the "
-        "OD API left out `.*depthwise`",
+        description="regular expressions, see train.pattern_match: kernels whose path matches do not decay; the OD "
+        "API excludes `.*depthwise`",
     )
 
     @model_validator(mode="before")
@@ -138,9 +146,13 @@ class EmaConfig(Section):
     """EMA weights: exponential moving averages of the weights."""
 
     enabled: bool = Field(True, description="keep EMA weights beside the raw weights")
-    decay: float = Field(0.9998, ge=0.0, lt=1.0, description="fraction of the EMA weight that each step keeps")
-    dynamic: bool = Field(True, description="min(decay, (1 + step) / (10 + step))")
-    include_batch_norm: bool = Field(True, description="average batch-norm statistics, too")
+    decay: float = Field(
+        0.9998, ge=0.0, lt=1.0, description="decay rate of the EMA: fraction of the EMA weight that each step keeps"
+    )
+    dynamic: bool = Field(
+        True, description="use a lower decay in the first steps: min(decay, (1 + step) / (10 + step))"
+    )
+    include_batch_norm: bool = Field(True, description="also average batch-norm statistics")
     use_moving_averages: bool = Field(
         True,
         description="validate, follow and export EMA weights; false: raw weights, the default of the OD API's "
@@ -164,24 +176,26 @@ class ClipConfig(Section):
 
     bias_multiplier: PositiveFloat = Field(
         1.0,
-        description="factor of the gradients of the variables in bias_variables; TPU Mask R-CNN doubled them, the OD "
-        "API called it bias_grad_multiplier",
+        description="factor for the gradients of the variables in bias_variables; 2 in TPU Mask R-CNN; "
+        "bias_grad_multiplier in the OD API",
     )
     bias_variables: BiasVariables = Field(
         "bias_and_beta",
-        description="bias_and_beta: biases and batch-norm offsets (beta), as TPU Mask "
-        "R-CNN; bias: biases of convolutions and dense layers alone, as the OD API's `.*/biases`",
+        description="bias_and_beta: biases and batch-norm offsets (beta), as in TPU Mask R-CNN; bias: biases of "
+        "convolutions and dense layers only, as the OD API's `.*/biases`",
     )
-    value: PositiveFloat | None = Field(None, description="max absolute value of each element; none: off")
-    per_variable_norm: PositiveFloat | None = Field(10.0, description="max norm of each gradient; none: off")
-    global_norm: PositiveFloat | None = Field(10.0, description="max norm of all gradients together; none: off")
+    value: PositiveFloat | None = Field(None, description="max absolute value of each gradient element; none: off")
+    per_variable_norm: PositiveFloat | None = Field(10.0, description="max norm of each variable's gradient; none: off")
+    global_norm: PositiveFloat | None = Field(10.0, description="max global norm of all gradients; none: off")
     norm_ratio: PositiveFloat | None = Field(
         None,
-        description="instead of global_norm: a max norm of this times the square root of the number of weights that "
-        "train; none: off; Mask R-CNN on TPUs: 0.02",
+        description="max global norm divided by the square root of the number of trainable weights, instead of "
+        "global_norm; none: off; TPU Mask R-CNN: 0.02",
     )
     multiply_after_clipping: bool = Field(
-        False, description="apply bias_multiplier last, beyond the bounds, as in Mask R-CNN on TPUs"
+        False,
+        description="apply bias_multiplier after clipping, so that gradients may exceed the bounds, as in TPU Mask "
+        "R-CNN",
     )
 
     @model_validator(mode="after")

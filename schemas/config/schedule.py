@@ -22,47 +22,50 @@ class ScheduleConfig(Section):
     name: Literal["cosine", "constant", "step", "polynomial", "exponential"] = Field(
         "cosine", description="schedule after warm-up"
     )
-    learning_rate: PositiveFloat = Field(0.08, description="peak, for a batch of reference_batch_size")
+    learning_rate: PositiveFloat = Field(0.08, description="peak learning rate, for a batch of reference_batch_size")
     reference_batch_size: PositiveInt | None = Field(
-        64, description="rates scale with batch_size / this; none: no scaling"
+        64, description="all learning rates are multiplied by batch_size / reference_batch_size; none: no scaling"
     )
     total_steps: PositiveInt | None = Field(
         None,
-        description="for cosine, polynomial and step: length of the schedule, if the run does a part of it; none: "
-        "train.steps; past it cosine and polynomial stay at end_learning_rate, 0 in the OD API",
+        description="for cosine, polynomial and step: length of the schedule, if it differs from train.steps; none: "
+        "train.steps; after it, cosine and polynomial stay at end_learning_rate (0 in the OD API)",
     )
-    warmup_steps: NonNegativeInt | None = Field(None, description="none: a tenth of total_steps, or of train.steps")
+    warmup_steps: NonNegativeInt | None = Field(
+        None, description="steps of warm-up; none: a tenth of total_steps or train.steps"
+    )
     warmup_learning_rate: NonNegativeFloat = Field(0.008, description="learning rate at step 0")
     warmup: Literal["linear", "constant"] = Field(
         "linear",
-        description="linear: rises to the peak; constant: stays at warmup_learning_rate until it ends, "
-        "the OD API's burn-in",
+        description="linear: the learning rate rises to the peak; constant: it stays at warmup_learning_rate until "
+        "warm-up ends, the OD API's burn-in",
     )
     scale_warmup: bool = Field(
-        True, description="scale warmup_learning_rate like the peak; google/automl's TF2 trainer did not"
+        True,
+        description="scale warmup_learning_rate by the batch size, like the peak; google/automl's TF2 trainer does not",
     )
     hold_steps: NonNegativeInt = Field(
-        0, description="steps at the peak, after warm-up; for cosine, polynomial and exponential"
+        0, description="for cosine, polynomial and exponential: steps at the peak after warm-up"
     )
     end_learning_rate: NonNegativeFloat = Field(
-        0.0, description="last learning rate of cosine and polynomial, min of exponential"
+        0.0, description="final learning rate of cosine and polynomial, min of exponential"
     )
     power: PositiveFloat = Field(0.9, description="for polynomial: power of the fraction of steps left")
     phase: Literal["after_warmup", "from_start"] = Field(
         "after_warmup",
-        description="for cosine and polynomial: start of the decay; from_start: as google/automl, "
-        "whose cosine ends early and rises again",
+        description="for cosine and polynomial: start of the decay; from_start: as in google/automl, whose cosine "
+        "ends early and rises again",
     )
     boundaries: tuple[PositiveInt, ...] = Field(
-        (), description="for step: first steps of the rates after the peak, counted from step 0"
+        (), description="for step: steps, counted from 0, at which the learning rate changes"
     )
-    rates: tuple[NonNegativeFloat, ...] = Field((), description="for step: one rate per boundary")
+    rates: tuple[NonNegativeFloat, ...] = Field((), description="for step: learning rate from each boundary on")
     factors: tuple[NonNegativeFloat, ...] = Field(
-        (), description="for step: instead of rates, fractions of the peak, such as [0.1, 0.01]"
+        (), description="for step: fractions of the peak, such as [0.1, 0.01], instead of rates"
     )
     decay_steps: PositiveInt | None = Field(None, description="for exponential: steps per decay")
-    decay_factor: float = Field(0.95, gt=0.0, le=1.0, description="for exponential: factor of one decay")
-    staircase: bool = Field(True, description="for exponential: decay in whole steps of decay_steps")
+    decay_factor: float = Field(0.95, gt=0.0, le=1.0, description="for exponential: factor per decay")
+    staircase: bool = Field(True, description="for exponential: decay once per decay_steps, not continuously")
 
     @model_validator(mode="after")
     def _keys_act(self) -> Self:

@@ -15,34 +15,35 @@ from schemas.config.section import PatternMatch, RegularExpression, Section
 class TrainConfig(Section):
     """The training run."""
 
-    steps: PositiveInt = Field(1000, description="steps of the whole run, each of one global batch")
+    steps: PositiveInt = Field(1000, description="total number of steps, each on one global batch")
     batch_size: PositiveInt = Field(8, description="global batch size, over all replicas")
-    seed: NonNegativeInt = Field(0, description="seed of random weights, order, augmentation and drop-connect")
+    seed: NonNegativeInt = Field(
+        0, description="seed of random weights, order of images, augmentation and drop-connect"
+    )
     checkpoint_every: PositiveInt = Field(500, description="steps between checkpoints")
     keep_checkpoints: PositiveInt = Field(3, description="number of newest checkpoints to keep")
     keep_checkpoint_every_n_hours: PositiveFloat | None = Field(
-        None, description="of the older ones, keep one per this many hours; none: keep none"
+        None, description="also keep one older checkpoint per this many hours; none: keep no older ones"
     )
     log_every: PositiveInt = Field(
-        20, description="steps between progress updates and TensorBoard scalars, which are means over these steps"
+        20, description="steps between progress updates and TensorBoard scalars; scalars are means over these steps"
     )
     steps_per_loop: PositiveInt = Field(
         1,
-        description="steps inside one call of the compiled function; it may span several log points, each of which "
-        "is logged, and ends early if a checkpoint, evaluation, picture, histogram or profile is due; 20 and more "
-        "for GPUs, 100 and more for TPUs",
+        description="steps per call of the compiled function, 20 and more for GPUs, 100 and more for TPUs; a call "
+        "logs every log point in it, and ends early if a checkpoint, evaluation, picture, histogram or profile is due",
     )
     precision: Literal["float32", "mixed_bfloat16", "bfloat16", "mixed_float16"] = Field(
-        "float32", description="precision of the network's arithmetic; variables and losses stay float32"
+        "float32", description="precision of computations; variables and losses are float32"
     )
     loss_scale: Literal["dynamic"] | PositiveFloat | None = Field(
         None,
-        description="for mixed_float16: a number, or dynamic: steps whose gradients overflow are skipped, counted and "
-        "halve the scale; none: dynamic",
+        description="for mixed_float16: a fixed loss scale, or dynamic: steps whose gradients overflow are skipped, "
+        "counted and halve the scale; none: dynamic",
     )
     loss_scale_initial: PositiveFloat = Field(2.0**15, description="initial dynamic loss scale")
     loss_scale_growth_steps: PositiveInt = Field(
-        2000, description="a dynamic loss scale doubles after this many steps without overflow"
+        2000, description="number of steps without overflow after which the dynamic loss scale doubles"
     )
     strategy: Literal["auto", "one_device", "mirrored", "multi_worker", "tpu"] = Field(
         "auto",
@@ -50,37 +51,38 @@ class TrainConfig(Section):
         "CLUSTER_SPEC; tpu; auto: the first available of TPU, several machines, several GPUs, one device",
     )
     tpu: str | None = Field(
-        None, min_length=1, description="local, a TPU's name or a grpc:// address; none: TPU_NAME, else local"
+        None, min_length=1, description="`local`, the name of a TPU or a grpc:// address; none: TPU_NAME, else local"
     )
     sync_batch_norm: bool = Field(
         True,
-        description="with several replicas, batch-norm statistics come from the global batch, not from each replica's",
+        description="with several replicas, compute batch-norm statistics over the global batch; false: over each "
+        "replica's images",
     )
-    run_eagerly: bool = Field(False, description="for debugging: compile nothing, Python runs line by line")
-    jit_compile: bool | Literal["auto"] = Field("auto", description="XLA; auto: except on CPUs")
+    run_eagerly: bool = Field(False, description="run Python line by line without compilation, for debugging")
+    jit_compile: bool | Literal["auto"] = Field("auto", description="compile with XLA; auto: except on CPUs")
     deterministic: bool | Literal["auto"] = Field(
-        "auto", description="equal seeds give equal bits; auto: on one CPU replica without XLA"
+        "auto", description="runs with equal seeds give bit-identical results; auto: on one CPU replica without XLA"
     )
     trainable: tuple[RegularExpression, ...] = Field(
         (),
-        description="regular expressions, see pattern_match: only variables whose path matches one train; empty: all; "
-        "the OD API's update_trainable_variables",
+        description="regular expressions, see pattern_match: only variables whose path matches one are trainable; "
+        "empty: all; the OD API's update_trainable_variables",
     )
     freeze: tuple[RegularExpression, ...] = Field(
         (),
-        description="regular expressions, see pattern_match: variables whose path matches one are frozen, "
-        "batch-norm statistics included, so that a frozen backbone does not change",
+        description="regular expressions, see pattern_match: variables whose path matches one are frozen, batch-norm "
+        "statistics included",
     )
     pattern_match: PatternMatch = Field(
         "start",
-        description="for trainable, freeze, optimizer.weight_decay_exclude, optimizer.lars_exclude and init.skip; "
-        "start: an expression has to match from the start of a variable's path, as in google/automl; anywhere: in any "
-        "part of it, as in the OD API; the log reports how many variables each expression matches",
+        description="for trainable, freeze, optimizer.weight_decay_exclude, optimizer.lars_exclude and init.skip: "
+        "start: an expression has to match from the start of a variable's path, as in google/automl; anywhere: it may "
+        "match any part, as in the OD API; the log reports the number of variables per expression",
     )
     freeze_batch_norm: Literal["none", "statistics", "all"] = Field(
         "none",
-        description="for every batch norm, frozen or not: statistics: scale and offset train, the statistics are "
-        "frozen, as in Mask R-CNN on TPUs; all: scale and offset are frozen, too",
+        description="for every batch norm, frozen or not: statistics: the statistics are frozen, scale and offset "
+        "train, as in TPU Mask R-CNN; all: scale and offset are frozen, too",
     )
     init: InitConfig = InitConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -88,7 +90,7 @@ class TrainConfig(Section):
     ema: EmaConfig = EmaConfig()
     clip: ClipConfig = ClipConfig()
     crowds: Literal["drop", "ignore"] = Field(
-        "drop", description="crowd regions: drop: as if absent; ignore: neither objects nor background"
+        "drop", description="drop: crowd regions are background; ignore: they are neither objects nor background"
     )
     augment: AugmentConfig = AugmentConfig()
     validation: ValidationConfig = ValidationConfig()

@@ -189,14 +189,14 @@ class _Match(beam.DoFn):
         whole = joined(self._batches)
         self.start_bundle()
         path = join(self._folder, f"{uuid.uuid4().hex}.states")
-        found = []
+        states = []
         with new_file(path, durable=False) as file:
             for slice_key, batch in by_slice(whole):
                 for part, content in _states(batch, self._measure):
                     place = _Place(path, file.tell(), len(content))
-                    found.append(_State(slice_key, part, place, 0 if part else len(batch.detections)))
+                    states.append(_State(slice_key, part, place, 0 if part else len(batch.detections)))
                     file.write(content)
-        for state in found:
+        for state in states:
             # Beam compares encoded keys; equal texts are encoded equally, whatever a slice's values are.
             yield repr((state.slice_key, state.part)), state
 
@@ -212,25 +212,25 @@ def _states(batch: DetectedBatch, measure: Measure) -> Iterator[tuple[Part | Non
         where=measure.where,
         where_detections=measure.where_detections,
     )
-    shares = {} if measure.parts == [WHOLE] else by_category(checked)
+    by_id = {} if measure.parts == [WHOLE] else by_category(checked)
     for part in measure.parts:
-        share = checked if part.category_id is None else shares.get(part.category_id)
-        if share is not None:
+        mine = checked if part.category_id is None else by_id.get(part.category_id)
+        if mine is not None:
             accumulator = MetricsAccumulator(measure.categories_of(part), measure.params, part=part)
-            accumulator.add_checked(share, where=measure.where)
+            accumulator.add_checked(mine, where=measure.where)
             yield part, accumulator.to_bytes()
     yield None, checked.image_ids.tobytes()
 
 
 def _merge(key: str, states: Iterable[_State], measure: Measure, folder: str) -> _Merged | _Counted:
     """Merges the states of a key: counts the images, or writes their arrays."""
-    found = list(states)
-    slice_key, part = found[0].slice_key, found[0].part
-    contents = (_read(state.place) for state in found)
+    listed = list(states)
+    slice_key, part = listed[0].slice_key, listed[0].part
+    contents = (_read(state.place) for state in listed)
     if part is None:
         ids: Ids = np.frombuffer(b"".join(contents), np.int64)
         require_once(ids, measure.where)
-        return _Counted(slice_key, len(ids), sum(state.detections for state in found))
+        return _Counted(slice_key, len(ids), sum(state.detections for state in listed))
     arrays = MetricsAccumulator.arrays_of_states(contents, measure.categories_of(part), measure.params, part=part)
     path = join(folder, f"{uuid.uuid4().hex}.npz")
     with new_file(path, durable=False) as file:

@@ -11,7 +11,7 @@ import pytest
 from components.coco_example_gen import shards
 from components.coco_example_gen.conversion import convert
 from components.coco_example_gen.sources import fingerprint
-from components.coco_example_gen.spans import locate_given, locate_root
+from components.coco_example_gen.spans import locate_given, locate_root, map_paths
 from detection.datasets.layouts import EXAMPLES_WORK, SplitFiles, find_splits, given_splits
 from detection.images.files import ImageFileError, read_file
 from detection.storage import files, paths
@@ -50,12 +50,7 @@ def data(tmp_path: Path) -> Path:
 
 def elsewhere(splits: dict[str, SplitFiles], there: str | Path, here: str | Path) -> dict[str, SplitFiles]:
     """The splits of a folder as they are in its copy."""
-    return {
-        name: SplitFiles(
-            **{key: value.replace(str(there), str(here)) if isinstance(value, str) else value for key, value in fields}
-        )
-        for name, fields in ((name, vars(split).items()) for name, split in splits.items())
-    }
+    return map_paths(splits, lambda path: path.replace(str(there), str(here)))
 
 
 def test_remote_data_gives_the_same_examples_here_and_there(
@@ -169,22 +164,22 @@ def test_a_service_that_refuses_is_no_issue_of_the_images(data: Path, gcs: Bucke
 
 def test_spans_are_found_as_here(tmp_path: Path, gcs: Bucket) -> None:
     local = tmp_path / "data"
-    for span, version in ((1, 1), (9, 2), (10, 1), (10, 3)):
-        write_data_set(local / f"s-{span:03}/v{version}")
+    for made in ("001/v1", "009/v2", "010/v1", "010/v3"):
+        write_data_set(local / f"s-{made}")
     (local / "s-011/v1/images").mkdir(parents=True)
     (local / "s-011/v1/images/only.png").write_bytes(b"pictures so far")
     remote = upload(local, f"{gcs.path}/data")
 
-    for asked in ({}, {"span": 9}, {"span": 10, "version": 1}):
-        here = locate_root(f"{local}/s-{{SPAN:3}}/v{{VERSION}}", **asked)
-        there = locate_root(f"{remote}/s-{{SPAN:3}}/v{{VERSION}}", **asked)
+    for span, version in ((None, None), (9, None), (10, 1)):
+        here = locate_root(f"{local}/s-{{SPAN:3}}/v{{VERSION}}", span=span, version=version)
+        there = locate_root(f"{remote}/s-{{SPAN:3}}/v{{VERSION}}", span=span, version=version)
         assert there.newest == here.newest
         assert there.files == elsewhere(here.files, local, remote)
         assert there.splits == elsewhere(here.splits, local, remote)
-    given = {"train": ("s-{SPAN:3}/v{VERSION}/annotations/instances_train.json", "s-{SPAN:3}/v{VERSION}/images")}
+    folders = (f"{local}/s-{{SPAN:3}}/v{{VERSION}}", f"{remote}/s-{{SPAN:3}}/v{{VERSION}}")
     here, there = (
-        locate_given({name: tuple(f"{root}/{path}" for path in two) for name, two in given.items()})  # type: ignore[misc]
-        for root in (local, remote)
+        locate_given({"train": (f"{folder}/annotations/instances_train.json", f"{folder}/images")})
+        for folder in folders
     )
     assert there.newest == here.newest == (10, 3)
     assert there.files == elsewhere(here.files, local, remote)

@@ -9,16 +9,21 @@ import tensorflow as tf
 
 from detection.inference.export import export_saved_model
 from detection.inference.mean_losses import mean_losses
-from detection.inference.restore import restore_detector
+from detection.inference.restore import read_exported_from, read_model_config, restore_detector
+from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.network_input import InputSample, pad_labels
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
+from detection.storage.atomic import write_text
+from detection.storage.files import remove_file
 from detection.types import Labels
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON
 from schemas.config.config_io import to_yaml
 from schemas.errors import DataError
 from tests.detection.synthetic import CATEGORY_IDS, example
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config
+from tests.storage_emulator.fixture import Bucket
+from tests.storage_emulator.folders import upload
 
 SIDE = 64
 GROUND_TRUTH = [  # pixel boxes (ymin, xmin, ymax, xmax) and category ids; asymmetric on purpose
@@ -51,6 +56,22 @@ def exported(detector: Detector, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def images() -> list[np.ndarray]:
     random = np.random.default_rng(1)
     return [random.integers(0, 256, (SIDE, SIDE, 3), np.uint8) for _ in GROUND_TRUTH]
+
+
+def test_a_model_on_cloud_storage(gcs: Bucket, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COCOFLOW_CACHE", str(tmp_path))
+    remote = upload(exported, f"{gcs.path}/model")
+    detectors = [restore_detector(folder)[0] for folder in (exported, remote)]
+    for one, other in zip(*(detector.variables for detector in detectors), strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    assert read_model_config(remote) == read_model_config(exported)
+    assert read_exported_from(remote) is None
+    write_text(f"{remote}/{EXTRA_FILES}/{CONFIG_YAML}", "train: [")
+    with pytest.raises(DataError, match=rf"{remote}/.*: not a YAML file: .*export or copy the model again"):
+        read_model_config(remote)
+    remove_file(f"{remote}/saved_model.pb")
+    with pytest.raises(DataError, match="no SavedModel here"):
+        SavedModelDetector(folder=remote, batch_size=1)
 
 
 def test_the_restored_detector_is_the_exported_one(detector: Detector, exported: Path) -> None:

@@ -12,7 +12,9 @@ from components.coco_evaluator.tfma.eval_config import (
     parse_eval_config,
     read_eval_config,
 )
+from detection.storage.atomic import write_text
 from schemas.errors import ConfigError
+from tests.storage_emulator.fixture import Bucket
 
 pytestmark = pytest.mark.slow  # importing TFMA takes most of it
 
@@ -162,3 +164,13 @@ def test_two_entries_have_the_same_options() -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.json: cannot read the EvalConfig"):
         read_eval_config(tmp_path / "nowhere.json")
+
+
+def test_a_file_on_cloud_storage(gcs: Bucket) -> None:
+    path = f"{gcs.path}/eval_config.pbtxt"
+    with pytest.raises(ConfigError, match=r"cannot read the EvalConfig: .*No such file"):
+        read_eval_config(path)
+    write_text(path, "slicing_specs {}")
+    assert len(read_eval_config(path).slicing_specs) == 1
+    with pytest.raises(ConfigError, match=r"evaluate\.eval_config s3://b/x: s3:// is not supported"):
+        read_eval_config("s3://b/x")

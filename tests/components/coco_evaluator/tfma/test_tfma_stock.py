@@ -3,7 +3,6 @@
 import json
 import math
 import pickle
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,8 @@ from detection.coco import evaluate
 from detection.coco.io.results import results_from_rows
 from detection.datasets.packed_entries import pack_entries
 from detection.inference.results import results_from_outputs
+from detection.storage.files import copy_file, make_folder
+from detection.storage.paths import join
 from detection.types import EncodedImage
 from schemas.config.config import AnalysisConfig, EvaluateConfig, ThresholdsConfig
 from schemas.errors import CocoflowError, ConfigError, DataError, find_user_error
@@ -33,6 +34,8 @@ from tests.components.coco_evaluator.generated_records import (
 )
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
 from tests.detection.fake_detector import save_fake_detector
+from tests.storage_emulator.fixture import Bucket
+from tests.storage_emulator.folders import upload
 
 pytestmark = pytest.mark.slow  # importing TFX takes most of it
 
@@ -56,34 +59,39 @@ def served(models: list[Path]) -> list[Path]:
 
 
 def stock(
-    out: Path, config: Any, examples: Path, model: Path, baseline: Path | None = None, *, schema: bool = False
+    out: str | Path,
+    config: Any,
+    examples: str | Path,
+    model: str | Path,
+    baseline: str | Path | None = None,
+    *,
+    schema: bool = False,
 ) -> tuple[str, Any]:
     """Runs TFX's Evaluator, maybe with the records' schema; returns the evaluation's folder and the blessing."""
     from google.protobuf import json_format
     from tfx.components.evaluator.executor import Executor
     from tfx.types import standard_artifacts as artifacts
 
-    def artifact(kind: type, uri: Path, identifier: int) -> Any:
+    def artifact(kind: type, uri: str | Path, identifier: int) -> Any:
         made = kind()
         made.uri, made.id = str(uri), identifier
         return made
 
     for name in ("evaluation", "blessing"):
-        (out / name).mkdir(parents=True)
+        make_folder(join(out, name))
     split = artifact(artifacts.Examples, examples, 5)
     split.split_names = '["eval"]'
     inputs = {"examples": [split], "model": [artifact(artifacts.Model, model, 1)]}
     if baseline:
         inputs["baseline_model"] = [artifact(artifacts.Model, baseline, 2)]
     if schema:
-        (out / "schema").mkdir()
-        shutil.copy(SCHEMA, out / "schema" / "schema.pbtxt")
-        inputs["schema"] = [artifact(artifacts.Schema, out / "schema", 6)]
-    blessing = artifact(artifacts.ModelBlessing, out / "blessing", 8)
-    outputs = {"evaluation": [artifact(artifacts.ModelEvaluation, out / "evaluation", 7)], "blessing": [blessing]}
+        copy_file(SCHEMA, join(out, "schema", "schema.pbtxt"))
+        inputs["schema"] = [artifact(artifacts.Schema, join(out, "schema"), 6)]
+    blessing = artifact(artifacts.ModelBlessing, join(out, "blessing"), 8)
+    outputs = {"evaluation": [artifact(artifacts.ModelEvaluation, join(out, "evaluation"), 7)], "blessing": [blessing]}
     given = {"eval_config": json_format.MessageToJson(config), "module_path": MODULE, "example_splits": '["eval"]'}
     Executor().Do(inputs, outputs, given)
-    return str(out / "evaluation"), blessing
+    return join(out, "evaluation"), blessing
 
 
 def config_of(**arguments: Any) -> Any:
@@ -192,6 +200,24 @@ def test_not_blessed_by_change_and_by_category(tmp_path: Path, examples: Path, m
     loaded = tfma.load_eval_result(folder, model_name="candidate").get_metrics_for_slice()
     assert 0 < loaded["AP"]["doubleValue"] < better
     assert loaded["AP_diff"]["doubleValue"] == loaded["AP"]["doubleValue"] - better
+
+
+def test_on_cloud_storage(
+    gcs: Bucket, tmp_path: Path, examples: Path, models: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tensorflow_model_analysis as tfma
+    from tfx.components.util.model_utils import is_model_blessed
+
+    monkeypatch.setenv("COCOFLOW_CACHE", str(tmp_path / "cache"))
+    config = config_of(slicing=SLICING[:1], absolute={"AP": 0.1}, improvement={"AP": 0.01})
+    remote = [upload(folder, f"{gcs.path}/{number}") for number, folder in enumerate((examples, *models))]
+    slices = []
+    for out, inputs in ((str(tmp_path), [examples, *models]), (f"{gcs.path}/out", remote)):
+        folder, blessing = stock(out, config, *inputs)
+        assert is_model_blessed(blessing)
+        slices.append(dict(tfma.load_eval_result(folder, model_name="candidate").slicing_metrics))
+    assert len(slices[0]) > 1
+    assert slices[0] == slices[1]
 
 
 def test_our_evaluator_writes_the_same(tmp_path: Path, examples: Path, models: list[Path]) -> None:

@@ -298,7 +298,7 @@ def test_objects_of_unequally_many_points(tmp_path: Path) -> None:
     assert [each["keypoints"] for each in image.annotations] == [[3.5, 4.25, 2, 7, 8, 1], [30, 5, 2]]
 
 
-@pytest.mark.parametrize("wrong", [{"x": [0.1] * 5}, {"visibility": [2] * 5}, {"x": [0.1] * 5, "y": [0.1] * 5}])
+@pytest.mark.parametrize("invalid", [{"x": [0.1] * 5}, {"visibility": [2] * 5}, {"x": [0.1] * 5, "y": [0.1] * 5}])
 def test_keypoints_that_cannot_be_divided_among_objects(tmp_path: Path, invalid: dict[str, Any]) -> None:
     image = read_one(tmp_path, **keypoints(**invalid))
     assert [issue.kind for issue in image.issues] == ["keypoints_broken"]

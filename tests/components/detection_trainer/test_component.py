@@ -233,6 +233,7 @@ def test_a_base_model_is_started_from_and_names_the_folder(tmp_path: Path, monke
         told = outputs["model"][0]
         return {
             **seen[-1],
+            "mirror": None,
             "told": (told.get_string_custom_property("training"), told.get_int_custom_property("base_model_id")),
         }
 

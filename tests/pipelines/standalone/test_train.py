@@ -133,7 +133,7 @@ def test_on_cloud_storage_the_chief_publishes_and_the_others_read(
     def train(config: Config, **keywords: Any) -> None:
         trained.append(keywords | {"records": [Path(shard).read_bytes() for shard in keywords["shards"]]})
         folder: Path = keywords["output"]
-        for name in ("checkpoints/ckpt-1.index", f"{SAVED_MODEL}/saved_model.pb"):
+        for name in ("logs/events", f"{SAVED_MODEL}/saved_model.pb"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(str(len(trained)))
 
@@ -141,7 +141,7 @@ def test_on_cloud_storage_the_chief_publishes_and_the_others_read(
     _is_worker(0, monkeypatch)
     assert train_alone(config, output) == f"{output}/{SAVED_MODEL}"
     before = {name: state.version for name, state in files.walk_states(output).items()}
-    assert {"run.log", "checkpoints/ckpt-1.index", f"{SAVED_MODEL}/saved_model.pb"} < before.keys()
+    assert {"run.log", "logs/events", f"{SAVED_MODEL}/saved_model.pb"} < before.keys()
     assert not [name for name in before if name.endswith((".lock", ".unfinished"))]
     _is_worker(1, monkeypatch)
     train_alone(config, output)

@@ -2,10 +2,7 @@
 
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
-
-import yaml
 
 ROOT = Path(__file__).parents[1]
 _PARTS = ("schemas", "detection", "components", "pipelines", "tests", "pipeline_runner.py", "setup.py")
@@ -24,11 +21,6 @@ def build_wheel(folder: Path) -> Path:
 
 
 def make_environment(folder: Path, wheel: Path) -> Path:
-    """Makes a virtual environment of the wheel and this one's dependencies; returns its folder of programs."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    [packages] = folder.glob("lib/python*/site-packages")
-    zipfile.ZipFile(wheel).extractall(packages)
-    dependencies = Path(yaml.__file__).parents[1]
-    # A path in a .pth file is searched, but its own .pth files, as that of the editable install, are not read.
-    (packages / "dependencies.pth").write_text(f"{dependencies}\n")
+    """Installs the wheel as the container image does; returns the environment's folder of programs."""
+    subprocess.run([ROOT / "environment.sh", folder, wheel], check=True, capture_output=True, text=True)
     return folder / "bin"

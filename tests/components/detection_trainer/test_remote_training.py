@@ -39,7 +39,10 @@ def _names(folder: str) -> list[str]:
 
 def _require_same(folder: str, local: str) -> None:
     ours, theirs = (local_copy(join(one, "model_run", "1")) for one in (folder, local))
-    assert _names(str(ours)) == _names(str(theirs))
+    # A kill between the upload of the list of checkpoints and the removal of an old one leaves the old one.
+    more = {name for name in set(_names(str(ours))) ^ set(_names(str(theirs))) if "/ckpt-" not in name}
+    assert more == set()
+    assert set(_names(str(theirs))) <= set(_names(str(ours)))
     got, expected = (checkpoint_values(run, STEPS) for run in (ours, theirs))
     assert got.keys() == expected.keys()
     for name, value in expected.items():

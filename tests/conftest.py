@@ -12,6 +12,7 @@ from hypothesis import settings
 from tests.browser import Browser, find_browser, running_browser
 from tests.storage_emulator.client import TENSORFLOW_ENVIRONMENT
 from tests.storage_emulator.fixture import gcs, storage_emulator
+from tests.wheel import build_wheel, make_environment
 
 __all__ = ["gcs", "storage_emulator"]  # fixtures
 
@@ -61,3 +62,10 @@ def browser() -> Iterator[Browser]:
         pytest.skip(lacking)
     with running_browser(program) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def installed_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of programs of an environment in which the built wheel is installed, made before any proxy is set."""
+    folder = tmp_path_factory.mktemp("installed")
+    return make_environment(folder / "environment", build_wheel(folder / "build"))

@@ -24,7 +24,6 @@ from tests.detection.training.tiny_run import checkpoint_values
 from tests.pipelines.runners.compiled_pipeline import CompiledPipeline
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload
-from tests.wheel import build_wheel, make_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
@@ -356,7 +355,7 @@ def test_a_detector_that_does_not_exist_is_refused_before_anything_runs(
 
 @pytest.mark.parametrize("target", ["vertex", pytest.param("kubeflow", marks=pytest.mark.extended)])
 def test_a_compiled_pipeline_gives_the_same_metrics(
-    target: Target, gcs: Bucket, tmp_path: Path, first_run: Path, digits: Path
+    *, target: Target, installed_programs: Path, gcs: Bucket, tmp_path: Path, first_run: Path, digits: Path
 ) -> None:
     """Executed with the wheel alone, on gs:// alone, and with other parameters than it was compiled with."""
     compiled = tmp_path / f"pipeline{TARGETS[target]}"
@@ -374,7 +373,7 @@ def test_a_compiled_pipeline_gives_the_same_metrics(
     assert pipeline_runner.main(["compile", "--runner", target, "--output", str(compiled), *assignments]) == 0
     pipeline = CompiledPipeline(
         compiled,
-        programs=make_environment(tmp_path / "environment", build_wheel(tmp_path / "build")),
+        programs=installed_programs,
         root=join(root, "artifacts"),
         scratch=tmp_path / "scratch",
         environment=gcs.emulator.environment(),

@@ -176,7 +176,7 @@ def test_every_single_write_may_fail(gcs: Bucket, remote: Inputs, expected: str)
         assert judged or not blessed
         if judged:
             assert_same_bytes(out, expected)
-    assert 40 < position < 199
+    assert 30 < position < 199  # as many writes as the files have
     assert_whole(out, expected)
 
 

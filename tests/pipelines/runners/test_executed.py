@@ -9,7 +9,6 @@ import pipeline_runner
 from pipelines.demo_data import make_demo_data
 from schemas.artifacts import BLESSING_JSON, INIT_REPORT_JSON, RESOLVED_JSON
 from tests.pipelines.runners.compiled_pipeline import CompiledPipeline, TaskError
-from tests.wheel import build_wheel, make_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.extended]
 
@@ -26,13 +25,13 @@ SETTINGS = (
 )
 
 
-def test_the_second_day_builds_on_the_first(tmp_path: Path) -> None:
+def test_the_second_day_builds_on_the_first(installed_programs: Path, tmp_path: Path) -> None:
     compiled = tmp_path / "pipeline.yaml"
     flags = [part for key in (*SETTINGS, f"run.root={tmp_path}/run") for part in ("--set", key)]
     assert pipeline_runner.main(["compile", "--runner", "kubeflow", "--output", str(compiled), *flags]) == 0
     pipeline = CompiledPipeline(
         compiled,
-        programs=make_environment(tmp_path / "environment", build_wheel(tmp_path / "build")),
+        programs=installed_programs,
         root=f"{tmp_path}/run/artifacts",
         scratch=tmp_path / "scratch",
         runs_drivers=False,

@@ -4,7 +4,8 @@
 
 Each path runs in a fresh process. A module counts once it is imported, packages included;
 a file once one of its functions is called between the start and the result, class
-bodies and what runs at import not counted.
+bodies and what runs at import not counted; nor are the files of `schemas` and of
+`detection/storage`, which stand for constants and for the file system.
 
 evaluate: `pipeline_runner.py evaluate --ground-truth --detections`, to the metrics' table.
 """
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 _OURS = ("components", "detection", "pipeline_runner", "pipelines", "schemas")
+_NOT_COUNTED = ("schemas/", "detection/storage/")
 _NEWLOCALS = 0x2  # flag of a function's code, which neither a module's nor a class' body has
 
 
@@ -71,7 +73,8 @@ def trace(name: str) -> ReadingPath:
     modules = sorted(module for module in sys.modules if module.split(".")[0] in _OURS)
     files = {code.co_filename for code in codes if code.co_flags & _NEWLOCALS}
     ours = {Path(file).relative_to(ROOT).as_posix() for file in files if Path(file).is_relative_to(ROOT)}
-    return ReadingPath(modules, sorted(file for file in ours if file.removesuffix(".py").split("/")[0] in _OURS))
+    counted = (file for file in ours if file.removesuffix(".py").split("/")[0] in _OURS)
+    return ReadingPath(modules, sorted(file for file in counted if not file.startswith(_NOT_COUNTED)))
 
 
 def measure(name: str) -> ReadingPath:

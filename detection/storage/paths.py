@@ -7,6 +7,7 @@ The functions here are like those of `os.path`, for both kinds, and touch no sto
 import glob
 import os
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from schemas.errors import ConfigError
@@ -142,3 +143,17 @@ def escape(path: str | Path) -> str:
 def has_pattern(path: str | Path) -> bool:
     """Returns whether a path has a character with a meaning in patterns of `files.glob`."""
     return glob.has_magic(str(path))
+
+
+def require_supported_paths(paths: Mapping[str, str | Sequence[str] | None]) -> None:
+    """Checks the paths that flags name.
+
+    Args:
+        paths: flag -> path or paths; None: the flag was not given.
+
+    Raises:
+        ConfigError: see `require_supported`.
+    """
+    for flag, given in paths.items():
+        for path in [given] if isinstance(given, str) else given or ():
+            require_supported(path, flag)

@@ -9,7 +9,8 @@ The exit code is 1 if there is an issue of any kind.
 
 import argparse
 
-from pipelines.commands.common import add_config_arguments, config_of, require_supported_paths
+from detection.storage.paths import require_supported_paths
+from pipelines.commands.common import add_config_arguments, config_of
 
 SUMMARY = "check a COCO data set before training: issues and remedies"
 EXAMPLE = "pipeline_runner.py check-data --data my_coco --report my_coco.html"

@@ -1,7 +1,6 @@
 """Flags that several commands share."""
 
 import argparse
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,22 +29,6 @@ def add_assignments_argument(parser: argparse._ActionsContainer, what: str) -> N
         default=[],
         help=f"{what}; repeatable",
     )
-
-
-def require_supported_paths(paths: Mapping[str, str | Sequence[str] | None]) -> None:
-    """Checks the paths that flags name.
-
-    Args:
-        paths: flag -> path or paths; None: the flag was not given.
-
-    Raises:
-        ConfigError: see `detection.storage.paths.require_supported`.
-    """
-    from detection.storage.paths import require_supported
-
-    for flag, given in paths.items():
-        for path in [given] if isinstance(given, str) else given or ():
-            require_supported(path, flag)
 
 
 def config_of(args: argparse.Namespace) -> "Config":

@@ -7,7 +7,7 @@ that changed most.
 
 import argparse
 
-from pipelines.commands.common import require_supported_paths
+from detection.storage.paths import require_supported_paths
 
 SUMMARY = "compare two models' detections, or two evaluations"
 EXAMPLE = "pipeline_runner.py compare old.json new.json --ground-truth instances_val.json --output changes.html"

@@ -11,7 +11,8 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pipelines.commands.common import add_config_arguments, config_of, require_supported_paths
+from detection.storage.paths import require_supported_paths
+from pipelines.commands.common import add_config_arguments, config_of
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ detections as NAME_images.json.
 
 import argparse
 
-from pipelines.commands.common import require_supported_paths
+from detection.storage.paths import require_supported_paths
 from schemas.quoting import one_line
 
 SUMMARY = "run an exported model on images, and write COCO results"

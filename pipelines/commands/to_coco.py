@@ -8,7 +8,7 @@ FILE_<split>.json.
 
 import argparse
 
-from pipelines.commands.common import require_supported_paths
+from detection.storage.paths import require_supported_paths
 
 SUMMARY = "convert TFRecords, Cocoflow's or other tools', to COCO files"
 EXAMPLE = "pipeline_runner.py to-coco --examples 'old/*.record-*' --label-map old/label_map.pbtxt --output old.json"

@@ -9,7 +9,8 @@ be corrected.
 
 import argparse
 
-from pipelines.commands.common import add_config_arguments, config_of, require_supported_paths
+from detection.storage.paths import require_supported_paths
+from pipelines.commands.common import add_config_arguments, config_of
 
 SUMMARY = "convert a COCO data set to TFRecords, without a pipeline"
 EXAMPLE = "pipeline_runner.py to-examples --data my_coco --output my_examples"

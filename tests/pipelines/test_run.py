@@ -2,9 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,32 +15,16 @@ from detection.storage.paths import join
 from detection.storage.staging import local_copy
 from pipelines.demo_data import make_demo_data
 from pipelines.runners.compiled import TARGETS, Target
-from schemas.artifacts import ANALYSIS_JSON, CONFIG_YAML, DETECTIONS_JSON, LOGS, METRICS_JSON, REPORT_HTML, SUMMARY_JSON
+from schemas.artifacts import ANALYSIS_JSON, CONFIG_YAML, DETECTIONS_JSON, LOGS, METRICS_JSON, REPORT_HTML
 from schemas.config.config_io import load_config
 from tests.detection.coco.generated_cases import pycocotools_eval
 from tests.detection.training.tiny_run import checkpoint_values
 from tests.pipelines.runners.compiled_pipeline import CompiledPipeline
+from tests.pipelines.small_run import FEW_STEPS, read_summary, run_pipeline
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
-
-FEW_STEPS = (
-    "model.name=efficientdet-nano",
-    "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1}",
-    "train.steps=3",
-    "train.batch_size=4",
-    "evaluate.thresholds.absolute={AP: 0.0}",
-)
-
-
-def _run(root: str | Path, data: str | Path, *flags: str, assignments: tuple[str, ...] = ()) -> int:
-    sets = [part for key in (*FEW_STEPS, f"run.root={root}", *assignments) for part in ("--set", key)]
-    return pipeline_runner.main(["run", "--data", str(data), *sets, *flags])
-
-
-def _summary(root: str | Path) -> dict[str, Any]:
-    return dict(read_json(join(root, SUMMARY_JSON)))
 
 
 @pytest.fixture(scope="module")
@@ -55,12 +37,12 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def first_run(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
     root = tmp_path_factory.mktemp("first") / "run"
-    assert _run(root, digits) == 0
+    assert run_pipeline(root, digits) == 0
     return root
 
 
 def test_a_run_leaves_what_the_contract_says(first_run: Path) -> None:
-    summary = _summary(first_run)
+    summary = read_summary(first_run)
     assert set(summary) == {"metrics", "blessed", "reasons", "pushed_path", "seconds"}
     assert list(summary["metrics"]) == [
         "AP",
@@ -96,10 +78,10 @@ def test_a_run_leaves_what_the_contract_says(first_run: Path) -> None:
 
 
 def test_the_same_run_again_reuses_everything(first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    before = _summary(first_run)
+    before = read_summary(first_run)
     pushed = sorted((first_run / "serving").iterdir())
-    assert _run(first_run, digits) == 0
-    assert _summary(first_run) | {"seconds": None} == before | {"seconds": None}
+    assert run_pipeline(first_run, digits) == 0
+    assert read_summary(first_run) | {"seconds": None} == before | {"seconds": None}
     assert sorted((first_run / "serving").iterdir()) == pushed
     shown = capfd.readouterr().err
     for node in ("CocoExampleGen", "StatisticsGen", "DetectionTrainer", "CocoEvaluator", "SavedModelPusher"):
@@ -109,10 +91,10 @@ def test_the_same_run_again_reuses_everything(first_run: Path, digits: Path, cap
 def test_a_pushed_model_that_was_removed_is_pushed_again(
     first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    before = _summary(first_run)
+    before = read_summary(first_run)
     shutil.rmtree(first_run / "serving")
-    assert _run(first_run, digits) == 0
-    summary = _summary(first_run)
+    assert run_pipeline(first_run, digits) == 0
+    summary = read_summary(first_run)
     assert summary | {"seconds": None, "pushed_path": None} == before | {"seconds": None, "pushed_path": None}
     assert Path(summary["pushed_path"], "saved_model.pb").is_file()
     assert list((first_run / "serving").iterdir()) == [Path(summary["pushed_path"])]
@@ -147,7 +129,7 @@ REMOVED = {
 @pytest.fixture(scope="module")
 def damaged_run(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
     root = tmp_path_factory.mktemp("damaged") / "run"
-    assert _run(root, digits) == 0
+    assert run_pipeline(root, digits) == 0
     return root
 
 
@@ -156,14 +138,14 @@ def damaged_run(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
 def test_whatever_is_removed_is_made_again(
     pattern: str, damaged_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    before = _summary(damaged_run)
+    before = read_summary(damaged_run)
     for path in damaged_run.glob(pattern):
         path.unlink()
-    assert _run(damaged_run, digits) == 0
+    assert run_pipeline(damaged_run, digits) == 0
     shown = capfd.readouterr().err
     nodes = set(before["seconds"]) - {"previous_blessed_model"}
     assert {node for node in nodes if f"{node} done" in shown} == REMOVED[pattern]
-    summary = _summary(damaged_run)
+    summary = read_summary(damaged_run)
     assert summary["metrics"] == before["metrics"]
     assert summary["blessed"] is True
     assert Path(summary["pushed_path"], "saved_model.pb").is_file()
@@ -175,21 +157,21 @@ def test_whatever_is_removed_is_made_again(
 def test_another_threshold_judges_the_same_model_anew(
     first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    before = _summary(first_run)
-    assert _run(first_run, digits, assignments=("evaluate.thresholds.absolute={AP: 0.99}",)) == 0
+    before = read_summary(first_run)
+    assert run_pipeline(first_run, digits, assignments=("evaluate.thresholds.absolute={AP: 0.99}",)) == 0
     assert "DetectionTrainer reused" in capfd.readouterr().err
-    summary = _summary(first_run)
+    summary = read_summary(first_run)
     assert summary["blessed"] is False
     assert summary["pushed_path"] is None
     assert "0.99" in summary["reasons"][0]
-    assert _run(first_run, digits) == 0
-    assert _summary(first_run)["pushed_path"] == before["pushed_path"]
+    assert run_pipeline(first_run, digits) == 0
+    assert read_summary(first_run)["pushed_path"] == before["pushed_path"]
 
 
 def test_prediction_with_the_pushed_model_equals_the_evaluation(first_run: Path, digits: Path, tmp_path: Path) -> None:
     ground_truth = digits / "annotations" / "instances_val.json"
     detections = tmp_path / "detections.json"
-    model = _summary(first_run)["pushed_path"]
+    model = read_summary(first_run)["pushed_path"]
     flags = [
         "--model",
         model,
@@ -207,7 +189,7 @@ def test_prediction_with_the_pushed_model_equals_the_evaluation(first_run: Path,
     flags = ["--ground-truth", str(ground_truth), "--detections", str(detections), "--output", str(metrics)]
     assert pipeline_runner.main(["evaluate", *flags]) == 0
     assert json.loads(metrics.read_text())["stats"] == pytest.approx(
-        list(_summary(first_run)["metrics"].values()), abs=1e-12
+        list(read_summary(first_run)["metrics"].values()), abs=1e-12
     )
 
 
@@ -215,17 +197,18 @@ def test_the_metrics_are_those_of_pycocotools(first_run: Path, digits: Path) -> 
     ground_truth = json.loads((digits / "annotations" / "instances_val.json").read_text())
     detections = json.loads(min(first_run.glob(f"artifacts/CocoEvaluator/evaluation/*/{DETECTIONS_JSON}")).read_text())
     reference = pycocotools_eval(ground_truth, detections, "bbox")
-    assert list(_summary(first_run)["metrics"].values()) == pytest.approx(reference.stats.tolist(), abs=1e-9)
+    assert list(read_summary(first_run)["metrics"].values()) == pytest.approx(reference.stats.tolist(), abs=1e-9)
 
 
+@pytest.mark.extended  # the compiled pipeline below is there, too, and test_remote_runs.py has the local runners
 def test_on_cloud_storage_the_same_run_gives_the_same_bits(
     gcs: Bucket, first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data, root, serving = (f"{gcs.path}/{name}" for name in ("data", "runs/first", "serving"))
     upload(digits, data)
     own = (f"push.directory={serving}",)
-    assert _run(root, data, assignments=own) == 0
-    expected, summary = _summary(first_run), _summary(root)
+    assert run_pipeline(root, data, assignments=own) == 0
+    expected, summary = read_summary(first_run), read_summary(root)
     assert summary | {"seconds": None, "pushed_path": None} == expected | {"seconds": None, "pushed_path": None}
     [version] = files.list_folders(serving)
     assert summary["pushed_path"] == join(serving, version)
@@ -236,8 +219,8 @@ def test_on_cloud_storage_the_same_run_gives_the_same_bits(
         np.testing.assert_array_equal(value, theirs[name], err_msg=name)
     assert not files.walk_files(join(root, "training"))
     assert "error" not in capfd.readouterr().err
-    assert _run(root, data, assignments=own) == 0
-    assert _summary(root) | {"seconds": None} == summary | {"seconds": None}
+    assert run_pipeline(root, data, assignments=own) == 0
+    assert read_summary(root) | {"seconds": None} == summary | {"seconds": None}
     shown = capfd.readouterr().err
     for node in ("CocoExampleGen", "StatisticsGen", "DetectionTrainer", "CocoEvaluator", "SavedModelPusher"):
         assert f"{node} reused" in shown
@@ -246,111 +229,8 @@ def test_on_cloud_storage_the_same_run_gives_the_same_bits(
 
 
 def test_beam_runs_the_same_pipeline(tmp_path: Path, first_run: Path, digits: Path) -> None:
-    assert _run(tmp_path / "run", digits, "--runner", "beam") == 0
-    assert _summary(tmp_path / "run")["metrics"] == _summary(first_run)["metrics"]
-
-
-@pytest.mark.parametrize(
-    ("data", "images"),
-    [
-        ("raccoon", 40),
-        pytest.param("coco2017_ccby", 25, marks=pytest.mark.extended),
-        pytest.param("dali_masks", 11, marks=pytest.mark.extended),
-    ],
-)
-def test_real_photographs(data: str, images: int, shared_data: Path, tmp_path: Path) -> None:
-    root = tmp_path / "run"
-    assert _run(root, shared_data / data) == 0
-    (evaluated,) = root.glob(f"artifacts/CocoEvaluator/evaluation/*/{DETECTIONS_JSON}")
-    assert len({detection["image_id"] for detection in json.loads(evaluated.read_text())}) == images
-
-
-def _edit(data: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    path = data / "annotations" / "instances_train.json"
-    tree = json.loads(path.read_text())
-    change(tree)
-    path.write_text(json.dumps(tree))
-
-
-def _outside(data: Path) -> None:
-    _edit(data, lambda tree: tree["annotations"][3].update(id=777, bbox=[100.0, 100.0, 60.0, 10.0]))
-
-
-def _unknown_category(data: Path) -> None:
-    _edit(data, lambda tree: tree["annotations"][3].update(id=778, category_id=99))
-
-
-def _cut_image(data: Path) -> None:
-    path = min((data / "train").iterdir())
-    path.write_bytes(path.read_bytes()[:300])
-
-
-def _cut_json(data: Path) -> None:
-    path = data / "annotations" / "instances_train.json"
-    path.write_bytes(path.read_bytes()[:2000])
-
-
-@pytest.mark.parametrize(
-    ("spoil", "parts"),
-    [
-        (lambda data: (data / "annotations" / "instances_train.json").unlink(), ["'train'", "instances_val.json"]),
-        (_cut_json, ["instances_train.json", "not JSON", "column"]),
-        (lambda data: min((data / "train").iterdir()).unlink(), ["No such file", "image 1"]),
-        (_cut_image, ["image 1", "data.on_fault=drop"]),
-        (_outside, ["777", "outside"]),
-        (_unknown_category, ["778", "99"]),
-    ],
-    ids=["no annotations", "cut JSON", "no image", "cut image", "box outside", "unknown category"],
-)
-def test_bad_data_is_one_message_and_leaves_nothing(
-    spoil: Callable[[Path], object], parts: list[str], digits: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    data, root = tmp_path / "data", tmp_path / "run"
-    shutil.copytree(digits, data)
-    spoil(data)
-    assert _run(root, data) == 1
-    captured = capfd.readouterr()
-    message = captured.err[captured.err.index("error: ") :]
-    assert "Traceback" not in captured.err
-    for part in parts:
-        assert part in message
-    assert not (root / SUMMARY_JSON).exists()
-    assert not list(root.glob("artifacts/CocoExampleGen/examples/*/*"))
-
-
-def test_repaired_data_is_read_anew_after_a_failure(
-    digits: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    data, root = tmp_path / "data", tmp_path / "run"
-    shutil.copytree(digits, data)
-    _cut_image(data)
-    assert _run(root, data, "--runner", "beam") == 1
-    assert "data.on_fault=drop" in capfd.readouterr().err
-    shutil.rmtree(data)
-    shutil.copytree(digits, data)
-    assert _run(root, data) == 0
-    assert _summary(root)["blessed"] is True
-
-
-@pytest.mark.parametrize("key", ["run.root", "push.directory"])
-def test_a_folder_that_cannot_be_written_is_named(
-    key: str, digits: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("in the way")
-    assignments = (f"{key}={tmp_path / 'file' / 'below'}",)
-    assert _run(tmp_path / "run", digits, assignments=assignments) == 1
-    error = capfd.readouterr().err
-    assert "Traceback" not in error
-    assert str(tmp_path / "file") in error
-
-
-@pytest.mark.parametrize("key", ["model.name=efficientdet-d00", "model.overrides={fpn_filter: 3}"])
-def test_a_detector_that_does_not_exist_is_refused_before_anything_runs(
-    key: str, digits: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert _run(tmp_path / "run", digits, assignments=(key,)) == 2
-    assert "The nearest is" in capfd.readouterr().err
-    assert not (tmp_path / "run" / "artifacts").exists()
+    assert run_pipeline(tmp_path / "run", digits, "--runner", "beam") == 0
+    assert read_summary(tmp_path / "run")["metrics"] == read_summary(first_run)["metrics"]
 
 
 @pytest.mark.parametrize("target", ["vertex", pytest.param("kubeflow", marks=pytest.mark.extended)])
@@ -387,7 +267,7 @@ def test_a_compiled_pipeline_gives_the_same_metrics(
         push_directory=f"{gcs.path}/pushed",
     )
     evaluation = outputs["CocoEvaluator"]["evaluation"]["uri"]
-    assert read_json(join(evaluation, METRICS_JSON))["metrics"] == _summary(first_run)["metrics"]
+    assert read_json(join(evaluation, METRICS_JSON))["metrics"] == read_summary(first_run)["metrics"]
     pushed = outputs["SavedModelPusher"]["pushed_model"]["metadata"]["pushed_destination"]
     assert paths.parent(pushed) == f"{gcs.path}/pushed"
     assert files.is_file(join(pushed, "saved_model.pb"))

@@ -27,7 +27,7 @@ FAULTS = 5
 def run(root: str, data: str, serving: str) -> None:
     """The program's command `run` with few steps."""
     import pipeline_runner
-    from tests.pipelines.test_run import FEW_STEPS
+    from tests.pipelines.small_run import FEW_STEPS
 
     keys = (*FEW_STEPS, "train.checkpoint_every=1", f"run.root={root}", f"push.directory={serving}")
     code = pipeline_runner.main(["run", "--data", data, *(part for key in keys for part in ("--set", key))])

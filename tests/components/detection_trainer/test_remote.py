@@ -118,7 +118,7 @@ def test_it_starts_from_what_was_resolved_and_records_its_model(
     assert folders == sorted(folders, reverse=True)
     assert set(folders) == {"examples-4", "examples-3"}
     base = str(tmp_path / "first" / "model")
-    assert trained(entries[::-1], [{"uri": base}], "second")["base_model"] == Path(base, "Format-Serving")
+    assert trained(entries[::-1], [{"uri": base}], "second")["base_model"] == f"{base}/Format-Serving"
     trained(entries[:1], [], "third")
     first, second, third = history.read_models(folder)
     assert (first.uri, first.base_model) == (base, None)

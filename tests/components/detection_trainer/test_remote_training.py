@@ -37,12 +37,16 @@ def _names(folder: str) -> list[str]:
     return sorted(name for name in names if not name.startswith(LOGS))
 
 
+def _require_same_names(ours: str, theirs: str) -> None:
+    """A kill between the upload of the list of checkpoints and the removal of an old one leaves the old one."""
+    names, expected = set(_names(ours)), set(_names(theirs))
+    assert expected <= names
+    assert {name for name in names - expected if "checkpoints/ckpt-" not in name} == set()
+
+
 def _require_same(folder: str, local: str) -> None:
     ours, theirs = (local_copy(join(one, "model_run", "1")) for one in (folder, local))
-    # A kill between the upload of the list of checkpoints and the removal of an old one leaves the old one.
-    more = {name for name in set(_names(str(ours))) ^ set(_names(str(theirs))) if "/ckpt-" not in name}
-    assert more == set()
-    assert set(_names(str(theirs))) <= set(_names(str(ours)))
+    _require_same_names(str(ours), str(theirs))
     got, expected = (checkpoint_values(run, STEPS) for run in (ours, theirs))
     assert got.keys() == expected.keys()
     for name, value in expected.items():
@@ -63,6 +67,7 @@ def test_a_remote_training_gives_the_bits_of_a_local_one(local: str, gcs: Bucket
     assert files.is_file(join(folder, "run", "training", working, "published"))
 
 
+@pytest.mark.extended  # a minute and a half; test_mirror.py tries each write
 def test_it_goes_on_after_a_fault_at_any_write(local: str, gcs: Bucket) -> None:
     folder = f"{gcs.path}/here"
     write_inputs(folder)
@@ -76,7 +81,7 @@ def test_it_goes_on_after_a_fault_at_any_write(local: str, gcs: Bucket) -> None:
         gcs.emulator.clear()
         for key, marker in (("model", "Format-Serving/saved_model.pb"), ("model_run", TRAINING_JSON)):
             if files.is_file(join(folder, key, "1", marker)):
-                assert _names(join(folder, key, "1")) == _names(join(local, key, "1"))
+                _require_same_names(join(folder, key, "1"), join(local, key, "1"))
         if failures and files.is_file(join(folder, "model", "1", "Format-Serving/saved_model.pb")):
             break
     assert len(failures) >= 2

@@ -82,7 +82,7 @@ def test_of_many_that_try_one_at_a_time_gets_in(tmp_path: Path) -> None:
     inside, most, entries = [0], [0], [0]
 
     def use() -> None:
-        for _ in range(60):
+        while entries[0] < 40:
             with contextlib.suppress(CocoflowError), exclusive_use(tmp_path, instead="wait"):
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
@@ -96,7 +96,7 @@ def test_of_many_that_try_one_at_a_time_gets_in(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert most[0] == 1
-    assert entries[0] > 20
+    assert entries[0] >= 40
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff{", b"[]", b'{"process": []}', b"[" * 9000])

@@ -135,6 +135,7 @@ def test_without_network_the_file_and_its_place_are_named(
     if cached is not None:
         folder.mkdir(parents=True)
         (folder / "efficientnetb0_notop.h5").write_bytes(cached)
+    before = socket.getdefaulttimeout()  # Beam's client of Google Cloud sets one
     with pytest.raises(DataError) as refused:
         find_weights_file("efficientnet-b0", "imagenet")
     message = str(refused.value)
@@ -145,7 +146,7 @@ def test_without_network_the_file_and_its_place_are_named(
         f"put it into {folder}, or set model.backbone_weights to the file",
     ):
         assert part in message
-    assert socket.getdefaulttimeout() is None
+    assert socket.getdefaulttimeout() == before
 
 
 def test_a_file_in_keras_cache_is_used_without_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

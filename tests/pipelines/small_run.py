@@ -1,0 +1,26 @@
+"""The smallest run of the whole pipeline."""
+
+from pathlib import Path
+from typing import Any
+
+import pipeline_runner
+from detection.storage.json_files import read_json
+from detection.storage.paths import join
+from schemas.artifacts import SUMMARY_JSON
+
+FEW_STEPS = (
+    "model.name=efficientdet-nano",
+    "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1}",
+    "train.steps=3",
+    "train.batch_size=4",
+    "evaluate.thresholds.absolute={AP: 0.0}",
+)
+
+
+def run_pipeline(root: str | Path, data: str | Path, *flags: str, assignments: tuple[str, ...] = ()) -> int:
+    sets = [part for key in (*FEW_STEPS, f"run.root={root}", *assignments) for part in ("--set", key)]
+    return pipeline_runner.main(["run", "--data", str(data), *sets, *flags])
+
+
+def read_summary(root: str | Path) -> dict[str, Any]:
+    return dict(read_json(join(root, SUMMARY_JSON)))

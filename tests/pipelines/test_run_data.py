@@ -1,0 +1,125 @@
+"""Runs of the whole pipeline on other data, and on data, folders and detectors that a run refuses."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.demo_data import make_demo_data
+from schemas.artifacts import DETECTIONS_JSON, SUMMARY_JSON
+from tests.pipelines.small_run import read_summary, run_pipeline
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("digits") / "data"
+    make_demo_data(folder, train_images=12, eval_images=6)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("data", "images"),
+    [
+        ("raccoon", 40),
+        pytest.param("coco2017_ccby", 25, marks=pytest.mark.extended),
+        pytest.param("dali_masks", 11, marks=pytest.mark.extended),
+    ],
+)
+def test_real_photographs(data: str, images: int, shared_data: Path, tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    assert run_pipeline(root, shared_data / data) == 0
+    (evaluated,) = root.glob(f"artifacts/CocoEvaluator/evaluation/*/{DETECTIONS_JSON}")
+    assert len({detection["image_id"] for detection in json.loads(evaluated.read_text())}) == images
+
+
+def _edit(data: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    path = data / "annotations" / "instances_train.json"
+    tree = json.loads(path.read_text())
+    change(tree)
+    path.write_text(json.dumps(tree))
+
+
+def _outside(data: Path) -> None:
+    _edit(data, lambda tree: tree["annotations"][3].update(id=777, bbox=[100.0, 100.0, 60.0, 10.0]))
+
+
+def _unknown_category(data: Path) -> None:
+    _edit(data, lambda tree: tree["annotations"][3].update(id=778, category_id=99))
+
+
+def _cut_image(data: Path) -> None:
+    path = min((data / "train").iterdir())
+    path.write_bytes(path.read_bytes()[:300])
+
+
+def _cut_json(data: Path) -> None:
+    path = data / "annotations" / "instances_train.json"
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "parts"),
+    [
+        (lambda data: (data / "annotations" / "instances_train.json").unlink(), ["'train'", "instances_val.json"]),
+        (_cut_json, ["instances_train.json", "not JSON", "column"]),
+        (lambda data: min((data / "train").iterdir()).unlink(), ["No such file", "image 1"]),
+        (_cut_image, ["image 1", "data.on_fault=drop"]),
+        (_outside, ["777", "outside"]),
+        (_unknown_category, ["778", "99"]),
+    ],
+    ids=["no annotations", "cut JSON", "no image", "cut image", "box outside", "unknown category"],
+)
+def test_bad_data_is_one_message_and_leaves_nothing(
+    spoil: Callable[[Path], object], parts: list[str], digits: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, root = tmp_path / "data", tmp_path / "run"
+    shutil.copytree(digits, data)
+    spoil(data)
+    assert run_pipeline(root, data) == 1
+    captured = capfd.readouterr()
+    message = captured.err[captured.err.index("error: ") :]
+    assert "Traceback" not in captured.err
+    for part in parts:
+        assert part in message
+    assert not (root / SUMMARY_JSON).exists()
+    assert not list(root.glob("artifacts/CocoExampleGen/examples/*/*"))
+
+
+def test_repaired_data_is_read_anew_after_a_failure(
+    digits: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, root = tmp_path / "data", tmp_path / "run"
+    shutil.copytree(digits, data)
+    _cut_image(data)
+    assert run_pipeline(root, data, "--runner", "beam") == 1
+    assert "data.on_fault=drop" in capfd.readouterr().err
+    shutil.rmtree(data)
+    shutil.copytree(digits, data)
+    assert run_pipeline(root, data) == 0
+    assert read_summary(root)["blessed"] is True
+
+
+@pytest.mark.parametrize("key", ["run.root", "push.directory"])
+def test_a_folder_that_cannot_be_written_is_named(
+    key: str, digits: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assignments = (f"{key}={tmp_path / 'file' / 'below'}",)
+    assert run_pipeline(tmp_path / "run", digits, assignments=assignments) == 1
+    error = capfd.readouterr().err
+    assert "Traceback" not in error
+    assert str(tmp_path / "file") in error
+
+
+@pytest.mark.parametrize("key", ["model.name=efficientdet-d00", "model.overrides={fpn_filter: 3}"])
+def test_a_detector_that_does_not_exist_is_refused_before_anything_runs(
+    key: str, digits: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run_pipeline(tmp_path / "run", digits, assignments=(key,)) == 2
+    assert "The nearest is" in capfd.readouterr().err
+    assert not (tmp_path / "run" / "artifacts").exists()

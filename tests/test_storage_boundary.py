@@ -55,8 +55,6 @@ LOCAL_ONLY = {
     "pipelines/standalone/train.py": "copies that storage made, and a new folder that it yields",
     "schemas/config/config_io.py": "a local configuration; `pipelines.config_files` reads remote ones",
 }
-# Module -> calls on paths that may be a user's or TFX's and must go through storage: numbers that only shrink.
-NOT_YET: dict[str, int] = {}
 
 
 def path_calls(source: str) -> list[str]:
@@ -97,18 +95,12 @@ def callers() -> dict[str, list[str]]:
 
 
 def test_nothing_else_touches_paths(callers: dict[str, list[str]]) -> None:
-    unlisted = {path: calls for path, calls in callers.items() if path not in LOCAL_ONLY and path not in NOT_YET}
+    unlisted = {path: calls for path, calls in callers.items() if path not in LOCAL_ONLY}
     assert unlisted == {}, "use detection.storage, or say in LOCAL_ONLY why the paths are local"
 
 
-def test_what_does_not_yet_go_through_storage_only_shrinks(callers: dict[str, list[str]]) -> None:
-    grown = {path: calls for path, calls in callers.items() if len(calls) > NOT_YET.get(path, len(calls))}
-    assert grown == {}, "use detection.storage"
-
-
-def test_the_tables_name_modules_that_need_it(callers: dict[str, list[str]]) -> None:
-    assert {*LOCAL_ONLY, *NOT_YET} - set(callers) == set()
-    assert set(LOCAL_ONLY) & set(NOT_YET) == set()
+def test_the_table_names_modules_that_need_it(callers: dict[str, list[str]]) -> None:
+    assert set(LOCAL_ONLY) - set(callers) == set()
 
 
 def test_only_one_package_knows_the_client_library() -> None:

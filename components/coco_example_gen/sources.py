@@ -216,7 +216,7 @@ def _states_of_remote_images(folder: str, names: Iterable[str]) -> _States:
     for name in names:
         try:
             path = remote_path(folder, name)
-        except ValueError:  # the checks of the data tell of it
+        except ValueError:  # the checks of the data report it
             path = None
         known = None if path is None or path == folder else below.get(paths.relative(path, folder))
         yield paths.join(folder, name), known

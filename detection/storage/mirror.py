@@ -37,7 +37,7 @@ class _Known:
 class Mirror:
     """A folder to work in, and where it belongs.
 
-    Of a local path, the folder is the path itself, and `pull` and `push` do nothing.
+    If the path is local, the folder is the path itself, and `pull` and `push` do nothing.
 
     Attributes:
         path: where the folder belongs.

@@ -162,7 +162,7 @@ def _read_pipe(path: str | Path) -> bytes:
 
 
 def cannot_read(path: str | Path, error: OSError) -> DataError:
-    """The error for a file that cannot be opened; it tells what lies beside it."""
+    """Returns the error for a file that cannot be opened, which names the files beside it."""
     return DataError(f"{path}: cannot read the file: {error.strerror}. {_what_is_there(path)}")
 
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from detection.storage import files, mirror
 from detection.storage.atomic import new_directory, write_json
 from detection.storage.json_files import read_json
-from detection.storage.lock import LOCK_FILE, exclusive_use
+from detection.storage.lock import exclusive_use
 from detection.storage.mirror import Mirror
 from detection.storage.paths import is_remote, join
+from detection.storage.processes import LOCK_FILE
 from detection.storage.staging import local_copy
 from detection.training.upload_order import UPLOADED_LAST
 from schemas.artifacts import CHECKPOINTS, INIT_REPORT_JSON, LOGS, SAVED_MODEL, TRAINING_JSON, VALIDATION

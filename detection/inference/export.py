@@ -47,13 +47,15 @@ class ServingModule(tf.Module):
 
     Args:
         detector: built; its variables are saved as they are at that moment.
-        category_ids: category ids of the data set, in the order of the network's classes.
+        categories: categories of the data set, in the order of the network's classes.  Detections of a
+            class whose `name` is None, a class output without a category, are left out.
     """
 
-    def __init__(self, detector: Detector, category_ids: Sequence[int]) -> None:
+    def __init__(self, detector: Detector, categories: Sequence[Mapping[str, Any]]) -> None:
         super().__init__(name="detector")
         self._detector = detector
-        self._category_ids = tf.constant(category_ids, tf.int64)
+        self._category_ids = tf.constant([category["id"] for category in categories], tf.int64)
+        self._is_named = [category.get("name", "") is not None for category in categories]
         # Tracks the variables alone: Keras' own saving would trace every layer.
         setattr(self, WEIGHTS_PART, variables_by_path(detector.variables))
 
@@ -86,7 +88,8 @@ class ServingModule(tf.Module):
     @tf.function(autograph=False)
     def detect(self, inputs: tf.Tensor, info: ImageInfo) -> Detections:
         """Runs the detector: the part of static shapes, which compiles under XLA."""
-        return self._detector.detect(self._detector(inputs, training=False), info)
+        detections = self._detector.detect(self._detector(inputs, training=False), info)
+        return detections if all(self._is_named) else keep_classes(detections, self._is_named)
 
     def _fit(self, image: tf.Tensor) -> tuple[tf.Tensor, ImageInfo]:
         detector = self._detector
@@ -118,6 +121,36 @@ class ServingModule(tf.Module):
         return paste_masks(crops, boxes * pixels, height=height, width=width)
 
 
+def keep_classes(detections: Detections, kept: Sequence[bool]) -> Detections:
+    """Leaves out the detections of some classes; the others move up in their order.
+
+    Args:
+        detections: detections of a batch, best first.
+        kept: for each class, whether its detections stay.
+
+    Returns:
+        Detections of the same shapes, padded with zeros.
+    """
+    slots = tf.range(tf.shape(detections.scores)[1])
+    stays = tf.gather(tf.constant(kept), detections.classes) & (slots < detections.num[:, tf.newaxis])
+    order = tf.argsort(tf.cast(~stays, tf.int32), axis=1, stable=True)
+    num = tf.reduce_sum(tf.cast(stays, tf.int32), axis=1)
+    filled = slots < num[:, tf.newaxis]
+
+    def moved(values: tf.Tensor) -> tf.Tensor:
+        mask = filled[(..., *[tf.newaxis] * (values.shape.rank - 2))]
+        return tf.where(mask, tf.gather(values, order, batch_dims=1), tf.zeros([], values.dtype))
+
+    return Detections(
+        boxes=moved(detections.boxes),
+        scores=moved(detections.scores),
+        classes=moved(detections.classes),
+        num=num,
+        masks=None if detections.masks is None else moved(detections.masks),
+        keypoints=None if detections.keypoints is None else moved(detections.keypoints),
+    )
+
+
 def export_saved_model(
     detector: Detector,
     folder: Path,
@@ -141,7 +174,7 @@ def export_saved_model(
     Raises:
         CocoflowError: the disk is full or read-only.
     """
-    module = ServingModule(detector, [category["id"] for category in categories])
+    module = ServingModule(detector, categories)
     signatures = {ENCODED_SIGNATURE: module.serve_encoded, PIXEL_SIGNATURE: module.serve_images}
     try:
         tf.saved_model.save(module, str(folder), signatures=signatures)

@@ -1,7 +1,7 @@
 """Restores trained detectors, with their configuration and categories, from SavedModels and checkpoints."""
 
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from detection.coco.validation.checks import check_categories
 from detection.inference.export import ExportedFrom
@@ -17,10 +17,8 @@ from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, TRAINING_JS
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, load_config
 from schemas.config.initialization import SourceWeights
-from schemas.config.optimization import WeightsKind
+from schemas.config.optimization import WeightsChoice, WeightsKind
 from schemas.errors import ConfigError, DataError
-
-WeightsChoice = Literal["auto", "raw", "ema"]
 
 _AGAIN = "export or copy the model again"
 

@@ -25,6 +25,11 @@ BEST = "best"  # ckpt-<step> and its METRICS_JSON, which names the step
 EXTRA_FILES = "assets.extra"  # inside a SavedModel: our files, copied with it
 TRAINING_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights"}, see `detection.inference.export.ExportedFrom`
 
+# Keys in our checkpoints.  Below the first two lie weights, in a dictionary by variable path.
+MODEL_PART = "model"  # raw weights
+EMA_PART = "ema"  # EMA weights
+STEP_PART = "step"  # number of training steps
+
 # Evaluation.
 METRICS_JSON = "metrics.json"
 DETECTIONS_JSON = "detections.json"  # COCO results, by ascending image id

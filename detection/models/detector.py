@@ -74,6 +74,10 @@ class Detector(keras.Model):
         """
         raise NotImplementedError
 
+    def named_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
+        """Returns the raw outputs by name, under which other programs know them."""
+        raise NotImplementedError
+
     def losses(self, outputs: Any, labels: Labels) -> dict[str, tf.Tensor]:
         """Returns the weighted loss terms, float32 scalars, without L2.
 

@@ -16,7 +16,7 @@ from detection.training.build_run import input_options_from_config, replica_batc
 from detection.training.build_step import initialize_from_config, l2_from_config, state_from_config
 from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.checkpoints.manager import Checkpoints
-from detection.training.initialization.locate import locate_weights
+from detection.weights.locate import locate_weights
 from schemas.config.config import Config
 
 _UNKNOWN_CATEGORIES = ({"id": 0, "name": ""},)  # stands for categories that only the records tell

@@ -1,6 +1,6 @@
 """EfficientNet without its classifier, as a feature extractor, with stochastic depth.
 
-Layer names follow google/automl, see `detection.models.efficientdet.model.automl_variable_name`.
+Layer names follow google/automl, see `detection.weights.automl.automl_name`.
 """
 
 from typing import Any

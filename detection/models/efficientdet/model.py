@@ -145,7 +145,8 @@ class EfficientDet(Detector):
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> RawOutputs:
         """See `Detector.call`; [B, H, W, 3] to class logits and box deltas per level."""
-        sizes = feature_sizes(self.image_size, self.config.max_level)
+        # The images' own size: `load_detector` calls the network on others than the input size.
+        sizes = feature_sizes((images.shape[1], images.shape[2]), self.config.max_level)
         levels = self.backbone(images, training=training, seed=seed)
         for layer in self.extra_levels:
             levels.append(layer(levels[-1], size=sizes[len(levels) + 1], training=training))
@@ -154,6 +155,13 @@ class EfficientDet(Detector):
             class_logits=[tf.cast(x, tf.float32) for x in self.class_net(features, training=training)],
             box_deltas=[tf.cast(x, tf.float32) for x in self.box_net(features, training=training)],
         )
+
+    def named_outputs(self, outputs: RawOutputs) -> dict[str, tf.Tensor]:
+        """See `Detector.named_outputs`: `class_p3` to `class_p7`, `box_p3` to `box_p7`."""
+        levels = range(self.config.min_level, self.config.max_level + 1)
+        logits = {f"class_p{level}": values for level, values in zip(levels, outputs.class_logits, strict=True)}
+        deltas = {f"box_p{level}": values for level, values in zip(levels, outputs.box_deltas, strict=True)}
+        return logits | deltas
 
     def losses(self, outputs: RawOutputs, labels: Labels) -> dict[str, tf.Tensor]:
         """`class_loss` and `box_loss`, over the number of positive anchors of all replicas + 1.
@@ -219,16 +227,3 @@ class EfficientDet(Detector):
             for level in levels
         ]
         return tf.concat(flat, axis=1)
-
-
-def automl_variable_name(path: str) -> str:
-    """Returns the name in google/automl of a variable of ours; google/automl differs in two words only.
-
-    >>> automl_variable_name("efficientnet-b0/blocks_1/depthwise_conv2d/kernel")
-    'efficientnet-b0/blocks_1/depthwise_conv2d/depthwise_kernel'
-    >>> automl_variable_name("efficientnet-b0/stem/batch_normalization/gamma")
-    'efficientnet-b0/stem/tpu_batch_normalization/gamma'
-    """
-    return path.replace("/batch_normalization", "/tpu_batch_normalization").replace(
-        "/depthwise_conv2d/kernel", "/depthwise_conv2d/depthwise_kernel"
-    )

@@ -1,7 +1,7 @@
 """BiFPN: repeated top-down and bottom-up fusion of resampled pyramid levels.
 
 Tan, Pang and Le, "EfficientDet", 2020, figure 2(d).  Layer names follow google/automl, see
-`detection.models.efficientdet.model.automl_variable_name`.
+`detection.weights.automl.automl_name`.
 """
 
 from collections.abc import Sequence

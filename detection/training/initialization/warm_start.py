@@ -14,7 +14,7 @@ from detection.training.initialization.class_outputs import (
     same_categories,
     source_outputs,
 )
-from detection.training.initialization.weight_source import WeightSource
+from detection.weights.weight_source import WeightSource
 from schemas.config.initialization import FineTuneType
 from schemas.config.section import PatternMatch
 from schemas.errors import DataError

@@ -20,6 +20,7 @@ COMMANDS = (
     "evaluate",
     "compare",
     "predict",
+    "export",
     "check-data",
     "to-examples",
     "to-coco",

@@ -32,6 +32,9 @@ TRAINING_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights"}, see `det
 MODEL_PART = "model"  # raw weights
 EMA_PART = "ema"  # EMA weights
 STEP_PART = "step"  # number of training steps
+LITERT_FILE = "model.tflite"  # a detector exported to LiteRT, with MODEL_JSON and EXTRA_FILES beside it
+ONNX_FILE = "model.onnx"  # the same for ONNX
+MODEL_JSON = "model.json"  # inputs and outputs of these: `detection.inference.model_files.ModelDescription`
 
 # Evaluation.
 METRICS_JSON = "metrics.json"

@@ -22,9 +22,9 @@ from detection.analysis.analysis_file import Analysis, write_analysis
 from detection.coco import CocoMetrics
 from detection.coco.params import Params
 from detection.coco.summary import write_metrics
+from detection.inference.detectors import require_model
 from detection.inference.mean_losses import mean_losses
 from detection.inference.restore import read_exported_from, read_model_config
-from detection.inference.saved_model import require_saved_model
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.tensorboard import draw_image_results, write_evaluation
 from detection.storage.atomic import write_json
@@ -161,7 +161,7 @@ def evaluate_models(task: Task, folder: str | Path, *, make_pipeline: MakePipeli
     params = params_of(config)
     options = analysis_options(task.config.analysis, params)
     for model in task.models.values():
-        require_saved_model(model, iou_type=params.iou_type)
+        require_model(model, iou_type=params.iou_type)
     step = trained_steps(task.models[CANDIDATE])
     work = join(folder, _WORK)
     remove_file(join(folder, BLESSING_JSON))

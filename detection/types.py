@@ -68,6 +68,18 @@ class Detections(NamedTuple):
     keypoints: tf.Tensor | None = None
 
 
+class RawDetections(NamedTuple):
+    """Boxes and scores of all A anchors, before non-maximum suppression.
+
+    boxes: float32 [B, A, 4], (ymin, xmin, ymax, xmax), normalised to the original image;
+        they may reach beyond it.
+    scores: float32 [B, A, C], probability of each class.
+    """
+
+    boxes: tf.Tensor
+    scores: tf.Tensor
+
+
 class EncodedImage(NamedTuple):
     """One encoded image with its size.
 

@@ -53,6 +53,25 @@ def fit_to_input(
     return padded, ImageInfo(original_size=size, scale=scale)
 
 
+def fit_pixels(
+    image: tf.Tensor, *, image_size: tuple[int, int], padding: Sequence[float]
+) -> tuple[tf.Tensor, ImageInfo]:
+    """Scales an image as `fit_to_input` does, without normalising it, and pads it with one color.
+
+    Args:
+        image: uint8 [H, W, 3].
+        image_size: (height, width) of the input in pixels.
+        padding: RGB; the mean of the pixel values gives the input of `fit_to_input` when it is normalised.
+
+    Returns:
+        float32 [height, width, 3], 0 to 255, and its `ImageInfo` without batch axis.
+    """
+    pixels, info = fit_to_input(image, image_size=image_size, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    height, width = tf.unstack(tf.cast(tf.round(info.original_size * info.scale), tf.int32))
+    inside = (tf.range(image_size[0]) < height)[:, tf.newaxis] & (tf.range(image_size[1]) < width)
+    return tf.where(inside[..., tf.newaxis], pixels, tf.constant(padding, tf.float32)), info
+
+
 def resize(image: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
     """Bilinear resize by one factor; sizes are rounded down and at least one pixel.
 

@@ -7,7 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from detection.types import Detections, ImageInfo, Labels
+from detection.types import Detections, ImageInfo, Labels, RawDetections
+from schemas.errors import ConfigError
 
 Activation = Literal["swish", "relu6", "relu"]
 MaskOutput = Literal["crops", "pasted"]
@@ -88,6 +89,14 @@ class Detector(keras.Model):
     def detect(self, outputs: Any, image_info: ImageInfo) -> Detections:
         """Returns detections in normalised coordinates of the original images."""
         raise NotImplementedError
+
+    def raw_detections(self, outputs: Any, image_info: ImageInfo) -> RawDetections:
+        """Returns the boxes and scores of all anchors: what `detect` suppresses.
+
+        Raises:
+            ConfigError: the detector has no such boxes.
+        """
+        raise ConfigError(f"{self.name}: has no boxes before non-maximum suppression. Export it with NMS.")
 
     @property
     def backbone_variables(self) -> list[Any]:

@@ -18,9 +18,9 @@ from detection.images.decode import decode_rgb
 from detection.images.drawing import contact_sheet, draw_detections
 from detection.images.files import ImageFileError, read_file
 from detection.images.inspect import inspect_image
+from detection.inference.detectors import open_detector
 from detection.inference.restore import read_model_categories
 from detection.inference.results import Results, joined
-from detection.inference.saved_model import SavedModelDetector
 from detection.storage.atomic import write_bytes, write_json
 from detection.storage.files import exists, is_dir, is_file, resolve, walk_files
 from detection.storage.json_files import read_json
@@ -96,7 +96,7 @@ def predict(
         _check_picture_name(picture)
     paths = find_images(images)
     named = _numbered(paths) if ground_truth is None else _as_listed(paths, ground_truth, console)
-    detector = SavedModelDetector(folder=model, batch_size=batch_size)
+    detector = open_detector(model, batch_size=batch_size)
     results: list[Results] = []
     shown: list[_Predicted] = []
     image_list = []

@@ -14,13 +14,13 @@ from detection.models.backbones.efficientnet_spec import BACKBONES
 from detection.models.detector import Detector
 from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.heads.dense import DenseHead
-from detection.models.heads.postprocess import suppress, top_candidates
+from detection.models.heads.postprocess import normalize_boxes, suppress, top_candidates
 from detection.models.necks.bifpn import BiFpn, Resample
 from detection.ops.anchors import anchors_inside, assign_anchors, feature_sizes, pyramid_anchors_yxyx
 from detection.ops.boxes import decode_yxyx, encode_yxyx
 from detection.ops.losses import focal_loss, huber_loss
 from detection.ops.replicas import sum_over_replicas
-from detection.types import Detections, ImageInfo, Labels
+from detection.types import Detections, ImageInfo, Labels, RawDetections
 from schemas.errors import ConfigError
 
 _PRIOR = 0.01  # probability of every class before training
@@ -207,6 +207,12 @@ class EfficientDet(Detector):
         deltas = tf.gather(self._by_anchor(outputs.box_deltas, 4), candidates.anchors, batch_dims=1)
         boxes = decode_yxyx(deltas, tf.gather(tf.constant(self.anchors), candidates.anchors))
         return suppress(boxes, tf.sigmoid(candidates.logits), candidates.classes, image_info, self.config.postprocess)
+
+    def raw_detections(self, outputs: RawOutputs, image_info: ImageInfo) -> RawDetections:
+        """See `Detector.raw_detections`."""
+        boxes = decode_yxyx(self._by_anchor(outputs.box_deltas, 4), tf.constant(self.anchors))
+        scores = tf.sigmoid(self._by_anchor(outputs.class_logits, self.num_classes))
+        return RawDetections(normalize_boxes(boxes, image_info), scores)
 
     @property
     def backbone_variables(self) -> list[Any]:

@@ -78,7 +78,7 @@ def test_an_exhausted_memory_names_both_keys() -> None:
     error = tf.errors.ResourceExhaustedError(None, None, "failed to allocate\nmore")
     with (
         pytest.raises(
-            CocoflowError, match=r"train.batch_size = 6 and train.accumulate_steps = 2 .* failed to allocate"
+            CocoflowError, match="train.batch_size = 6 and train.accumulate_steps = 2 .* failed to alloc"
         ),
         out_of_memory_explained(train_config),
     ):

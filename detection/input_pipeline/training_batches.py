@@ -91,6 +91,7 @@ def training_batches(
     stop_step: int | None,
     batch_size: int,
     replica_batch_size: int | None = None,
+    micro_batches: int = 1,
     pipeline: int = 0,
     num_pipelines: int = 1,
 ) -> tf.data.Dataset:
@@ -105,6 +106,8 @@ def training_batches(
         batch_size: images of one step in this input pipeline.
         replica_batch_size: images in each element; several elements make up a step
             where several replicas draw from one pipeline.  None: batch_size.
+        micro_batches: number of micro-batches that a replica divides its element into, in order.
+            Each of them, over all replicas, holds successive positions of the run.
         pipeline: which of the input pipelines (workers) this is; together they see
             each position of the run once.
         num_pipelines: how many there are.
@@ -112,10 +115,16 @@ def training_batches(
     Returns:
         A data set of `Batch`.
     """
+    element_size = replica_batch_size or batch_size
+    part_size = element_size // micro_batches
+    replicas = batch_size // element_size  # of this pipeline
 
     def position_of(counter: tf.Tensor) -> tf.Tensor:
         step, place = counter // batch_size, counter % batch_size
-        return (step * num_pipelines + pipeline) * batch_size + place
+        replica, place = place // element_size, place % element_size
+        micro_batch, place = place // part_size, place % part_size
+        part = (step * micro_batches + micro_batch) * replicas * num_pipelines + pipeline * replicas + replica
+        return part * part_size + place
 
     read = _position_reader(reader, seed)
 
@@ -137,7 +146,7 @@ def training_batches(
     example = tf.autograph.experimental.do_not_convert(example_of)
     # Reading, decoding and augmenting run in parallel; the order stays.
     examples = counters.map(example, num_parallel_calls=tf.data.AUTOTUNE)
-    return examples.batch(replica_batch_size or batch_size, drop_remainder=True).prefetch(2)
+    return examples.batch(element_size, drop_remainder=True).prefetch(2)
 
 
 def _position_reader(reader: RecordReader, seed: int) -> Callable[[tf.Tensor], tf.Tensor]:

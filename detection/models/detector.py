@@ -79,10 +79,23 @@ class Detector(keras.Model):
         """Returns the raw outputs by name, under which other programs know them."""
         raise NotImplementedError
 
-    def losses(self, outputs: Any, labels: Labels) -> dict[str, tf.Tensor]:
+    def count_positives(self, labels: Labels) -> tf.Tensor:
+        """Returns what `losses` divides by, as far as these labels of one replica tell: float32 scalar.
+
+        For example the number of their positive anchors, or of their objects.
+        """
+        raise NotImplementedError
+
+    def losses(self, outputs: Any, labels: Labels, positives: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Returns the weighted loss terms, float32 scalars, without L2.
 
-        Their sum over terms and replicas is the loss of the global batch.
+        Their sum over terms, replicas and micro-batches is the loss of the update's batch.
+
+        Args:
+            outputs: raw outputs of `call`.
+            labels: ground truth of the same images.
+            positives: sum of `count_positives` over the update's batch; None: these labels,
+                of all replicas, are the whole batch.
         """
         raise NotImplementedError
 

@@ -1,7 +1,6 @@
 """Builds what surrounds the training step from the config: input, callbacks, validation, the exported model."""
 
 import contextlib
-import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
@@ -165,8 +164,9 @@ def batches_from_config(
             start_step=start_step,
             # If data could end, the machines would ask each other before every step whether there is more.
             stop_step=None,
-            batch_size=train_config.batch_size // context.num_input_pipelines,
+            batch_size=train_config.effective_batch_size // context.num_input_pipelines,
             replica_batch_size=replica_batch_size(train_config, strategy),
+            micro_batches=train_config.accumulate_steps,
             pipeline=context.input_pipeline_id,
             num_pipelines=context.num_input_pipelines,
         )
@@ -175,18 +175,18 @@ def batches_from_config(
 
 
 def replica_batch_size(train_config: TrainConfig, strategy: tf.distribute.Strategy) -> int:
-    """Returns the number of images per step and replica.
+    """Returns the number of images per update and replica.
 
     Raises:
         ConfigError: the global batch does not divide among the replicas.
     """
     replicas = strategy.num_replicas_in_sync
-    if train_config.batch_size % replicas:
+    if train_config.fixed_batch_size % replicas:
         raise ConfigError(
             f"train.batch_size = {train_config.batch_size} does not divide among {replicas} replicas. "
             "It is the global batch: make it a multiple."
         )
-    return train_config.batch_size // replicas
+    return train_config.effective_batch_size // replicas
 
 
 def callbacks_from_config(
@@ -212,7 +212,7 @@ def callbacks_from_config(
     """
     train_config, summaries = config.train, config.train.summaries
     options = input_options_from_config(config, model, categories)
-    batches = StepBatches(reader, options, seed=train_config.seed, batch_size=train_config.batch_size)
+    batches = StepBatches(reader, options, seed=train_config.seed, batch_size=train_config.effective_batch_size)
     names = [str(category["name"]) for category in categories]
     pictures, profiler = None, None
     if writes and summaries.images_every:
@@ -224,7 +224,7 @@ def callbacks_from_config(
         total_steps=train_config.steps,
         log_every=train_config.log_every,
         histograms_every=summaries.gradient_histograms_every,
-        window=Window(batch_size=train_config.batch_size),
+        window=Window(batch_size=train_config.effective_batch_size),
         nonfinite=NonFiniteSteps(batches, names, output, writes=writes),
         pictures=pictures,
         profiler=profiler,
@@ -237,7 +237,6 @@ def validation_from_config(
     shards: Sequence[str],
     categories: Sequence[Mapping[str, Any]],
     detector: Callable[[], Detector],
-    training_records: int,
     output: Path,
     chief: bool,
     agree: Callable[[bool], bool],
@@ -249,7 +248,6 @@ def validation_from_config(
         shards: TFRecord files of the split to evaluate on.
         categories: COCO categories, in the order of the detector's classes.
         detector: returns a detector for the checkpoints' weights; see `inference_detector`.
-        training_records: number of images per epoch.
         output: output folder of the run.
         chief: this process evaluates; others follow its decisions.
         agree: tells all processes the chief's decision.
@@ -270,13 +268,10 @@ def validation_from_config(
         evaluator = checkpoint_evaluator_from_config(
             config, shards=shards, categories=categories, detector=detector, folder=folder, logs=logs
         )
-    every = validation_config.every
-    if validation_config.every_epochs is not None:
-        every = math.ceil(validation_config.every_epochs * training_records / config.train.batch_size)
     return Validation(
         evaluator,
         checkpoints=output / CHECKPOINTS,
-        every=every,
+        every=validation_config.every,
         last_step=config.train.steps,
         metric=validation_config.metric,
         patience=validation_config.patience,

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from detection.models.backbones.efficientnet_spec import BlockSpec, EfficientNetSpec, block_specs, stem_filters
 from detection.models.layers.batch_norm import BatchNormalization, activate
-from detection.ops.replicas import own_slice, replica_count
+from detection.ops.replicas import own_slice, slice_count
 
 _SE_RATIO = 0.25  # squeezed channels per input channel of a block
 
@@ -238,7 +238,7 @@ def survival_probability(last: float, index: int, count: int) -> float:
 def drop_connect(inputs: tf.Tensor, *, survival: float, seed: tf.Tensor, index: int) -> tf.Tensor:
     """Zeroes whole examples of a residual branch, and scales the others up to keep the mean.
 
-    The choice depends on the positions in the global batch, not on the number of replicas.
+    The choice depends on the positions in the update's batch, not on the number of replicas or micro-batches.
 
     Args:
         inputs: float [B, ...].
@@ -247,7 +247,7 @@ def drop_connect(inputs: tf.Tensor, *, survival: float, seed: tf.Tensor, index: 
         index: index of the block.
     """
     seed = tf.random.experimental.stateless_fold_in(_positive(seed), index)
-    shape = [tf.shape(inputs)[0] * replica_count()] + [1] * (inputs.shape.rank - 1)
+    shape = [tf.shape(inputs)[0] * slice_count()] + [1] * (inputs.shape.rank - 1)
     # Integers, as XLA and TensorFlow's own kernel make different floats of the same bits.
     bits = tf.random.stateless_uniform(shape, _positive(seed), minval=None, maxval=None, dtype=tf.int32)
     kept = own_slice(bits) <= round(survival * (2**32 - 1)) - 2**31

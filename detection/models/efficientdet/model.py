@@ -16,7 +16,7 @@ from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.heads.dense import DenseHead
 from detection.models.heads.postprocess import normalize_boxes, suppress, top_candidates
 from detection.models.necks.bifpn import BiFpn, Resample
-from detection.ops.anchors import anchors_inside, assign_anchors, feature_sizes, pyramid_anchors_yxyx
+from detection.ops.anchors import Assignment, anchors_inside, assign_anchors, feature_sizes, pyramid_anchors_yxyx
 from detection.ops.boxes import decode_yxyx, encode_yxyx
 from detection.ops.losses import focal_loss, huber_loss
 from detection.ops.replicas import sum_over_replicas
@@ -163,19 +163,23 @@ class EfficientDet(Detector):
         deltas = {f"box_p{level}": values for level, values in zip(levels, outputs.box_deltas, strict=True)}
         return logits | deltas
 
-    def losses(self, outputs: RawOutputs, labels: Labels) -> dict[str, tf.Tensor]:
-        """`class_loss` and `box_loss`, over the number of positive anchors of all replicas + 1.
+    def count_positives(self, labels: Labels) -> tf.Tensor:
+        """See `Detector.count_positives`: the number of positive anchors."""
+        return tf.reduce_sum(tf.cast(self._assign(labels).positive, tf.float32))
+
+    def losses(self, outputs: RawOutputs, labels: Labels, positives: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        """`class_loss` and `box_loss`, over the number of positive anchors of the update's batch + 1.
 
         Anchors without an object are background, except those with a fraction of
         `match_threshold` inside a crowd, which are ignored.  Box coordinates without error
         count like all others (google/automl leaves them out).
         """
         config = self.config
-        assignment = assign_anchors(
-            tf.constant(self.anchors), labels.boxes, labels.valid, iou_threshold=config.match_threshold
-        )
+        assignment = self._assign(labels)
         positive = assignment.positive
-        normaliser = sum_over_replicas(tf.reduce_sum(tf.cast(positive, tf.float32))) + 1.0
+        if positives is None:
+            positives = sum_over_replicas(tf.reduce_sum(tf.cast(positive, tf.float32)))
+        normaliser = positives + 1.0
 
         classes = tf.where(positive, tf.gather(labels.classes, assignment.index, batch_dims=1), -1)
         is_target = classes[..., tf.newaxis] == tf.range(self.num_classes, dtype=classes.dtype)
@@ -198,6 +202,10 @@ class EfficientDet(Detector):
             "class_loss": tf.reduce_sum(class_losses) / normaliser,
             "box_loss": config.box_loss_weight * tf.reduce_sum(box_losses) / (4.0 * normaliser),
         }
+
+    def _assign(self, labels: Labels) -> Assignment:
+        threshold = self.config.match_threshold
+        return assign_anchors(tf.constant(self.anchors), labels.boxes, labels.valid, iou_threshold=threshold)
 
     def detect(self, outputs: RawOutputs, image_info: ImageInfo) -> Detections:
         """See `Detector.detect`: best (anchor, class) pairs, then hard NMS within each class."""

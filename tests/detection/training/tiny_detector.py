@@ -53,9 +53,12 @@ class TinyDetector(Detector):
             branch = drop_connect(branch, survival=self._survival, seed=seed, index=0)
         return tf.cast(self.head(tf.reduce_mean(features + branch, [1, 2])), tf.float32)
 
-    def losses(self, outputs: tf.Tensor, labels: Labels) -> dict[str, tf.Tensor]:
+    def count_positives(self, labels: Labels) -> tf.Tensor:
+        return tf.reduce_sum(tf.cast(labels.valid, tf.float32))
+
+    def losses(self, outputs: tf.Tensor, labels: Labels, positives: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         valid = tf.cast(labels.valid, tf.float32)
-        normaliser = sum_over_replicas(tf.reduce_sum(valid)) + 1.0
+        normaliser = (sum_over_replicas(self.count_positives(labels)) if positives is None else positives) + 1.0
         there = tf.reduce_max(tf.one_hot(labels.classes, self.num_classes) * valid[..., None], axis=1) > 0.0
         counts = tf.maximum(tf.reduce_sum(valid, axis=1, keepdims=True), 1.0)
         boxes = tf.reduce_sum(labels.boxes * valid[..., None], axis=1) / counts / float(self.image_size[0])

@@ -162,6 +162,7 @@ def _write_file(trained: TrainedDetector, folder: Path, options: ExportOptions) 
         precision=options.precision,
         batch_size=batch_size,
         image_size=trained.detector.image_size,
+        resizing=trained.detector.resizing,
         dtype="uint8" if int8 else "float32",
         padding=trained.detector.pixel_mean,
         nms=options.nms,

@@ -24,6 +24,7 @@ COMMANDS = (
     "check-data",
     "to-examples",
     "to-coco",
+    "import-checkpoint",
 )
 
 _DESCRIPTION = "Turns a COCO data set into an evaluated, pushed object detector."

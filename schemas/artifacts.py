@@ -10,8 +10,11 @@ DATA_REPORT_HTML = "data_report.html"  # statistics and issues of the data set
 
 # Beside every model.
 CONFIG_YAML = "config.yaml"  # whole configuration
-LABELS_JSON = "categories.json"  # categories of the data set, in the order of the network's classes
+# Categories of the data set, in the order of the network's classes; `name` is null for an output without a category.
+LABELS_JSON = "categories.json"
 INIT_REPORT_JSON = "init_report.json"  # variables that a warm start loaded and skipped: `InitReport.as_json`
+
+IMPORT_JSON = "import.json"  # of an imported model: source, weights, unused variables; `ImportedModel.report`
 
 CHECKPOINTS = "checkpoints"  # TensorFlow checkpoints ckpt-<step>
 LOGS = "logs"  # TensorBoard summaries

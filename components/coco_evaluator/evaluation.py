@@ -24,19 +24,17 @@ from detection.coco.params import Params
 from detection.coco.summary import write_metrics
 from detection.inference.detectors import require_model
 from detection.inference.mean_losses import mean_losses
-from detection.inference.restore import read_exported_from, read_model_config
+from detection.inference.restore import is_described, read_exported_from, read_model_config
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.tensorboard import draw_image_results, write_evaluation
 from detection.storage.atomic import write_json
-from detection.storage.files import is_file, remove_file, remove_folder
+from detection.storage.files import remove_file, remove_folder
 from detection.storage.mirror import working_folder
 from detection.storage.paths import join
 from schemas.artifacts import (
     ANALYSIS_JSON,
     BLESSING_JSON,
-    CONFIG_YAML,
     DETECTIONS_JSON,
-    EXTRA_FILES,
     LOGS,
     METRICS_JSON,
     REPORT_HTML,
@@ -56,7 +54,7 @@ log = logging.getLogger("cocoflow.evaluator")
 
 def losses_of(model: str, sample: SampleRecords, *, category_ids: list[int], batch_size: int) -> dict[str, float]:
     """Computes mean loss terms on the sample; empty for a model of another tool or of other categories."""
-    if not is_file(_config_file(model)):
+    if not is_described(model):
         return {}
     try:
         return mean_losses(
@@ -115,7 +113,7 @@ def trained_steps(model: str) -> int:
     exported_from = read_exported_from(model)
     if exported_from is not None:
         return exported_from.step
-    if not is_file(_config_file(model)):
+    if not is_described(model):
         return 0
     planned = read_model_config(model).train.steps
     log.warning(
@@ -125,10 +123,6 @@ def trained_steps(model: str) -> int:
         planned,
     )
     return planned
-
-
-def _config_file(model: str) -> str:
-    return join(model, EXTRA_FILES, CONFIG_YAML)
 
 
 class Evaluation(NamedTuple):

@@ -36,7 +36,7 @@ def open_detector(model: str | Path, *, batch_size: int) -> SignatureDetector:
         return FileDetector(folder=folder, batch_size=batch_size)
     require_model(model)
     trained = load_trained(model)
-    module = ServingModule(trained.detector, [category["id"] for category in trained.categories])
+    module = ServingModule(trained.detector, trained.categories)
     return SignatureDetector(module.serve_encoded, batch_size=batch_size)
 
 

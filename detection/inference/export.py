@@ -50,7 +50,7 @@ def export_saved_model(
     Raises:
         CocoflowError: the disk is full or read-only.
     """
-    module = ServingModule(detector, [category["id"] for category in categories], batch_size=batch_size, nms=nms)
+    module = ServingModule(detector, categories, batch_size=batch_size, nms=nms)
     try:
         tf.saved_model.save(module, str(folder), signatures=module.signatures)
     except (OSError, tf.errors.OpError) as error:

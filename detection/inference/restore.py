@@ -1,7 +1,7 @@
 """Restores trained detectors, with their configuration and categories, from SavedModels and checkpoints."""
 
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from detection.coco.validation.checks import check_categories
 from detection.inference.export import ExportedFrom
@@ -17,10 +17,8 @@ from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, TRAINING_JS
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, load_config
 from schemas.config.initialization import SourceWeights
-from schemas.config.optimization import WeightsKind
+from schemas.config.optimization import WeightsChoice, WeightsKind
 from schemas.errors import ConfigError, DataError
-
-WeightsChoice = Literal["auto", "raw", "ema"]
 
 _AGAIN = "export or copy the model again"
 
@@ -58,21 +56,29 @@ def load_trained(path: str | Path, *, weights: WeightsChoice = "auto") -> Traine
     """
     files = locate_weights(path)
     config, categories = _config_of(files, path), _categories_of(files)
-    exported_from = None
-    source_weights: SourceWeights = "auto"
-    if files.saved_model is not None:
+    if files.saved_model is None:
+        source = _checkpoint_source(files.prefix, config, weights)
+        exported_from = _origin(source)
+    else:
+        source = WeightSource(files.saved_model)
         exported_from = read_exported_from(files.saved_model)
         _require_exported(files.saved_model, exported_from, weights)
-    elif weights != "auto":
-        source_weights = "averaged" if weights == "ema" else "raw"
-    elif config.train.ema.exported_weights == "raw":
-        source_weights = "raw"
-    source = WeightSource(path, weights=source_weights, option="the choice of weights")
     detector = detector_from_config(config.model, num_classes=len(categories), precision=config.train.precision)
     load_detector_weights(detector, source)
-    if files.saved_model is None and source.step is not None:
-        exported_from = ExportedFrom(source.step, "ema" if source.ema_names else "raw")
     return TrainedDetector(detector, categories, config, exported_from)
+
+
+def _checkpoint_source(prefix: str, config: Config, weights: WeightsChoice) -> WeightSource:
+    """Opens a checkpoint of ours with the chosen weights."""
+    if weights == "auto":
+        kind: SourceWeights = "raw" if config.train.ema.exported_weights == "raw" else "auto"
+    else:
+        kind = "averaged" if weights == "ema" else "raw"
+    return WeightSource(prefix, weights=kind, option="the choice of weights")
+
+
+def _origin(source: WeightSource) -> ExportedFrom | None:
+    return None if source.step is None else ExportedFrom(source.step, "ema" if source.ema_names else "raw")
 
 
 def _config_of(files: WeightFiles, path: str | Path) -> Config:
@@ -104,13 +110,37 @@ def _require_exported(folder: str, exported_from: ExportedFrom | None, weights: 
     )
 
 
-def read_model_config(folder: str | Path) -> Config:
-    """Reads the configuration of the run that exported a SavedModel.
+def is_described(model: str | Path) -> bool:
+    """Returns whether a model has its configuration with it: one of ours, not of another tool.
+
+    Args:
+        model: SavedModel folder, or what `load_trained` takes.
+    """
+    return _description(model, CONFIG_YAML) is not None
+
+
+def _description(model: str | Path, name: str) -> str | None:
+    """Finds a file that describes a model: inside a SavedModel, or beside a checkpoint."""
+    inside = join(model, EXTRA_FILES, name)
+    if exists(inside):
+        return inside
+    try:
+        files = locate_weights(model)
+    except DataError:
+        return None
+    return {CONFIG_YAML: files.config, LABELS_JSON: files.labels}[name]
+
+
+def read_model_config(model: str | Path) -> Config:
+    """Reads the configuration of the run that trained a model.
+
+    Args:
+        model: SavedModel folder, or what `load_trained` takes.
 
     Raises:
         DataError: the file is missing or damaged.
     """
-    return _read_config(join(folder, EXTRA_FILES, CONFIG_YAML))
+    return _read_config(_description(model, CONFIG_YAML) or join(model, EXTRA_FILES, CONFIG_YAML))
 
 
 def _read_config(path: str) -> Config:
@@ -120,20 +150,20 @@ def _read_config(path: str) -> Config:
         raise DataError(f"{error} It belongs to the model beside it: {_AGAIN}.") from None
 
 
-def read_model_categories(folder: str | Path) -> list[dict[str, Any]] | None:
-    """Reads the categories that a SavedModel detects, in the order of its classes.
+def read_model_categories(model: str | Path) -> list[dict[str, Any]] | None:
+    """Reads the categories that a model detects, in the order of its classes.
 
     Args:
-        folder: SavedModel folder.
+        model: SavedModel folder, or what `load_trained` takes.
 
     Returns:
-        COCO `categories`; None for a model of another tool, without that file.
+        COCO `categories`, see `TrainedDetector`; None for a model of another tool, without that file.
 
     Raises:
         DataError: the file is damaged.
     """
-    path = join(folder, EXTRA_FILES, LABELS_JSON)
-    return _read_categories(path) if exists(path) else None
+    path = _description(model, LABELS_JSON)
+    return None if path is None else _read_categories(path)
 
 
 def _read_categories(path: str) -> list[dict[str, Any]]:
@@ -143,21 +173,30 @@ def _read_categories(path: str) -> list[dict[str, Any]]:
     return categories
 
 
-def read_exported_from(folder: str | Path) -> ExportedFrom | None:
-    """Returns the checkpoint from which a SavedModel was exported.
+def read_exported_from(model: str | Path) -> ExportedFrom | None:
+    """Returns the step and kind of a model's weights.
 
     Args:
-        folder: SavedModel folder.
+        model: SavedModel folder, or what `load_trained` takes.
 
     Returns:
         None for a model of another tool, or an old one without this file.
 
     Raises:
-        DataError: the file is damaged.
+        DataError: a file is damaged.
     """
-    path = join(folder, EXTRA_FILES, TRAINING_JSON)
-    if not exists(path):
+    path = join(model, EXTRA_FILES, TRAINING_JSON)
+    if exists(path):
+        return _read_exported_from(path)
+    if not is_described(model) or exists(join(model, EXTRA_FILES)):
         return None
+    files = locate_weights(model)
+    if files.saved_model is not None:
+        return read_exported_from(files.saved_model)
+    return _origin(_checkpoint_source(files.prefix, read_model_config(model), "auto"))
+
+
+def _read_exported_from(path: str) -> ExportedFrom:
     content = read_json(path)
     values = content if isinstance(content, dict) else {}
     step = values.get("step")

@@ -1,6 +1,6 @@
 """A detector as the functions of an exported model: from images to detections, or to the boxes of all anchors."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -37,7 +37,8 @@ class ServingModule(tf.Module):
 
     Args:
         detector: built; its variables are saved as they are at that moment.
-        category_ids: category ids of the data set, in the order of the network's classes.
+        categories: categories of the data set, in the order of the network's classes.  Detections of a
+            class whose `name` is None, a class output without a category, are left out.
         batch_size: number of images per call of every signature; None: any.
         nms: False: the signatures return the boxes and scores of all anchors, see
             `Detector.raw_detections`.
@@ -54,11 +55,18 @@ class ServingModule(tf.Module):
     """
 
     def __init__(
-        self, detector: Detector, category_ids: Sequence[int], *, batch_size: int | None = None, nms: bool = True
+        self,
+        detector: Detector,
+        categories: Sequence[Mapping[str, Any]],
+        *,
+        batch_size: int | None = None,
+        nms: bool = True,
     ) -> None:
         super().__init__(name="detector")
         self._detector = detector
-        self._category_ids = list(category_ids)  # a tensor would be an input to converters
+        # Lists, as tensors would be inputs to converters.
+        self._category_ids = [category["id"] for category in categories]
+        self._is_named = [category.get("name", "") is not None for category in categories]
         self._batch_size = batch_size
         self._nms = nms
         # Tracks the variables alone: Keras' own saving would trace every layer.
@@ -163,7 +171,10 @@ class ServingModule(tf.Module):
         return self._suppress(self._detector(inputs, training=False), info)
 
     def _suppress(self, outputs: Any, info: ImageInfo) -> Detections | RawDetections:
-        return self._detector.detect(outputs, info) if self._nms else self._detector.raw_detections(outputs, info)
+        if not self._nms:
+            return self._detector.raw_detections(outputs, info)
+        detections = self._detector.detect(outputs, info)
+        return detections if all(self._is_named) else keep_classes(detections, self._is_named)
 
     def _fit(self, image: tf.Tensor) -> tuple[tf.Tensor, ImageInfo]:
         detector = self._detector
@@ -195,6 +206,36 @@ class ServingModule(tf.Module):
         height, width = tf.unstack(tf.cast(tf.reduce_max(sizes, axis=0), tf.int32))
         pixels = tf.concat([sizes, sizes], axis=1)[:, tf.newaxis]
         return paste_masks(crops, boxes * pixels, height=height, width=width)
+
+
+def keep_classes(detections: Detections, kept: Sequence[bool]) -> Detections:
+    """Leaves out the detections of some classes; the others move up in their order.
+
+    Args:
+        detections: detections of a batch, best first.
+        kept: for each class, whether its detections stay.
+
+    Returns:
+        Detections of the same shapes, padded with zeros.
+    """
+    slots = tf.range(detections.scores.shape[1])
+    stays = tf.gather(tf.constant(kept), detections.classes) & (slots < detections.num[:, tf.newaxis])
+    order = tf.argsort(tf.cast(~stays, tf.int32), axis=1, stable=True)
+    num = tf.reduce_sum(tf.cast(stays, tf.int32), axis=1)
+    filled = slots < num[:, tf.newaxis]
+
+    def moved(values: tf.Tensor) -> tf.Tensor:
+        mask = filled[(..., *[tf.newaxis] * (values.shape.rank - 2))]
+        return tf.where(mask, tf.gather(values, order, batch_dims=1), tf.zeros([], values.dtype))
+
+    return Detections(
+        boxes=moved(detections.boxes),
+        scores=moved(detections.scores),
+        classes=moved(detections.classes),
+        num=num,
+        masks=None if detections.masks is None else moved(detections.masks),
+        keypoints=None if detections.keypoints is None else moved(detections.keypoints),
+    )
 
 
 def _function(python_function: Any, spec: tf.TensorSpec) -> Any:

@@ -49,6 +49,7 @@ class WeightSource:
         prefix: prefix of the checkpoint's files.
         files: the located files.
         step: step of the training, if the checkpoint has it.
+        is_ours: a training of ours wrote the files.
         ema_names: names of the variables whose EMA weights are read.
         categories: categories that the weights were trained for, in the order of the classes; None: unknown.
         shapes: shapes by name.
@@ -89,6 +90,7 @@ class WeightSource:
         shapes = self._reader.get_variable_to_shape_map()
         self.shapes = {name: tuple(shapes[key]) for name, key in self._keys.items()}
         self.step = _step(self._reader)
+        self.is_ours = contents.ours
 
     def read(self, name: str) -> np.ndarray:
         """Reads the values of a variable.
@@ -175,11 +177,13 @@ class _Contents(NamedTuple):
     raw: keys of the raw weights, or of the weights of a SavedModel.
     ema: keys of the EMA weights.
     exported: the checkpoint is a SavedModel's, whose weights may be raw or EMA weights.
+    ours: a training of ours, or an export, wrote it.
     """
 
     raw: dict[str, str]
     ema: dict[str, str]
-    exported: bool
+    exported: bool = False
+    ours: bool = False
 
 
 def _contents(reader: Any) -> _Contents:
@@ -194,10 +198,10 @@ def _contents(reader: Any) -> _Contents:
     keys = sorted(key for key, dtype in reader.get_variable_to_dtype_map().items() if dtype.is_floating)
     exported = dict(_of_part(keys, WEIGHTS_PART))
     if exported:
-        return _Contents(exported, {}, exported=True)
+        return _Contents(exported, {}, exported=True, ours=True)
     ours = dict(_of_part(keys, MODEL_PART))
     if ours:
-        return _Contents(ours, dict(_of_part(keys, EMA_PART)), exported=False)
+        return _Contents(ours, dict(_of_part(keys, EMA_PART)), ours=True)
     return _contents_of_others(reader, keys)
 
 
@@ -215,7 +219,7 @@ def _contents_of_others(reader: Any, keys: Iterable[str]) -> _Contents:
         variable = of_key.get(f"{match['variable']}{_VALUE}")
         if match["slot"] == _EMA_SLOT and variable is not None:
             ema[variable] = key
-    return _Contents({name: key for name, key in named.items() if not _is_ema(name)}, ema, exported=False)
+    return _Contents({name: key for name, key in named.items() if not _is_ema(name)}, ema)
 
 
 def _is_ema(name: str) -> bool:

@@ -74,7 +74,7 @@ def _require_categories(model: str, categories: Sequence[Mapping[str, Any]], dat
         DataError: some are missing, or have other names there.
     """
     named = {category["id"]: category["name"] for category in categories}
-    own = read_model_categories(model) or ()
+    own = [entry for entry in read_model_categories(model) or () if entry.get("name", "") is not None]
     lacking = [entry for entry in own if named.get(entry["id"]) != entry.get("name", named.get(entry["id"]))]
     if lacking:
         listed = ", ".join(f"{entry['id']} {quoted(entry.get('name'))}" for entry in lacking[:_LISTED])

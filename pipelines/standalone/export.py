@@ -155,9 +155,7 @@ def _with_changes(trained: TrainedDetector, options: ExportOptions) -> TrainedDe
 
 def _write_file(trained: TrainedDetector, folder: Path, options: ExportOptions) -> None:
     batch_size = options.batch_size or (1 if options.format == "litert" else None)
-    module = ServingModule(
-        trained.detector, [category["id"] for category in trained.categories], batch_size=batch_size, nms=options.nms
-    )
+    module = ServingModule(trained.detector, trained.categories, batch_size=batch_size, nms=options.nms)
     int8 = options.precision == "int8"
     description = ModelDescription(
         format="litert" if options.format == "litert" else "onnx",

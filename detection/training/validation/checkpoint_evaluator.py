@@ -67,7 +67,7 @@ class DetectorEvaluator:
         self._split = split
         self._weights = weights
         self._detector = detector
-        self._module = ServingModule(detector, [category["id"] for category in categories])
+        self._module = ServingModule(detector, categories)
         self._signature = SignatureDetector(self._module.serve_encoded, batch_size=batch_size)
 
     def __call__(self, path: str) -> CheckpointEvaluation:

@@ -21,7 +21,6 @@ from schemas.errors import CocoflowError
 from tests.detection.inference.exported_models import random_detector, random_images
 from tests.detection.training.tiny_run import CATEGORIES
 
-IDS = [category["id"] for category in CATEGORIES]
 CUSTOM = 32  # BuiltinOperator.CUSTOM; TensorFlow's ops (flex) are custom ones, too
 INT8, FLOAT32 = 9, 0  # TensorType
 
@@ -47,7 +46,7 @@ def detector() -> Detector:
 
 @pytest.fixture(scope="module")
 def module(detector: Detector) -> ServingModule:
-    return ServingModule(detector, IDS, batch_size=1)
+    return ServingModule(detector, CATEGORIES, batch_size=1)
 
 
 @pytest.fixture(scope="module")

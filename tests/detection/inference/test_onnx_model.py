@@ -22,7 +22,7 @@ pytest.importorskip("tf2onnx", reason="the dependency group `onnx` is not instal
 
 @pytest.fixture(scope="module")
 def module() -> ServingModule:
-    return ServingModule(random_detector(), [category["id"] for category in CATEGORIES])
+    return ServingModule(random_detector(), CATEGORIES)
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,7 @@ def with_steps(config: Config, *, records: int) -> Config:
             return [converted(one) for one in value]
         return steps_of_epochs(value, records=records, batch_size=batch_size)
 
-    changed = []
+    changed = False
     for epochs_key, steps_key in STEPS_OF_EPOCHS.items():
         section, name = _place(tree, epochs_key)
         value = section[name]
@@ -70,12 +70,8 @@ def with_steps(config: Config, *, records: int) -> Config:
         target, target_name = _place(tree, steps_key)
         target[target_name] = converted(value)
         section[name] = [] if isinstance(value, list) else None
-        changed.append(f"train.{epochs_key} = {value}: train.{steps_key} = {target[target_name]}")
-    if not changed:
-        return config
-    for line in changed:
-        _LOGGER.info("%s, with %d images per epoch and %d per step", line, records, batch_size)
-    return parse_config(tree, where=f"with {records} images per epoch and {batch_size} per step")
+        changed = True
+    return parse_config(tree, where=f"with {records} images per epoch and {batch_size} per step") if changed else config
 
 
 def _place(tree: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
@@ -115,6 +111,7 @@ def resolved(config: Config, *, records: int, output: Path, find_batch_size: Cal
             config = with_batch_size(config, before.train.fixed_batch_size)
             _LOGGER.info("train.batch_size = auto: %d, as when this run began", before.train.fixed_batch_size)
     now = with_steps(config, records=records)
+    _log_steps(config, now, records)
     if config.train.epochs is not None and before is not None and now.train.steps != before.train.steps:
         _LOGGER.warning(
             "train.epochs = %g: the run now has %d steps and began with %d, as its epochs, its records or its batch "
@@ -124,6 +121,23 @@ def resolved(config: Config, *, records: int, output: Path, find_batch_size: Cal
             before.train.steps,
         )
     return now
+
+
+def _log_steps(config: Config, now: Config, records: int) -> None:
+    given, found = (one.model_dump(mode="json") for one in (config, now))
+    for epochs_key, steps_key in STEPS_OF_EPOCHS.items():
+        (section, name), (target, target_name) = _place(given, epochs_key), _place(found, steps_key)
+        if section[name] is None or section[name] == []:
+            continue
+        _LOGGER.info(
+            "train.%s = %s: train.%s = %s, with %d images per epoch and %d per step",
+            epochs_key,
+            section[name],
+            steps_key,
+            target[target_name],
+            records,
+            now.train.effective_batch_size,
+        )
 
 
 def _before(config: Config, output: Path) -> Config | None:

@@ -155,7 +155,8 @@ class TrainStep:
         # In the scope, new batch-norm statistics are collected instead of assigned.
         with tf.GradientTape() as tape, keras.StatelessScope(initialize_variables=False) as forward:
             outputs = state.model(batch.images, training=True, seed=seed)
-            terms = dict(state.model.losses(outputs, batch.labels, positives))
+            counted = () if positives is None else (positives,)
+            terms = dict(state.model.losses(outputs, batch.labels, *counted))
             if self._l2 is not None:
                 terms["l2_loss"] = self._l2() / slice_count()
             loss = tf.add_n(list(terms.values()))

@@ -90,6 +90,24 @@ def test_replica_batches_are_the_global_batch_in_order(tmp_path: Path) -> None:
     _assert_equal(whole, _joined(*halves))
 
 
+@pytest.mark.parametrize("replicas_each", [1, 2])
+def test_micro_batches_of_all_replicas_are_the_batch_in_order(tmp_path: Path, replicas_each: int) -> None:
+    """Two pipelines of one or two replicas, which divide a step's eight images into two micro-batches."""
+    reader = _reader(tmp_path)
+    size = 4 // replicas_each
+    options = {"batch_size": 4, "replica_batch_size": size, "micro_batches": 2, "num_pipelines": 2}
+    pipelines = [_batches(reader, 1, 2, pipeline=number, **options) for number in (0, 1)]
+    elements = [element for pipeline in pipelines for element in pipeline]
+    assert len(elements) == 2 * replicas_each
+    halves = [
+        tf.nest.map_structure(lambda value, rows=rows: None if value is None else value[rows], element)
+        for rows in (slice(0, size // 2), slice(size // 2, size))
+        for element in elements
+    ]
+    (whole,) = _batches(reader, 1, 2, batch_size=8)
+    _assert_equal(_joined(*halves), whole)
+
+
 def test_an_epoch_holds_every_record_once_and_epochs_differ() -> None:
     orders = [epoch_permutation(3, epoch, 100) for epoch in range(3)]
     for order in orders:

@@ -77,7 +77,7 @@ def test_an_exhausted_memory_names_both_keys() -> None:
     train_config = load_config(None, ["train.batch_size=6", "train.accumulate_steps=2"]).train
     error = tf.errors.ResourceExhaustedError(None, None, "failed to allocate\nmore")
     with (
-        pytest.raises(CocoflowError, match="train.batch_size = 6 and train.accumulate_steps = 2 .* failed to alloc"),
+        pytest.raises(CocoflowError, match=r"train.batch_size = 6 and train.accumulate_steps = 2 .* failed to alloc"),
         out_of_memory_explained(train_config),
     ):
         raise error

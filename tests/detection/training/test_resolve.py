@@ -93,9 +93,12 @@ def test_what_has_no_epochs_stays_as_it_is(tmp_path: Path) -> None:
     assert _resolved(tmp_path) == config
 
 
-def test_the_resolved_configuration_stays_as_it_is(tmp_path: Path) -> None:
+def test_the_resolved_configuration_stays_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="cocoflow.trainer")
     config = _resolved(tmp_path, *EPOCHS)
     assert config.train.steps == 8
+    assert "train.epochs = 3.0: train.steps = 8, with 10 images per epoch and 4 per step" in caplog.messages
+    assert "train.schedule.warmup_epochs = 1.0: train.schedule.warmup_steps = 3, with" in caplog.text
     assert with_steps(config, records=1000) is config
 
 

@@ -24,6 +24,7 @@ from detection.coco.params import Params
 from detection.coco.summary import write_metrics
 from detection.inference.detectors import require_model
 from detection.inference.mean_losses import mean_losses
+from detection.inference.model_files import read_description
 from detection.inference.restore import is_described, read_exported_from, read_model_config
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.tensorboard import draw_image_results, write_evaluation
@@ -54,7 +55,7 @@ log = logging.getLogger("cocoflow.evaluator")
 
 def losses_of(model: str, sample: SampleRecords, *, category_ids: list[int], batch_size: int) -> dict[str, float]:
     """Computes mean loss terms on the sample; empty for a model of another tool or of other categories."""
-    if not is_described(model):
+    if not is_described(model) or read_description(model) is not None:  # of another tool, or without variables
         return {}
     try:
         return mean_losses(

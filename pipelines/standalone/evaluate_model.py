@@ -10,6 +10,7 @@ from components.coco_evaluator.request import Task, read_dataset
 from components.coco_evaluator.tfma.eval_config import params_of, read_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
 from detection.inference.detectors import open_detector, require_model
+from detection.inference.model_files import model_folder
 from detection.inference.restore import read_model_categories
 from pipelines.folders import output_folder
 from pipelines.standalone.to_examples import data_as_examples
@@ -22,14 +23,14 @@ _LISTED = 10  # categories in a message
 
 
 def evaluate_model(config: Config, *, model: str, examples: str, baseline: str | None, output: str) -> Evaluation:
-    """Evaluates a SavedModel on a split, into a folder that appears whole.
+    """Evaluates a model on a split, into a folder that appears whole.
 
     Args:
         config: `evaluate` and `run.beam_args` are used; for a COCO data set also `data`.
-        model: SavedModel folder.
+        model: see `open_detector`.
         examples: folder of an `Examples` artifact, or of another data set, which `data.root`
             then names, too.
-        baseline: SavedModel folder to compare with; None: no baseline.
+        baseline: model to compare with; None: no baseline.
         output: folder, new or empty.  Leftovers of killed runs beside it, or in a remote one, are removed.
 
     Raises:
@@ -40,7 +41,8 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
     """
     evaluation = config.evaluate
     eval_config = None if evaluation.eval_config is None else read_eval_config(evaluation.eval_config)
-    locations = {CANDIDATE: model} | ({BASELINE: baseline} if baseline else {})
+    model = model_folder(model)
+    locations = {CANDIDATE: model} | ({BASELINE: model_folder(baseline)} if baseline else {})
     iou_type = "bbox" if eval_config is None else params_of(eval_config).iou_type
     for place in locations.values():
         require_model(place, iou_type=iou_type)

@@ -11,7 +11,7 @@ from detection.inference.export import export_saved_model, write_extra_files
 from detection.inference.litert import Precision, calibration_batches, convert_to_litert
 from detection.inference.model_files import FILE_NAMES, ModelDescription, write_model_file
 from detection.inference.onnx_model import convert_to_onnx
-from detection.inference.restore import TrainedDetector, WeightsChoice, load_trained
+from detection.inference.restore import TrainedDetector, load_trained
 from detection.inference.saved_model import SAVED_MODEL_FILE
 from detection.inference.serving_module import ServingModule
 from detection.models.detector import Detector
@@ -22,6 +22,7 @@ from detection.storage.tfrecord import find_shards
 from pipelines.folders import output_folder
 from pipelines.standalone.to_examples import data_as_examples
 from schemas.config.config_io import load_config, to_yaml
+from schemas.config.optimization import WeightsChoice
 from schemas.errors import ConfigError
 
 Format = Literal["saved-model", "litert", "onnx"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from detection.models.heads.postprocess import BoxPostprocess
 from schemas import features
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, load_config

@@ -139,6 +139,8 @@ def _override(preset: Any, changes: Mapping[str, Any], *, section: str) -> Any:
 
 
 def _explain(item: Any, section: str) -> str:
+    if not item["loc"]:  # fields that do not fit each other
+        return f"{section}: {item['ctx']['error']}."
     field = ".".join(str(part) for part in item["loc"])
     return f"{section}.{field} = {item['input']!r}: {item['msg']}."
 

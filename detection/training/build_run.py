@@ -26,6 +26,7 @@ from detection.input_pipeline.training_batches import Augmentation, InputOptions
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory
+from detection.training.build_balance import ClassBalance
 from detection.training.checkpoints.files import checkpoint_path, step_of
 from detection.training.checkpoints.manager import load_weights
 from detection.training.monitoring.callbacks import Callbacks, ProfilerWindow, TrainingPictures
@@ -55,17 +56,24 @@ class _Seed(IntEnum):
     SSD_CROP = 7
 
 
-def input_options_from_config(config: Config, model: Detector, categories: Sequence[Mapping[str, Any]]) -> InputOptions:
+def input_options_from_config(
+    config: Config,
+    model: Detector,
+    categories: Sequence[Mapping[str, Any]],
+    *,
+    class_weights: Sequence[float] | None = None,
+) -> InputOptions:
     """Builds the options that turn records into training examples for `model`.
 
     Args:
         config: its sections `model` and `train`.
         model: tells the input size, and whether masks, keypoints and crowds are needed.
         categories: COCO categories, in the order of the network's classes.
+        class_weights: see `InputOptions`.
 
     Raises:
         ConfigError: the detector needs keypoints that the categories do not have, or that
-            cannot be mirrored; or crowds are to be ignored, which it cannot do.
+            cannot be mirrored; or crowds are to be ignored, or classes weighted, which it cannot do.
     """
     train_config = config.train
     keypoints = num_keypoints(categories) if model.takes_keypoints else 0
@@ -77,6 +85,11 @@ def input_options_from_config(config: Config, model: Detector, categories: Seque
     if train_config.crowds == "ignore" and not model.takes_crowds:
         raise ConfigError(
             f"train.crowds = ignore: {config.model.name} cannot leave crowds out of its losses. Set it to drop."
+        )
+    if train_config.class_weights is not None and not model.takes_weights:
+        raise ConfigError(
+            f"train.class_weights: {config.model.name} cannot weight its losses. Remove it, or balance the classes by "
+            "train.sampling.name=repeat_factor."
         )
     augment_config = train_config.augment
     return InputOptions(
@@ -93,6 +106,7 @@ def input_options_from_config(config: Config, model: Detector, categories: Seque
         num_keypoints=keypoints,
         keypoint_flips=keypoint_flips(categories) if keypoints and augment_config.horizontal_flip else None,
         with_crowds=train_config.crowds == "ignore",
+        class_weights=class_weights,
     )
 
 
@@ -145,6 +159,7 @@ def batches_from_config(
     model: Detector,
     reader: RecordReader,
     categories: Sequence[Mapping[str, Any]],
+    balance: ClassBalance,
     *,
     strategy: tf.distribute.Strategy,
     start_step: int,
@@ -155,7 +170,7 @@ def batches_from_config(
         ConfigError: see `replica_batch_size` and `input_options_from_config`.
     """
     train_config = config.train
-    options = input_options_from_config(config, model, categories)
+    options = input_options_from_config(config, model, categories, class_weights=balance.class_weights)
 
     def batches_of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
         return training_batches(
@@ -167,6 +182,7 @@ def batches_from_config(
             stop_step=None,
             batch_size=train_config.batch_size // context.num_input_pipelines,
             replica_batch_size=replica_batch_size(train_config, strategy),
+            repeat_factors=balance.repeat_factors,
             pipeline=context.input_pipeline_id,
             num_pipelines=context.num_input_pipelines,
         )
@@ -194,6 +210,7 @@ def callbacks_from_config(
     model: Detector,
     reader: RecordReader,
     categories: Sequence[Mapping[str, Any]],
+    balance: ClassBalance,
     *,
     output: Path,
     stack: contextlib.ExitStack,
@@ -206,13 +223,20 @@ def callbacks_from_config(
         model: the detector that trains.
         reader: reader of the training records.
         categories: COCO categories, in the order of the network's classes.
+        balance: repeat factors and class weights.
         output: output folder of the run.
         stack: the run's contexts.
         writes: this process writes pictures and profiles.
     """
     train_config, summaries = config.train, config.train.summaries
-    options = input_options_from_config(config, model, categories)
-    batches = StepBatches(reader, options, seed=train_config.seed, batch_size=train_config.batch_size)
+    options = input_options_from_config(config, model, categories, class_weights=balance.class_weights)
+    batches = StepBatches(
+        reader,
+        options,
+        seed=train_config.seed,
+        batch_size=train_config.batch_size,
+        repeat_factors=balance.repeat_factors,
+    )
     names = [str(category["name"]) for category in categories]
     pictures, profiler = None, None
     if writes and summaries.images_every:
@@ -237,7 +261,7 @@ def validation_from_config(
     shards: Sequence[str],
     categories: Sequence[Mapping[str, Any]],
     detector: Callable[[], Detector],
-    training_records: int,
+    epoch_size: int,
     output: Path,
     chief: bool,
     agree: Callable[[bool], bool],
@@ -249,7 +273,7 @@ def validation_from_config(
         shards: TFRecord files of the split to evaluate on.
         categories: COCO categories, in the order of the detector's classes.
         detector: returns a detector for the checkpoints' weights; see `inference_detector`.
-        training_records: number of images per epoch.
+        epoch_size: number of training images per epoch.
         output: output folder of the run.
         chief: this process evaluates; others follow its decisions.
         agree: tells all processes the chief's decision.
@@ -272,7 +296,7 @@ def validation_from_config(
         )
     every = validation_config.every
     if validation_config.every_epochs is not None:
-        every = math.ceil(validation_config.every_epochs * training_records / config.train.batch_size)
+        every = math.ceil(validation_config.every_epochs * epoch_size / config.train.batch_size)
     return Validation(
         evaluator,
         checkpoints=output / CHECKPOINTS,

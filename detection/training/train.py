@@ -12,6 +12,7 @@ from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import Detector
 from detection.storage.atomic import write_json, write_text
 from detection.storage.mirror import Mirror
+from detection.training.build_balance import balance_from_config
 from detection.training.build_run import (
     batches_from_config,
     callbacks_from_config,
@@ -79,6 +80,7 @@ def train(
     """
     reader = RecordReader(shards)
     categories = sorted(categories, key=lambda category: category["id"])
+    balance = balance_from_config(config.train, reader, categories)
     config_yaml = to_yaml(config)
     if strategy is None:
         strategy = make_strategy(config.train.strategy, tpu=config.train.tpu)
@@ -93,7 +95,7 @@ def train(
             shards=validation_shards,
             categories=categories,
             detector=shared_detector,
-            training_records=len(reader),
+            epoch_size=balance.epoch_size,
             output=output,
             chief=chief,
             agree=lambda flag: bool(chief_value(strategy, int(flag))),
@@ -123,11 +125,14 @@ def train(
             # Only now: a configuration that the checkpoints refuse must not replace theirs.
             _write_descriptions(output, config_yaml, categories, init_report)
         callbacks = callbacks_from_config(
-            config, state.model, reader, categories, output=output, stack=stack, writes=chief
+            config, state.model, reader, categories, balance, output=output, stack=stack, writes=chief
+        )
+        batches = batches_from_config(
+            config, state.model, reader, categories, balance, strategy=strategy, start_step=start_step
         )
         last_step = _run_steps(
             config.train,
-            batches_from_config(config, state.model, reader, categories, strategy=strategy, start_step=start_step),
+            batches,
             train_loop_from_config(config.train, state, strategy=strategy),
             step=start_step,
             callbacks=callbacks,

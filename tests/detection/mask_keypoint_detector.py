@@ -64,7 +64,7 @@ class MaskKeypointDetector(Detector):
         maps = tf.cast(images, tf.float32) * gain
         return Outputs(maps, tf.convert_to_tensor(self.bias.value) + 0.0 * self.gain.value)
 
-    def losses(self, outputs: Outputs, labels: Labels) -> dict[str, tf.Tensor]:
+    def losses(self, outputs: Outputs, labels: Labels, training: bool = False) -> dict[str, tf.Tensor]:
         valid = tf.cast(labels.valid, tf.float32)
         count = tf.reduce_sum(valid)
         normaliser = sum_over_replicas(count) + 1.0

@@ -78,7 +78,7 @@ class TrainStep:
     one replica with the same global batch.
 
     A step with a non-finite loss or gradient norm changes no weight, slot, EMA weight or
-    batch-norm statistic.  Gradients that overflow under a dynamic loss scale are normal:
+    statistic of batch norms and losses.  Gradients that overflow under a dynamic loss scale are normal:
     that step changes the scale only, and the NaN guard ignores it.
 
     Args:
@@ -135,13 +135,13 @@ class TrainStep:
     def _differentiate(
         self, batch: Batch, step: tf.Tensor, scale: tf.Tensor
     ) -> tuple[dict[str, tf.Tensor], list[tf.Tensor], dict[str, tf.Tensor]]:
-        """Returns this replica's loss terms and their sum `loss`, global gradients, and new batch-norm statistics."""
+        """Returns this replica's loss terms and their sum `loss`, global gradients, and new statistics."""
         state = self._state
         seed = tf.random.fold_in(self._seed, tf.cast(step % 2**31, tf.int32))
-        # In the scope, new batch-norm statistics are collected instead of assigned.
+        # In the scope, new statistics are collected instead of assigned.
         with tf.GradientTape() as tape, keras.StatelessScope(initialize_variables=False) as forward:
             outputs = state.model(batch.images, training=True, seed=seed)
-            terms = dict(state.model.losses(outputs, batch.labels))
+            terms = dict(state.model.losses(outputs, batch.labels, training=True))
             if self._l2 is not None:
                 terms["l2_loss"] = self._l2() / replica_count()
             loss = tf.add_n(list(terms.values()))
@@ -149,11 +149,11 @@ class TrainStep:
         variables = [variable.value for variable in state.trainable]
         gradients = tape.gradient(scaled_loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         gradients = [gradient / scale for gradient in sum_over_replicas(gradients)]
-        return terms | {TOTAL_LOSS: loss}, gradients, _collected(forward, state.model.non_trainable_variables)
+        return terms | {TOTAL_LOSS: loss}, gradients, _collected(forward, state.statistics)
 
     def _update(self, gradients: Sequence[tf.Tensor], statistics: Mapping[str, tf.Tensor]) -> None:
         state = self._state
-        for variable in state.model.non_trainable_variables:
+        for variable in state.statistics:
             if variable.path in statistics:
                 variable.assign(statistics[variable.path])
         state.optimizer.apply(self._transform_gradients(gradients, state.trainable), list(state.trainable))

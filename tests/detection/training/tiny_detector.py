@@ -53,7 +53,7 @@ class TinyDetector(Detector):
             branch = drop_connect(branch, survival=self._survival, seed=seed, index=0)
         return tf.cast(self.head(tf.reduce_mean(features + branch, [1, 2])), tf.float32)
 
-    def losses(self, outputs: tf.Tensor, labels: Labels) -> dict[str, tf.Tensor]:
+    def losses(self, outputs: tf.Tensor, labels: Labels, training: bool = False) -> dict[str, tf.Tensor]:
         valid = tf.cast(labels.valid, tf.float32)
         normaliser = sum_over_replicas(tf.reduce_sum(valid)) + 1.0
         there = tf.reduce_max(tf.one_hot(labels.classes, self.num_classes) * valid[..., None], axis=1) > 0.0

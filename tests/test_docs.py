@@ -26,6 +26,8 @@ PAGES = {  # tables, at least
     "docs/initialization.md": 2,
     "docs/distributed.md": 2,
     "docs/update_rules.md": 3,
+    "docs/losses.md": 5,
+    "docs/training_input.md": 3,
     "docs/storage.md": 2,
     "docs/runners.md": 3,
 }

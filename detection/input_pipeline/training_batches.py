@@ -67,7 +67,7 @@ class InputOptions(NamedTuple):
     num_keypoints: K, the most of any category; 0: no keypoints.
     keypoint_flips: see `random_horizontal_flip`.
     with_crowds: crowds go into `Labels.crowds`; otherwise they are left out.
-    class_weights: of each class, for `Labels.weights`; None: no weights.
+    class_weights: float32 [C], of each class, for `Labels.weights`; None: no weights.
     """
 
     image_size: tuple[int, int]
@@ -83,7 +83,7 @@ class InputOptions(NamedTuple):
     num_keypoints: int = 0
     keypoint_flips: Sequence[Sequence[int]] | None = None
     with_crowds: bool = False
-    class_weights: Sequence[float] | None = None
+    class_weights: npt.NDArray[np.float32] | None = None
 
 
 def training_batches(
@@ -189,7 +189,7 @@ def _example(
     image = pad_to(normalize(window.image, mean=options.mean, std=options.std), options.image_size)
     labels, truncated = pad_labels(window, max_instances=options.max_instances)
     if options.class_weights is not None:
-        labels = labels._replace(weights=tf.gather(tf.constant(options.class_weights, tf.float32), labels.classes))
+        labels = labels._replace(weights=tf.gather(tf.constant(options.class_weights), labels.classes))
     return Batch(image, labels, truncated)
 
 

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from detection.coco.params import make_params
@@ -61,7 +63,7 @@ def input_options_from_config(
     model: Detector,
     categories: Sequence[Mapping[str, Any]],
     *,
-    class_weights: Sequence[float] | None = None,
+    class_weights: npt.NDArray[np.float32] | None = None,
 ) -> InputOptions:
     """Builds the options that turn records into training examples for `model`.
 

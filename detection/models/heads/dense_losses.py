@@ -122,7 +122,8 @@ class DenseLosses:
         self._anchors = anchors
         self._num_classes = num_classes
         self._match_threshold = match_threshold
-        self._matching = {"unmatched_threshold": unmatched_threshold, "force_match": force_match}
+        self._unmatched_threshold = unmatched_threshold
+        self._force_match = force_match
         self._focal = {"alpha": focal_alpha, "gamma": focal_gamma, "label_smoothing": label_smoothing}
         self._huber_delta = huber_delta
         self._code_weights = code_weights
@@ -171,7 +172,12 @@ class DenseLosses:
         """
         anchors = tf.constant(self._anchors)
         assignment = assign_anchors(
-            anchors, labels.boxes, labels.valid, match_threshold=self._match_threshold, **self._matching
+            anchors,
+            labels.boxes,
+            labels.valid,
+            match_threshold=self._match_threshold,
+            unmatched_threshold=self._unmatched_threshold,
+            force_match=self._force_match,
         )
         positive, ignored = assignment.positive, assignment.ignored
         if labels.crowds is not None:

@@ -19,7 +19,7 @@ from detection.input_pipeline.record_decoder import decode_record, python_op
 from detection.input_pipeline.record_order import RecordOrder
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.sample import Sample
-from detection.types import Labels
+from detection.types import Labels, Resizing
 
 
 class Batch(NamedTuple):
@@ -67,6 +67,7 @@ class InputOptions(NamedTuple):
     num_keypoints: K, the most of any category; 0: no keypoints.
     keypoint_flips: see `random_horizontal_flip`.
     with_crowds: crowds go into `Labels.crowds`; otherwise they are left out.
+    resizing: see `random_scale_crop`.
     class_weights: float32 [C], of each class, for `Labels.weights`; None: no weights.
     """
 
@@ -83,6 +84,7 @@ class InputOptions(NamedTuple):
     num_keypoints: int = 0
     keypoint_flips: Sequence[Sequence[int]] | None = None
     with_crowds: bool = False
+    resizing: Resizing | None = None
     class_weights: npt.NDArray[np.float32] | None = None
 
 
@@ -95,6 +97,7 @@ def training_batches(
     stop_step: int | None,
     batch_size: int,
     replica_batch_size: int | None = None,
+    micro_batches: int = 1,
     repeat_factors: npt.NDArray[np.float64] | None = None,
     pipeline: int = 0,
     num_pipelines: int = 1,
@@ -110,6 +113,8 @@ def training_batches(
         batch_size: images of one step in this input pipeline.
         replica_batch_size: images in each element; several elements make up a step
             where several replicas draw from one pipeline.  None: batch_size.
+        micro_batches: number of micro-batches that a replica divides its element into, in order.
+            Each of them, over all replicas, holds successive positions of the run.
         repeat_factors: see `RecordOrder`.
         pipeline: which of the input pipelines (workers) this is; together they see
             each position of the run once.
@@ -118,10 +123,16 @@ def training_batches(
     Returns:
         A data set of `Batch`.
     """
+    element_size = replica_batch_size or batch_size
+    part_size = element_size // micro_batches
+    replicas = batch_size // element_size  # of this pipeline
 
     def position_of(counter: tf.Tensor) -> tf.Tensor:
         step, place = counter // batch_size, counter % batch_size
-        return (step * num_pipelines + pipeline) * batch_size + place
+        replica, place = place // element_size, place % element_size
+        micro_batch, place = place // part_size, place % part_size
+        part = (step * micro_batches + micro_batch) * replicas * num_pipelines + pipeline * replicas + replica
+        return part * part_size + place
 
     order = RecordOrder(seed, len(reader), repeat_factors)
     read = _position_reader(reader, order)
@@ -144,7 +155,7 @@ def training_batches(
     example = tf.autograph.experimental.do_not_convert(example_of)
     # Reading, decoding and augmenting run in parallel; the order stays.
     examples = counters.map(example, num_parallel_calls=tf.data.AUTOTUNE)
-    return examples.batch(replica_batch_size or batch_size, drop_remainder=True).prefetch(2)
+    return examples.batch(element_size, drop_remainder=True).prefetch(2)
 
 
 def _position_reader(reader: RecordReader, order: RecordOrder) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -180,6 +191,7 @@ def _example(
     window = random_scale_crop(
         sample,
         image_size=options.image_size,
+        resizing=options.resizing,
         scale_min=options.scale_min,
         scale_max=options.scale_max,
         mask_size=options.mask_size,

@@ -1,7 +1,6 @@
 """Builds what surrounds the training step from the config: input, callbacks, validation, the exported model."""
 
 import contextlib
-import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
@@ -42,6 +41,7 @@ from detection.training.validation.validation import Validation
 from schemas.artifacts import BEST, CHECKPOINTS, LOGS, VALIDATION
 from schemas.config.augmentation import AugmentConfig, ColorConfig, SsdCropConfig
 from schemas.config.config import Config
+from schemas.config.input_size import height_and_width
 from schemas.config.training import TrainConfig
 from schemas.errors import ConfigError
 
@@ -108,6 +108,7 @@ def input_options_from_config(
         num_keypoints=keypoints,
         keypoint_flips=keypoint_flips(categories) if keypoints and augment_config.horizontal_flip else None,
         with_crowds=train_config.crowds == "ignore",
+        resizing=model.resizing,
         class_weights=class_weights,
     )
 
@@ -115,11 +116,11 @@ def input_options_from_config(
 def _augmentations(augment_config: AugmentConfig) -> list[Augmentation]:
     """Builds the augmentations that are on, in their order."""
     mosaic_config, grid_config = augment_config.mosaic, augment_config.grid_mask
-    side, policy = mosaic_config.image_size, augment_config.autoaugment
+    policy = augment_config.autoaugment
     steps = [
         Augmentation(
             _Seed.MOSAIC,
-            partial(mosaic, image_size=(side, side), min_share=mosaic_config.min_share),
+            partial(mosaic, image_size=height_and_width(mosaic_config.image_size), min_share=mosaic_config.min_share),
             probability=mosaic_config.probability,
             partners=3,
         ),
@@ -182,8 +183,9 @@ def batches_from_config(
             start_step=start_step,
             # If data could end, the machines would ask each other before every step whether there is more.
             stop_step=None,
-            batch_size=train_config.batch_size // context.num_input_pipelines,
+            batch_size=train_config.effective_batch_size // context.num_input_pipelines,
             replica_batch_size=replica_batch_size(train_config, strategy),
+            micro_batches=train_config.accumulate_steps,
             repeat_factors=balance.repeat_factors,
             pipeline=context.input_pipeline_id,
             num_pipelines=context.num_input_pipelines,
@@ -193,18 +195,18 @@ def batches_from_config(
 
 
 def replica_batch_size(train_config: TrainConfig, strategy: tf.distribute.Strategy) -> int:
-    """Returns the number of images per step and replica.
+    """Returns the number of images per update and replica.
 
     Raises:
         ConfigError: the global batch does not divide among the replicas.
     """
     replicas = strategy.num_replicas_in_sync
-    if train_config.batch_size % replicas:
+    if train_config.fixed_batch_size % replicas:
         raise ConfigError(
             f"train.batch_size = {train_config.batch_size} does not divide among {replicas} replicas. "
             "It is the global batch: make it a multiple."
         )
-    return train_config.batch_size // replicas
+    return train_config.effective_batch_size // replicas
 
 
 def callbacks_from_config(
@@ -236,7 +238,7 @@ def callbacks_from_config(
         reader,
         options,
         seed=train_config.seed,
-        batch_size=train_config.batch_size,
+        batch_size=train_config.effective_batch_size,
         repeat_factors=balance.repeat_factors,
     )
     names = [str(category["name"]) for category in categories]
@@ -250,7 +252,7 @@ def callbacks_from_config(
         total_steps=train_config.steps,
         log_every=train_config.log_every,
         histograms_every=summaries.gradient_histograms_every,
-        window=Window(batch_size=train_config.batch_size),
+        window=Window(batch_size=train_config.effective_batch_size),
         nonfinite=NonFiniteSteps(batches, names, output, writes=writes),
         pictures=pictures,
         profiler=profiler,
@@ -263,7 +265,6 @@ def validation_from_config(
     shards: Sequence[str],
     categories: Sequence[Mapping[str, Any]],
     detector: Callable[[], Detector],
-    epoch_size: int,
     output: Path,
     chief: bool,
     agree: Callable[[bool], bool],
@@ -275,7 +276,6 @@ def validation_from_config(
         shards: TFRecord files of the split to evaluate on.
         categories: COCO categories, in the order of the detector's classes.
         detector: returns a detector for the checkpoints' weights; see `inference_detector`.
-        epoch_size: number of training images per epoch.
         output: output folder of the run.
         chief: this process evaluates; others follow its decisions.
         agree: tells all processes the chief's decision.
@@ -296,13 +296,10 @@ def validation_from_config(
         evaluator = checkpoint_evaluator_from_config(
             config, shards=shards, categories=categories, detector=detector, folder=folder, logs=logs
         )
-    every = validation_config.every
-    if validation_config.every_epochs is not None:
-        every = math.ceil(validation_config.every_epochs * epoch_size / config.train.batch_size)
     return Validation(
         evaluator,
         checkpoints=output / CHECKPOINTS,
-        every=every,
+        every=validation_config.every,
         last_step=config.train.steps,
         metric=validation_config.metric,
         patience=validation_config.patience,

@@ -17,7 +17,9 @@ from detection.training.build_run import input_options_from_config, replica_batc
 from detection.training.build_step import initialize_from_config, l2_from_config, state_from_config
 from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.checkpoints.manager import Checkpoints
-from detection.training.initialization.locate import locate_weights
+from detection.training.memory import require_measurable
+from detection.training.resolve import assumed
+from detection.weights.locate import locate_weights
 from schemas.config.config import Config
 
 _UNKNOWN_CATEGORIES = ({"id": 0, "name": ""},)  # stands for categories that only the records tell
@@ -50,6 +52,9 @@ def check_start(
     Raises:
         ConfigError, DataError: as `train` would later.
     """
+    if strategy is not None and config.train.batch_size == "auto":
+        require_measurable(config.train, strategy)
+    config = assumed(config, replicas=1 if strategy is None else strategy.num_replicas_in_sync)
     if strategy is not None:
         replica_batch_size(config.train, strategy)
     resumes = checkpoints is not None and bool(checkpoint_steps(checkpoints))

@@ -37,7 +37,9 @@ from detection.training.distributed.workers import (
 )
 from detection.training.engine.loop import TrainLoop
 from detection.training.initialization.initialize import InitReport
+from detection.training.memory import find_batch_size, out_of_memory_explained
 from detection.training.monitoring.callbacks import Callbacks
+from detection.training.resolve import resolved
 from detection.training.validation.validation import Validation
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LABELS_JSON, LOGS, SAVED_MODEL
 from schemas.config.config import Config
@@ -76,14 +78,20 @@ def train(
     Raises:
         DataError: the records, a checkpoint, pretrained weights or the output folder cannot be used.
         ConfigError: unknown detector, unavailable strategy and the like.
-        CocoflowError: a loss or gradient became NaN or infinite.
+        CocoflowError: a loss or gradient became NaN or infinite, or the memory is too small.
     """
     reader = RecordReader(shards)
     categories = sorted(categories, key=lambda category: category["id"])
     balance = balance_from_config(config.train, reader, categories)
-    config_yaml = to_yaml(config)
     if strategy is None:
         strategy = make_strategy(config.train.strategy, tpu=config.train.tpu)
+    config = resolved(
+        config,
+        records=balance.epoch_size,
+        output=output,
+        find_batch_size=lambda: find_batch_size(config, shards=shards, categories=categories, strategy=strategy),
+    )
+    config_yaml = to_yaml(config)
     with contextlib.ExitStack() as stack:
         stack.enter_context(op_determinism(needed=is_deterministic(config.train, strategy)))
         state = state_from_config(config, num_classes=len(categories), strategy=strategy)
@@ -95,7 +103,6 @@ def train(
             shards=validation_shards,
             categories=categories,
             detector=shared_detector,
-            epoch_size=balance.epoch_size,
             output=output,
             chief=chief,
             agree=lambda flag: bool(chief_value(strategy, int(flag))),
@@ -183,8 +190,9 @@ def _run_steps(
     ends = validation.resume(step)
     while step < train_config.steps and not ends:
         stop = min(next_stop(step, train_config), validation.next_step(step))
-        for done, report in train_loop.windows(batches, start=step, stop=stop, every=train_config.log_every):
-            callbacks.after_window(report, done)
+        with out_of_memory_explained(train_config):
+            for done, report in train_loop.windows(batches, start=step, stop=stop, every=train_config.log_every):
+                callbacks.after_window(report, done)
         step = stop
         if step == train_config.steps or step % train_config.checkpoint_every == 0 or validation.is_due(step):
             checkpoints.save(step)

@@ -15,14 +15,17 @@ from detection.models.detector import Detector
 from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.heads.dense import DenseHead
 from detection.models.heads.dense_losses import DenseLosses
-from detection.models.heads.postprocess import suppress, top_candidates
-from detection.models.necks.bifpn import BiFpn, Resample
+from detection.models.heads.postprocess import normalize_boxes, suppress, top_candidates
+from detection.models.necks.bifpn import BiFpn
+from detection.models.necks.fpn_graphs import Node, fpn_nodes
+from detection.models.necks.resample import Resample
 from detection.ops.anchors import feature_sizes, pyramid_anchors_yxyx
 from detection.ops.boxes import decode_yxyx
-from detection.types import Detections, ImageInfo, Labels
+from detection.types import Detections, ImageInfo, Labels, RawDetections
 from schemas.errors import ConfigError
 
 _PRIOR = 0.01  # probability of every class before training
+_FIRST_BRANCHES = {"class": 1000, "box": 2000}  # numbers of the heads' drop-connect branches, above those of blocks
 _LOSS_FIELDS = {  # of the configuration: arguments of `DenseLosses` of the same names
     "match_threshold",
     "unmatched_threshold",
@@ -99,8 +102,9 @@ class EfficientDet(Detector):
                 f"model.overrides.backbone = {config.backbone!r}: no such backbone. Choose from {', '.join(BACKBONES)}."
             )
         self.backbone = EfficientNet(
-            spec=BACKBONES[config.backbone],
+            spec=BACKBONES[config.backbone]._replace(activation=config.activation),
             survival=config.survival_probability,
+            recompute=config.gradient_checkpointing,
             name=config.backbone,
             dtype=self.dtype_policy,
             **batch_norm,
@@ -113,7 +117,11 @@ class EfficientDet(Detector):
             )
         self.extra_levels = [
             Resample(
-                filters=config.fpn_filters, batch_norm=batch_norm, name=f"resample_p{level}", dtype=self.dtype_policy
+                filters=config.fpn_filters,
+                batch_norm=batch_norm if config.resample_batch_norm else None,
+                conv_after_pooling=config.conv_after_pooling,
+                name=f"resample_p{level}",
+                dtype=self.dtype_policy,
             )
             for level in range(deepest + 1, config.max_level + 1)
         ]
@@ -122,9 +130,15 @@ class EfficientDet(Detector):
             max_level=config.max_level,
             filters=config.fpn_filters,
             num_cells=config.fpn_cells,
+            nodes=_nodes(config),
             fusion=config.fpn_fusion,
             activation=config.activation,
             batch_norm=batch_norm,
+            separable_conv=config.separable_conv,
+            conv_bn_act=config.conv_bn_act,
+            resample_batch_norm=config.resample_batch_norm,
+            conv_after_pooling=config.conv_after_pooling,
+            recompute=config.gradient_checkpointing,
             dtype=self.dtype_policy,
         )
 
@@ -136,16 +150,27 @@ class EfficientDet(Detector):
             "levels": range(config.min_level, config.max_level + 1),
             "activation": config.activation,
             "batch_norm": batch_norm,
+            "separable_conv": config.separable_conv,
+            "survival": config.head_survival_probability,
+            "recompute": config.gradient_checkpointing,
             "dtype": self.dtype_policy,
         }
         self.class_net = DenseHead(
             prefix="class",
+            first_branch=_FIRST_BRANCHES["class"],
             outputs=anchors_per_cell * self.num_classes,
             output_bias=-math.log((1 - _PRIOR) / _PRIOR),
             name="class_net",
             **common,
         )
-        self.box_net = DenseHead(prefix="box", outputs=anchors_per_cell * 4, output_bias=0.0, name="box_net", **common)
+        self.box_net = DenseHead(
+            prefix="box",
+            first_branch=_FIRST_BRANCHES["box"],
+            outputs=anchors_per_cell * 4,
+            output_bias=0.0,
+            name="box_net",
+            **common,
+        )
 
     def _build_layers(self) -> None:
         """Creates all variables; their paths start with the part's name, such as `fpn_cells/`."""
@@ -163,22 +188,37 @@ class EfficientDet(Detector):
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> RawOutputs:
         """See `Detector.call`; [B, H, W, 3] to class logits and box deltas per level."""
-        sizes = feature_sizes(self.image_size, self.config.max_level)
+        # The images' own size: `load_detector` calls the network on others than the input size.
+        sizes = feature_sizes((images.shape[1], images.shape[2]), self.config.max_level)
         levels = self.backbone(images, training=training, seed=seed)
         for layer in self.extra_levels:
             levels.append(layer(levels[-1], size=sizes[len(levels) + 1], training=training))
         features = self.fpn(levels[self.config.min_level - 1 : self.config.max_level], training=training)
         return RawOutputs(
-            class_logits=[tf.cast(x, tf.float32) for x in self.class_net(features, training=training)],
-            box_deltas=[tf.cast(x, tf.float32) for x in self.box_net(features, training=training)],
+            class_logits=[tf.cast(x, tf.float32) for x in self.class_net(features, training=training, seed=seed)],
+            box_deltas=[tf.cast(x, tf.float32) for x in self.box_net(features, training=training, seed=seed)],
         )
 
-    def losses(self, outputs: RawOutputs, labels: Labels, training: bool = False) -> dict[str, tf.Tensor]:
+    def named_outputs(self, outputs: RawOutputs) -> dict[str, tf.Tensor]:
+        """See `Detector.named_outputs`: `class_p3` to `class_p7`, `box_p3` to `box_p7`."""
+        levels = range(self.config.min_level, self.config.max_level + 1)
+        logits = {f"class_p{level}": values for level, values in zip(levels, outputs.class_logits, strict=True)}
+        deltas = {f"box_p{level}": values for level, values in zip(levels, outputs.box_deltas, strict=True)}
+        return logits | deltas
+
+    def count_positives(self, labels: Labels) -> tf.Tensor:
+        """See `Detector.count_positives`: the number of positive anchors."""
+        return self._dense_losses.count_positives(labels)
+
+    def losses(
+        self, outputs: RawOutputs, labels: Labels, positives: tf.Tensor | None = None, training: bool = False
+    ) -> dict[str, tf.Tensor]:
         """See `Detector.losses` and `DenseLosses`."""
         return self._dense_losses(
             self._by_anchor(outputs.class_logits, self.num_classes),
             self._by_anchor(outputs.box_deltas, 4),
             labels,
+            positives=positives,
             training=training,
         )
 
@@ -196,6 +236,12 @@ class EfficientDet(Detector):
         boxes = decode_yxyx(deltas, tf.gather(tf.constant(self.anchors), candidates.anchors))
         return suppress(boxes, tf.sigmoid(candidates.logits), candidates.classes, image_info, self.config.postprocess)
 
+    def raw_detections(self, outputs: RawOutputs, image_info: ImageInfo) -> RawDetections:
+        """See `Detector.raw_detections`."""
+        boxes = decode_yxyx(self._by_anchor(outputs.box_deltas, 4), tf.constant(self.anchors))
+        scores = tf.sigmoid(self._by_anchor(outputs.class_logits, self.num_classes))
+        return RawDetections(normalize_boxes(boxes, image_info), scores)
+
     @property
     def backbone_variables(self) -> list[Any]:
         """EfficientNet's variables."""
@@ -204,8 +250,7 @@ class EfficientDet(Detector):
     def output_classes(self, num_classes: int) -> dict[str, np.ndarray]:
         """See `Detector.output_classes`: the last layer of the class head, anchor by anchor."""
         classes = np.tile(np.arange(num_classes), self.config.num_scales * len(self.config.aspect_ratios))
-        predict = self.class_net.predict
-        return {variable.path: classes for variable in (predict.pointwise_kernel, predict.bias)}
+        return {variable.path: classes for variable in self.class_net.output_variables}
 
     def _by_anchor(self, levels: list[tf.Tensor], width: int) -> tf.Tensor:
         """Concatenates [B, h, w, K * width] per level to [B, A, width], in the order of the anchors."""
@@ -217,14 +262,8 @@ class EfficientDet(Detector):
         return tf.concat(flat, axis=1)
 
 
-def automl_variable_name(path: str) -> str:
-    """Returns the name in google/automl of a variable of ours; google/automl differs in two words only.
-
-    >>> automl_variable_name("efficientnet-b0/blocks_1/depthwise_conv2d/kernel")
-    'efficientnet-b0/blocks_1/depthwise_conv2d/depthwise_kernel'
-    >>> automl_variable_name("efficientnet-b0/stem/batch_normalization/gamma")
-    'efficientnet-b0/stem/tpu_batch_normalization/gamma'
-    """
-    return path.replace("/batch_normalization", "/tpu_batch_normalization").replace(
-        "/depthwise_conv2d/kernel", "/depthwise_conv2d/depthwise_kernel"
-    )
+def _nodes(config: EfficientDetConfig) -> list[Node]:
+    try:
+        return fpn_nodes(config.fpn_graph, config.min_level, config.max_level)
+    except ValueError as error:
+        raise ConfigError(f"model.overrides.fpn_graph: {error}.") from None

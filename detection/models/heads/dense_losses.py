@@ -41,7 +41,7 @@ class DenseTargets(NamedTuple):
 
 
 class PositivesNormalizer:
-    """Number by which the loss terms are divided: that of the positive anchors of all replicas.
+    """Number by which the loss terms are divided, from the number of positive anchors of the update's batch.
 
     Args:
         kind: `positives_plus_one`, as in google/automl; `positives`: at least 1, as in the
@@ -60,15 +60,14 @@ class PositivesNormalizer:
         if momentum > 0.0:
             self.average = keras.Variable(0.0, trainable=False, dtype="float32", name="average_positives")
 
-    def __call__(self, positive: tf.Tensor, *, training: bool) -> tf.Tensor:
-        """Returns the number, float32 scalar >= 1, the same on all replicas.
+    def __call__(self, positives: tf.Tensor, *, training: bool) -> tf.Tensor:
+        """Returns the number, float32 scalar >= 1.
 
         Args:
-            positive: bool [B, A], positive anchors of this replica.
+            positives: float32 scalar, number of positive anchors of all replicas.
             training: update the moving average, and return it.
         """
-        count = sum_over_replicas(tf.reduce_sum(tf.cast(positive, tf.float32)))
-        number = count + 1.0 if self._kind == "positives_plus_one" else tf.maximum(count, 1.0)
+        number = positives + 1.0 if self._kind == "positives_plus_one" else tf.maximum(positives, 1.0)
         if self.average is None or not training:
             return number
         # google/automl starts from 0, which makes the first losses 1 / (1 - momentum) times as large.
@@ -137,8 +136,18 @@ class DenseLosses:
         """See `Detector.loss_statistics`."""
         return [] if self._normalizer.average is None else [self._normalizer.average]
 
+    def count_positives(self, labels: Labels) -> tf.Tensor:
+        """Returns the number of positive anchors of this replica, float32 scalar."""
+        return _count(self.assign(labels))
+
     def __call__(
-        self, class_logits: tf.Tensor, box_deltas: tf.Tensor, labels: Labels, *, training: bool
+        self,
+        class_logits: tf.Tensor,
+        box_deltas: tf.Tensor,
+        labels: Labels,
+        *,
+        positives: tf.Tensor | None = None,
+        training: bool,
     ) -> dict[str, tf.Tensor]:
         """Returns `class_loss`, `box_loss` and, if there is an IoU loss, `box_iou_loss`.
 
@@ -149,10 +158,13 @@ class DenseLosses:
             class_logits: float32 [B, A, C].
             box_deltas: float32 [B, A, 4], see `detection.ops.boxes`.
             labels: ground truth.
+            positives: see `Detector.losses`.
             training: see `PositivesNormalizer`.
         """
         targets = self.assign(labels)
-        normalizer = self._normalizer(targets.positive, training=training)
+        if positives is None:
+            positives = sum_over_replicas(_count(targets))
+        normalizer = self._normalizer(positives, training=training)
         terms = {
             "class_loss": tf.reduce_sum(self._class_losses(class_logits, targets)) / normalizer,
             "box_loss": self._box_loss_weight
@@ -220,6 +232,10 @@ class DenseLosses:
         boxes = decode_yxyx(tf.where(positive, box_deltas, 0.0), anchors)
         losses = iou_loss(boxes, tf.where(positive, targets.boxes, anchors), kind=kind)
         return _weighted(tf.where(positive, losses[..., tf.newaxis], 0.0), targets)
+
+
+def _count(targets: DenseTargets) -> tf.Tensor:
+    return tf.reduce_sum(tf.cast(targets.positive, tf.float32))
 
 
 def _weighted(losses: tf.Tensor, targets: DenseTargets) -> tf.Tensor:

@@ -84,11 +84,16 @@ def suppress(
         max_outputs=options.max_detections,
     )
     counts = tf.range(options.max_detections) < num[:, tf.newaxis]
-    factor = 1.0 / (image_info.scale * image_info.original_size)
-    normalised = tf.gather(boxes, picked, batch_dims=1) * tf.concat([factor, factor], axis=1)[:, tf.newaxis]
+    normalised = normalize_boxes(tf.gather(boxes, picked, batch_dims=1), image_info)
     return Detections(
         boxes=tf.where(counts[..., tf.newaxis], clip_yxyx(normalised, 1.0, 1.0), 0.0),
         scores=tf.where(counts, tf.gather(scores, picked, batch_dims=1), 0.0),
         classes=tf.where(counts, tf.gather(classes, picked, batch_dims=1), 0),
         num=num,
     )
+
+
+def normalize_boxes(boxes: tf.Tensor, image_info: ImageInfo) -> tf.Tensor:
+    """Converts [B, K, 4], (ymin, xmin, ymax, xmax), from pixels of the input to fractions of the original image."""
+    factor = 1.0 / (image_info.scale * image_info.original_size)
+    return boxes * tf.concat([factor, factor], axis=1)[:, tf.newaxis]

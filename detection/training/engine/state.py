@@ -7,11 +7,7 @@ import keras
 import tensorflow as tf
 
 from detection.models.detector import Detector, variables_by_path
-
-# Keys in a checkpoint below which weights lie, each in a dictionary by variable path.
-MODEL_PART = "model"
-EMA_PART = "ema"
-_LOSSES_PART = "losses"
+from schemas.artifacts import EMA_PART, LOSSES_PART, MODEL_PART, STEP_PART
 
 
 def dynamic_decay(decay: float, step: tf.Tensor) -> tf.Tensor:
@@ -138,12 +134,12 @@ class TrainState(NamedTuple):
     def checkpoint(self) -> tf.train.Checkpoint:
         """Makes a checkpoint of the state by variable path, independent of how the objects are nested."""
         parts = {
-            "step": self.step,
+            STEP_PART: self.step,
             MODEL_PART: variables_by_path(self.model.variables),
             "optimizer": variables_by_path(self.optimizer.variables),
         }
         if self.model.loss_statistics:
-            parts[_LOSSES_PART] = variables_by_path(self.model.loss_statistics)
+            parts[LOSSES_PART] = variables_by_path(self.model.loss_statistics)
         if self.ema is not None:
             parts[EMA_PART] = dict(self.ema.weights)
         if self.loss_scale is not None:

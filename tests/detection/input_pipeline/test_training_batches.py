@@ -109,6 +109,24 @@ def test_repeated_images_resume_and_share_out_exactly(tmp_path: Path) -> None:
         np.testing.assert_array_equal(labels.weights[labels.valid], weights[labels.classes[labels.valid]])
 
 
+@pytest.mark.parametrize("replicas_each", [1, 2])
+def test_micro_batches_of_all_replicas_are_the_batch_in_order(tmp_path: Path, replicas_each: int) -> None:
+    """Two pipelines of one or two replicas, which divide a step's eight images into two micro-batches."""
+    reader = _reader(tmp_path)
+    size = 4 // replicas_each
+    options = {"batch_size": 4, "replica_batch_size": size, "micro_batches": 2, "num_pipelines": 2}
+    pipelines = [_batches(reader, 1, 2, pipeline=number, **options) for number in (0, 1)]
+    elements = [element for pipeline in pipelines for element in pipeline]
+    assert len(elements) == 2 * replicas_each
+    halves = [
+        tf.nest.map_structure(lambda value, rows=rows: None if value is None else value[rows], element)
+        for rows in (slice(0, size // 2), slice(size // 2, size))
+        for element in elements
+    ]
+    (whole,) = _batches(reader, 1, 2, batch_size=8)
+    _assert_equal(_joined(*halves), whole)
+
+
 def test_shapes_are_static(tmp_path: Path) -> None:
     batches = training_batches(_reader(tmp_path), PLAIN, seed=0, start_step=0, stop_step=1, batch_size=4)
     assert batches.element_spec.images.shape == (4, 64, 64, 3)

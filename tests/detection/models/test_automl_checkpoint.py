@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.efficientdet.model import EfficientDet, RawOutputs, automl_variable_name
+from detection.models.efficientdet.model import EfficientDet, RawOutputs
 from detection.models.registry import build_detector
 from detection.types import ImageInfo
+from detection.weights.automl import automl_name
 
 SIDE = 128
 IMAGE_SCALE = 1.5  # original pixel = input pixel * 1.5
@@ -30,7 +31,7 @@ def detector(oracle_dir: Path) -> EfficientDet:
         postprocess={"score_threshold": 0.05, "pre_nms_top_k": 20_000},
     )
     for variable in detector.variables:
-        variable.assign(reader.get_tensor(automl_variable_name(variable.path) + "/ExponentialMovingAverage"))
+        variable.assign(reader.get_tensor(automl_name(variable.path) + "/ExponentialMovingAverage"))
     assert isinstance(detector, EfficientDet)
     return detector
 

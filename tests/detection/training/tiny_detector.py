@@ -7,12 +7,13 @@ import numpy as np
 import tensorflow as tf
 
 from detection.models import registry
-from detection.models.backbones.efficientnet import drop_connect
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Detector
 from detection.models.heads.dense_losses import PositivesNormalizer
 from detection.models.heads.postprocess import BoxPostprocess
 from detection.models.layers.batch_norm import BatchNormalization
+from detection.models.layers.drop_connect import drop_connect
 from detection.ops.losses import focal_loss, huber_loss
+from detection.ops.replicas import sum_over_replicas
 from detection.types import Detections, ImageInfo, Labels
 from schemas.config.section import Section
 
@@ -55,9 +56,15 @@ class TinyDetector(Detector):
             branch = drop_connect(branch, survival=self._survival, seed=seed, index=0)
         return tf.cast(self.head(tf.reduce_mean(features + branch, [1, 2])), tf.float32)
 
-    def losses(self, outputs: tf.Tensor, labels: Labels, training: bool = False) -> dict[str, tf.Tensor]:
+    def count_positives(self, labels: Labels) -> tf.Tensor:
+        return tf.reduce_sum(tf.cast(labels.valid, tf.float32))
+
+    def losses(
+        self, outputs: tf.Tensor, labels: Labels, positives: tf.Tensor | None = None, training: bool = False
+    ) -> dict[str, tf.Tensor]:
         valid = tf.cast(labels.valid, tf.float32)
-        normaliser = self._normalizer(labels.valid, training=training)
+        positives = sum_over_replicas(self.count_positives(labels)) if positives is None else positives
+        normaliser = self._normalizer(positives, training=training)
         there = tf.reduce_max(tf.one_hot(labels.classes, self.num_classes) * valid[..., None], axis=1) > 0.0
         counts = tf.maximum(tf.reduce_sum(valid, axis=1, keepdims=True), 1.0)
         boxes = tf.reduce_sum(labels.boxes * valid[..., None], axis=1) / counts / float(self.image_size[0])

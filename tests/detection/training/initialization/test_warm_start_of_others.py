@@ -13,7 +13,7 @@ from detection.datasets.coco_categories import COCO_CATEGORIES
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from detection.training.initialization.warm_start import warm_start
-from detection.training.initialization.weight_source import WeightSource
+from detection.weights.weight_source import WeightSource
 from schemas.config.config_io import from_yaml
 from schemas.config.initialization import InitConfig
 from schemas.errors import DataError

@@ -43,6 +43,7 @@ class Labels(NamedTuple):
     crowds: bool [B, N], True for boxes around groups of objects without boxes of their
         own: anchors inside count neither as object nor as background; None if crowds
         are left out.
+    weights: float32 [B, N], >= 0, factor of the loss of each object; None: all are 1.
     """
 
     boxes: tf.Tensor
@@ -51,6 +52,7 @@ class Labels(NamedTuple):
     masks: tf.Tensor | None = None
     keypoints: tf.Tensor | None = None
     crowds: tf.Tensor | None = None
+    weights: tf.Tensor | None = None
 
 
 class ImageInfo(NamedTuple):

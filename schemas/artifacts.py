@@ -31,6 +31,7 @@ TRAINING_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights"}, see `det
 # Keys in our checkpoints.  Below the first two lie weights, in a dictionary by variable path.
 MODEL_PART = "model"  # raw weights
 EMA_PART = "ema"  # EMA weights
+LOSSES_PART = "losses"  # statistics of the losses, if there are any: no weights
 STEP_PART = "step"  # number of training steps
 LITERT_FILE = "model.tflite"  # a detector exported to LiteRT, with MODEL_JSON and EXTRA_FILES beside it
 ONNX_FILE = "model.onnx"  # the same for ONNX

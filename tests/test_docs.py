@@ -29,6 +29,8 @@ PAGES = {  # tables, at least
     "docs/importing.md": 3,
     "docs/distributed.md": 2,
     "docs/update_rules.md": 3,
+    "docs/losses.md": 5,
+    "docs/training_input.md": 3,
     "docs/storage.md": 2,
     "docs/runners.md": 3,
     "docs/export.md": 5,

@@ -1,7 +1,7 @@
 """The input pipeline of training: records to augmented batches of static shape.
 
 A batch is a pure function of (seed, step): which records it holds comes from a
-permutation per epoch, how they are augmented from the record's position in the
+permutation or a sample per epoch, how they are augmented from the record's position in the
 run.  A resumed run starts at any step without reading what came before.
 """
 
@@ -9,13 +9,15 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from detection.input_pipeline.augmentation.crops import random_scale_crop
 from detection.input_pipeline.augmentation.flip import random_horizontal_flip
 from detection.input_pipeline.network_input import normalize, pad_labels, pad_to
 from detection.input_pipeline.record_decoder import decode_record, python_op
-from detection.input_pipeline.record_reader import RecordOrder, RecordReader
+from detection.input_pipeline.record_order import RecordOrder
+from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.sample import Sample
 from detection.types import Labels, Resizing
 
@@ -66,6 +68,7 @@ class InputOptions(NamedTuple):
     keypoint_flips: see `random_horizontal_flip`.
     with_crowds: crowds go into `Labels.crowds`; otherwise they are left out.
     resizing: see `random_scale_crop`.
+    class_weights: float32 [C], of each class, for `Labels.weights`; None: no weights.
     """
 
     image_size: tuple[int, int]
@@ -82,6 +85,7 @@ class InputOptions(NamedTuple):
     keypoint_flips: Sequence[Sequence[int]] | None = None
     with_crowds: bool = False
     resizing: Resizing | None = None
+    class_weights: npt.NDArray[np.float32] | None = None
 
 
 def training_batches(
@@ -94,6 +98,7 @@ def training_batches(
     batch_size: int,
     replica_batch_size: int | None = None,
     micro_batches: int = 1,
+    repeat_factors: npt.NDArray[np.float64] | None = None,
     pipeline: int = 0,
     num_pipelines: int = 1,
 ) -> tf.data.Dataset:
@@ -110,6 +115,7 @@ def training_batches(
             where several replicas draw from one pipeline.  None: batch_size.
         micro_batches: number of micro-batches that a replica divides its element into, in order.
             Each of them, over all replicas, holds successive positions of the run.
+        repeat_factors: see `RecordOrder`.
         pipeline: which of the input pipelines (workers) this is; together they see
             each position of the run once.
         num_pipelines: how many there are.
@@ -128,14 +134,15 @@ def training_batches(
         part = (step * micro_batches + micro_batch) * replicas * num_pipelines + pipeline * replicas + replica
         return part * part_size + place
 
-    read = _position_reader(reader, seed)
+    order = RecordOrder(seed, len(reader), repeat_factors)
+    read = _position_reader(reader, order)
 
     def example_of(counter: tf.Tensor) -> Batch:
         position = position_of(counter)
-        first = position - position % len(reader)  # of the epoch
+        first = position - position % order.epoch_size  # of the epoch
 
         def draw_partner(partner_seed: tf.Tensor) -> Sample:
-            place = tf.random.stateless_uniform([], partner_seed, maxval=len(reader), dtype=tf.int64)
+            place = tf.random.stateless_uniform([], partner_seed, maxval=order.epoch_size, dtype=tf.int64)
             return _decode(read(first + place), options)
 
         sample = _decode(read(position), options)
@@ -151,9 +158,7 @@ def training_batches(
     return examples.batch(element_size, drop_remainder=True).prefetch(2)
 
 
-def _position_reader(reader: RecordReader, seed: int) -> Callable[[tf.Tensor], tf.Tensor]:
-    order = RecordOrder(seed, len(reader))
-
+def _position_reader(reader: RecordReader, order: RecordOrder) -> Callable[[tf.Tensor], tf.Tensor]:
     def read(position: np.ndarray) -> bytes:
         return reader.read(order.record(int(position)))
 
@@ -195,6 +200,8 @@ def _example(
     # Padding follows normalisation, so that it is the mean colour: 0.
     image = pad_to(normalize(window.image, mean=options.mean, std=options.std), options.image_size)
     labels, truncated = pad_labels(window, max_instances=options.max_instances)
+    if options.class_weights is not None:
+        labels = labels._replace(weights=tf.gather(tf.constant(options.class_weights), labels.classes))
     return Batch(image, labels, truncated)
 
 

@@ -33,12 +33,14 @@ class Detector(keras.Model):
         mask_size: side in pixels of the mask crops that its losses need; 0: no masks.
         takes_keypoints: its losses need keypoints.
         takes_crowds: its losses ignore anchors in `Labels.crowds`.
+        takes_weights: its losses multiply those of each object by `Labels.weights`.
         mask_output: form of the masks of an exported model, see `MaskPostprocess`.
     """
 
     mask_size = 0
     takes_keypoints = False
     takes_crowds = False
+    takes_weights = False
     mask_output: MaskOutput = "crops"
 
     def __init__(
@@ -88,7 +90,9 @@ class Detector(keras.Model):
         """
         raise NotImplementedError
 
-    def losses(self, outputs: Any, labels: Labels, positives: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+    def losses(
+        self, outputs: Any, labels: Labels, positives: tf.Tensor | None = None, training: bool = False
+    ) -> dict[str, tf.Tensor]:
         """Returns the weighted loss terms, float32 scalars, without L2.
 
         Their sum over terms, replicas and micro-batches is the loss of the update's batch.
@@ -98,8 +102,18 @@ class Detector(keras.Model):
             labels: ground truth of the same images.
             positives: sum of `count_positives` over the update's batch; None: these labels,
                 of all replicas, are the whole batch.
+            training: update the `loss_statistics`, and use them instead of the batch's own.
         """
         raise NotImplementedError
+
+    @property
+    def loss_statistics(self) -> list[keras.Variable]:
+        """Variables that `losses` updates in training.
+
+        They belong to a training run, not to the network: its checkpoints hold them, the
+        model's `variables`, and so warm starts and exports, leave them out.
+        """
+        return []
 
     def detect(self, outputs: Any, image_info: ImageInfo) -> Detections:
         """Returns detections in normalised coordinates of the original images."""

@@ -82,39 +82,61 @@ class Assignment(NamedTuple):
     """Result of `assign_anchors`.
 
     positive: bool [B, A], the anchor is assigned to an object.
-    index: int32 [B, A], index of that object, 0 <= index < N; undefined if not positive.
+    ignored: bool [B, A], the anchor is neither positive nor background; None if no anchor can be.
+    index: int32 [B, A], index of the assigned object, 0 <= index < N; undefined if not positive.
     """
 
     positive: tf.Tensor
+    ignored: tf.Tensor | None
     index: tf.Tensor
 
 
-def assign_anchors(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor, *, iou_threshold: float = 0.5) -> Assignment:
+def assign_anchors(
+    anchors: tf.Tensor,
+    boxes: tf.Tensor,
+    valid: tf.Tensor,
+    *,
+    match_threshold: float = 0.5,
+    unmatched_threshold: float | None = None,
+    force_match: bool = True,
+) -> Assignment:
     """Assigns each anchor to the object that it overlaps most, if the IoU reaches the threshold.
 
-    Each valid object is also assigned the anchor that overlaps it most (the first of
-    equals), at any IoU, so that every object has an anchor; if two objects claim the same
-    anchor, the first one gets it.  Padding gets none.
+    With `force_match`, each valid object is also assigned the anchor that overlaps it most
+    (the first of equals), at any IoU above 0, so that every object has an anchor; if two
+    objects claim the same anchor, the first one gets it.  Padding gets none.  Source: the
+    TF Object Detection API's `ArgMaxMatcher`, with its `force_match_for_each_row`.
 
     Args:
         anchors: float32 [A, 4], (ymin, xmin, ymax, xmax).
         boxes: float32 [B, N, 4], same layout and unit.
         valid: bool [B, N], False for padding.
-        iou_threshold: min intersection over union, 0 < threshold <= 1.
+        match_threshold: min intersection over union of a positive anchor, 0 < threshold <= 1.
+        unmatched_threshold: anchors that are not positive and whose best IoU is at least
+            this are ignored, 0 < threshold <= match_threshold; None: match_threshold, so
+            that no anchor is.
+        force_match: see above.
     """
     iou = pairwise_iou_yxyx(boxes, anchors)
     iou = tf.where(valid[..., tf.newaxis], iou, 0.0)
+    strength = _with_claims(iou) if force_match else iou
+    best = tf.reduce_max(strength, axis=1)
+    positive = best >= match_threshold
+    has_band = unmatched_threshold is not None and unmatched_threshold < match_threshold
+    return Assignment(
+        positive=positive,
+        ignored=~positive & (best >= unmatched_threshold) if has_band else None,
+        index=tf.argmax(strength, axis=1, output_type=tf.int32),
+    )
+
+
+def _with_claims(iou: tf.Tensor) -> tf.Tensor:
+    """Returns [B, N, A] with each object's best anchor raised above any overlap (<= 1), the first object's most."""
     best_anchor = tf.argmax(iou, axis=2, output_type=tf.int32)
     claims = best_anchor[..., tf.newaxis] == tf.range(tf.shape(iou)[2])
     claims &= (tf.reduce_max(iou, axis=2) > 0.0)[..., tf.newaxis]
-    count = boxes.shape[1]
-    # Any claim beats any overlap (<= 1), and an earlier object's beats a later one's.
-    priority = 2.0 + tf.range(count, 0, -1, dtype=iou.dtype)[:, tf.newaxis]
-    strength = tf.where(claims, priority, iou)
-    return Assignment(
-        positive=tf.reduce_max(strength, axis=1) >= iou_threshold,
-        index=tf.argmax(strength, axis=1, output_type=tf.int32),
-    )
+    priority = 2.0 + tf.range(iou.shape[1], 0, -1, dtype=iou.dtype)[:, tf.newaxis]
+    return tf.where(claims, priority, iou)
 
 
 def anchors_inside(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor, *, min_fraction: float) -> tf.Tensor:

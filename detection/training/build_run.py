@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from detection.coco.params import make_params
@@ -25,6 +27,7 @@ from detection.input_pipeline.training_batches import Augmentation, InputOptions
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory
+from detection.training.build_balance import ClassBalance
 from detection.training.checkpoints.files import checkpoint_path, step_of
 from detection.training.checkpoints.manager import load_weights
 from detection.training.monitoring.callbacks import Callbacks, ProfilerWindow, TrainingPictures
@@ -55,17 +58,24 @@ class _Seed(IntEnum):
     SSD_CROP = 7
 
 
-def input_options_from_config(config: Config, model: Detector, categories: Sequence[Mapping[str, Any]]) -> InputOptions:
+def input_options_from_config(
+    config: Config,
+    model: Detector,
+    categories: Sequence[Mapping[str, Any]],
+    *,
+    class_weights: npt.NDArray[np.float32] | None = None,
+) -> InputOptions:
     """Builds the options that turn records into training examples for `model`.
 
     Args:
         config: its sections `model` and `train`.
         model: tells the input size, and whether masks, keypoints and crowds are needed.
         categories: COCO categories, in the order of the network's classes.
+        class_weights: see `InputOptions`.
 
     Raises:
         ConfigError: the detector needs keypoints that the categories do not have, or that
-            cannot be mirrored; or crowds are to be ignored, which it cannot do.
+            cannot be mirrored; or crowds are to be ignored, or classes weighted, which it cannot do.
     """
     train_config = config.train
     keypoints = num_keypoints(categories) if model.takes_keypoints else 0
@@ -77,6 +87,11 @@ def input_options_from_config(config: Config, model: Detector, categories: Seque
     if train_config.crowds == "ignore" and not model.takes_crowds:
         raise ConfigError(
             f"train.crowds = ignore: {config.model.name} cannot leave crowds out of its losses. Set it to drop."
+        )
+    if train_config.class_weights is not None and not model.takes_weights:
+        raise ConfigError(
+            f"train.class_weights: {config.model.name} cannot weight its losses. Remove it, or balance the classes by "
+            "train.sampling.name=repeat_factor."
         )
     augment_config = train_config.augment
     return InputOptions(
@@ -94,6 +109,7 @@ def input_options_from_config(config: Config, model: Detector, categories: Seque
         keypoint_flips=keypoint_flips(categories) if keypoints and augment_config.horizontal_flip else None,
         with_crowds=train_config.crowds == "ignore",
         resizing=model.resizing,
+        class_weights=class_weights,
     )
 
 
@@ -146,6 +162,7 @@ def batches_from_config(
     model: Detector,
     reader: RecordReader,
     categories: Sequence[Mapping[str, Any]],
+    balance: ClassBalance,
     *,
     strategy: tf.distribute.Strategy,
     start_step: int,
@@ -156,7 +173,7 @@ def batches_from_config(
         ConfigError: see `replica_batch_size` and `input_options_from_config`.
     """
     train_config = config.train
-    options = input_options_from_config(config, model, categories)
+    options = input_options_from_config(config, model, categories, class_weights=balance.class_weights)
 
     def batches_of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
         return training_batches(
@@ -169,6 +186,7 @@ def batches_from_config(
             batch_size=train_config.effective_batch_size // context.num_input_pipelines,
             replica_batch_size=replica_batch_size(train_config, strategy),
             micro_batches=train_config.accumulate_steps,
+            repeat_factors=balance.repeat_factors,
             pipeline=context.input_pipeline_id,
             num_pipelines=context.num_input_pipelines,
         )
@@ -196,6 +214,7 @@ def callbacks_from_config(
     model: Detector,
     reader: RecordReader,
     categories: Sequence[Mapping[str, Any]],
+    balance: ClassBalance,
     *,
     output: Path,
     stack: contextlib.ExitStack,
@@ -208,13 +227,20 @@ def callbacks_from_config(
         model: the detector that trains.
         reader: reader of the training records.
         categories: COCO categories, in the order of the network's classes.
+        balance: repeat factors and class weights.
         output: output folder of the run.
         stack: the run's contexts.
         writes: this process writes pictures and profiles.
     """
     train_config, summaries = config.train, config.train.summaries
-    options = input_options_from_config(config, model, categories)
-    batches = StepBatches(reader, options, seed=train_config.seed, batch_size=train_config.effective_batch_size)
+    options = input_options_from_config(config, model, categories, class_weights=balance.class_weights)
+    batches = StepBatches(
+        reader,
+        options,
+        seed=train_config.seed,
+        batch_size=train_config.effective_batch_size,
+        repeat_factors=balance.repeat_factors,
+    )
     names = [str(category["name"]) for category in categories]
     pictures, profiler = None, None
     if writes and summaries.images_every:

@@ -21,6 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from detection.input_pipeline.record_reader import RecordReader
+from detection.training.build_balance import ANY_BALANCE
 from detection.training.build_run import batches_from_config
 from detection.training.build_step import is_deterministic, state_from_config, train_loop_from_config
 from detection.training.distributed.strategy import make_strategy, on_cpu, op_determinism, worker_count
@@ -198,7 +199,9 @@ def _run_trial(
     with op_determinism(needed=is_deterministic(config.train, strategy)):
         state = state_from_config(config, num_classes=len(categories), strategy=strategy)
         loop = train_loop_from_config(config.train, state, strategy=strategy)
-        batches = batches_from_config(config, state.model, reader, categories, strategy=strategy, start_step=0)
+        batches = batches_from_config(
+            config, state.model, reader, categories, ANY_BALANCE, strategy=strategy, start_step=0
+        )
         loop(batches, _STEPS)
 
 

@@ -48,7 +48,7 @@ def with_steps(config: Config, *, records: int) -> Config:
 
     Args:
         config: configuration whose `train.batch_size` is a number.
-        records: number of training records.
+        records: number of training images per epoch; see `RecordOrder`.
 
     Raises:
         ConfigError: the lengths do not fit together, such as a warm-up that is as long as the run.
@@ -95,7 +95,7 @@ def resolved(config: Config, *, records: int, output: Path, find_batch_size: Cal
 
     Args:
         config: the run's configuration.
-        records: number of training records.
+        records: number of training images per epoch; see `RecordOrder`.
         output: output folder of the run.
         find_batch_size: measures the batch size for `auto`.
 

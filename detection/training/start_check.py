@@ -12,6 +12,7 @@ from detection.models.backbones.imagenet import find_weights_file
 from detection.models.detector import Detector
 from detection.models.registry import detector_config
 from detection.storage.paths import require_supported
+from detection.training.build_balance import named_class_weights
 from detection.training.build_run import input_options_from_config, replica_batch_size
 from detection.training.build_step import initialize_from_config, l2_from_config, state_from_config
 from detection.training.checkpoints.files import checkpoint_steps
@@ -89,6 +90,7 @@ def _build(
     state = state_from_config(config, num_classes=len(in_order), strategy=strategy)
     l2_from_config(config.train, state)
     if categories is not None:
+        named_class_weights(config.train, in_order)
         input_options_from_config(config, state.model, in_order)
     if checkpoints is not None and categories is not None:
         Checkpoints(state, checkpoints, keep=1, writes=False).restore_latest()

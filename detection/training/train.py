@@ -12,6 +12,7 @@ from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import Detector
 from detection.storage.atomic import write_json, write_text
 from detection.storage.mirror import Mirror
+from detection.training.build_balance import balance_from_config
 from detection.training.build_run import (
     batches_from_config,
     callbacks_from_config,
@@ -81,11 +82,12 @@ def train(
     """
     reader = RecordReader(shards)
     categories = sorted(categories, key=lambda category: category["id"])
+    balance = balance_from_config(config.train, reader, categories)
     if strategy is None:
         strategy = make_strategy(config.train.strategy, tpu=config.train.tpu)
     config = resolved(
         config,
-        records=len(reader),
+        records=balance.epoch_size,
         output=output,
         find_batch_size=lambda: find_batch_size(config, shards=shards, categories=categories, strategy=strategy),
     )
@@ -130,11 +132,14 @@ def train(
             # Only now: a configuration that the checkpoints refuse must not replace theirs.
             _write_descriptions(output, config_yaml, categories, init_report)
         callbacks = callbacks_from_config(
-            config, state.model, reader, categories, output=output, stack=stack, writes=chief
+            config, state.model, reader, categories, balance, output=output, stack=stack, writes=chief
+        )
+        batches = batches_from_config(
+            config, state.model, reader, categories, balance, strategy=strategy, start_step=start_step
         )
         last_step = _run_steps(
             config.train,
-            batches_from_config(config, state.model, reader, categories, strategy=strategy, start_step=start_step),
+            batches,
             train_loop_from_config(config.train, state, strategy=strategy),
             step=start_step,
             callbacks=callbacks,

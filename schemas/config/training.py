@@ -2,7 +2,7 @@
 
 from typing import Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from schemas.config.augmentation import AugmentConfig
 from schemas.config.initialization import InitConfig
@@ -10,6 +10,27 @@ from schemas.config.monitoring import NonFiniteConfig, ProfileConfig, SummariesC
 from schemas.config.optimization import ClipConfig, EmaConfig, OptimizerConfig
 from schemas.config.schedule import ScheduleConfig
 from schemas.config.section import PatternMatch, RegularExpression, Section
+
+ClassWeights = Literal["inverse_frequency", "inverse_sqrt_frequency"] | dict[str, NonNegativeFloat]
+
+
+class SamplingConfig(Section):
+    """How often an epoch reads each image."""
+
+    name: Literal["uniform", "repeat_factor"] = Field(
+        "uniform",
+        description="uniform: once; repeat_factor: images of a rare class several times, as LVIS does: "
+        "max(1, sqrt(threshold / f)) times on average, f being the fraction of images with its rarest class",
+    )
+    threshold: float = Field(
+        0.001, gt=0.0, le=1.0, description="for repeat_factor: classes in a smaller fraction of the images are rare"
+    )
+
+    @model_validator(mode="after")
+    def _something_is_rare(self) -> Self:
+        if self.name == "uniform":
+            self.refuse(("threshold",), "with name = uniform")
+        return self
 
 
 class TrainConfig(Section):
@@ -111,6 +132,13 @@ class TrainConfig(Section):
     clip: ClipConfig = ClipConfig()
     crowds: Literal["drop", "ignore"] = Field(
         "drop", description="drop: crowd regions are background; ignore: they are neither objects nor background"
+    )
+    sampling: SamplingConfig = SamplingConfig()
+    class_weights: ClassWeights | None = Field(
+        None,
+        description="factor of the loss of each object, by the name of its category, 1 for others; or derived from the "
+        "training records: inverse_frequency: each class weighs as much as any other in total; "
+        "inverse_sqrt_frequency: the square roots of these factors; both scaled to a mean of 1 over all objects",
     )
     augment: AugmentConfig = AugmentConfig()
     validation: ValidationConfig = ValidationConfig()

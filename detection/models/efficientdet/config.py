@@ -9,7 +9,9 @@ from typing import Literal, Self
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Activation
+from detection.models.heads.dense_losses import CodeWeights, Normalizer
 from detection.models.heads.postprocess import BoxPostprocess
+from detection.ops.losses import IouLoss
 from schemas.config.section import Section
 
 Rgb = tuple[float, float, float]
@@ -72,12 +74,31 @@ class EfficientDetConfig(Section):
         (1.0, 2.0, 0.5), min_length=1, description="each width / height, or [width, height] in base sides"
     )
     match_threshold: float = Field(0.5, gt=0.0, le=1.0, description="min IoU of a positive anchor")
+    unmatched_threshold: float | None = Field(
+        None, gt=0.0, le=1.0, description="anchors of an IoU from here to match_threshold are ignored; none: no band"
+    )
+    force_match: bool = Field(True, description="each object also gets the anchor that it overlaps most")
     focal_alpha: float = Field(0.25, ge=0.0, le=1.0)
     focal_gamma: NonNegativeFloat = 1.5
     label_smoothing: float = Field(0.0, ge=0.0, lt=1.0)
-    huber_delta: PositiveFloat = Field(0.1, description="in units of the box deltas")
+    huber_delta: PositiveFloat = Field(0.1, description="in units of the weighted box deltas")
+    code_weights: CodeWeights = Field((1.0, 1.0, 1.0, 1.0), description="factors of the box deltas (ty, tx, th, tw)")
     box_loss_weight: NonNegativeFloat = 50.0
+    iou_loss_type: IouLoss | None = Field(None, description="IoU loss beside the Huber loss; none: no IoU loss")
+    iou_loss_weight: NonNegativeFloat = 1.0
+    normalizer: Normalizer = Field("positives_plus_one", description="divisor of the losses")
+    positives_momentum: float = Field(0.0, ge=0.0, lt=1.0, description="of the divisor's moving average; 0: none")
     postprocess: BoxPostprocess = BoxPostprocess()
+
+    @model_validator(mode="after")
+    def _losses_fit(self) -> Self:
+        if self.unmatched_threshold is not None and self.unmatched_threshold > self.match_threshold:
+            raise ValueError(
+                f"unmatched_threshold = {self.unmatched_threshold} is above match_threshold = {self.match_threshold}"
+            )
+        if self.iou_loss_type is None:
+            self.refuse(("iou_loss_weight",), "without iou_loss_type")
+        return self
 
     @model_validator(mode="after")
     def _one_scale_per_level(self) -> Self:

@@ -14,19 +14,33 @@ from detection.models.backbones.efficientnet_spec import BACKBONES
 from detection.models.detector import Detector
 from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.heads.dense import DenseHead
+from detection.models.heads.dense_losses import DenseLosses
 from detection.models.heads.postprocess import detect_boxes, normalize_boxes
 from detection.models.necks.bifpn import BiFpn
 from detection.models.necks.fpn_graphs import Node, fpn_nodes
 from detection.models.necks.resample import Resample
-from detection.ops.anchors import Assignment, anchors_inside, assign_anchors, feature_sizes, pyramid_anchors_yxyx
-from detection.ops.boxes import decode_yxyx, encode_yxyx
-from detection.ops.losses import focal_loss, huber_loss
-from detection.ops.replicas import sum_over_replicas
+from detection.ops.anchors import feature_sizes, pyramid_anchors_yxyx
+from detection.ops.boxes import decode_yxyx
 from detection.types import Detections, ImageInfo, Labels, RawDetections
 from schemas.errors import ConfigError
 
 _PRIOR = 0.01  # probability of every class before training
 _FIRST_BRANCHES = {"class": 1000, "box": 2000}  # numbers of the heads' drop-connect branches, above those of blocks
+_LOSS_FIELDS = {  # of the configuration: arguments of `DenseLosses` of the same names
+    "match_threshold",
+    "unmatched_threshold",
+    "force_match",
+    "focal_alpha",
+    "focal_gamma",
+    "label_smoothing",
+    "huber_delta",
+    "code_weights",
+    "box_loss_weight",
+    "iou_loss_type",
+    "iou_loss_weight",
+    "normalizer",
+    "positives_momentum",
+}
 
 
 class RawOutputs(NamedTuple):
@@ -54,6 +68,7 @@ class EfficientDet(Detector):
     """
 
     takes_crowds = True
+    takes_weights = True
 
     def __init__(self, *, config: EfficientDetConfig, num_classes: int, name: str, dtype: Any = None):
         super().__init__(
@@ -72,6 +87,9 @@ class EfficientDet(Detector):
             num_scales=config.num_scales,
             aspect_ratios=config.aspect_ratios,
             anchor_scale=config.anchor_scale,
+        )
+        self._dense_losses = DenseLosses(
+            anchors=self.anchors, num_classes=num_classes, **config.model_dump(include=_LOSS_FIELDS)
         )
         batch_norm = {"momentum": config.batch_norm_momentum, "epsilon": config.batch_norm_epsilon}
         self._make_feature_layers(config, batch_norm)
@@ -190,47 +208,24 @@ class EfficientDet(Detector):
 
     def count_positives(self, labels: Labels) -> tf.Tensor:
         """See `Detector.count_positives`: the number of positive anchors."""
-        return tf.reduce_sum(tf.cast(self._assign(labels).positive, tf.float32))
+        return self._dense_losses.count_positives(labels)
 
-    def losses(self, outputs: RawOutputs, labels: Labels, positives: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """`class_loss` and `box_loss`, over the number of positive anchors of the update's batch + 1.
-
-        Anchors without an object are background, except those with a fraction of
-        `match_threshold` inside a crowd, which are ignored.  Box coordinates without error
-        count like all others (google/automl leaves them out).
-        """
-        config = self.config
-        assignment = self._assign(labels)
-        positive = assignment.positive
-        if positives is None:
-            positives = sum_over_replicas(tf.reduce_sum(tf.cast(positive, tf.float32)))
-        normaliser = positives + 1.0
-
-        classes = tf.where(positive, tf.gather(labels.classes, assignment.index, batch_dims=1), -1)
-        is_target = classes[..., tf.newaxis] == tf.range(self.num_classes, dtype=classes.dtype)
-        class_losses = focal_loss(
+    def losses(
+        self, outputs: RawOutputs, labels: Labels, positives: tf.Tensor | None = None, training: bool = False
+    ) -> dict[str, tf.Tensor]:
+        """See `Detector.losses` and `DenseLosses`."""
+        return self._dense_losses(
             self._by_anchor(outputs.class_logits, self.num_classes),
-            is_target,
-            alpha=config.focal_alpha,
-            gamma=config.focal_gamma,
-            label_smoothing=config.label_smoothing,
+            self._by_anchor(outputs.box_deltas, 4),
+            labels,
+            positives=positives,
+            training=training,
         )
-        if labels.crowds is not None:
-            in_crowd = anchors_inside(
-                tf.constant(self.anchors), labels.boxes, labels.crowds, min_fraction=config.match_threshold
-            )
-            class_losses = tf.where((in_crowd & ~positive)[..., tf.newaxis], 0.0, class_losses)
-        targets = encode_yxyx(tf.gather(labels.boxes, assignment.index, batch_dims=1), tf.constant(self.anchors))
-        errors = self._by_anchor(outputs.box_deltas, 4) - targets
-        box_losses = huber_loss(tf.where(positive[..., tf.newaxis], errors, 0.0), delta=config.huber_delta)
-        return {
-            "class_loss": tf.reduce_sum(class_losses) / normaliser,
-            "box_loss": config.box_loss_weight * tf.reduce_sum(box_losses) / (4.0 * normaliser),
-        }
 
-    def _assign(self, labels: Labels) -> Assignment:
-        threshold = self.config.match_threshold
-        return assign_anchors(tf.constant(self.anchors), labels.boxes, labels.valid, iou_threshold=threshold)
+    @property
+    def loss_statistics(self) -> list[Any]:
+        """See `Detector.loss_statistics`."""
+        return self._dense_losses.statistics
 
     def detect(self, outputs: RawOutputs, image_info: ImageInfo) -> Detections:
         """See `Detector.detect`: best candidates, then NMS by `model.postprocess`."""

@@ -37,7 +37,7 @@ class AccumulatedStep:
         self._state = state
         self._count = micro_batches
         self._names: list[str] = []
-        self._moving = [value for value in state.model.non_trainable_variables if "float" in value.dtype]
+        self._moving = [value for value in state.statistics if "float" in value.dtype]
         with strategy.scope():
             self._positives = _local_variable(tf.zeros([]))
             self._gradients = [_local_variable(tf.zeros(value.shape)) for value in state.trainable]

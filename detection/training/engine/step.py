@@ -92,7 +92,7 @@ class TrainStep:
     one replica with the same global batch.
 
     A step with a non-finite loss or gradient norm changes no weight, slot, EMA weight or
-    batch-norm statistic.  Gradients that overflow under a dynamic loss scale are normal:
+    statistic of batch norms and losses.  Gradients that overflow under a dynamic loss scale are normal:
     that step changes the scale only, and the NaN guard ignores it.
 
     Args:
@@ -152,18 +152,17 @@ class TrainStep:
         """
         state = self._state
         seed = tf.random.fold_in(self._seed, tf.cast(tf.convert_to_tensor(state.step) % 2**31, tf.int32))
-        # In the scope, new batch-norm statistics are collected instead of assigned.
+        # In the scope, new statistics are collected instead of assigned.
         with tf.GradientTape() as tape, keras.StatelessScope(initialize_variables=False) as forward:
             outputs = state.model(batch.images, training=True, seed=seed)
-            counted = () if positives is None else (positives,)
-            terms = dict(state.model.losses(outputs, batch.labels, *counted))
+            terms = dict(state.model.losses(outputs, batch.labels, positives, training=True))
             if self._l2 is not None:
                 terms["l2_loss"] = self._l2() / slice_count()
             loss = tf.add_n(list(terms.values()))
             scaled_loss = loss * self._loss_scale()
         variables = [variable.value for variable in state.trainable]
         gradients = tape.gradient(scaled_loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        statistics = _collected(forward, state.model.non_trainable_variables)
+        statistics = _collected(forward, state.statistics)
         return Derivatives(terms | {TOTAL_LOSS: loss}, list(gradients), statistics)
 
     def update(
@@ -203,7 +202,7 @@ class TrainStep:
 
     def _update(self, gradients: Sequence[tf.Tensor], statistics: Mapping[str, tf.Tensor]) -> None:
         state = self._state
-        for variable in state.model.non_trainable_variables:
+        for variable in state.statistics:
             if variable.path in statistics:
                 variable.assign(statistics[variable.path])
         state.optimizer.apply(self._transform_gradients(gradients, state.trainable), list(state.trainable))

@@ -1,5 +1,6 @@
 """Batch normalisation on the fused op, synchronised over replicas, and the activations that follow it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -103,7 +104,23 @@ def synchronize_batch_norm(model: keras.Model, synchronized: bool) -> None:
 def activate(inputs: tf.Tensor, name: str) -> tf.Tensor:
     """Applies the activation called `name`: swish, relu6 or relu."""
     if name == "swish":
-        return tf.nn.silu(inputs)
+        return swish(inputs)
     if name == "relu6":
         return tf.nn.relu6(inputs)
     return tf.nn.relu(inputs)
+
+
+@tf.custom_gradient
+def swish(inputs: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """Computes x sigmoid(x), float of any shape.
+
+    Keeps the sigmoid for the gradient, s + y (1 - s), instead of the inputs, from which `tf.nn.silu` computes it again:
+    the same memory, as the next convolution keeps y, in less time.
+    """
+    sigmoid = tf.sigmoid(inputs)
+    outputs = inputs * sigmoid
+
+    def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        return upstream * (sigmoid + outputs * (1.0 - sigmoid))
+
+    return outputs, gradient

@@ -115,7 +115,7 @@ def test_micro_batches_of_all_replicas_are_the_batch_in_order(tmp_path: Path, re
     reader = _reader(tmp_path)
     size = 4 // replicas_each
     options = {"batch_size": 4, "replica_batch_size": size, "micro_batches": 2, "num_pipelines": 2}
-    pipelines = [_batches(reader, 1, 2, pipeline=number, **options) for number in (0, 1)]
+    pipelines = [_batches(reader, 1, 2, PLAIN, pipeline=number, **options) for number in (0, 1)]
     elements = [element for pipeline in pipelines for element in pipeline]
     assert len(elements) == 2 * replicas_each
     halves = [

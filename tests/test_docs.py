@@ -26,6 +26,7 @@ PAGES = {  # tables, at least
     "docs/initialization.md": 2,
     "docs/distributed.md": 2,
     "docs/update_rules.md": 3,
+    "docs/efficientdet.md": 4,
     "docs/storage.md": 2,
     "docs/runners.md": 3,
 }

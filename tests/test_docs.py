@@ -31,6 +31,7 @@ PAGES = {  # tables, at least
     "docs/update_rules.md": 3,
     "docs/losses.md": 5,
     "docs/training_input.md": 3,
+    "docs/efficientdet.md": 4,
     "docs/storage.md": 2,
     "docs/runners.md": 3,
     "docs/export.md": 5,

@@ -1,5 +1,6 @@
 """The options of google/automl's hparams beyond the presets."""
 
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from detection.models.efficientdet.config_page import page
 from detection.models.efficientdet.model import EfficientDet, automl_variable_name
 from detection.models.registry import build_detector
 from detection.types import ImageInfo
@@ -71,6 +73,7 @@ def test_every_variable_gets_a_gradient(options: dict[str, Any]) -> None:
     assert {len(classes) == shapes[path][-1] for path, classes in told.items()} == {True}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_detections_compile_under_xla(options: dict[str, Any]) -> None:
     detector = _build(**options)
@@ -150,3 +153,8 @@ def test_odd_sides_have_the_levels_of_the_original() -> None:
     """google/automl halves each level and rounds up: 160 pixels have a P6 of 3 x 3."""
     outputs = _build("efficientdet-d0", image_size=160, fpn_cells=1, head_layers=1)(_images(160))
     assert [tuple(level.shape[1:3]) for level in outputs.box_deltas] == [(20, 20), (10, 10), (5, 5), (3, 3), (2, 2)]
+
+
+def test_the_page_on_the_options_is_that_of_the_classes() -> None:
+    text = (Path(__file__).parents[3] / "docs/efficientdet.md").read_text(encoding="utf-8")
+    assert text == page(), "run `make docs`"

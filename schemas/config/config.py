@@ -208,6 +208,20 @@ class AnalysisConfig(Section):
         return self
 
 
+class ViewsConfig(Section):
+    """Test-time augmentation: views of each image beside the image as it is, whose boxes are fused with its own."""
+
+    flip: bool = Field(False, description="also detect on mirrored images")
+    scales: tuple[Annotated[float, Field(ge=0.5, le=2.0)], ...] = Field(
+        (), description="also detect on images that look smaller (below 1) or larger (above 1) by these factors"
+    )
+
+    @property
+    def is_empty(self) -> bool:
+        """True without views: each image is detected on once, as it is."""
+        return not self.flip and set(self.scales) <= {1.0}
+
+
 class EvaluateConfig(Section):
     """Evaluation and blessing."""
 
@@ -223,6 +237,7 @@ class EvaluateConfig(Section):
     )
     thresholds: ThresholdsConfig = ThresholdsConfig()
     analysis: AnalysisConfig = AnalysisConfig()
+    tta: ViewsConfig = ViewsConfig()
     losses: bool = Field(
         True,
         description="also compute mean loss terms: here on the analysed images, in `train.validation` and `follow` on "

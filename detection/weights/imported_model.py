@@ -34,6 +34,7 @@ from schemas.artifacts import (
 )
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
+from schemas.config.initialization import SourceWeights
 from schemas.config.optimization import WeightsChoice
 from schemas.errors import CocoflowError, ConfigError, DataError, disk_refusal
 
@@ -119,7 +120,7 @@ def import_automl(
 
 def _source(checkpoint: str | Path, weights: WeightsChoice) -> WeightSource:
     """Opens a checkpoint of another program, with names below the network."""
-    kind: Any = {"ema": "averaged"}.get(weights, weights)
+    kind: SourceWeights = "averaged" if weights == "ema" else weights
     source = WeightSource(checkpoint, weights=kind, option="--weights")
     if source.is_ours:
         raise DataError(

@@ -12,6 +12,7 @@ from pipeline_runner import main
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, IMPORT_JSON, LABELS_JSON
 from schemas.config.config_io import load_config
 from tests.detection.weights.automl_checkpoints import SMALL, random_weights, save_named
+from tests.full_disk import no_file_above
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload
 
@@ -99,6 +100,13 @@ def test_errors_leave_nothing(
 ) -> None:
     assert call(checkpoint, tmp_path / "model", *flags) == code
     assert message in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, checkpoint: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with no_file_above(100_000):
+        assert call(checkpoint, tmp_path / "model") == 1
+    assert "the imported checkpoint cannot be written: " in capfd.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -26,6 +26,7 @@ PAGES = {  # tables, at least
     "docs/tfma.md": 2,
     "docs/configuration.md": 6,
     "docs/initialization.md": 2,
+    "docs/importing.md": 3,
     "docs/distributed.md": 2,
     "docs/update_rules.md": 3,
     "docs/storage.md": 2,

@@ -4,9 +4,28 @@ All are named tuples of tensors that pass `tf.data`, `tf.function` and `tf.distr
 unchanged; an optional field is None.  Shapes are static: padding plus validity masks.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import tensorflow as tf
+
+ResizeMode = Literal["fit", "stretch", "short_side"]
+
+
+class Resizing(NamedTuple):
+    """How an image of any size is scaled into the network's input; the rest of the input is padding.
+
+    size: (height, width) in pixels of the part of the input that an image may fill.
+    mode: `fit`: the largest scale at which the image fits, sizes rounded down; `stretch`:
+        exactly to `size`, whatever the aspect; `short_side`: the short side to `short_side`
+        pixels, but no side above `long_side` or `size`, sizes rounded to the nearest.
+    short_side: pixels; for `short_side` only.
+    long_side: pixels; for `short_side` only.
+    """
+
+    size: tuple[int, int]
+    mode: ResizeMode = "fit"
+    short_side: int = 0
+    long_side: int = 0
 
 
 class Labels(NamedTuple):

@@ -170,7 +170,9 @@ def calibration_batches(
     """
     reader = RecordReader(shards)
     chosen = np.unique(np.linspace(0, len(reader) - 1, min(count, len(reader))).astype(int))
-    fit = functools.partial(fit_pixels, image_size=detector.image_size, padding=detector.pixel_mean)
+    fit = functools.partial(
+        fit_pixels, image_size=detector.image_size, resizing=detector.resizing, padding=detector.pixel_mean
+    )
 
     def batches() -> Iterable[npt.NDArray[np.uint8]]:
         for start in range(0, len(chosen), batch_size):

@@ -83,7 +83,11 @@ class MeanLosses:
             num_keypoints=self._num_keypoints,
         )
         image, info = fit_to_input(
-            sample.image, image_size=detector.image_size, mean=detector.pixel_mean, std=detector.pixel_std
+            sample.image,
+            image_size=detector.image_size,
+            resizing=detector.resizing,
+            mean=detector.pixel_mean,
+            std=detector.pixel_std,
         )
         size = info.original_size * info.scale
         fitted = in_window(sample, image, size=size, offset=tf.zeros([2]), window=size, mask_size=detector.mask_size)

@@ -17,7 +17,7 @@ from detection.storage.files import is_file
 from detection.storage.json_files import read_json
 from detection.storage.paths import join, name_of, parent
 from detection.storage.reading import read_bytes
-from detection.types import ImageInfo
+from detection.types import ImageInfo, Resizing
 from schemas import serving
 from schemas.artifacts import EXTRA_FILES, LABELS_JSON, LITERT_FILE, MODEL_JSON, ONNX_FILE
 from schemas.errors import ConfigError, DataError
@@ -39,6 +39,7 @@ class ModelDescription(NamedTuple):
     precision: of the network: float32, float16 or int8.
     batch_size: images per call; None: any.
     image_size: (height, width) of the input, pixels.
+    resizing: how images are scaled into the input.
     dtype: of the input, float32 or uint8; RGB, 0 to 255, [B, H, W, 3].
     padding: RGB of the pixels right of and below the resized image.
     nms: False: the outputs are the boxes and scores of all anchors.
@@ -48,6 +49,7 @@ class ModelDescription(NamedTuple):
     precision: str
     batch_size: int | None
     image_size: tuple[int, int]
+    resizing: Resizing
     dtype: str
     padding: tuple[float, float, float]
     nms: bool
@@ -74,7 +76,8 @@ class ModelDescription(NamedTuple):
                 "name": serving.IMAGES,
                 "dtype": self.dtype,
                 "shape": [self.batch_size, *self.image_size, 3],
-                "pixels": "RGB, 0 to 255; resized to fit with their aspect kept (bilinear), at the top left",
+                "pixels": "RGB, 0 to 255; the image, resized (bilinear), lies at the top left",
+                "resize": self.resizing._asdict(),
                 "padding": list(self.padding),
             },
             "non_maximum_suppression": self.nms,
@@ -124,6 +127,7 @@ def read_description(folder: str | Path) -> ModelDescription | None:
             precision=str(content["precision"]),
             batch_size=None if batch_size is None else int(batch_size),
             image_size=(int(height), int(width)),
+            resizing=Resizing(**{**given["resize"], "size": tuple(given["resize"]["size"])}),
             dtype=str(given["dtype"]),
             padding=(float(red), float(green), float(blue)),
             nms=bool(content["non_maximum_suppression"]),
@@ -183,7 +187,13 @@ class FileDetector(SignatureDetector):
 
         def fit(encoded: tf.Tensor) -> tuple[tf.Tensor, ImageInfo, tf.Tensor]:
             image, valid = decode_rgb_or_blank(encoded)
-            return (*fit_pixels(image, image_size=description.image_size, padding=description.padding), valid)
+            fitted = fit_pixels(
+                image,
+                image_size=description.image_size,
+                resizing=description.resizing,
+                padding=description.padding,
+            )
+            return (*fitted, valid)
 
         pair = tf.TensorSpec([2], tf.float32)
         spec = (

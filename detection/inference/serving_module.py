@@ -178,7 +178,13 @@ class ServingModule(tf.Module):
 
     def _fit(self, image: tf.Tensor) -> tuple[tf.Tensor, ImageInfo]:
         detector = self._detector
-        return fit_to_input(image, image_size=detector.image_size, mean=detector.pixel_mean, std=detector.pixel_std)
+        return fit_to_input(
+            image,
+            image_size=detector.image_size,
+            resizing=detector.resizing,
+            mean=detector.pixel_mean,
+            std=detector.pixel_std,
+        )
 
     def _fit_each(self, images: tf.Tensor, fit: Any, *more: tf.TensorSpec) -> Any:
         pair = tf.TensorSpec([2], tf.float32)

@@ -17,7 +17,7 @@ from detection.input_pipeline.network_input import normalize, pad_labels, pad_to
 from detection.input_pipeline.record_decoder import decode_record, python_op
 from detection.input_pipeline.record_reader import RecordOrder, RecordReader
 from detection.input_pipeline.sample import Sample
-from detection.types import Labels
+from detection.types import Labels, Resizing
 
 
 class Batch(NamedTuple):
@@ -65,6 +65,7 @@ class InputOptions(NamedTuple):
     num_keypoints: K, the most of any category; 0: no keypoints.
     keypoint_flips: see `random_horizontal_flip`.
     with_crowds: crowds go into `Labels.crowds`; otherwise they are left out.
+    resizing: see `random_scale_crop`.
     """
 
     image_size: tuple[int, int]
@@ -80,6 +81,7 @@ class InputOptions(NamedTuple):
     num_keypoints: int = 0
     keypoint_flips: Sequence[Sequence[int]] | None = None
     with_crowds: bool = False
+    resizing: Resizing | None = None
 
 
 def training_batches(
@@ -175,6 +177,7 @@ def _example(
     window = random_scale_crop(
         sample,
         image_size=options.image_size,
+        resizing=options.resizing,
         scale_min=options.scale_min,
         scale_max=options.scale_max,
         mask_size=options.mask_size,

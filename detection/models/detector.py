@@ -7,10 +7,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from detection.types import Detections, ImageInfo, Labels, RawDetections
+from detection.types import Detections, ImageInfo, Labels, RawDetections, Resizing
 from schemas.errors import ConfigError
 
-Activation = Literal["swish", "relu6", "relu"]
+Activation = Literal["swish", "hswish", "mish", "relu6", "relu", "identity"]
 MaskOutput = Literal["crops", "pasted"]
 
 IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
@@ -29,6 +29,7 @@ class Detector(keras.Model):
         dtype: Keras dtype policy of all layers.
 
     Attributes:
+        resizing: how images are scaled into the input; by default, they fit into `image_size`.
         mask_size: side in pixels of the mask crops that its losses need; 0: no masks.
         takes_keypoints: its losses need keypoints.
         takes_crowds: its losses ignore anchors in `Labels.crowds`.
@@ -52,6 +53,7 @@ class Detector(keras.Model):
     ):
         super().__init__(name=name, dtype=dtype)
         self.image_size = image_size
+        self.resizing = Resizing(image_size)
         self.num_classes = num_classes
         self.pixel_mean = pixel_mean
         self.pixel_std = pixel_std

@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from detection.ops.boxes import area_yxyx, intersection_yxyx, pairwise_iou_yxyx
 
+AspectRatio = float | tuple[float, float]
+
 
 def feature_sizes(image_size: tuple[int, int], max_level: int) -> list[tuple[int, int]]:
     """Returns (height, width) of the feature maps of levels 0..max_level, each half the previous one, rounded up."""
@@ -25,30 +27,34 @@ def pyramid_anchors_yxyx(
     min_level: int,
     max_level: int,
     num_scales: int,
-    aspect_ratios: Sequence[float],
-    anchor_scale: float,
+    aspect_ratios: Sequence[AspectRatio],
+    anchor_scale: float | Sequence[float],
 ) -> npt.NDArray[np.float32]:
     """Returns the anchors of all cells, ordered by level, row, column, octave scale, aspect ratio.
 
     A cell's stride is the exact ratio of image size and feature size, so any image size
     works.  An anchor's base side is `anchor_scale` strides times 2^(o/num_scales).
 
+    Source: google/automl EfficientDet's `anchors.py`.
+
     Args:
         image_size: (height, width) of the network input in pixels.
         min_level: finest pyramid level; level l has about image_size / 2^l cells per side.
         max_level: coarsest level.
         num_scales: octave scales, o = 0..num_scales-1.
-        aspect_ratios: width / height of the anchors.
-        anchor_scale: base anchor side in strides.
+        aspect_ratios: each width / height of anchors of the base side's area, or the pair
+            (width, height) in base sides.
+        anchor_scale: base anchor side in strides: of all levels, or one per level, finest first.
 
     Returns:
         float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels; they may reach outside.
     """
-    sizes = feature_sizes(image_size, max_level)
+    sizes = feature_sizes(image_size, max_level)[min_level:]
+    scales = [anchor_scale] * len(sizes) if isinstance(anchor_scale, int | float) else anchor_scale
     levels = []
-    for height, width in sizes[min_level:]:
+    for (height, width), scale in zip(sizes, scales, strict=True):
         stride = np.array([image_size[0] / height, image_size[1] / width])
-        half = _half_sizes(stride, num_scales, aspect_ratios, anchor_scale)
+        half = _half_sizes(stride, num_scales, aspect_ratios, scale)
         centre_y = (np.arange(height) + 0.5) * stride[0]
         centre_x = (np.arange(width) + 0.5) * stride[1]
         centres = np.stack(np.meshgrid(centre_y, centre_x, indexing="ij"), axis=-1)[:, :, None, :]
@@ -57,14 +63,18 @@ def pyramid_anchors_yxyx(
 
 
 def _half_sizes(
-    stride: npt.NDArray[np.float64], num_scales: int, aspect_ratios: Sequence[float], anchor_scale: float
+    stride: npt.NDArray[np.float64], num_scales: int, aspect_ratios: Sequence[AspectRatio], anchor_scale: float
 ) -> npt.NDArray[np.float64]:
     """Returns half (height, width) of one cell's anchors, float64 [num_scales * len(aspect_ratios), 2]."""
-    shapes = [
-        (2.0 ** (octave / num_scales) / ratio**0.5, 2.0 ** (octave / num_scales) * ratio**0.5)
-        for octave in range(num_scales)
-        for ratio in aspect_ratios
-    ]
+    shapes = []
+    for octave in range(num_scales):
+        side = 2.0 ** (octave / num_scales)
+        for ratio in aspect_ratios:
+            if isinstance(ratio, int | float):
+                shapes.append((side / ratio**0.5, side * ratio**0.5))
+            else:
+                width, height = ratio
+                shapes.append((side * height, side * width))
     return np.array(shapes) * stride * anchor_scale / 2.0
 
 

@@ -39,6 +39,7 @@ from detection.training.validation.validation import Validation
 from schemas.artifacts import BEST, CHECKPOINTS, LOGS, VALIDATION
 from schemas.config.augmentation import AugmentConfig, ColorConfig, SsdCropConfig
 from schemas.config.config import Config
+from schemas.config.input_size import height_and_width
 from schemas.config.training import TrainConfig
 from schemas.errors import ConfigError
 
@@ -93,17 +94,18 @@ def input_options_from_config(config: Config, model: Detector, categories: Seque
         num_keypoints=keypoints,
         keypoint_flips=keypoint_flips(categories) if keypoints and augment_config.horizontal_flip else None,
         with_crowds=train_config.crowds == "ignore",
+        resizing=model.resizing,
     )
 
 
 def _augmentations(augment_config: AugmentConfig) -> list[Augmentation]:
     """Builds the augmentations that are on, in their order."""
     mosaic_config, grid_config = augment_config.mosaic, augment_config.grid_mask
-    side, policy = mosaic_config.image_size, augment_config.autoaugment
+    policy = augment_config.autoaugment
     steps = [
         Augmentation(
             _Seed.MOSAIC,
-            partial(mosaic, image_size=(side, side), min_share=mosaic_config.min_share),
+            partial(mosaic, image_size=height_and_width(mosaic_config.image_size), min_share=mosaic_config.min_share),
             probability=mosaic_config.probability,
             partners=3,
         ),

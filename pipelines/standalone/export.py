@@ -28,7 +28,7 @@ from schemas.errors import ConfigError
 Format = Literal["saved-model", "litert", "onnx"]
 
 # Keys whose change leaves the meaning of the weights as it is.
-_CHANGEABLE = ("model.postprocess", "model.image_size", "train.precision")
+_CHANGEABLE = ("model.postprocess", "model.image_size", "model.resize", "train.precision")
 
 
 class Calibration(NamedTuple):
@@ -163,6 +163,7 @@ def _write_file(trained: TrainedDetector, folder: Path, options: ExportOptions) 
         precision=options.precision,
         batch_size=batch_size,
         image_size=trained.detector.image_size,
+        resizing=trained.detector.resizing,
         dtype="uint8" if int8 else "float32",
         padding=trained.detector.pixel_mean,
         nms=options.nms,

@@ -4,15 +4,16 @@ Tan, Pang and Le, "EfficientDet: Scalable and Efficient Object Detection", 2020,
 table 1; the lite variants and D7x as in google/automl.
 """
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Activation
 from detection.models.heads.postprocess import BoxPostprocess
 from schemas.config.section import Section
 
 Rgb = tuple[float, float, float]
+FpnNode = tuple[PositiveInt, tuple[NonNegativeInt, ...]]
 
 
 class EfficientDetConfig(Section):
@@ -24,19 +25,52 @@ class EfficientDetConfig(Section):
     max_level: PositiveInt = Field(7, description="coarsest pyramid level")
     fpn_filters: PositiveInt = 64
     fpn_cells: PositiveInt = 3
-    fpn_fusion: Literal["fast_attention", "attention", "sum"] = "fast_attention"
+    fpn_graph: Literal["bifpn", "qufpn"] | tuple[FpnNode, ...] = Field(
+        "bifpn",
+        description="nodes of a cell: a name, or a list of [level, [inputs]]; inputs are numbers of the cell's levels, "
+        "finest first and from 0, then of its nodes",
+    )
+    fpn_fusion: Literal["fast_attention", "attention", "channel_fast_attention", "channel_attention", "sum"] = (
+        "fast_attention"
+    )
+    conv_bn_act: bool = Field(
+        False, description="nodes of the neck: convolution, batch norm, activation; false: activation comes first"
+    )
+    resample_batch_norm: bool = Field(
+        True, description="batch norm after the 1x1 convolutions that change channels in the neck"
+    )
+    conv_after_pooling: bool = Field(False, description="those convolutions come after pooling, where there is any")
     head_layers: PositiveInt = 3
-    activation: Activation = Field("swish", description="activation of neck and heads")
+    separable_conv: bool = Field(
+        True, description="3x3 convolutions of neck and heads are separable; false: plain ones"
+    )
+    activation: Activation = Field("swish", description="activation of backbone, neck and heads")
     survival_probability: float | None = Field(
         0.8, gt=0.0, le=1.0, description="survival of the last backbone block; none: off"
+    )
+    head_survival_probability: float | None = Field(
+        None,
+        gt=0.0,
+        le=1.0,
+        description="inner layers of the heads, from the second on, are residual branches with this survival; none: "
+        "they are no branches",
+    )
+    gradient_checkpointing: bool = Field(
+        False,
+        description="compute backbone blocks, cells of the neck and layers of the heads again for their gradients: "
+        "less memory, more time",
     )
     batch_norm_momentum: float = Field(0.99, ge=0.0, lt=1.0)
     batch_norm_epsilon: PositiveFloat = 1e-3
     pixel_mean: Rgb = Field(IMAGENET_MEAN, description="RGB, of 0..255 pixels")
     pixel_std: Rgb = Field(IMAGENET_STD, description="RGB, of 0..255 pixels")
-    anchor_scale: PositiveFloat = Field(4.0, description="base anchor side in strides")
+    anchor_scale: PositiveFloat | tuple[PositiveFloat, ...] = Field(
+        4.0, description="base anchor side in strides; a list: one per level, finest first"
+    )
     num_scales: PositiveInt = Field(3, description="anchor octave scales")
-    aspect_ratios: tuple[PositiveFloat, ...] = Field((1.0, 2.0, 0.5), description="width / height")
+    aspect_ratios: tuple[PositiveFloat | tuple[PositiveFloat, PositiveFloat], ...] = Field(
+        (1.0, 2.0, 0.5), min_length=1, description="each width / height, or [width, height] in base sides"
+    )
     match_threshold: float = Field(0.5, gt=0.0, le=1.0, description="min IoU of a positive anchor")
     focal_alpha: float = Field(0.25, ge=0.0, le=1.0)
     focal_gamma: NonNegativeFloat = 1.5
@@ -44,6 +78,16 @@ class EfficientDetConfig(Section):
     huber_delta: PositiveFloat = Field(0.1, description="in units of the box deltas")
     box_loss_weight: NonNegativeFloat = 50.0
     postprocess: BoxPostprocess = BoxPostprocess()
+
+    @model_validator(mode="after")
+    def _one_scale_per_level(self) -> Self:
+        levels = self.max_level - self.min_level + 1
+        if isinstance(self.anchor_scale, tuple) and len(self.anchor_scale) != levels:
+            raise ValueError(
+                f"anchor_scale has {len(self.anchor_scale)} values for the {levels} levels {self.min_level} to "
+                f"{self.max_level}; give one number, or one per level"
+            )
+        return self
 
 
 def _lite(backbone: str, side: int, filters: int, cells: int, layers: int, *, scale: float) -> EfficientDetConfig:

@@ -15,7 +15,9 @@ from detection.models.detector import Detector
 from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.heads.dense import DenseHead
 from detection.models.heads.postprocess import normalize_boxes, suppress, top_candidates
-from detection.models.necks.bifpn import BiFpn, Resample
+from detection.models.necks.bifpn import BiFpn
+from detection.models.necks.fpn_graphs import Node, fpn_nodes
+from detection.models.necks.resample import Resample
 from detection.ops.anchors import anchors_inside, assign_anchors, feature_sizes, pyramid_anchors_yxyx
 from detection.ops.boxes import decode_yxyx, encode_yxyx
 from detection.ops.losses import focal_loss, huber_loss
@@ -24,6 +26,7 @@ from detection.types import Detections, ImageInfo, Labels, RawDetections
 from schemas.errors import ConfigError
 
 _PRIOR = 0.01  # probability of every class before training
+_FIRST_BRANCHES = {"class": 1000, "box": 2000}  # numbers of the heads' drop-connect branches, above those of blocks
 
 
 class RawOutputs(NamedTuple):
@@ -81,8 +84,9 @@ class EfficientDet(Detector):
                 f"model.overrides.backbone = {config.backbone!r}: no such backbone. Choose from {', '.join(BACKBONES)}."
             )
         self.backbone = EfficientNet(
-            spec=BACKBONES[config.backbone],
+            spec=BACKBONES[config.backbone]._replace(activation=config.activation),
             survival=config.survival_probability,
+            recompute=config.gradient_checkpointing,
             name=config.backbone,
             dtype=self.dtype_policy,
             **batch_norm,
@@ -95,7 +99,11 @@ class EfficientDet(Detector):
             )
         self.extra_levels = [
             Resample(
-                filters=config.fpn_filters, batch_norm=batch_norm, name=f"resample_p{level}", dtype=self.dtype_policy
+                filters=config.fpn_filters,
+                batch_norm=batch_norm if config.resample_batch_norm else None,
+                conv_after_pooling=config.conv_after_pooling,
+                name=f"resample_p{level}",
+                dtype=self.dtype_policy,
             )
             for level in range(deepest + 1, config.max_level + 1)
         ]
@@ -104,9 +112,15 @@ class EfficientDet(Detector):
             max_level=config.max_level,
             filters=config.fpn_filters,
             num_cells=config.fpn_cells,
+            nodes=_nodes(config),
             fusion=config.fpn_fusion,
             activation=config.activation,
             batch_norm=batch_norm,
+            separable_conv=config.separable_conv,
+            conv_bn_act=config.conv_bn_act,
+            resample_batch_norm=config.resample_batch_norm,
+            conv_after_pooling=config.conv_after_pooling,
+            recompute=config.gradient_checkpointing,
             dtype=self.dtype_policy,
         )
 
@@ -118,16 +132,27 @@ class EfficientDet(Detector):
             "levels": range(config.min_level, config.max_level + 1),
             "activation": config.activation,
             "batch_norm": batch_norm,
+            "separable_conv": config.separable_conv,
+            "survival": config.head_survival_probability,
+            "recompute": config.gradient_checkpointing,
             "dtype": self.dtype_policy,
         }
         self.class_net = DenseHead(
             prefix="class",
+            first_branch=_FIRST_BRANCHES["class"],
             outputs=anchors_per_cell * self.num_classes,
             output_bias=-math.log((1 - _PRIOR) / _PRIOR),
             name="class_net",
             **common,
         )
-        self.box_net = DenseHead(prefix="box", outputs=anchors_per_cell * 4, output_bias=0.0, name="box_net", **common)
+        self.box_net = DenseHead(
+            prefix="box",
+            first_branch=_FIRST_BRANCHES["box"],
+            outputs=anchors_per_cell * 4,
+            output_bias=0.0,
+            name="box_net",
+            **common,
+        )
 
     def _build_layers(self) -> None:
         """Creates all variables; their paths start with the part's name, such as `fpn_cells/`."""
@@ -152,8 +177,8 @@ class EfficientDet(Detector):
             levels.append(layer(levels[-1], size=sizes[len(levels) + 1], training=training))
         features = self.fpn(levels[self.config.min_level - 1 : self.config.max_level], training=training)
         return RawOutputs(
-            class_logits=[tf.cast(x, tf.float32) for x in self.class_net(features, training=training)],
-            box_deltas=[tf.cast(x, tf.float32) for x in self.box_net(features, training=training)],
+            class_logits=[tf.cast(x, tf.float32) for x in self.class_net(features, training=training, seed=seed)],
+            box_deltas=[tf.cast(x, tf.float32) for x in self.box_net(features, training=training, seed=seed)],
         )
 
     def named_outputs(self, outputs: RawOutputs) -> dict[str, tf.Tensor]:
@@ -222,8 +247,7 @@ class EfficientDet(Detector):
     def output_classes(self, num_classes: int) -> dict[str, np.ndarray]:
         """See `Detector.output_classes`: the last layer of the class head, anchor by anchor."""
         classes = np.tile(np.arange(num_classes), self.config.num_scales * len(self.config.aspect_ratios))
-        predict = self.class_net.predict
-        return {variable.path: classes for variable in (predict.pointwise_kernel, predict.bias)}
+        return {variable.path: classes for variable in self.class_net.output_variables}
 
     def _by_anchor(self, levels: list[tf.Tensor], width: int) -> tf.Tensor:
         """Concatenates [B, h, w, K * width] per level to [B, A, width], in the order of the anchors."""
@@ -233,3 +257,10 @@ class EfficientDet(Detector):
             for level in levels
         ]
         return tf.concat(flat, axis=1)
+
+
+def _nodes(config: EfficientDetConfig) -> list[Node]:
+    try:
+        return fpn_nodes(config.fpn_graph, config.min_level, config.max_level)
+    except ValueError as error:
+        raise ConfigError(f"model.overrides.fpn_graph: {error}.") from None

@@ -53,6 +53,28 @@ def test_an_aspect_ratio_is_width_over_height() -> None:
     np.testing.assert_allclose(anchors[:, 3] - anchors[:, 1], 4.0 * (anchors[:, 2] - anchors[:, 0]))
 
 
+def test_an_aspect_pair_is_width_and_height(oracles: Oracles) -> None:
+    """TPU Mask R-CNN's anchors, of scale 8 and three pairs."""
+    expected = oracles["anchors.maskrcnn"]["expected"]
+    pairs = ((1.0, 1.0), (1.4, 0.7), (0.7, 1.4))
+    anchors = _anchors(128, 128, min_level=2, max_level=6, num_scales=1, aspect_ratios=pairs, anchor_scale=8.0)
+    assert len(anchors) == expected["count_128"]
+    np.testing.assert_allclose(anchors[:3], expected["first3"], atol=1e-3)
+    np.testing.assert_allclose(anchors[-3:], expected["last3_128"], atol=1e-3)
+    mixed = _anchors(64, 64, num_scales=1, aspect_ratios=(1.0, (3.0, 2.0)))
+    sides = mixed[:, 2:] - mixed[:, :2]
+    np.testing.assert_allclose(sides[1::2], sides[::2] * [2.0, 3.0])
+
+
+def test_each_level_may_have_its_own_scale() -> None:
+    one, two = (_anchors(64, 64, min_level=3, max_level=4, anchor_scale=scale) for scale in (2.0, 5.0))
+    own = _anchors(64, 64, min_level=3, max_level=4, anchor_scale=(2.0, 5.0))
+    finer = 64 * 9
+    np.testing.assert_array_equal(own, np.concatenate([one[:finer], two[finer:]]))
+    with pytest.raises(ValueError, match="zip"):
+        _anchors(64, 64, anchor_scale=(2.0, 5.0))
+
+
 def test_rows_come_before_columns_in_an_oblong_image() -> None:
     anchors = _anchors(16, 32, max_level=3, num_scales=1, aspect_ratios=(1.0,))
     centres = (anchors[:, :2] + anchors[:, 2:]) / 2

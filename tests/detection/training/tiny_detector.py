@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from detection.models import registry
-from detection.models.backbones.efficientnet import drop_connect
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Detector
 from detection.models.heads.postprocess import BoxPostprocess
 from detection.models.layers.batch_norm import BatchNormalization
+from detection.models.layers.drop_connect import drop_connect
 from detection.ops.losses import focal_loss, huber_loss
 from detection.ops.replicas import sum_over_replicas
 from detection.types import Detections, ImageInfo, Labels

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from detection.models.heads.postprocess import BoxPostprocess
 from pipelines.commands import export
 from schemas import features, serving
 from schemas.config.config import Config

@@ -33,7 +33,14 @@ def content(module: ServingModule) -> bytes:
 def write(folder: Path, content: bytes) -> Path:
     detector: Detector = random_detector()
     description = ModelDescription(
-        "onnx", "float32", None, detector.image_size, "float32", detector.pixel_mean, nms=True
+        format="onnx",
+        precision="float32",
+        batch_size=None,
+        image_size=detector.image_size,
+        resizing=detector.resizing,
+        dtype="float32",
+        padding=detector.pixel_mean,
+        nms=True,
     )
     write_model_file(folder, content, description)
     return folder

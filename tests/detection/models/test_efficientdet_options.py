@@ -9,9 +9,10 @@ import pytest
 import tensorflow as tf
 
 from detection.models.efficientdet.config_page import page
-from detection.models.efficientdet.model import EfficientDet, automl_variable_name
+from detection.models.efficientdet.model import EfficientDet
 from detection.models.registry import build_detector
 from detection.types import ImageInfo
+from detection.weights.automl import automl_name
 from schemas.errors import ConfigError
 
 SIDE = 64
@@ -89,7 +90,7 @@ def test_detections_compile_under_xla(options: dict[str, Any]) -> None:
 def test_names_and_shapes_are_those_of_the_original() -> None:
     plain = {"separable_conv": False, "fpn_fusion": "channel_attention", "conv_bn_act": True}
     detector = _build("efficientdet-d0", fpn_cells=1, head_layers=1, resample_batch_norm=False, **plain)
-    shapes = {automl_variable_name(variable.path): tuple(variable.shape) for variable in detector.variables}
+    shapes = {automl_name(variable.path): tuple(variable.shape) for variable in detector.variables}
     expected = {
         "class_net/class-0/kernel": (3, 3, 64, 64),
         "class_net/class-0/bias": (64,),

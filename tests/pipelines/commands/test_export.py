@@ -56,6 +56,7 @@ def in_memory(detector: Detector, images: list[EncodedImage]) -> dict[str, np.nd
         fit_to_input(
             tf.io.decode_png(image.encoded, channels=3),
             image_size=detector.image_size,
+            resizing=detector.resizing,
             mean=detector.pixel_mean,
             std=detector.pixel_std,
         )
@@ -145,7 +146,9 @@ def test_raw_weights_a_fixed_batch_and_the_boxes_of_all_anchors(
     # The boxes by numpy, from the network's raw outputs.
     raw = load_trained(training, weights="raw").detector
     image = tf.io.decode_png(images[1].encoded, channels=3)
-    fitted, info = fit_to_input(image, image_size=raw.image_size, mean=raw.pixel_mean, std=raw.pixel_std)
+    fitted, info = fit_to_input(
+        image, image_size=raw.image_size, resizing=raw.resizing, mean=raw.pixel_mean, std=raw.pixel_std
+    )
     outputs = raw(fitted[tf.newaxis], training=False)
     deltas = np.concatenate([np.reshape(level, [-1, 4]) for level in outputs.box_deltas])
     logits = np.concatenate([np.reshape(level, [-1, len(IDS)]) for level in outputs.class_logits])

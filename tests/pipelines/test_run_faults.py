@@ -31,7 +31,8 @@ def run(root: str, data: str, serving: str) -> None:
     from detection.storage.gcs import client
     from tests.pipelines.small_run import FEW_STEPS
 
-    client.FIRST_DELAY = 0.01  # of repeated requests
+    # An outage of every request ends each after this long instead of two minutes.
+    client.FIRST_DELAY, client.RETRY_SECONDS = 0.01, 2.0
     keys = (*FEW_STEPS, "train.checkpoint_every=1", f"run.root={root}", f"push.directory={serving}")
     code = pipeline_runner.main(["run", "--data", data, *(part for key in keys for part in ("--set", key))])
     assert code == 0

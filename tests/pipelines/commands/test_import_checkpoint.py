@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from detection import load_detector
+from detection.types import ImageInfo
 from pipeline_runner import main
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, IMPORT_JSON, LABELS_JSON
 from schemas.config.config_io import load_config
@@ -48,6 +50,7 @@ def test_the_model_folder(tmp_path: Path, checkpoint: Path, capfd: pytest.Captur
     ]
     config = load_config(output / CONFIG_YAML)
     assert (config.model.name, config.model.image_size) == (MODEL, 96)
+    assert config.model.postprocess == {"nms": "gaussian"}
     report = json.loads((output / IMPORT_JSON).read_text())
     assert (report["checkpoint"], report["step"], report["unused"]) == (str(checkpoint / "model"), 700, [])
     printed = capfd.readouterr()
@@ -65,7 +68,8 @@ def test_raw_weights_and_cloud_storage(
     tmp_path: Path, checkpoint: Path, gcs: Bucket, capfd: pytest.CaptureFixture[str]
 ) -> None:
     remote = upload(checkpoint, f"{gcs.path}/checkpoint")
-    assert call(remote, f"{gcs.path}/model", "--weights", "raw") == 0
+    flags = ["--weights", "raw", "--set", "model.postprocess.nms=hard"]
+    assert call(remote, f"{gcs.path}/model", *flags) == 0
     messages = capfd.readouterr().err
     assert re.search(r"raw weights of \d+ variables, no EMA weights", messages)
     assert "3 class outputs, named by their ids: pass --label-map for names" in messages
@@ -73,6 +77,7 @@ def test_raw_weights_and_cloud_storage(
     assert model.exported_from is not None
     assert model.exported_from.weights == "raw"
     assert [category["name"] for category in model.categories] == ["1", "2", "3"]
+    assert model.config.model.postprocess == {"nms": "hard"}
 
 
 @pytest.mark.parametrize(
@@ -125,6 +130,9 @@ def test_an_imported_model_answers_as_the_original(
     """Checkpoints and outputs of the original code: TF1 with EMA weights, and TF2."""
     oracle = oracle_dir / "efficientdet_d0"
     flags = ["--from", "automl", "--checkpoint", str(oracle / kind), "--model", "efficientdet-d0"]
+    # The original's inference keeps all anchors, each with its best class.
+    options = "{nms: gaussian, one_class_per_anchor: true, pre_nms_top_k: 20000, score_threshold: 0.05}"
+    flags += ["--set", "model.image_size=128", "--set", f"model.postprocess={options}"]
     assert main(["import-checkpoint", *flags, "--output", str(tmp_path / "d0")]) == 0
     said = "the EMA weights are used" if has_ema else "no EMA weights"
     assert said in capfd.readouterr().err
@@ -137,6 +145,12 @@ def test_an_imported_model_answers_as_the_original(
         assert set(outputs) == {f"{part}_p{level}" for part in ("class", "box") for level in range(3, 8)}
         for name, values in outputs.items():
             np.testing.assert_allclose(values, expected[name], rtol=1e-6, atol=1e-6)
+        images = tf.constant(expected["image_normalised"])
+        info = ImageInfo(original_size=tf.fill([1, 2], 192.0), scale=tf.fill([1, 2], 1 / 1.5))
+        detections = model.detector.detect(model.detector(images), info)
+        assert detections.num.numpy() == expected["perclass_gaussian_num"]
+        np.testing.assert_allclose(detections.scores, expected["perclass_gaussian_scores"], atol=1e-5)
+        np.testing.assert_array_equal(detections.classes + 1, expected["perclass_gaussian_classes"])
         if has_ema:
             raw = load_detector(tmp_path / "d0", weights="raw")(expected["image_normalised"])
             assert np.abs(raw["class_p3"] - expected["class_p3"]).max() > 0.1, "raw weights are those plus noise"

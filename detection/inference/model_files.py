@@ -1,6 +1,5 @@
 """Detectors in LiteRT and ONNX files: the description beside such a file, and running it."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -212,7 +211,8 @@ class FileDetector(SignatureDetector):
 
 
 def _load_litert(content: bytes) -> _Network:
-    interpreter = tf.lite.Interpreter(model_content=content, num_threads=os.cpu_count())
+    # One thread: Beam runs several workers, whose threads would wait for each other.
+    interpreter = tf.lite.Interpreter(model_content=content)
     interpreter.allocate_tensors()
     run = interpreter.get_signature_runner()
 

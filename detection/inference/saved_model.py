@@ -156,8 +156,8 @@ class SavedModelDetector(SignatureDetector):
 
 def _fixed_batch_size(signature: Any) -> int | None:
     """The number of images that the signature takes; None: any."""
-    (images,) = signature.structured_input_signature[1].values()
-    return None if images.shape.rank is None else images.shape[0]
+    images = signature.structured_input_signature[1].get(serving.IMAGES)
+    return None if images is None or images.shape.rank is None else images.shape[0]
 
 
 def without_nms(model: str | Path) -> DataError:

@@ -82,7 +82,7 @@ def export(model: Path, output: Path | str, *flags: str) -> Any:
 def signatures_of(folder: Path) -> Mapping[str, Any]:
     loaded = tf.saved_model.load(str(folder))
     signatures_of.kept = loaded  # type: ignore[attr-defined]  # signatures do not keep their variables alive
-    return loaded.signatures  # type: ignore[no-any-return]
+    return loaded.signatures
 
 
 def answer(signature: Any, **inputs: Any) -> dict[str, np.ndarray]:

@@ -1,0 +1,75 @@
+"""COCO AP of exported files, in their own runtimes, of a lite detector that learned real handwriting."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from detection.coco import evaluate
+from detection.inference.detectors import open_detector
+from detection.inference.results import joined
+from detection.types import EncodedImage
+from pipeline_runner import main
+from pipelines.demo_data import make_demo_data
+
+pytestmark = [pytest.mark.extended, pytest.mark.slow]  # trains for minutes
+
+# As the lite variants of google/automl are: relu6, inputs from -1 to 1, sums instead of weighted fusion.
+LITE = (
+    "model.name=efficientdet-lite0",
+    "model.image_size=128",
+    "model.overrides={backbone: efficientnet-nano, max_level: 5, fpn_filters: 48, fpn_cells: 2, head_layers: 2, "
+    "anchor_scale: 2.0}",
+    "train.steps=450",
+    "train.checkpoint_every=450",
+    "train.ema.decay=0.99",
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("digits") / "data"
+    make_demo_data(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("training")
+    keys = [argument for key in LITE for argument in ("--set", key)]
+    config = str(Path(__file__).parents[2] / "pipelines" / "configs" / "demo.yaml")
+    assert main(["train", "--config", config, "--data", str(data), "--output", str(output), *keys]) == 0
+    return output
+
+
+def average_precision(model: Path, data: Path, results: Path) -> float:
+    annotations = data / "annotations" / "instances_val.json"
+    images = [
+        EncodedImage(
+            image["id"],
+            image["file_name"],
+            (data / "val" / image["file_name"]).read_bytes(),
+            image["height"],
+            image["width"],
+        )
+        for image in json.loads(annotations.read_text())["images"]
+    ]
+    results.write_text(json.dumps(joined(open_detector(model, batch_size=8).detect(images)).coco_results()))
+    return evaluate(str(annotations), str(results)).by_name["AP"]
+
+
+def test_each_format_keeps_the_ap(trained: Path, data: Path, tmp_path: Path) -> None:
+    calibration = ("--calibration-data", str(data))
+    formats = {
+        "float16": ("litert", "--precision", "float16"),
+        "int8": ("litert", "--precision", "int8", *calibration),
+        "onnx": ("onnx",),
+    }
+    expected = average_precision(trained / "saved_model", data, tmp_path / "saved_model.json")
+    print(f"SavedModel: AP {expected:.4f}")
+    assert expected > 0.3
+    for name, flags in formats.items():
+        assert main(["export", "--model", str(trained), "--output", str(tmp_path / name), "--format", *flags]) == 0
+        found = average_precision(tmp_path / name, data, tmp_path / f"{name}.json")
+        print(f"{name}: AP {found:.4f}")
+        assert found == pytest.approx(expected, abs=0.001 if name == "onnx" else 0.01)

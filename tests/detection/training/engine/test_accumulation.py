@@ -107,7 +107,7 @@ def whole() -> Run:
 
 @pytest.mark.parametrize("options", [[], ["train.run_eagerly=true"], ["train.jit_compile=true"]])
 def test_micro_batches_update_as_the_whole_batch_does(whole: Run, options: list[str]) -> None:
-    """With momentum, L2 loss, clipping, EMA, drop-connect, rates that scale and positives that differ by micro-batch."""
+    """With momentum, L2 loss, clipping, EMA, drop-connect, scaled rates and positives that differ by micro-batch."""
     run = _run(*IN_FOUR, FROZEN, *options)
     _assert_close(run, whole)
     assert run.report.sums["instances_cut_off"] == 3 * sum(range(8))

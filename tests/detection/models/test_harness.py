@@ -62,7 +62,10 @@ def _labels() -> Labels:
 
 
 def _rows(nest: Any, rows: slice) -> Any:
-    return tf.nest.map_structure(lambda value: None if value is None else value[rows], nest)
+    def of(value: tf.Tensor | None) -> tf.Tensor | None:
+        return value if value is None or value.shape[0] != BATCH else value[rows]
+
+    return tf.nest.map_structure(of, nest)
 
 
 def _image_info() -> ImageInfo:

@@ -47,7 +47,8 @@ def test_a_run_in_epochs_with_accumulation_resumes_with_larger_batches(
 ) -> None:
     """The batch size is found by the run's beginning only; both runs see the same images at every step."""
     caplog.set_level(logging.INFO, logger="cocoflow.trainer")
-    lengths = ["train.checkpoint_every_epochs=0.8", "train.schedule={total_epochs: 1.6, warmup_epochs: 0.4}"]
+    schedule = ["train.schedule.total_epochs=1.6", "train.schedule.warmup_epochs=0.4"]
+    lengths = ["train.checkpoint_every_epochs=0.8", *schedule]
     parts = ["train.batch_size=auto", "train.memory_limit=1", "train.accumulate_steps=2"]
     with mock.patch.object(training, "find_batch_size", return_value=2) as search:
         _run(tmp_path / "parts", shards, *lengths, *parts, "train.epochs=0.8")

@@ -34,6 +34,7 @@ format: env
 # The page that is made from the configuration's classes.
 docs: env
 	$(BIN)/python -m schemas.config.config_table > docs/configuration.md
+	$(BIN)/python -m detection.models.efficientdet.config_page > docs/efficientdet.md
 
 # For the tests of pages: Debian's Chromium.  Where it cannot be had, the tests say what that means.
 browser:

@@ -107,7 +107,11 @@ def _ways(detector: Detector, models: dict[bool, Any], batch: int) -> Iterator[t
     images = tf.constant(_images(detector, batch))
     jpegs = _jpegs(batch)
     fit = functools.partial(
-        fit_to_input, image_size=detector.image_size, mean=detector.pixel_mean, std=detector.pixel_std
+        fit_to_input,
+        image_size=detector.image_size,
+        resizing=detector.resizing,
+        mean=detector.pixel_mean,
+        std=detector.pixel_std,
     )
     fitted = tf.TensorSpec([*detector.image_size, 3], tf.float32)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from detection.models.heads.postprocess import BoxPostprocess
 from pipelines.commands import export
 from schemas import features, serving
 from schemas.config.config import Config
@@ -26,13 +27,16 @@ PAGES = {  # tables, at least
     "docs/tfma.md": 2,
     "docs/configuration.md": 6,
     "docs/initialization.md": 2,
+    "docs/importing.md": 3,
     "docs/distributed.md": 2,
     "docs/update_rules.md": 3,
     "docs/losses.md": 5,
     "docs/training_input.md": 3,
+    "docs/efficientdet.md": 4,
     "docs/storage.md": 2,
     "docs/runners.md": 3,
     "docs/export.md": 5,
+    "docs/postprocessing.md": 2,
 }
 TYPES = {"BYTES": "bytes", "INT": "int64", "FLOAT": "float"}  # TFX's name -> ours
 
@@ -120,6 +124,12 @@ def test_the_parameters_of_a_compiled_pipeline() -> None:
     assert [row[2].startswith("whole number") for row in rows] == [
         one.kind is int for one in RUNTIME_PARAMETERS.values()
     ]
+
+
+def test_the_options_of_postprocessing() -> None:
+    rows = tables("docs/postprocessing.md")["key", "default", "meaning"]
+    assert [row[0] for row in rows] == list(BoxPostprocess.model_fields)
+    assert BoxPostprocess.model_validate({row[0]: row[1] for row in rows}) == BoxPostprocess()
 
 
 @pytest.mark.parametrize("recipe", re.findall(r"```yaml\n(.*?)```", _text("docs/update_rules.md"), re.DOTALL))

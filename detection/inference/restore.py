@@ -70,10 +70,9 @@ def load_trained(path: str | Path, *, weights: WeightsChoice = "auto") -> Traine
 
 def _checkpoint_source(prefix: str, config: Config, weights: WeightsChoice) -> WeightSource:
     """Opens a checkpoint of ours with the chosen weights."""
-    if weights == "auto":
-        kind: SourceWeights = "raw" if config.train.ema.exported_weights == "raw" else "auto"
-    else:
-        kind = "averaged" if weights == "ema" else "raw"
+    kind: SourceWeights = "averaged" if weights == "ema" else weights
+    if weights == "auto" and config.train.ema.exported_weights == "raw":
+        kind = "raw"
     return WeightSource(prefix, weights=kind, option="the choice of weights")
 
 

@@ -1,65 +1,205 @@
-"""Greedy non-maximum suppression with static shapes."""
+"""Non-maximum suppression with static shapes: hard, and soft with a decay of scores.
+
+Both are exact greedy searches.  Each picks the best box, then removes the boxes that overlap
+it (hard), or lowers their scores (soft: Bodla et al., "Soft-NMS", 2017), and so on.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from detection.ops.boxes import iou_yxyx
+from detection.ops.boxes import area_yxyx, pairwise_iou_yxyx
 
-_REMOVED = -1.0
+_REMOVED = -1.0  # score of picked boxes and of padding
+_TILE = 64  # candidates that hard NMS compares at once
+
+
+class Picked(NamedTuple):
+    """The boxes that NMS picked, in the order in which they were picked.
+
+    indices: int32 [B, M], indices into the K candidates, 0 beyond `num`.
+    scores: float32 [B, M], scores when picked, 0 beyond `num`.
+    num: int32 [B], the number of picked boxes.
+    """
+
+    indices: tf.Tensor
+    scores: tf.Tensor
+    num: tf.Tensor
 
 
 def hard_nms(
     boxes: tf.Tensor,
     scores: tf.Tensor,
-    classes: tf.Tensor,
+    classes: tf.Tensor | None,
     *,
     iou_threshold: float,
     score_threshold: float,
     max_outputs: int,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Repeatedly picks the best box, and removes boxes of its class that overlap it.
+) -> Picked:
+    """Picks boxes from the best to the worst, except those that overlap a picked box of their class.
 
-    A box is removed if its intersection over union with a picked box of the same class is
-    above `iou_threshold`.  Of equal scores, the first is picked.  Each picked box takes one
-    pass of K comparisons for the whole batch: much less work than a [K, K] matrix, and it
-    stops when no box is left.
+    A box is left out if its intersection over union with a picked box of the same class is
+    above `iou_threshold`.  The candidates are compared in tiles, with the boxes picked
+    before and with each other, until every image has all its boxes.  So the work depends on
+    how many candidates it takes to find them, not on K.
 
     Args:
         boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax), any unit.
-        scores: float32 [B, K], >= 0.
-        classes: int32 [B, K].
+        scores: float32 [B, K], >= 0, best first; of equal scores, the first is picked first.
+        classes: int32 [B, K]; None: boxes compete whatever their class.
         iou_threshold: 0 <= threshold <= 1.
         score_threshold: boxes need a score above this.
         max_outputs: M, max number of picked boxes.
 
     Returns:
-        int32 [B, M], indices into K, best score first, 0 beyond the number of picked boxes;
-        int32 [B], the number of picked boxes.
+        The picked boxes, best score first.
     """
-    batch, count = boxes.shape[0] or tf.shape(boxes)[0], boxes.shape[1]
-    positions = tf.range(count, dtype=tf.int32)
-    slots = tf.range(max_outputs, dtype=tf.int32)
-    remaining = tf.where(scores > score_threshold, scores, _REMOVED)
+    batch, count = scores.shape[0] or tf.shape(scores)[0], scores.shape[1]
+    size = min(_TILE, count)
+    tiles = -(-count // size)
+    more = tiles * size - count
+    boxes = tf.pad(boxes, [[0, 0], [0, more], [0, 0]])
+    scores = tf.pad(scores, [[0, 0], [0, more]], constant_values=_REMOVED)
+    classes = None if classes is None else tf.pad(classes, [[0, 0], [0, more]])
+    slots, places = tf.range(max_outputs), tf.range(size)
 
-    def anything_left(step: tf.Tensor, remaining: tf.Tensor, _picked: tf.Tensor, _num: tf.Tensor) -> tf.Tensor:
-        return (step < max_outputs) & tf.reduce_any(remaining > _REMOVED)
+    def part(values: tf.Tensor, tile: tf.Tensor) -> tf.Tensor:
+        shape = [batch, size, *values.shape[2:]]
+        return tf.slice(values, [0, tile * size, *[0] * (values.shape.rank - 2)], shape)
+
+    def unfinished(tile: tf.Tensor, _picked: tf.Tensor, num: tf.Tensor) -> tf.Tensor:
+        best = tf.gather(scores, tf.minimum(tile, tiles - 1) * size, axis=1)
+        return (tile < tiles) & tf.reduce_any((num < max_outputs) & (best > score_threshold))
+
+    def compare(tile: tf.Tensor, picked: tf.Tensor, num: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        others = tf.concat([tf.gather(boxes, picked, batch_dims=1), part(boxes, tile)], axis=1)
+        overlaps = pairwise_iou_yxyx(part(boxes, tile), others) > iou_threshold
+        if classes is not None:
+            of_others = tf.concat([tf.gather(classes, picked, batch_dims=1), part(classes, tile)], axis=1)
+            overlaps &= part(classes, tile)[:, :, tf.newaxis] == of_others[:, tf.newaxis]
+        is_picked = (slots < num[:, tf.newaxis])[:, tf.newaxis]
+        free = ~tf.reduce_any(overlaps[:, :, :max_outputs] & is_picked, axis=2)
+        free &= part(scores, tile) > score_threshold
+        kept = _first_ones(free, overlaps[:, :, max_outputs:] & (places < places[:, tf.newaxis]))
+        return tile + 1, *_appended(picked, num, kept, start=tile * size)
+
+    start = (tf.constant(0), tf.zeros([batch, max_outputs], tf.int32), tf.zeros([batch], tf.int32))
+    _, picked, num = tf.while_loop(unfinished, compare, start, maximum_iterations=tiles)
+    values = tf.gather(scores, picked, batch_dims=1)
+    return Picked(picked, tf.where(slots < num[:, tf.newaxis], values, 0.0), num)
+
+
+def _first_ones(free: tf.Tensor, overlaps: tf.Tensor) -> tf.Tensor:
+    """Returns which candidates of a tile a greedy search keeps.
+
+    A candidate is kept if no kept one before it overlaps it.  Repeating that for all
+    candidates at once settles at least one more each time, mostly all after a few times.
+
+    Args:
+        free: bool [B, T], candidates that nothing before the tile rules out.
+        overlaps: bool [B, T, T], the candidate of the last axis comes first and overlaps
+            that of the axis before.
+
+    Returns:
+        bool [B, T].
+    """
+
+    def again(kept: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        better = free & ~tf.reduce_any(overlaps & kept[:, tf.newaxis], axis=2)
+        return better, tf.reduce_any(better != kept)
+
+    kept, _ = tf.while_loop(lambda _, changed: changed, again, (free, tf.constant(True)))
+    return kept
+
+
+def _appended(picked: tf.Tensor, num: tf.Tensor, kept: tf.Tensor, *, start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Appends the kept candidates of a tile that begins at `start`, as far as there is room."""
+    size, slots = kept.shape[1], tf.range(picked.shape[1])
+    more = tf.reduce_sum(tf.cast(kept, tf.int32), axis=1)
+    _, order = tf.math.top_k(tf.where(kept, size - tf.range(size), 0), size)  # the kept ones first, in their order
+    source = slots - num[:, tf.newaxis]
+    new = tf.gather(order, tf.clip_by_value(source, 0, size - 1), batch_dims=1) + start
+    is_new = (source >= 0) & (source < more[:, tf.newaxis])
+    return tf.where(is_new, new, picked), tf.minimum(num + more, picked.shape[1])
+
+
+def linear_decay(iou: tf.Tensor, *, iou_threshold: float) -> tf.Tensor:
+    """Returns the factors of linear soft NMS: 1 - IoU above the threshold, otherwise 1 (Bodla et al., eq. 2)."""
+    return tf.where(iou > iou_threshold, 1.0 - iou, 1.0)
+
+
+def gaussian_decay(iou: tf.Tensor, *, sigma: float) -> tf.Tensor:
+    """Returns the factors of Gaussian soft NMS: exp(-IoU^2 / sigma) (Bodla et al., eq. 3).
+
+    TensorFlow's `non_max_suppression_with_scores` divides by 2 * sigma: it takes half of
+    this sigma for the same factors.
+    """
+    return tf.exp(tf.square(iou) * (-1.0 / sigma))
+
+
+def soft_nms(
+    boxes: tf.Tensor,
+    scores: tf.Tensor,
+    classes: tf.Tensor | None,
+    *,
+    decay: Callable[[tf.Tensor], tf.Tensor],
+    score_threshold: float,
+    max_outputs: int,
+) -> Picked:
+    """Repeatedly picks the best box, and multiplies the scores of the others of its class by a decay.
+
+    Each picked box takes one pass over the K candidates of the whole batch.
+
+    Args:
+        boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax), any unit.
+        scores: float32 [B, K], >= 0; of equal scores, the first is picked.
+        classes: int32 [B, K]; None: boxes compete whatever their class.
+        decay: factors 0..1 of intersections over union with the picked box, [B, K] to [B, K].
+        score_threshold: boxes need a score above this when they are picked.
+        max_outputs: M, max number of picked boxes.
+
+    Returns:
+        The picked boxes; their scores do not increase.
+    """
+    batch, count = scores.shape[0] or tf.shape(scores)[0], scores.shape[1]
+    places, slots = tf.range(count), tf.range(max_outputs)
+    columns, areas = tf.transpose(boxes, [0, 2, 1]), area_yxyx(boxes)
+
+    def anything_left(step: tf.Tensor, remaining: tf.Tensor, _indices: tf.Tensor, _scores: tf.Tensor) -> tf.Tensor:
+        return (step < max_outputs) & tf.reduce_any(remaining > score_threshold)
 
     def pick(
-        step: tf.Tensor, remaining: tf.Tensor, picked: tf.Tensor, num: tf.Tensor
+        step: tf.Tensor, remaining: tf.Tensor, indices: tf.Tensor, values: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-        best = tf.argmax(remaining, axis=1, output_type=tf.int32)
-        any_left = tf.reduce_max(remaining, axis=1) > _REMOVED
-        best_box = tf.gather(boxes, best, batch_dims=1)[:, tf.newaxis]
-        best_class = tf.gather(classes, best, batch_dims=1)[:, tf.newaxis]
-        overlaps = (iou_yxyx(boxes, best_box) > iou_threshold) & (classes == best_class)
-        removed = overlaps | (positions == best[:, tf.newaxis])
-        here = (slots == step) & any_left[:, tf.newaxis]
+        best = tf.argmax(remaining, axis=1, output_type=tf.int32)[:, tf.newaxis]
+        value = tf.gather(remaining, best, batch_dims=1)
+        box = tf.gather(boxes, best, batch_dims=1)
+        factors = decay(_iou_with_one(columns, areas, box))
+        if classes is not None:
+            factors = tf.where(classes == tf.gather(classes, best, batch_dims=1), factors, 1.0)
+        here = (slots == step) & (value > score_threshold)
         return (
             step + 1,
-            tf.where(removed, _REMOVED, remaining),
-            tf.where(here, best[:, tf.newaxis], picked),
-            num + tf.cast(any_left, tf.int32),
+            tf.where(places == best, _REMOVED, remaining * factors),
+            tf.where(here, best, indices),
+            tf.where(here, value, values),
         )
 
-    start = (tf.constant(0), remaining, tf.zeros([batch, max_outputs], tf.int32), tf.zeros([batch], tf.int32))
-    _, _, picked, num = tf.while_loop(anything_left, pick, start, maximum_iterations=max_outputs)
-    return picked, num
+    start = (
+        tf.constant(0),
+        tf.where(scores > score_threshold, scores, _REMOVED),
+        tf.zeros([batch, max_outputs], tf.int32),
+        tf.zeros([batch, max_outputs]),
+    )
+    _, _, indices, values = tf.while_loop(anything_left, pick, start, maximum_iterations=max_outputs)
+    return Picked(indices, values, tf.reduce_sum(tf.cast(values > score_threshold, tf.int32), axis=1))
+
+
+def _iou_with_one(columns: tf.Tensor, areas: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
+    """Returns intersections over union [B, K] of boxes, as columns [B, 4, K], and one box per image, [B, 1, 4]."""
+    corners = tf.transpose(box, [0, 2, 1])
+    sides = tf.minimum(columns[:, 2:], corners[:, 2:]) - tf.maximum(columns[:, :2], corners[:, :2])
+    sides = tf.maximum(sides, 0.0)
+    overlap = sides[:, 0] * sides[:, 1]
+    return tf.math.divide_no_nan(overlap, areas + area_yxyx(box) - overlap)

@@ -105,15 +105,17 @@ def find_batch_size(
         CocoflowError: one image per replica does not fit, or a trial failed otherwise.
     """
     require_measurable(config.train, strategy)
-    reader, replicas = RecordReader(shards), strategy.num_replicas_in_sync
+    reader, apart = RecordReader(shards), on_cpu(strategy)
+
+    def measure(size: int) -> int | None:
+        sized = with_batch_size(config, size)
+        if apart:
+            return _measure_apart(sized, shards, categories)
+        return _measure_on_gpus(sized, reader, categories, strategy)
+
     given = config.train.memory_limit
-    if on_cpu(strategy):
-        limit = given * _GIGABYTE if given is not None else math.inf
-        measure: Measure = lambda size: _measure_in_process(with_batch_size(config, size), shards, categories)  # noqa: E731
-    else:
-        limit = given * _GIGABYTE if given is not None else _GPU_SHARE * _gpu_memory()
-        measure = lambda size: _measure_on_gpus(with_batch_size(config, size), reader, categories, strategy)  # noqa: E731
-    return largest_batch_size(measure, limit=limit, multiple=replicas, most=len(reader))
+    limit = _GPU_SHARE * _gpu_memory() if given is None else given * _GIGABYTE
+    return largest_batch_size(measure, limit=limit, multiple=strategy.num_replicas_in_sync, most=len(reader))
 
 
 def largest_batch_size(measure: Measure, *, limit: float, multiple: int, most: int) -> int:
@@ -205,7 +207,7 @@ def _run_trial(
         loop(batches, _STEPS)
 
 
-def _measure_in_process(config: Config, shards: Sequence[str], categories: Sequence[Mapping[str, Any]]) -> int | None:
+def _measure_apart(config: Config, shards: Sequence[str], categories: Sequence[Mapping[str, Any]]) -> int | None:
     request = json.dumps({"config": to_yaml(config), "shards": list(shards), "categories": list(categories)})
     done = subprocess.run(
         [sys.executable, "-m", "detection.training.memory"],
@@ -229,7 +231,7 @@ def _answer(output: str) -> int | None:
 
 
 def main() -> None:
-    """Runs one trial, for `_measure_in_process`: writes its peak memory in bytes to standard output, or null."""
+    """Runs one trial, for `_measure_apart`: writes its peak memory in bytes to standard output, or null."""
     request = json.loads(sys.stdin.read())
     config = from_yaml(request["config"])
     strategy = make_strategy(config.train.strategy)

@@ -13,6 +13,8 @@ from schemas.errors import DataError
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
 
+# Post-processing of an imported model where the original's differs from ours: fields of `model.postprocess`.
+POSTPROCESS: dict[str, Any] = {}
 CLASS_BIAS = "class_net/class-predict/bias"
 _LISTED = 5  # variables in a message
 

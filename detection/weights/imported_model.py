@@ -34,8 +34,9 @@ from schemas.artifacts import (
 )
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
+from schemas.config.initialization import SourceWeights
 from schemas.config.optimization import WeightsChoice
-from schemas.errors import ConfigError, DataError
+from schemas.errors import CocoflowError, ConfigError, DataError, disk_refusal
 
 _STEP = 0  # the checkpoint of an imported model is one before the first step
 _CHECKPOINT = f"{CHECKPOINTS}/ckpt-{_STEP}"
@@ -119,7 +120,7 @@ def import_automl(
 
 def _source(checkpoint: str | Path, weights: WeightsChoice) -> WeightSource:
     """Opens a checkpoint of another program, with names below the network."""
-    kind: Any = {"ema": "averaged"}.get(weights, weights)
+    kind: SourceWeights = "averaged" if weights == "ema" else weights
     source = WeightSource(checkpoint, weights=kind, option="--weights")
     if source.is_ours:
         raise DataError(
@@ -141,6 +142,9 @@ def write_model(model: ImportedModel, folder: Path) -> None:
     Args:
         model: imported model.
         folder: empty local folder.
+
+    Raises:
+        CocoflowError: the disk is full or read-only.
     """
     write_text(folder / CONFIG_YAML, to_yaml(model.config))
     write_json(folder / LABELS_JSON, model.categories)
@@ -149,7 +153,16 @@ def write_model(model: ImportedModel, folder: Path) -> None:
     if model.ema:
         parts[EMA_PART] = _variables(model.ema)
     (folder / CHECKPOINTS).mkdir()
-    tf.train.Checkpoint(**parts).write(join(literal_path(folder), _CHECKPOINT))
+    try:
+        tf.train.Checkpoint(**parts).write(join(literal_path(folder), _CHECKPOINT))
+    except (OSError, tf.errors.OpError) as error:
+        refusal = disk_refusal(error)
+        if refusal is None:
+            raise
+        raise CocoflowError(
+            f"the imported checkpoint cannot be written: {refusal}. Free space, or make the disk writable, and "
+            "repeat the command."
+        ) from error
 
 
 def _variables(weights: Weights) -> dict[str, tf.Variable]:

@@ -4,8 +4,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from schemas.errors import ConfigError
+
 if TYPE_CHECKING:
-    from schemas.config.config import Config
+    from schemas.config.config import Config, ViewsConfig
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 DEFAULT_CONFIG = CONFIGS / "default.yaml"
@@ -29,6 +31,33 @@ def add_assignments_argument(parser: argparse._ActionsContainer, what: str) -> N
         default=[],
         help=f"{what}; repeatable",
     )
+
+
+def add_tta_argument(parser: argparse._ActionsContainer) -> None:
+    """Adds `--tta`; `views_from_text` reads it."""
+    parser.add_argument(
+        "--tta",
+        metavar="flip,SCALE,...",
+        help="test-time augmentation: also detect on mirrored images and on other scales (0.5 to 2), and fuse the "
+        "boxes; slower, more accurate; for models of boxes only",
+    )
+
+
+def views_from_text(text: str) -> "ViewsConfig":
+    """Reads the value of `--tta`.
+
+    Raises:
+        ConfigError: anything but `flip` and scales.
+    """
+    from schemas.config.config import ViewsConfig
+
+    items = [item.strip() for item in text.split(",")]
+    try:
+        return ViewsConfig(flip="flip" in items, scales=tuple(float(item) for item in items if item != "flip"))
+    except ValueError:  # pydantic's, too
+        raise ConfigError(
+            f"--tta {text}: give `flip`, scales from 0.5 to 2, or both, such as --tta flip,0.8,1.2."
+        ) from None
 
 
 def config_of(args: argparse.Namespace) -> "Config":

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from detection.storage.paths import require_supported_paths
-from pipelines.commands.common import add_config_arguments, config_of
+from pipelines.commands.common import add_config_arguments, add_tta_argument, config_of, views_from_text
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ def run(args: argparse.Namespace) -> int:
     if args.model is not None or args.data is not None:
         _refuse_file_flags(args)
         return _run_model(args)
+    if args.tta is not None:
+        raise ConfigError("--tta is for a model, with --model and --examples: detections from a file are as they are.")
     if None in (args.ground_truth, args.detections):
         raise ConfigError("evaluate needs --ground-truth and --detections, or --model and --examples.")
     return _run_files(args)
@@ -202,6 +204,7 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--split", help="split to evaluate; same as --set evaluate.split=SPLIT; default: eval")
     group.add_argument("--baseline", metavar="MODEL", help="model to compare with")
+    add_tta_argument(group)
     group.add_argument("--verbose", action="store_true", help="show the libraries' logs")
     add_config_arguments(group)
 
@@ -219,10 +222,13 @@ def _run_model(args: argparse.Namespace) -> int:
     from pipelines.console import quiet_run
     from schemas.config.config_io import parse_config
 
+    flags = {} if args.split is None else {"split": args.split}
+    if args.tta is not None:
+        flags["tta"] = views_from_text(args.tta).model_dump(mode="json")
     config = config_of(args)
-    if args.split is not None:
+    if flags:
         tree = config.model_dump(mode="json", exclude_unset=True)
-        config = parse_config(tree | {"evaluate": tree.get("evaluate", {}) | {"split": args.split}})
+        config = parse_config(tree | {"evaluate": tree.get("evaluate", {}) | flags})
     with quiet_run(None, verbose=args.verbose):
         from pipelines.standalone.evaluate_model import evaluate_model
 

@@ -17,8 +17,8 @@ model.json says. `predict` and `evaluate --model` take all three formats.
 --no-nms leaves out non-maximum suppression: the outputs are raw_detection_boxes and
 raw_detection_scores of all anchors, which `predict` and `evaluate` refuse.
 
---set changes the keys that need no training: model.postprocess.*, model.image_size and
-train.precision. Thresholds for serving are often higher than those for evaluation, such as
+--set changes the keys that need no training: model.postprocess.*, model.image_size,
+model.resize.* and train.precision. Thresholds for serving are often higher than those for evaluation, such as
 --set model.postprocess.score_threshold=0.3.
 """
 

@@ -11,6 +11,7 @@ detections as NAME_images.json.
 import argparse
 
 from detection.storage.paths import require_supported_paths
+from pipelines.commands.common import add_tta_argument, views_from_text
 from schemas.quoting import one_line
 
 SUMMARY = "run a model on images, and write COCO results"
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--draw", metavar="FILE.png", help="also draw the first images with their detections, as PNG or JPEG"
     )
+    add_tta_argument(parser)
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
     parser.add_argument(
         "--batch-size",
@@ -44,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command.
 
     Raises:
-        ConfigError: a batch size below 1.
+        ConfigError: a batch size below 1, or views without a meaning.
         DataError: a model or image that cannot be read, or no image that the ground
             truth lists.
     """
@@ -52,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
     paths = {"--model": args.model, "--images": args.images, "--ground-truth": args.ground_truth}
     require_supported_paths(paths | {"--output": args.output, "--draw": args.draw})
+    views = None if args.tta is None else views_from_text(args.tta)
     with quiet_run(None, verbose=args.verbose) as console:
         from pipelines.standalone.predict import predict
 
@@ -62,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
             output=args.output,
             picture=args.draw,
             batch_size=args.batch_size,
+            views=views,
             console=console,
         )
     print("\n".join(map(one_line, written)))

@@ -59,15 +59,15 @@ def _submit_to_vertex(config: Config, path: Path) -> str:
 
 def _submit_to_persistent_resource(config: Config, path: Path) -> str:
     """Submits with the v1beta1 API: only its pipelines have a default runtime."""
-    import google.auth
     from google.cloud import aiplatform_v1beta1
     from google.protobuf import json_format
 
     vertex = config.run.vertex
-    project = vertex.project or google.auth.default()[1]
+    detail = persistent_resource_detail(vertex)
+    project = vertex.project or detail["persistentResourceName"].split("/")[1]
     job = read_json(path)
     job["displayName"] = config.run.name
-    job["runtimeConfig"]["defaultRuntime"] = {"persistentResourceRuntimeDetail": persistent_resource_detail(vertex)}
+    job["runtimeConfig"]["defaultRuntime"] = {"persistentResourceRuntimeDetail": detail}
     if vertex.service_account is not None:
         job["serviceAccount"] = vertex.service_account
     message = aiplatform_v1beta1.PipelineJob()

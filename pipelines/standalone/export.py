@@ -28,7 +28,7 @@ from schemas.errors import ConfigError
 Format = Literal["saved-model", "litert", "onnx"]
 
 # Keys whose change leaves the meaning of the weights as it is.
-_CHANGEABLE = ("model.postprocess", "model.image_size", "train.precision")
+_CHANGEABLE = ("model.postprocess", "model.image_size", "model.resize", "train.precision")
 
 
 class Calibration(NamedTuple):

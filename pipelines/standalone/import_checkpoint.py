@@ -1,9 +1,11 @@
 """`import-checkpoint`: another program's checkpoint to a model folder."""
 
+import json
 import logging
 from collections.abc import Sequence
 
 from detection.storage.atomic import new_directory
+from detection.weights.automl import POSTPROCESS
 from detection.weights.imported_model import MODEL_INDEX, ImportedModel, import_automl, write_model
 from schemas.config.config_io import load_config
 from schemas.config.optimization import WeightsChoice
@@ -52,7 +54,7 @@ def import_checkpoint(
     for assignment in assignments:
         if not assignment.startswith("model.") or assignment.startswith("model.name="):
             raise ConfigError(f"--set {assignment}: set keys of the section model only; --model sets its name.")
-    config = load_config(None, [f"model.name={model}", *assignments])
+    config = load_config(None, [f"model.name={model}", f"model.postprocess={json.dumps(POSTPROCESS)}", *assignments])
     with new_directory(output, last=[MODEL_INDEX]) as folder:
         imported = import_automl(checkpoint, config, weights=weights, label_map=label_map)
         _log(imported, has_label_map=label_map is not None)

@@ -22,11 +22,13 @@ from detection.inference.detectors import open_detector
 from detection.inference.model_files import model_folder
 from detection.inference.restore import read_model_categories
 from detection.inference.results import Results, joined
+from detection.inference.test_time_augmentation import augmented
 from detection.storage.atomic import write_bytes, write_json
 from detection.storage.files import exists, is_dir, is_file, resolve, walk_files
 from detection.storage.json_files import read_json
 from detection.storage.paths import is_remote, join, name_of, parent, stem, suffix, with_name
 from detection.types import EncodedImage
+from schemas.config.config import ViewsConfig
 from schemas.config.issues import MAX_PIXELS
 from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line, printable
@@ -68,6 +70,7 @@ def predict(
     ground_truth: str | Path | None = None,
     picture: str | Path | None = None,
     batch_size: int = 8,
+    views: ViewsConfig | None = None,
     console: Console,
 ) -> list[str]:
     """Detects objects on image files: boxes, and the masks and keypoints of models that have them.
@@ -81,6 +84,7 @@ def predict(
             the list is written to `<output stem>_images.json`.
         picture: PNG or JPEG file for a picture of the first images and their detections.
         batch_size: images per call.
+        views: test-time augmentation; None: each image is detected on once, as it is.
         console: shows progress and notes.
 
     Returns:
@@ -98,7 +102,7 @@ def predict(
     model = model_folder(model)
     paths = find_images(images)
     named = _numbered(paths) if ground_truth is None else _as_listed(paths, ground_truth, console)
-    detector = open_detector(model, batch_size=batch_size)
+    detector = augmented(open_detector(model, batch_size=batch_size), views or ViewsConfig(), batch_size=batch_size)
     results: list[Results] = []
     shown: list[_Predicted] = []
     image_list = []

@@ -201,7 +201,7 @@ HPARAMS: dict[str, Hparam] = {
     "map_freq": _any(5, "set train.validation.every_epochs"),
     "num_classes": _any(90, f"{_DATA}: its categories, without an unused class"),
     "seg_num_classes": _only(3, _SEGMENTATION),
-    "heads": Hparam(["object_detection"], "", f"refused: {_SEGMENTATION}", _heads),
+    "heads": Hparam(["object_detection"], "", f"refused: segmentation: {_SEGMENTATION}", _heads),
     "skip_crowd_during_training": _choice(
         True, "train.crowds", {True: "drop"}, "refused: false, which trains on crowds as if they were objects"
     ),

@@ -132,8 +132,9 @@ class ModelConfig(Section):
     overrides: dict[str, Any] = Field({}, description="fields of the detector's config class to override")
     postprocess: dict[str, Any] = Field(
         {},
-        description="options of the detector's post-processing: score_threshold, iou_threshold, max_detections and "
-        "pre_nms_top_k for anchor-based detectors, mask_output (crops, pasted) for detectors with masks",
+        description="options of the detector's post-processing: nms (hard, linear, gaussian), class_agnostic, "
+        "one_class_per_anchor, score_threshold, iou_threshold, sigma, max_detections and pre_nms_top_k for "
+        "anchor-based detectors (see postprocessing.md), mask_output (crops, pasted) for detectors with masks",
     )
 
     @model_validator(mode="after")
@@ -207,6 +208,20 @@ class AnalysisConfig(Section):
         return self
 
 
+class ViewsConfig(Section):
+    """Test-time augmentation: views of each image beside the image as it is, whose boxes are fused with its own."""
+
+    flip: bool = Field(False, description="also detect on mirrored images")
+    scales: tuple[Annotated[float, Field(ge=0.5, le=2.0)], ...] = Field(
+        (), description="also detect on images that look smaller (below 1) or larger (above 1) by these factors"
+    )
+
+    @property
+    def is_empty(self) -> bool:
+        """True without views: each image is detected on once, as it is."""
+        return not self.flip and set(self.scales) <= {1.0}
+
+
 class EvaluateConfig(Section):
     """Evaluation and blessing."""
 
@@ -222,6 +237,7 @@ class EvaluateConfig(Section):
     )
     thresholds: ThresholdsConfig = ThresholdsConfig()
     analysis: AnalysisConfig = AnalysisConfig()
+    tta: ViewsConfig = ViewsConfig()
     losses: bool = Field(
         True,
         description="also compute mean loss terms: here on the analysed images, in `train.validation` and `follow` on "

@@ -121,7 +121,7 @@ def _assign(tree: dict[str, Any], assignment: str) -> None:
     node[leaf] = value
 
 
-def _replace_other_units(tree: dict[str, Any], assigned: Collection[str]) -> None:
+def _replace_other_units(tree: dict[str, Any], assigned: set[str]) -> None:
     """Removes a file's length in steps if an assignment sets it in epochs, and the other way round."""
     for pair in STEPS_OF_EPOCHS.items():
         units = {f"train.{key}" for key in pair}

@@ -88,7 +88,7 @@ class PersistentResourceConfig(Section):
 
     name: str | None = Field(
         None,
-        min_length=1,
+        pattern=r"^([^/]+|projects/[^/]+/locations/[^/]+/persistentResources/[^/]+)$",
         description="id, in the pipeline's project and region, or projects/PROJECT/locations/REGION/"
         "persistentResources/ID; none: machines on demand",
     )

@@ -24,14 +24,18 @@ from components.coco_evaluator.tfma.slicing import Slicer
 from detection.coco.params import Params
 from detection.inference.detectors import open_detector
 from detection.inference.results import joined
+from detection.inference.saved_model import SignatureDetector
+from detection.inference.test_time_augmentation import AugmentedDetector, augmented
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.storage.atomic import write_text
 from detection.storage.paths import join
 from detection.storage.reading import read_text
 from detection.storage.tfrecord import find_shards, read_shard
+from schemas.config.config import ViewsConfig
 
 MakePipeline = Callable[[], beam.Pipeline]
 
+NO_VIEWS = ViewsConfig()
 _COUNT, _SAMPLE = "count", "sample"
 
 
@@ -45,6 +49,7 @@ class Detect(beam.PTransform):
         category_ids: detections of other categories are dropped, as of a model trained on an
             earlier state of the data set; None: all are kept.
         iou_type: `bbox`, `segm` or `keypoints`.
+        views: test-time augmentation.
     """
 
     def __init__(
@@ -55,9 +60,10 @@ class Detect(beam.PTransform):
         slicer: Slicer | None = None,
         category_ids: Sequence[int] | None = None,
         iou_type: str = "bbox",
+        views: ViewsConfig = NO_VIEWS,
     ) -> None:
         super().__init__()
-        self._detect = _Detect(model, batch_size, slicer, iou_type)
+        self._detect = _Detect(model, batch_size, slicer, iou_type, views)
         self._batch_size = batch_size
         self._category_ids = category_ids
 
@@ -76,17 +82,20 @@ class Detect(beam.PTransform):
 class _Detect(beam.DoFn):
     """Batches of serialized records to `DetectedBatch`; the model is loaded once a worker process."""
 
-    def __init__(self, model: str, batch_size: int, slicer: Slicer | None, iou_type: str) -> None:
+    def __init__(self, model: str, batch_size: int, slicer: Slicer | None, iou_type: str, views: ViewsConfig) -> None:
         self._model = model
+        self._views = views
         self._batch_size = batch_size
         self._slicer = slicer
         self._iou_type = iou_type
         self._shared = shared.Shared()
 
     def setup(self) -> None:
-        self._detector = self._shared.acquire(
-            lambda: open_detector(self._model, batch_size=self._batch_size), tag=self._model
-        )
+        self._detector = self._shared.acquire(self._load, tag=self._model)
+
+    def _load(self) -> SignatureDetector | AugmentedDetector:
+        detector = open_detector(self._model, batch_size=self._batch_size)
+        return augmented(detector, self._views, batch_size=self._batch_size)
 
     def process(self, serialized: Sequence[bytes]) -> Iterator[DetectedBatch]:
         records = [parse_record(record) for record in serialized]
@@ -147,6 +156,7 @@ def run_models(
                 slicer=slicer,
                 category_ids=known,
                 iou_type=params.iou_type,
+                views=task.config.tta,
             )
             keep = all_images if part == CANDIDATE else choice.holds
             records | f"{part}Detect" >> detect | f"{part}Evaluate" >> Evaluate(measure, join(work, part), keep=keep)

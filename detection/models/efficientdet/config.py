@@ -25,15 +25,17 @@ class EfficientDetConfig(Section):
     image_size: tuple[PositiveInt, PositiveInt] = Field((512, 512), description="(height, width), pixels")
     min_level: PositiveInt = Field(3, description="finest pyramid level; level l has stride 2^l")
     max_level: PositiveInt = Field(7, description="coarsest pyramid level")
-    fpn_filters: PositiveInt = 64
-    fpn_cells: PositiveInt = 3
+    fpn_filters: PositiveInt = Field(64, description="channels of neck and heads")
+    fpn_cells: PositiveInt = Field(3, description="cells of the neck, one after the other")
     fpn_graph: Literal["bifpn", "qufpn"] | tuple[FpnNode, ...] = Field(
         "bifpn",
         description="nodes of a cell: a name, or a list of [level, [inputs]]; inputs are numbers of the cell's levels, "
         "finest first and from 0, then of its nodes",
     )
-    fpn_fusion: Literal["fast_attention", "attention", "channel_fast_attention", "channel_attention", "sum"] = (
-        "fast_attention"
+    fpn_fusion: Literal["fast_attention", "attention", "channel_fast_attention", "channel_attention", "sum"] = Field(
+        "fast_attention",
+        description="weights of a node's inputs: fast_attention: relu(w) / (sum + 1e-4); attention: softmax(w); with "
+        "channel_: a weight per channel; sum: 1",
     )
     conv_bn_act: bool = Field(
         False, description="nodes of the neck: convolution, batch norm, activation; false: activation comes first"
@@ -42,7 +44,7 @@ class EfficientDetConfig(Section):
         True, description="batch norm after the 1x1 convolutions that change channels in the neck"
     )
     conv_after_pooling: bool = Field(False, description="those convolutions come after pooling, where there is any")
-    head_layers: PositiveInt = 3
+    head_layers: PositiveInt = Field(3, description="inner layers of each head")
     separable_conv: bool = Field(
         True, description="3x3 convolutions of neck and heads are separable; false: plain ones"
     )

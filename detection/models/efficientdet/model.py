@@ -15,7 +15,7 @@ from detection.models.detector import Detector
 from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.heads.dense import DenseHead
 from detection.models.heads.dense_losses import DenseLosses
-from detection.models.heads.postprocess import normalize_boxes, suppress, top_candidates
+from detection.models.heads.postprocess import detect_boxes, normalize_boxes
 from detection.models.necks.bifpn import BiFpn
 from detection.models.necks.fpn_graphs import Node, fpn_nodes
 from detection.models.necks.resample import Resample
@@ -228,13 +228,14 @@ class EfficientDet(Detector):
         return self._dense_losses.statistics
 
     def detect(self, outputs: RawOutputs, image_info: ImageInfo) -> Detections:
-        """See `Detector.detect`: best (anchor, class) pairs, then hard NMS within each class."""
-        candidates = top_candidates(
-            self._by_anchor(outputs.class_logits, self.num_classes), self.config.postprocess.pre_nms_top_k
+        """See `Detector.detect`: best candidates, then NMS by `model.postprocess`."""
+        return detect_boxes(
+            self._per_level(outputs.class_logits, self.num_classes),
+            self._per_level(outputs.box_deltas, 4),
+            tf.constant(self.anchors),
+            image_info,
+            self.config.postprocess,
         )
-        deltas = tf.gather(self._by_anchor(outputs.box_deltas, 4), candidates.anchors, batch_dims=1)
-        boxes = decode_yxyx(deltas, tf.gather(tf.constant(self.anchors), candidates.anchors))
-        return suppress(boxes, tf.sigmoid(candidates.logits), candidates.classes, image_info, self.config.postprocess)
 
     def raw_detections(self, outputs: RawOutputs, image_info: ImageInfo) -> RawDetections:
         """See `Detector.raw_detections`."""
@@ -254,12 +255,15 @@ class EfficientDet(Detector):
 
     def _by_anchor(self, levels: list[tf.Tensor], width: int) -> tf.Tensor:
         """Concatenates [B, h, w, K * width] per level to [B, A, width], in the order of the anchors."""
+        return tf.concat(self._per_level(levels, width), axis=1)
+
+    def _per_level(self, levels: list[tf.Tensor], width: int) -> list[tf.Tensor]:
+        """Reshapes [B, h, w, K * width] per level to [B, A_l, width]."""
         batch = tf.shape(levels[0])[0]
-        flat = [
+        return [
             tf.reshape(level, [batch, level.shape[1] * level.shape[2] * level.shape[3] // width, width])
             for level in levels
         ]
-        return tf.concat(flat, axis=1)
 
 
 def _nodes(config: EfficientDetConfig) -> list[Node]:

@@ -1,13 +1,15 @@
 """Post-processing that anchor-based detectors share: options, best candidates, non-maximum suppression."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from functools import partial
+from typing import Literal, NamedTuple, Self
 
 import tensorflow as tf
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from detection.models.detector import MaskOutput
-from detection.ops.boxes import clip_yxyx
-from detection.ops.nms import hard_nms
+from detection.ops.boxes import clip_yxyx, decode_yxyx
+from detection.ops.nms import Picked, gaussian_decay, hard_nms, linear_decay, soft_nms
 from detection.types import Detections, ImageInfo
 from schemas.config.section import Section
 
@@ -15,10 +17,27 @@ from schemas.config.section import Section
 class BoxPostprocess(Section):
     """Options from raw outputs to boxes: the keys below `model.postprocess` of a detector of boxes."""
 
+    nms: Literal["hard", "linear", "gaussian"] = Field(
+        "hard",
+        description="what an overlap with a better box does: `hard` removes the box, `linear` multiplies its score by "
+        "1 - IoU, `gaussian` by exp(-IoU^2 / sigma)",
+    )
+    class_agnostic: bool = Field(False, description="boxes compete whatever their class, not only within their class")
+    one_class_per_anchor: bool = Field(
+        False, description="only the best class of each anchor enters NMS, not all (anchor, class) pairs"
+    )
     score_threshold: float = Field(0.001, ge=0.0, le=1.0, description="detections have a score above this")
-    iou_threshold: float = Field(0.5, ge=0.0, le=1.0, description="of hard NMS, within a class")
+    iou_threshold: float = Field(
+        0.5, ge=0.0, le=1.0, description="IoU above which hard and linear NMS act; Gaussian NMS has no threshold"
+    )
+    sigma: PositiveFloat = Field(0.5, description="of Gaussian NMS")
     max_detections: PositiveInt = Field(100, le=100_000, description="max detections per image")
-    pre_nms_top_k: PositiveInt = Field(1000, description="best (anchor, class) pairs that enter NMS")
+    pre_nms_top_k: PositiveInt = Field(5000, description="best candidates, (anchor, class) pairs, that enter NMS")
+
+    @model_validator(mode="after")
+    def _no_idle_key(self) -> Self:
+        self.refuse(["iou_threshold" if self.nms == "gaussian" else "sigma"], f"under nms = {self.nms}")
+        return self
 
 
 class MaskPostprocess(BoxPostprocess):
@@ -32,8 +51,12 @@ class MaskPostprocess(BoxPostprocess):
     )
 
 
+# NMS mostly needs few of the candidates: it gets the best 256 first, and more only if these do not settle it.
+_WINDOWS = (256, 1024)
+
+
 class Candidates(NamedTuple):
-    """The best (anchor, class) pairs, best first.
+    """The best candidates, best first.
 
     logits: float32 [B, K].
     anchors: int32 [B, K].
@@ -45,51 +68,125 @@ class Candidates(NamedTuple):
     classes: tf.Tensor
 
 
-def top_candidates(logits: tf.Tensor, count: int) -> Candidates:
-    """Returns the `count` best pairs of each image.
+def detect_boxes(
+    class_logits: Sequence[tf.Tensor],
+    box_deltas: Sequence[tf.Tensor],
+    anchors: tf.Tensor,
+    image_info: ImageInfo,
+    options: BoxPostprocess,
+) -> Detections:
+    """Turns the outputs of a detector into detections: candidates, decoded boxes, NMS.
+
+    The result is that of all `pre_nms_top_k` candidates, although the best few hundred are
+    tried first: no other can change it if they fill all outputs with scores that are not
+    below any of the others.
+
+    Args:
+        class_logits: float32 [B, A_l, C] per pyramid level.
+        box_deltas: float32 [B, A_l, 4] per level, see `detection.ops.boxes`.
+        anchors: float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the network input;
+            those of all levels, A is the sum of A_l.
+        image_info: sizes and scales of the images.
+        options: options of post-processing.
+    """
+    best = tf.concat([tf.reduce_max(level, axis=2) for level in class_logits], axis=1)
+    pairs = best.shape[1] * (1 if options.one_class_per_anchor else class_logits[0].shape[2])
+    limit = min(options.pre_nms_top_k, pairs)
+    windows = [*(window for window in _WINDOWS if window < limit), limit]
+
+    def detect(number: int) -> Detections:
+        select = best_classes if options.one_class_per_anchor else best_pairs
+        candidates = select(class_logits, best, windows[number])
+        deltas = rows_of_levels(box_deltas, candidates.anchors)
+        boxes = decode_yxyx(deltas, tf.gather(anchors, candidates.anchors))
+        scores = tf.sigmoid(candidates.logits)
+        picked = suppress(boxes, scores, candidates.classes, options)
+        detections = _detections(picked, boxes, candidates.classes, image_info)
+        if number + 1 == len(windows):
+            return detections
+        settled = tf.reduce_all(_is_settled(picked, scores[:, -1], options))
+        return tf.cond(settled, lambda: detections, lambda: detect(number + 1))
+
+    return detect(0)
+
+
+def _is_settled(picked: Picked, next_best: tf.Tensor, options: BoxPostprocess) -> tf.Tensor:
+    """Marks images whose result more candidates, with scores of at most `next_best`, cannot change; bool [B]."""
+    filled = (picked.num == options.max_detections) & (picked.scores[:, -1] >= next_best)
+    return filled | (next_best <= options.score_threshold)
+
+
+def best_pairs(levels: Sequence[tf.Tensor], best: tf.Tensor, count: int) -> Candidates:
+    """Returns the `count` best (anchor, class) pairs of each image; of equal ones, the first anchor's first class.
 
     Only anchors whose best class is among the `count` best can hold such a pair, so most
     anchors are dropped before pairs are compared.
 
     Args:
-        logits: float32 [B, A, C].
-        count: K; fewer if there are fewer pairs.
+        levels: class logits, float32 [B, A_l, C] per pyramid level.
+        best: float32 [B, A], the logit of each anchor's best class.
+        count: K, not above the number of pairs.
     """
-    anchors, classes = logits.shape[1:]
-    _, best_anchors = tf.math.top_k(tf.reduce_max(logits, axis=2), min(count, anchors))
-    pairs = tf.gather(logits, best_anchors, batch_dims=1)
-    pairs = tf.reshape(pairs, [-1, min(count, anchors) * classes])
-    values, places = tf.math.top_k(pairs, min(count, pairs.shape[1]))
-    return Candidates(values, tf.gather(best_anchors, places // classes, batch_dims=1), places % classes)
+    _, anchors = tf.math.top_k(best, min(count, best.shape[1]))
+    anchors = tf.sort(anchors)  # so that equal pairs are in the order of their anchors
+    classes = levels[0].shape[2]
+    pairs = tf.reshape(rows_of_levels(levels, anchors), [-1, anchors.shape[1] * classes])
+    values, places = tf.math.top_k(pairs, count)
+    return Candidates(values, tf.gather(anchors, places // classes, batch_dims=1), places % classes)
 
 
-def suppress(
-    boxes: tf.Tensor, scores: tf.Tensor, classes: tf.Tensor, image_info: ImageInfo, options: BoxPostprocess
-) -> Detections:
-    """Applies hard NMS within each class, and normalises boxes to the original image.
+def best_classes(levels: Sequence[tf.Tensor], best: tf.Tensor, count: int) -> Candidates:
+    """Returns the `count` best anchors of each image with their best class; arguments as those of `best_pairs`."""
+    values, anchors = tf.math.top_k(best, count)
+    return Candidates(values, anchors, tf.argmax(rows_of_levels(levels, anchors), axis=2, output_type=tf.int32))
+
+
+def rows_of_levels(levels: Sequence[tf.Tensor], anchors: tf.Tensor) -> tf.Tensor:
+    """Gathers the rows [B, K, C] of some anchors, as from the levels' concatenation, which would copy all of them.
 
     Args:
-        boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax), pixels of the network input.
-        scores: float32 [B, K].
+        levels: [B, A_l, C] per pyramid level.
+        anchors: int32 [B, K], indices into the anchors of all levels.
+    """
+    rows, start = None, 0
+    for level in levels:
+        size = level.shape[1]
+        own = tf.gather(level, tf.clip_by_value(anchors - start, 0, size - 1), batch_dims=1)
+        rows = own if rows is None else tf.where((anchors >= start)[..., tf.newaxis], own, rows)
+        start += size
+    return rows
+
+
+def suppress(boxes: tf.Tensor, scores: tf.Tensor, classes: tf.Tensor, options: BoxPostprocess) -> Picked:
+    """Applies the NMS of the options.
+
+    Args:
+        boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax), any unit.
+        scores: float32 [B, K], best first.
         classes: int32 [B, K].
-        image_info: sizes and scales of the images.
         options: options of post-processing.
     """
-    picked, num = hard_nms(
-        boxes,
-        scores,
-        classes,
-        iou_threshold=options.iou_threshold,
-        score_threshold=options.score_threshold,
-        max_outputs=options.max_detections,
+    groups = None if options.class_agnostic else classes
+    limits = {"score_threshold": options.score_threshold, "max_outputs": options.max_detections}
+    if options.nms == "hard":
+        return hard_nms(boxes, scores, groups, iou_threshold=options.iou_threshold, **limits)
+    decay = (
+        partial(gaussian_decay, sigma=options.sigma)
+        if options.nms == "gaussian"
+        else partial(linear_decay, iou_threshold=options.iou_threshold)
     )
-    counts = tf.range(options.max_detections) < num[:, tf.newaxis]
-    normalised = normalize_boxes(tf.gather(boxes, picked, batch_dims=1), image_info)
+    return soft_nms(boxes, scores, groups, decay=decay, **limits)
+
+
+def _detections(picked: Picked, boxes: tf.Tensor, classes: tf.Tensor, image_info: ImageInfo) -> Detections:
+    """Gathers the picked boxes, and normalises them to the original image."""
+    counts = tf.range(picked.indices.shape[1]) < picked.num[:, tf.newaxis]
+    normalised = normalize_boxes(tf.gather(boxes, picked.indices, batch_dims=1), image_info)
     return Detections(
         boxes=tf.where(counts[..., tf.newaxis], clip_yxyx(normalised, 1.0, 1.0), 0.0),
-        scores=tf.where(counts, tf.gather(scores, picked, batch_dims=1), 0.0),
-        classes=tf.where(counts, tf.gather(classes, picked, batch_dims=1), 0),
-        num=num,
+        scores=picked.scores,
+        classes=tf.where(counts, tf.gather(classes, picked.indices, batch_dims=1), 0),
+        num=picked.num,
     )
 
 

@@ -180,10 +180,10 @@ class _FusionNode(keras.layers.Layer):
         """Creates the variables; `input_shape` has one shape per input."""
         self.weights_of_inputs = []
         if self._fusion != "sum":
-            shape = (self._filters,) if self._fusion.startswith("channel_") else ()
+            weight_shape = (self._filters,) if self._fusion.startswith("channel_") else ()
             names = ["WSM" if place == 0 else f"WSM_{place}" for place in range(len(input_shape))]
             self.weights_of_inputs = [
-                self.add_weight(name=name, shape=shape, initializer="ones", dtype="float32", autocast=False)
+                self.add_weight(name=name, shape=weight_shape, initializer="ones", dtype="float32", autocast=False)
                 for name in names
             ]
         for resample, shape in zip(self.resamples, input_shape, strict=True):

@@ -1,6 +1,6 @@
 """Resampling between pyramid levels: other channels, max-pooling, nearest upsampling.
 
-Layer names follow google/automl, see `detection.models.efficientdet.model.automl_variable_name`.
+Layer names follow google/automl, see `detection.weights.automl.automl_name`.
 """
 
 from typing import Any

@@ -119,7 +119,7 @@ def _fix_localisation(_: Analysis) -> str:
 
 
 def _fix_duplicates(_: Analysis) -> str:
-    return "Lower the IoU threshold of NMS (model.postprocess.iou_threshold), which needs no training."
+    return "Lower the IoU threshold of hard NMS (model.postprocess.iou_threshold), which needs no training."
 
 
 def _fix_background(analysis: Analysis) -> str:

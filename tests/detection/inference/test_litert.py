@@ -65,6 +65,7 @@ def run(content: bytes, detector: Detector, precision: Precision, folder: Path, 
         precision=precision,
         batch_size=1,
         image_size=detector.image_size,
+        resizing=detector.resizing,
         dtype="uint8" if precision == "int8" else "float32",
         padding=detector.pixel_mean,
         nms=True,
@@ -99,7 +100,9 @@ def test_int8(
     def calibration() -> Iterator[np.ndarray]:
         for image in images:
             pixels = tf.io.decode_png(image.encoded, channels=3)
-            fitted, _ = fit_pixels(pixels, image_size=detector.image_size, padding=detector.pixel_mean)
+            fitted, _ = fit_pixels(
+                pixels, image_size=detector.image_size, resizing=detector.resizing, padding=detector.pixel_mean
+            )
             yield np.rint(fitted)[np.newaxis].astype(np.uint8)
 
     content = convert_to_litert(module, precision="int8", calibration=calibration)

@@ -10,9 +10,19 @@ from detection.inference.detectors import open_detector, require_model
 from detection.inference.model_files import ModelDescription, model_folder, read_description, write_model_file
 from detection.input_pipeline.network_input import fit_pixels, fit_to_input
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
+from detection.types import Resizing
 from schemas.errors import DataError
 
-DESCRIPTION = ModelDescription("litert", "int8", 1, (96, 128), "uint8", (124.0, 117.5, 104.0), nms=True)
+DESCRIPTION = ModelDescription(
+    format="litert",
+    precision="int8",
+    batch_size=1,
+    image_size=(96, 128),
+    resizing=Resizing((90, 120), "short_side", short_side=60, long_side=120),
+    dtype="uint8",
+    padding=(124.0, 117.5, 104.0),
+    nms=True,
+)
 
 
 def test_it_reads_back_and_a_file_means_its_folder(tmp_path: Path) -> None:
@@ -40,10 +50,13 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [(40, 80), (90, 33), (96, 128), (7, 200)])
-def test_pixels_that_are_normalised_are_the_networks_input(size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("resizing", [Resizing((96, 128)), Resizing((90, 120), "stretch"), DESCRIPTION.resizing])
+def test_pixels_that_are_normalised_are_the_networks_input(size: tuple[int, int], resizing: Resizing) -> None:
     image = tf.constant(np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8))
-    pixels, info = fit_pixels(image, image_size=(96, 128), padding=IMAGENET_MEAN)
-    inputs, expected = fit_to_input(image, image_size=(96, 128), mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    pixels, info = fit_pixels(image, image_size=(96, 128), resizing=resizing, padding=IMAGENET_MEAN)
+    inputs, expected = fit_to_input(
+        image, image_size=(96, 128), resizing=resizing, mean=IMAGENET_MEAN, std=IMAGENET_STD
+    )
     mean, std = (np.array(values, np.float32) for values in (IMAGENET_MEAN, IMAGENET_STD))
     np.testing.assert_array_equal((pixels - mean) / std, inputs)
     for one, other in zip(info, expected, strict=True):

@@ -1,12 +1,14 @@
 """The original's weights in our network give the original's outputs."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from detection.models.efficientdet.model import EfficientDet, RawOutputs
+from detection.models.heads.postprocess import BoxPostprocess
 from detection.models.registry import build_detector
 from detection.types import ImageInfo
 from detection.weights.automl import automl_name
@@ -24,12 +26,7 @@ def expected(oracle_dir: Path) -> dict[str, np.ndarray]:
 @pytest.fixture(scope="module")
 def detector(oracle_dir: Path) -> EfficientDet:
     reader = tf.train.load_checkpoint(str(oracle_dir / "efficientdet_d0" / "name_based" / "model.ckpt"))
-    detector = build_detector(
-        "efficientdet-d0",
-        num_classes=90,
-        image_size=SIDE,
-        postprocess={"score_threshold": 0.05, "pre_nms_top_k": 20_000},
-    )
+    detector = build_detector("efficientdet-d0", num_classes=90, image_size=SIDE)
     for variable in detector.variables:
         variable.assign(reader.get_tensor(automl_name(variable.path) + "/ExponentialMovingAverage"))
     assert isinstance(detector, EfficientDet)
@@ -47,15 +44,25 @@ def test_raw_outputs(outputs: RawOutputs, expected: dict[str, np.ndarray], level
     np.testing.assert_allclose(outputs.box_deltas[level - 3], expected[f"box_p{level}"], atol=1e-5)
 
 
-def test_detections_class_by_class(
-    detector: EfficientDet, outputs: RawOutputs, expected: dict[str, np.ndarray]
+@pytest.mark.parametrize("nms", ["hard", "gaussian"])
+@pytest.mark.parametrize("scope", ["perclass", "global"])
+def test_detections(
+    detector: EfficientDet, outputs: RawOutputs, expected: dict[str, np.ndarray], nms: Any, scope: str
 ) -> None:
+    options = BoxPostprocess(
+        nms=nms,
+        class_agnostic=scope == "global",
+        one_class_per_anchor=True,  # the original's inference keeps all anchors, each with its best class
+        pre_nms_top_k=20_000,
+        score_threshold=0.05,
+    )
     side = SIDE * IMAGE_SCALE
+    detector.config = detector.config.model_copy(update={"postprocess": options})
     image_info = ImageInfo(original_size=tf.fill([1, 2], side), scale=tf.fill([1, 2], 1 / IMAGE_SCALE))
-    detections = detector.detect(outputs, image_info)
-    assert detections.num.numpy() == expected["perclass_hard_num"]
-    np.testing.assert_allclose(detections.scores, expected["perclass_hard_scores"], atol=1e-5)
-    np.testing.assert_array_equal(detections.classes + 1, expected["perclass_hard_classes"])
-    # The original's boxes reach beyond the image; ours are cut.
-    cut = np.clip(expected["perclass_hard_boxes"], 0, side)
+    detections = tf.function(detector.detect, autograph=False)(outputs, image_info)
+    assert detections.num.numpy() == expected[f"{scope}_{nms}_num"]
+    np.testing.assert_allclose(detections.scores, expected[f"{scope}_{nms}_scores"], atol=1e-5)
+    np.testing.assert_array_equal(detections.classes + 1, expected[f"{scope}_{nms}_classes"])
+    # The original's boxes reach beyond the image where classes compete apart; ours are cut.
+    cut = np.clip(expected[f"{scope}_{nms}_boxes"], 0, side)
     np.testing.assert_allclose(detections.boxes * side, cut, atol=1e-3)

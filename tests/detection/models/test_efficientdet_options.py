@@ -1,5 +1,6 @@
 """The options of google/automl's hparams beyond the presets."""
 
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -7,9 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.efficientdet.model import EfficientDet, automl_variable_name
+from detection.models.efficientdet.config_page import page
+from detection.models.efficientdet.model import EfficientDet
 from detection.models.registry import build_detector
 from detection.types import ImageInfo
+from detection.weights.automl import automl_name
 from schemas.errors import ConfigError
 
 SIDE = 64
@@ -71,6 +74,7 @@ def test_every_variable_gets_a_gradient(options: dict[str, Any]) -> None:
     assert {len(classes) == shapes[path][-1] for path, classes in told.items()} == {True}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_detections_compile_under_xla(options: dict[str, Any]) -> None:
     detector = _build(**options)
@@ -86,7 +90,7 @@ def test_detections_compile_under_xla(options: dict[str, Any]) -> None:
 def test_names_and_shapes_are_those_of_the_original() -> None:
     plain = {"separable_conv": False, "fpn_fusion": "channel_attention", "conv_bn_act": True}
     detector = _build("efficientdet-d0", fpn_cells=1, head_layers=1, resample_batch_norm=False, **plain)
-    shapes = {automl_variable_name(variable.path): tuple(variable.shape) for variable in detector.variables}
+    shapes = {automl_name(variable.path): tuple(variable.shape) for variable in detector.variables}
     expected = {
         "class_net/class-0/kernel": (3, 3, 64, 64),
         "class_net/class-0/bias": (64,),
@@ -150,3 +154,8 @@ def test_odd_sides_have_the_levels_of_the_original() -> None:
     """google/automl halves each level and rounds up: 160 pixels have a P6 of 3 x 3."""
     outputs = _build("efficientdet-d0", image_size=160, fpn_cells=1, head_layers=1)(_images(160))
     assert [tuple(level.shape[1:3]) for level in outputs.box_deltas] == [(20, 20), (10, 10), (5, 5), (3, 3), (2, 2)]
+
+
+def test_the_page_on_the_options_is_that_of_the_classes() -> None:
+    text = (Path(__file__).parents[3] / "docs/efficientdet.md").read_text(encoding="utf-8")
+    assert text == page(), "run `make docs`"

@@ -107,9 +107,11 @@ def test_an_unknown_or_invalid_option_of_the_post_processing_is_refused() -> Non
         build_detector("efficientdet-nano", num_classes=3, overrides={"postprocess": {}})
 
 
-def test_the_configuration_of_an_older_export_builds_the_same_options() -> None:
+def test_the_configuration_of_an_older_export_keeps_its_options() -> None:
     older = {"score_threshold": 0.001, "iou_threshold": 0.5, "max_detections": 100, "pre_nms_top_k": 1000}
-    assert detector_config("efficientdet-nano", postprocess=older) == detector_config("efficientdet-nano")
+    config = detector_config("efficientdet-nano", postprocess=older)
+    newer = detector_config("efficientdet-nano", postprocess={"pre_nms_top_k": 1000})
+    assert config == newer != detector_config("efficientdet-nano")
 
 
 def test_names_are_unique() -> None:

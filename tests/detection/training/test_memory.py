@@ -93,9 +93,7 @@ def test_a_trial_on_a_cpu_measures_what_its_steps_need(tmp_path: Path) -> None:
     """Twenty-eight more images need at least the outputs of the first three layers, and no more than twenty times."""
     shards = write_shards(tmp_path, rectangles(10))
     config = tiny_config("train.batch_size=auto", "train.memory_limit=1", "model.image_size=128")
-    few, many = (
-        memory._measure_in_process(memory.with_batch_size(config, size), shards, CATEGORIES) for size in (4, 32)
-    )
+    few, many = (memory._measure_apart(memory.with_batch_size(config, size), shards, CATEGORIES) for size in (4, 32))
     assert few is not None
     assert many is not None
     stem = 28 * 64 * 64 * 16 * 4
@@ -104,9 +102,7 @@ def test_a_trial_on_a_cpu_measures_what_its_steps_need(tmp_path: Path) -> None:
 
 def test_trials_of_a_cpu_use_all_of_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the ten records, seven fit."""
-    monkeypatch.setattr(
-        memory, "_measure_in_process", lambda config, *_: 10**9 + 10**8 * config.train.effective_batch_size
-    )
+    monkeypatch.setattr(memory, "_measure_apart", lambda config, *_: 10**9 + 10**8 * config.train.effective_batch_size)
     config = tiny_config("train.batch_size=auto", "train.memory_limit=2.45", "train.accumulate_steps=2")
     one = tf.distribute.OneDeviceStrategy("/cpu:0")
     shards = write_shards(tmp_path, rectangles(10))
@@ -117,4 +113,4 @@ def test_trials_of_a_cpu_use_all_of_a_limit(tmp_path: Path, monkeypatch: pytest.
 def test_a_trial_that_fails_tells_why(tmp_path: Path) -> None:
     config = tiny_config("train.batch_size=2")
     with pytest.raises(CocoflowError, match=r"train.batch_size = auto: trial steps failed: .*nowhere"):
-        memory._measure_in_process(config, [str(tmp_path / "nowhere")], CATEGORIES)
+        memory._measure_apart(config, [str(tmp_path / "nowhere")], CATEGORIES)

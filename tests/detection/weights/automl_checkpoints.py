@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -33,7 +34,7 @@ def random_weights(num_classes: int, seed: int = 0) -> Weights:
     }
 
 
-def save(prefix: Path, tensors: Mapping[str, np.ndarray | bytes | int]) -> str:
+def save(prefix: Path, tensors: Mapping[str, Any]) -> str:
     """Writes a checkpoint file with these keys."""
     prefix.parent.mkdir(parents=True, exist_ok=True)
     names = list(tensors)
@@ -53,7 +54,7 @@ def save_named(prefix: Path, weights: Weights, ema: Mapping[str, np.ndarray] | N
 def save_objects(prefix: Path, weights: Weights, ema: Mapping[str, np.ndarray], slots: Sequence[str]) -> str:
     """Writes a TF2 checkpoint of a compiled model: keys are paths of objects, names are in the graph of objects."""
     proto = trackable_object_graph_pb2.TrackableObjectGraph()
-    tensors: dict[str, np.ndarray | bytes | int] = {}
+    tensors: dict[str, Any] = {}
     for number, (name, value) in enumerate(weights.items()):
         key = f"layers/{number}/w"
         proto.nodes.add().attributes.add(name="VARIABLE_VALUE", full_name=name, checkpoint_key=key + VALUE)

@@ -9,7 +9,9 @@ import tensorflow as tf
 from detection.inference.restore import load_trained
 from detection.weights.automl import automl_name
 from detection.weights.imported_model import ImportedModel, import_automl, write_model
+from schemas.config.optimization import WeightsChoice
 from schemas.errors import ConfigError, DataError
+from tests.detection.training import tiny_detector
 from tests.detection.weights.automl_checkpoints import (
     Weights,
     random_weights,
@@ -97,6 +99,9 @@ def test_what_cannot_be_imported_is_refused(tmp_path: Path, raw: Weights) -> Non
         import_automl(prefix, small_config())
     with pytest.raises(ConfigError, match=r"model\.name = 'efficientdet-d11': no such detector"):
         import_automl(prefix, small_config("model.name=efficientdet-d11", "model.overrides={}"))
+    tiny_detector.register()
+    with pytest.raises(ConfigError, match="--model tiny: not an EfficientDet"):
+        import_automl(prefix, small_config("model.name=tiny", "model.overrides={}"))
 
 
 def test_a_written_model_is_loaded_with_the_wanted_weights(tmp_path: Path, raw: Weights, ema: Weights) -> None:
@@ -104,7 +109,8 @@ def test_a_written_model_is_loaded_with_the_wanted_weights(tmp_path: Path, raw: 
     folder.mkdir()
     imported: ImportedModel = import_automl(save_named(tmp_path / "tf1" / "model", raw, ema), small_config())
     write_model(imported, folder)
-    for weights, expected in (("auto", ema), ("ema", ema), ("raw", raw)):
+    choices: dict[WeightsChoice, Weights] = {"auto": ema, "ema": ema, "raw": raw}
+    for weights, expected in choices.items():
         trained = load_trained(folder, weights=weights)
         _assert_equal({variable.path: variable.numpy() for variable in trained.detector.variables}, expected)
     assert trained.categories == imported.categories

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from detection.inference.detectors import open_detector
-from detection.inference.restore import load_trained, read_exported_from, read_model_categories
+from detection.inference.restore import load_trained, read_exported_from, read_model_categories, read_model_config
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.network_input import fit_to_input
 from detection.models.detector import Detector
@@ -56,6 +56,7 @@ def in_memory(detector: Detector, images: list[EncodedImage]) -> dict[str, np.nd
         fit_to_input(
             tf.io.decode_png(image.encoded, channels=3),
             image_size=detector.image_size,
+            resizing=detector.resizing,
             mean=detector.pixel_mean,
             std=detector.pixel_std,
         )
@@ -100,8 +101,8 @@ def test_the_saved_model_detects_as_the_detector_in_memory(
     assert set(signatures) == {"serving_default", "serving_images", "serving_examples"}
     encoded = tf.constant([image.encoded for image in images])
     by_image = answer(signatures["serving_default"], images=encoded)
-    for name, values in in_memory.items():
-        np.testing.assert_array_equal(by_image[name], values)
+    for name, values in in_memory.items():  # another graph: the order of additions differs
+        np.testing.assert_allclose(by_image[name], values, atol=1e-5, err_msg=name)
     examples = answer(signatures["serving_examples"], examples=tf.constant([*map(example_of, images), b""]))
     for name, values in by_image.items():
         np.testing.assert_array_equal(examples[name][: len(images)], values)
@@ -145,7 +146,9 @@ def test_raw_weights_a_fixed_batch_and_the_boxes_of_all_anchors(
     # The boxes by numpy, from the network's raw outputs.
     raw = load_trained(training, weights="raw").detector
     image = tf.io.decode_png(images[1].encoded, channels=3)
-    fitted, info = fit_to_input(image, image_size=raw.image_size, mean=raw.pixel_mean, std=raw.pixel_std)
+    fitted, info = fit_to_input(
+        image, image_size=raw.image_size, resizing=raw.resizing, mean=raw.pixel_mean, std=raw.pixel_std
+    )
     outputs = raw(fitted[tf.newaxis], training=False)
     deltas = np.concatenate([np.reshape(level, [-1, 4]) for level in outputs.box_deltas])
     logits = np.concatenate([np.reshape(level, [-1, len(IDS)]) for level in outputs.class_logits])
@@ -160,21 +163,15 @@ def test_raw_weights_a_fixed_batch_and_the_boxes_of_all_anchors(
         open_detector(folder, batch_size=4)
 
 
-def test_a_fixed_batch_is_filled_and_keys_of_the_export_act(
-    training: Path, images: list[EncodedImage], tmp_path: Path
-) -> None:
-    folder = export(training, tmp_path / "model", "--batch-size", "3", "--set", "model.postprocess.max_detections=2")
-    results = SavedModelDetector(folder=folder, batch_size=8).detect(images)
-    assert [len(one) for one in results] == [2] * len(images)
-    assert load_trained(folder).config.model.postprocess == {"max_detections": 2}
-
-
-def test_cloud_storage(
+def test_on_cloud_storage_a_fixed_batch_is_filled_and_keys_of_the_export_act(
     training: Path, gcs: Bucket, images: list[EncodedImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COCOFLOW_CACHE", str(tmp_path))
-    remote = export(training, f"{gcs.path}/model")
-    assert len(SavedModelDetector(folder=remote, batch_size=2).detect(images[:1])) == 1
+    flags = ("--batch-size", "3", "--set", "model.postprocess.max_detections=2")
+    remote = export(training, f"{gcs.path}/model", *flags)
+    results = SavedModelDetector(folder=remote, batch_size=8).detect(images)
+    assert [len(one) for one in results] == [2] * len(images)
+    assert read_model_config(remote).model.postprocess == {"max_detections": 2}
     assert main(["export", "--model", str(training), "--output", remote]) == 1
 
 

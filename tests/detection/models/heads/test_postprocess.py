@@ -1,37 +1,168 @@
+from functools import partial
+from typing import Any
+
 import numpy as np
+import pytest
 import tensorflow as tf
+from pydantic import ValidationError
 
-from detection.models.heads.postprocess import BoxPostprocess, suppress, top_candidates
+from detection.models.heads import postprocess
+from detection.models.heads.postprocess import BoxPostprocess, best_classes, best_pairs, detect_boxes
+from detection.ops.boxes import decode_yxyx
 from detection.types import ImageInfo
+from tests.detection.ops.plain_nms import plain_nms
+
+SIZES = (300, 80, 20)  # anchors per level
+CLASSES = 4
+LIMIT = 600
 
 
-def test_candidates_are_the_best_pairs() -> None:
-    logits = np.random.default_rng(0).normal(size=(2, 50, 4)).astype(np.float32)
-    candidates = top_candidates(tf.constant(logits), 20)
+def _levels(values: Any) -> list[tf.Tensor]:
+    return [tf.constant(part) for part in np.split(values, np.cumsum(SIZES)[:-1], axis=1)]
+
+
+def _order(logits: np.ndarray, count: int) -> np.ndarray:
+    return np.argsort(-logits.ravel(), kind="stable")[:count]
+
+
+@pytest.mark.parametrize("decimals", [6, 0])  # 0: many equal logits
+@pytest.mark.parametrize("count", [20, 410, sum(SIZES) * CLASSES])
+def test_candidates_are_the_best_pairs(decimals: int, count: int) -> None:
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(2, sum(SIZES), CLASSES)).round(decimals).astype(np.float32)
+    candidates = best_pairs(_levels(logits), tf.reduce_max(logits, axis=2), count)
     for image in range(2):
-        order = np.argsort(-logits[image].ravel())[:20]
-        np.testing.assert_array_equal(candidates.anchors[image], order // 4)
-        np.testing.assert_array_equal(candidates.classes[image], order % 4)
+        order = _order(logits[image], count)
+        np.testing.assert_array_equal(candidates.anchors[image], order // CLASSES)
+        np.testing.assert_array_equal(candidates.classes[image], order % CLASSES)
         np.testing.assert_array_equal(candidates.logits[image], logits[image].ravel()[order])
 
 
-def test_fewer_pairs_than_asked_for() -> None:
-    assert top_candidates(tf.zeros([1, 3, 2]), 100).logits.shape == (1, 6)
+def test_candidates_are_the_best_classes() -> None:
+    logits = np.random.default_rng(0).normal(size=(2, sum(SIZES), CLASSES)).round(1).astype(np.float32)
+    best = logits.max(axis=2)
+    candidates = best_classes(_levels(logits), tf.constant(best), 50)
+    for image in range(2):
+        order = _order(best[image], 50)
+        np.testing.assert_array_equal(candidates.anchors[image], order)
+        np.testing.assert_array_equal(candidates.classes[image], logits[image].argmax(axis=1)[order])
 
 
-def test_boxes_come_back_to_the_original_image() -> None:
-    # A 100 high, 400 wide original, halved in y and quartered in x: 50 by 100 pixels of the input.
-    image_info = ImageInfo(original_size=tf.constant([[100.0, 400.0]]), scale=tf.constant([[0.5, 0.25]]))
-    boxes = tf.constant([[[5.0, 10.0, 25.0, 50.0], [40.0, -10.0, 60.0, 120.0], [0.0, 0.0, 1.0, 1.0]]])
-    detections = suppress(
-        boxes,
-        tf.constant([[0.6, 0.9, 0.2]]),
-        tf.constant([[1, 2, 0]]),
-        image_info,
-        BoxPostprocess(score_threshold=0.3, iou_threshold=0.5, max_detections=4, pre_nms_top_k=3),
-    )
-    expected = [[0.8, 0.0, 1.0, 1.0], [0.1, 0.1, 0.5, 0.5], [0.0] * 4, [0.0] * 4]
-    np.testing.assert_allclose(detections.boxes[0], expected, atol=1e-6)
-    np.testing.assert_allclose(detections.scores[0], [0.9, 0.6, 0.0, 0.0])
-    assert detections.classes.numpy().tolist() == [[2, 1, 0, 0]]
-    assert detections.num.numpy().tolist() == [2]
+class Case:
+    """Outputs of two images: objects with many overlapping anchors, or nothing above the score threshold."""
+
+    def __init__(self, *, objects: int, seed: int = 0) -> None:
+        random = np.random.default_rng(seed)
+        anchors = sum(SIZES)
+        centres = random.uniform(0, 100, (objects, 2))[random.integers(0, objects, anchors)]
+        centres += random.normal(0, 2, (anchors, 2))
+        half = random.uniform(8, 12, (anchors, 2))
+        self.anchors = np.concatenate([centres - half, centres + half], axis=1).astype(np.float32)
+        self.deltas = random.normal(0, 0.1, (2, anchors, 4)).astype(np.float32)
+        self.logits = random.normal(0, 2, (2, anchors, CLASSES)).astype(np.float32)
+        self.info = ImageInfo(original_size=tf.constant([[400.0, 200.0]] * 2), scale=tf.constant([[0.5, 0.25]] * 2))
+
+    def inputs(self) -> tuple[Any, ...]:
+        return _levels(self.logits), _levels(self.deltas), tf.constant(self.anchors), self.info
+
+    @staticmethod
+    def function(options: BoxPostprocess, **more: Any) -> Any:
+        return tf.function(partial(detect_boxes, options=options), autograph=False, **more)
+
+    def expected(self, image: int, options: BoxPostprocess) -> tuple[np.ndarray, np.ndarray, list[float]]:
+        """Boxes in pixels of the input, classes and scores."""
+        logits = self.logits[image]
+        if options.one_class_per_anchor:
+            anchors = _order(logits.max(axis=1), options.pre_nms_top_k)
+            classes = logits.argmax(axis=1)[anchors]
+        else:
+            anchors, classes = np.divmod(_order(logits, options.pre_nms_top_k), CLASSES)
+        boxes = decode_yxyx(tf.constant(self.deltas[image]), tf.constant(self.anchors)).numpy()[anchors]
+        picked, scores = plain_nms(
+            boxes,
+            tf.sigmoid(logits).numpy()[anchors, classes],
+            classes,
+            max_outputs=options.max_detections,
+            **options.model_dump(exclude={"max_detections", "pre_nms_top_k", "one_class_per_anchor"}),
+        )
+        return boxes[picked], classes[picked], scores
+
+
+MODES = [
+    {"nms": nms, "class_agnostic": agnostic, "one_class_per_anchor": best}
+    for nms, agnostic, best in [
+        ("hard", False, False),
+        ("hard", True, False),
+        ("hard", True, True),
+        ("linear", False, False),
+        ("gaussian", False, False),
+        ("gaussian", True, True),
+        ("gaussian", False, True),
+    ]
+]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: "-".join(map(str, mode.values())))
+def test_detections_are_those_of_all_candidates(monkeypatch: pytest.MonkeyPatch, mode: dict[str, Any]) -> None:
+    # Small windows, so that the best candidates do, or do not, settle the result.
+    monkeypatch.setattr(postprocess, "_WINDOWS", (32, 128))
+    limits: dict[str, Any] = {"max_detections": 20, "pre_nms_top_k": LIMIT}
+    case, options = Case(objects=6), BoxPostprocess(**mode, **limits)
+    run = case.function(options)
+    _require_expected(case, options, run(*case.inputs()))
+    case = Case(objects=60)
+    _require_expected(case, options, run(*case.inputs()))
+
+
+@pytest.mark.parametrize("nms", ["hard", "gaussian"])
+def test_few_scores_above_the_threshold(nms: Any) -> None:
+    case = Case(objects=6)
+    options = BoxPostprocess(nms=nms, score_threshold=0.97, max_detections=100)
+    _require_expected(case, options, case.function(options)(*case.inputs()))
+
+
+def _require_expected(case: Case, options: BoxPostprocess, detections: Any) -> None:
+    for image in range(2):
+        boxes, classes, scores = case.expected(image, options)
+        num = int(detections.num[image])
+        assert num == len(scores)
+        np.testing.assert_allclose(detections.scores[image, :num], scores, rtol=1e-5)
+        np.testing.assert_array_equal(detections.classes[image, :num], classes)
+        # The input is half as high and a quarter as wide as the image of 400 x 200.
+        normalised = np.clip(boxes / [200, 50, 200, 50], 0, 1)
+        np.testing.assert_allclose(detections.boxes[image, :num], normalised, atol=1e-5)
+        for padding in (detections.boxes, detections.scores, detections.classes):
+            assert not padding[image, num:].numpy().any()
+
+
+@pytest.mark.parametrize("nms", ["hard", "linear", "gaussian"])
+def test_detections_compile_under_xla(monkeypatch: pytest.MonkeyPatch, nms: Any) -> None:
+    monkeypatch.setattr(postprocess, "_WINDOWS", (32,))
+    case = Case(objects=20)
+    options = BoxPostprocess(nms=nms, max_detections=20, pre_nms_top_k=200)
+    _require_expected(case, options, case.function(options, jit_compile=True)(*case.inputs()))
+
+
+def test_an_empty_image_beside_a_full_one() -> None:
+    case = Case(objects=10)
+    case.logits[1] -= 100
+    options = BoxPostprocess(score_threshold=0.01, max_detections=5)
+    detections = case.function(options)(*case.inputs())
+    assert detections.num.numpy().tolist() == [5, 0]
+    assert not detections.boxes[1].numpy().any()
+    assert not detections.scores[1].numpy().any()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"nms": "gaussian", "iou_threshold": 0.6}, "iou_threshold = 0.6 does nothing under nms = gaussian"),
+        ({"nms": "hard", "sigma": 0.4}, "sigma = 0.4 does nothing under nms = hard"),
+        ({"nms": "linear", "sigma": 0.4}, "sigma = 0.4 does nothing under nms = linear"),
+        ({"nms": "soft"}, "'hard', 'linear' or 'gaussian'"),
+        ({"nms": "gaussian", "sigma": 0.0}, "greater than 0"),
+    ],
+)
+def test_options_without_effect_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        BoxPostprocess(**options)

@@ -16,6 +16,24 @@ def test_upsampling_takes_the_pixel_at_the_floor_of_the_ratio(source: tuple[int,
     np.testing.assert_array_equal(upsample_nearest(tf.constant(inputs), target), inputs[:, rows][:, :, columns])
 
 
+@pytest.mark.parametrize("finer", [*range(1, 40), 641, 767, 768])
+def test_levels_of_any_size_are_resampled_as_tensorflow_s_own_ops_do(finer: int) -> None:
+    """google/automl calls these ops: nearest-neighbour resizing up, max pooling of stride + 1 down."""
+    coarser = (finer + 1) // 2
+    random = np.random.default_rng(finer)
+    up = tf.constant(random.normal(size=(1, coarser, coarser, 2)), tf.float32)
+    resized = tf.compat.v1.image.resize_nearest_neighbor(up, [finer, finer])
+    np.testing.assert_array_equal(upsample_nearest(up, (finer, finer)), resized)
+    if finer == 1:
+        return
+    layer = Resample(filters=2, batch_norm={}, name="resample", dtype=None)
+    layer.build((None, None, None, 2))
+    down = tf.constant(random.normal(size=(1, finer, finer, 2)), tf.float32)
+    stride = (finer - 1) // coarser + 1
+    pooled = tf.nn.max_pool2d(down, stride + 1, stride, padding="SAME")
+    np.testing.assert_array_equal(layer(down, size=(coarser, coarser)), pooled)
+
+
 def test_upsampling_has_a_deterministic_gradient(op_determinism: None) -> None:
     inputs = tf.ones([1, 2, 3, 1])
     with tf.GradientTape() as tape:

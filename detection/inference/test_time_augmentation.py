@@ -1,0 +1,204 @@
+"""Test-time augmentation: a model detects on several views of each image, and the boxes are fused.
+
+An exported model resizes every image to its input itself, so a view is made of other pixels:
+mirrored; for a scale below 1, with a margin to the right and below, so that the model sees
+the image smaller; for a scale above 1, as parts of the image at its four corners, which the
+model sees larger.
+"""
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from detection.images.decode import decode_rgb
+from detection.inference.box_fusion import Boxes, Floats, fuse_boxes, iou_with_one
+from detection.inference.results import Results, results_from_outputs
+from detection.inference.saved_model import SignatureDetector
+from detection.types import EncodedImage
+from schemas import serving
+from schemas.config.config import ViewsConfig
+from schemas.errors import DataError
+from schemas.quoting import one_line
+
+Array = npt.NDArray[Any]
+
+_MARGIN = (124, 116, 104)  # ImageNet's mean, which most networks see as 0
+_CUT = 0.01  # of a part's side: a box that comes as close to where the part ends inside the image is cut off
+_SAME = 0.55  # IoU of two boxes of one object: google/automl's threshold of fusion
+
+
+class View(NamedTuple):
+    """One way to show an image to a model.
+
+    scale: size of the objects in the model's input, relative to the image as it is.
+    flip: the image is mirrored horizontally.
+    """
+
+    scale: float
+    flip: bool
+
+
+def views_of(config: ViewsConfig) -> list[View]:
+    """Returns the views, the image as it is first; with `flip`, each scale is also mirrored."""
+    scales = [1.0, *(scale for scale in dict.fromkeys(config.scales) if scale != 1.0)]
+    return [View(scale, flip) for scale in scales for flip in ((False, True) if config.flip else (False,))]
+
+
+def augmented(
+    detector: SignatureDetector, config: ViewsConfig, *, batch_size: int
+) -> "SignatureDetector | AugmentedDetector":
+    """Returns the detector with the views of a configuration; without any, the detector itself."""
+    return detector if config.is_empty else AugmentedDetector(detector, views_of(config), batch_size=batch_size)
+
+
+class _Part(NamedTuple):
+    """A part of an image to detect on.
+
+    view: number of the view that it belongs to.
+    window: (ymin, xmin, ymax, xmax) in pixels of the image; it may end beyond it.
+    flip: mirrored.
+    """
+
+    view: int
+    window: tuple[int, int, int, int]
+    flip: bool
+
+
+class AugmentedDetector:
+    """A detector that detects on several views, and fuses their boxes.
+
+    Args:
+        detector: exported model that detects boxes only.
+        views: views, see `views_of`.
+        batch_size: images per call of the model.
+    """
+
+    def __init__(self, detector: SignatureDetector, views: Sequence[View], *, batch_size: int) -> None:
+        self._detector = detector
+        self._views = views
+        self._batch_size = batch_size
+
+    def detect(self, images: Sequence[EncodedImage], *, with_masks: bool = True) -> list[Results]:
+        """Detects objects, as `SignatureDetector.detect` does; at most as many per image as the model gives.
+
+        Raises:
+            DataError: the model cannot read an image, or has masks or keypoints, which are not fused.
+        """
+        del with_masks  # there are none
+        if not images:
+            return []
+        plain = self._detector.outputs(images)
+        _require_boxes_only(plain, images[0])
+        parts = [[part for n, view in enumerate(self._views) for part in _parts(n, view, image)] for image in images]
+        others = iter(self._detect_others(images, parts))
+        results = []
+        for number, image in enumerate(images):
+            rows = [{name: value[number] for name, value in plain.items()}, *islice(others, len(parts[number]) - 1)]
+            results.append(_fused(rows, parts[number], len(self._views), image))
+        return results
+
+    def _detect_others(
+        self, images: Sequence[EncodedImage], parts: Sequence[Sequence[_Part]]
+    ) -> Iterator[dict[str, Array]]:
+        """Detects on all parts but the first of each image, which is the image as it is; outputs of one part each."""
+        encoded = (part for image, own in zip(images, parts, strict=True) for part in _encoded(image, own[1:]))
+        while batch := list(islice(encoded, self._batch_size)):
+            outputs = self._detector.outputs(batch)
+            for place in range(len(batch)):
+                yield {name: value[place] for name, value in outputs.items()}
+
+
+def _parts(number: int, view: View, image: EncodedImage) -> list[_Part]:
+    """The parts of a view: one that covers the image, or at each corner one that is smaller."""
+    height, width = (max(1, round(side / view.scale)) for side in (image.height, image.width))
+    tops = sorted({0, max(0, image.height - height)})
+    lefts = sorted({0, max(0, image.width - width)})
+    return [_Part(number, (top, left, top + height, left + width), view.flip) for top in tops for left in lefts]
+
+
+def _encoded(image: EncodedImage, parts: Sequence[_Part]) -> Iterator[EncodedImage]:
+    """Cuts parts out of an image, and encodes them without loss."""
+    pixels = decode_rgb(image.encoded).numpy() if parts else np.empty((0, 0, 3), np.uint8)
+    for part in parts:
+        top, left, bottom, right = part.window
+        canvas = np.empty((bottom - top, right - left, 3), np.uint8)
+        canvas[:] = _MARGIN
+        shown = pixels[top:bottom, left:right]
+        canvas[: shown.shape[0], : shown.shape[1]] = shown
+        file = io.BytesIO()
+        Image.fromarray(canvas[:, ::-1] if part.flip else canvas).save(file, "BMP")
+        yield image._replace(encoded=file.getvalue(), height=bottom - top, width=right - left)
+
+
+def _fused(rows: Sequence[Mapping[str, Array]], parts: Sequence[_Part], views: int, image: EncodedImage) -> Results:
+    """Maps the boxes of all parts to the image, and fuses them."""
+    size = np.array([image.height, image.width] * 2, np.float64)
+    found = [_of_part(outputs, part, size) for outputs, part in zip(rows, parts, strict=True)]
+    of_view = [[place for place, part in enumerate(parts) if part.view == view] for view in range(views)]
+    limits = [_seen_whole(part.window, size) / size for part in parts]
+    fused = fuse_boxes(
+        [_joined([found[place] for place in places]) for places in of_view],
+        windows=[np.stack([limits[place] for place in places]) for places in of_view],
+        iou_threshold=_SAME,
+    )
+    most = len(rows[0][serving.SCORES])
+    result = {
+        serving.BOXES: fused.boxes[np.newaxis, :most],
+        serving.SCORES: fused.scores[np.newaxis, :most],
+        serving.CLASSES: fused.classes[np.newaxis, :most],
+        serving.COUNT: np.array([min(most, len(fused.scores))]),
+    }
+    return results_from_outputs(result, [image])[0]
+
+
+def _of_part(outputs: Mapping[str, Array], part: _Part, size: Floats) -> Boxes:
+    """The detections of a part, normalised to the image, without those that the part cuts off."""
+    count = int(outputs[serving.COUNT])
+    boxes = outputs[serving.BOXES][:count].astype(np.float64)
+    if part.flip:
+        boxes = np.stack([boxes[:, 0], 1.0 - boxes[:, 3], boxes[:, 2], 1.0 - boxes[:, 1]], axis=1)
+    top, left, bottom, right = part.window
+    pixels = boxes * np.array([bottom - top, right - left] * 2, np.float64) + [top, left, top, left]
+    limits = _seen_whole(part.window, size)
+    clipped = np.clip(pixels / size, 0.0, 1.0)
+    kept = ((pixels[:, :2] >= limits[:2]) & (pixels[:, 2:] <= limits[2:])).all(axis=1)
+    kept &= (clipped[:, 2:] > clipped[:, :2]).all(axis=1)
+    if part.window == (0, 0, *size[:2]):
+        kept, clipped = np.ones(count, bool), boxes  # exactly as the model gave them
+    scores = outputs[serving.SCORES][:count].astype(np.float64)
+    return Boxes(clipped[kept], scores[kept], outputs[serving.CLASSES][:count].astype(np.int64)[kept])
+
+
+def _seen_whole(window: tuple[int, int, int, int], size: Floats) -> Floats:
+    """The limits (ymin, xmin, ymax, xmax) in pixels of boxes that a window does not cut off."""
+    low, high = np.array(window[:2], np.float64), np.array(window[2:], np.float64)
+    margin = _CUT * (high - low)
+    return np.concatenate([np.where(low > 0, low + margin, -np.inf), np.where(high < size[:2], high - margin, np.inf)])
+
+
+def _joined(parts: Sequence[Boxes]) -> Boxes:
+    """Joins the parts of a view, of which an object may lie in several: the best box of each object stays."""
+    if len(parts) == 1:
+        return parts[0]
+    boxes, scores, classes = (np.concatenate(values) for values in zip(*parts, strict=True))
+    origins = np.repeat(np.arange(len(parts)), [len(part.scores) for part in parts])
+    kept: list[int] = []
+    for row in np.lexsort((*boxes.T, classes, -scores)):
+        others = [other for other in kept if classes[other] == classes[row] and origins[other] != origins[row]]
+        if not (iou_with_one(boxes[others], boxes[row]) > _SAME).any():
+            kept.append(int(row))
+    return Boxes(boxes[kept], scores[kept], classes[kept])
+
+
+def _require_boxes_only(outputs: Mapping[str, Array], image: EncodedImage) -> None:
+    more = [name for name in (serving.MASKS, serving.KEYPOINTS) if name in outputs]
+    if more:
+        raise DataError(
+            f"{one_line(image.name)}: test-time augmentation fuses boxes only, and the model also gives "
+            f"{', '.join(more)}. Detect without it."
+        )

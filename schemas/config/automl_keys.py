@@ -157,7 +157,8 @@ def _save_freq(value: Any, run: Run) -> Keys:
 
 
 def _iou_loss(value: Any, run: Run) -> Keys:
-    return {"model.overrides.iou_loss_type": value, "model.overrides.iou_loss_weight": run.get("iou_loss_weight")}
+    weight = run.get("iou_loss_weight") / 4  # the original divides by 4 coordinates, but has one value per box
+    return {"model.overrides.iou_loss_type": value, "model.overrides.iou_loss_weight": weight}
 
 
 _FUSIONS = {
@@ -246,7 +247,7 @@ HPARAMS: dict[str, Hparam] = {
     "iou_loss_type": Hparam(
         None,
         f"{_OVERRIDE}.iou_loss_type, {_OVERRIDE}.iou_loss_weight",
-        "the same",
+        "a quarter of iou_loss_weight, for the same loss: the original divides it by 4",
         lambda value, run: _iou_loss(value, run) if value else {},
     ),
     "iou_loss_weight": _any(1.0, "see iou_loss_type"),

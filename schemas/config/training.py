@@ -38,7 +38,9 @@ class TrainConfig(Section):
 
     steps: PositiveInt = Field(1000, description="total number of steps, each with one update of the weights")
     epochs: PositiveFloat | None = Field(
-        None, description="length of the run in epochs, instead of steps; an epoch is one image per training record"
+        None,
+        description="length of the run in epochs, instead of steps; an epoch is one image per training record, or "
+        "more under sampling",
     )
     batch_size: PositiveInt | Literal["auto"] = Field(
         8,

@@ -9,12 +9,13 @@ from typing import Literal, Self
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Activation
-from detection.models.heads.dense_losses import CodeWeights, Normalizer
+from detection.models.heads.dense_losses import Normalizer
 from detection.models.heads.postprocess import BoxPostprocess
 from detection.ops.losses import IouLoss
 from schemas.config.section import Section
 
 Rgb = tuple[float, float, float]
+FourWeights = tuple[NonNegativeFloat, NonNegativeFloat, NonNegativeFloat, NonNegativeFloat]
 FpnNode = tuple[PositiveInt, tuple[NonNegativeInt, ...]]
 
 
@@ -84,12 +85,16 @@ class EfficientDetConfig(Section):
     focal_gamma: NonNegativeFloat = 1.5
     label_smoothing: float = Field(0.0, ge=0.0, lt=1.0)
     huber_delta: PositiveFloat = Field(0.1, description="in units of the weighted box deltas")
-    code_weights: CodeWeights = Field((1.0, 1.0, 1.0, 1.0), description="factors of the box deltas (ty, tx, th, tw)")
+    code_weights: FourWeights = Field((1.0, 1.0, 1.0, 1.0), description="factors of the box deltas (ty, tx, th, tw)")
     box_loss_weight: NonNegativeFloat = 50.0
     iou_loss_type: IouLoss | None = Field(None, description="IoU loss beside the Huber loss; none: no IoU loss")
-    iou_loss_weight: NonNegativeFloat = 1.0
-    normalizer: Normalizer = Field("positives_plus_one", description="divisor of the losses")
-    positives_momentum: float = Field(0.0, ge=0.0, lt=1.0, description="of the divisor's moving average; 0: none")
+    iou_loss_weight: NonNegativeFloat = Field(1.0, description="weight of the IoU loss")
+    normalizer: Normalizer = Field(
+        "positives_plus_one", description="divisor of the losses; positives: positive anchors, at least 1"
+    )
+    positives_momentum: float = Field(
+        0.0, ge=0.0, lt=1.0, description="momentum of the divisor's moving average; 0: each batch's own divisor"
+    )
     postprocess: BoxPostprocess = BoxPostprocess()
 
     @model_validator(mode="after")

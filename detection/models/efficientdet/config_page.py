@@ -21,7 +21,7 @@ _OPTIONS = """
 
 `model.overrides` takes these keys, as `--set 'model.overrides={fpn_graph: qufpn}'`. Defaults are D0's; the table above
 tells where others differ. `model.image_size` and `model.resize` set the input, see
-[training_input.md](training_input.md#input-size).
+[training_input.md](training_input.md#input-size). [losses.md](losses.md) describes the options of targets and losses.
 
 """
 _POSTPROCESS = """

@@ -77,7 +77,7 @@ def test_an_epoch_has_each_record_its_factor_rounded_down_or_up(factors: list[fl
 def test_frequencies_over_many_epochs_are_the_factors() -> None:
     order = RecordOrder(5, len(FACTORS), FACTORS)
     assert order.epoch_size == 18  # of 17.6
-    epochs = 4000
+    epochs = 1000
     mean = sum(np.bincount(_epoch(order, epoch), minlength=len(FACTORS)) for epoch in range(epochs)) / epochs
     scaled = FACTORS * 18 / 17.6
     spread = np.sqrt((scaled % 1) * (1 - scaled % 1) / epochs)

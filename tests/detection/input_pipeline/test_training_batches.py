@@ -114,8 +114,8 @@ def test_micro_batches_of_all_replicas_are_the_batch_in_order(tmp_path: Path, re
     """Two pipelines of one or two replicas, which divide a step's eight images into two micro-batches."""
     reader = _reader(tmp_path)
     size = 4 // replicas_each
-    options = {"batch_size": 4, "replica_batch_size": size, "micro_batches": 2, "num_pipelines": 2}
-    pipelines = [_batches(reader, 1, 2, PLAIN, pipeline=number, **options) for number in (0, 1)]
+    options: dict[str, Any] = {"batch_size": 4, "replica_batch_size": size, "micro_batches": 2, "num_pipelines": 2}
+    pipelines = [_batches(reader, 1, 2, pipeline=number, **options) for number in (0, 1)]
     elements = [element for pipeline in pipelines for element in pipeline]
     assert len(elements) == 2 * replicas_each
     halves = [

@@ -53,6 +53,12 @@ def test_all_defaults_together_are_a_configuration() -> None:
     ("text", "section", "expected"),
     [
         ("image_size=640x384", "model", {"image_size": [384, 640]}),
+        # Divided by 4 there, although there is one value per box.
+        (
+            "iou_loss_type=ciou,iou_loss_weight=2.0,positives_momentum=0.9",
+            "overrides",
+            {"iou_loss_type": "ciou", "iou_loss_weight": 0.5, "positives_momentum": 0.9},
+        ),
         ("{image_size: 1920x1280, num_classes: 3}", "model", {"image_size": [1280, 1920]}),
         (
             "fpn_name=qufpn,fpn_weight_method=channel_attn,act_type=silu,survival_prob=0.9",

@@ -25,6 +25,7 @@ IN_TWO = ("train.batch_size=4", "train.accumulate_steps=2")
 FROZEN = "train.freeze_batch_norm=statistics"
 KEYS = (
     "model.name=tiny",
+    "model.overrides.positives_momentum=0.75",
     "train.schedule.warmup_steps=0",
     "train.schedule.learning_rate=0.5",
     "train.optimizer.weight_decay=0.01",
@@ -42,6 +43,7 @@ class Run(NamedTuple):
         """Everything that a checkpoint holds."""
         assert self.state.ema is not None
         parts = {"model": self.state.model.variables, "optimizer": self.state.optimizer.variables}
+        parts["losses"] = self.state.model.loss_statistics
         values = {f"{part}/{v.path}": v.numpy() for part, variables in parts.items() for v in variables}
         return values | {f"ema/{name}": weight.numpy() for name, weight in self.state.ema.weights.items()}
 

@@ -69,15 +69,13 @@ def build_detector(
     """
     resize = resize or ResizeConfig()
     family, config = _find(name, image_size=image_size, resize=resize, overrides=overrides, postprocess=postprocess)
-    size = config.image_size
-    padded = tuple(-(-side // resize.pad_to_multiple) * resize.pad_to_multiple for side in size)
     detector = family.detector(
-        config=config.model_copy(update={"image_size": padded}),
+        config=_padded(config, resize),
         num_classes=num_classes,
         name=name,
         dtype=dtype,
     )
-    detector.resizing = Resizing(size, resize.mode, resize.short_side, resize.long_side)
+    detector.resizing = Resizing(config.image_size, resize.mode, resize.short_side, resize.long_side)
     return detector
 
 
@@ -107,16 +105,26 @@ def detector_config(
     name: str,
     *,
     image_size: int | tuple[int, int] | None = None,
+    resize: ResizeConfig | None = None,
     overrides: Mapping[str, Any] | None = None,
     postprocess: Mapping[str, Any] | None = None,
 ) -> Section:
-    """Returns the config of the detector that `build_detector` builds with the same arguments, before padding.
+    """Returns the config of the detector that `build_detector` builds with the same arguments.
 
     Raises:
         ConfigError: see `build_detector`.
     """
-    resize = ResizeConfig()
-    return _find(name, image_size=image_size, resize=resize, overrides=overrides, postprocess=postprocess)[1]
+    resize = resize or ResizeConfig()
+    config = _find(name, image_size=image_size, resize=resize, overrides=overrides, postprocess=postprocess)[1]
+    return _padded(config, resize)
+
+
+def _padded(config: Any, resize: ResizeConfig) -> Any:
+    """Rounds the input's sides up."""
+    multiple = resize.pad_to_multiple
+    return config.model_copy(
+        update={"image_size": tuple(-(-side // multiple) * multiple for side in config.image_size)}
+    )
 
 
 def _find(

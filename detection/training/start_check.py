@@ -73,7 +73,10 @@ def _require_weight_files(config: Config) -> None:
         locate_weights(init_config.checkpoint)
     if model_config.backbone_weights is not None:
         preset = detector_config(
-            model_config.name, image_size=model_config.image_size, overrides=model_config.overrides
+            model_config.name,
+            image_size=model_config.image_size,
+            resize=model_config.resize,
+            overrides=model_config.overrides,
         )
         find_weights_file(getattr(preset, "backbone", model_config.name), model_config.backbone_weights)
 

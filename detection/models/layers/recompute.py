@@ -1,6 +1,7 @@
 """Gradient checkpointing: parts of a network are computed again for their gradients instead of kept in memory."""
 
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any
 
 import tensorflow as tf
@@ -24,11 +25,16 @@ def recomputed(function: Callable[[Any], Any], inputs: Any, *, enabled: bool = T
     if not enabled:
         return function(inputs)
     passes = 0
+    context = copy_context()  # the gradient may be asked for outside of the contexts that surround this call
 
     def one_pass(*tensors: tf.Tensor) -> Any:
         nonlocal passes
         passes += 1
-        with statistics_updates(passes == 1):
-            return function(list(tensors) if isinstance(inputs, list) else tensors[0])
+        return context.run(_call, function, list(tensors) if isinstance(inputs, list) else tensors[0], passes == 1)
 
     return tf.recompute_grad(one_pass)(*(inputs if isinstance(inputs, list) else [inputs]))
+
+
+def _call(function: Callable[[Any], Any], inputs: Any, is_first_pass: bool) -> Any:
+    with statistics_updates(is_first_pass):
+        return function(inputs)

@@ -38,10 +38,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def _build(name: str = "efficientdet-nano", *, image_size: int = SIDE, **overrides: Any) -> EfficientDet:
+def _build(image_size: int = SIDE, **overrides: Any) -> EfficientDet:
     keras.utils.set_random_seed(0)
-    small = SMALL if name == "efficientdet-nano" else {}
-    detector = build_detector(name, num_classes=3, image_size=image_size, overrides=small | overrides)
+    detector = build_detector("efficientdet-nano", num_classes=3, image_size=image_size, overrides=SMALL | overrides)
     assert isinstance(detector, EfficientDet)
     return detector
 
@@ -88,18 +87,18 @@ def test_detections_compile_under_xla(options: dict[str, Any]) -> None:
 
 
 def test_names_and_shapes_are_those_of_the_original() -> None:
-    plain = {"separable_conv": False, "fpn_fusion": "channel_attention", "conv_bn_act": True}
-    detector = _build("efficientdet-d0", fpn_cells=1, head_layers=1, resample_batch_norm=False, **plain)
+    plain: dict[str, Any] = {"separable_conv": False, "fpn_fusion": "channel_attention", "conv_bn_act": True}
+    detector = _build(max_level=6, resample_batch_norm=False, **plain)
     shapes = {automl_name(variable.path): tuple(variable.shape) for variable in detector.variables}
     expected = {
-        "class_net/class-0/kernel": (3, 3, 64, 64),
-        "class_net/class-0/bias": (64,),
-        "class_net/class-predict/kernel": (3, 3, 64, 27),
-        "box_net/box-predict/kernel": (3, 3, 64, 36),
-        "fpn_cells/cell_0/fnode4/WSM_2": (64,),
-        "fpn_cells/cell_0/fnode0/op_after_combine5/conv/kernel": (3, 3, 64, 64),
-        "fpn_cells/cell_0/fnode1/resample_0_2_6/conv2d/kernel": (1, 1, 320, 64),
-        "resample_p6/conv2d/bias": (64,),
+        "class_net/class-0/kernel": (3, 3, 8, 8),
+        "class_net/class-0/bias": (8,),
+        "class_net/class-predict/kernel": (3, 3, 8, 27),
+        "box_net/box-predict/kernel": (3, 3, 8, 36),
+        "fpn_cells/cell_0/fnode2/WSM_2": (8,),
+        "fpn_cells/cell_0/fnode0/op_after_combine3/conv/kernel": (3, 3, 8, 8),
+        "fpn_cells/cell_0/fnode0/resample_0_1_3/conv2d/kernel": (1, 1, 128, 8),
+        "resample_p6/conv2d/bias": (8,),
     }
     assert expected.items() <= shapes.items()
     assert not [name for name in shapes if "conv/bias" in name or ("resample" in name and "/bn/" in name)]
@@ -152,8 +151,8 @@ def test_invalid_options_are_refused(overrides: dict[str, Any], message: str) ->
 
 def test_odd_sides_have_the_levels_of_the_original() -> None:
     """google/automl halves each level and rounds up: 160 pixels have a P6 of 3 x 3."""
-    outputs = _build("efficientdet-d0", image_size=160, fpn_cells=1, head_layers=1)(_images(160))
-    assert [tuple(level.shape[1:3]) for level in outputs.box_deltas] == [(20, 20), (10, 10), (5, 5), (3, 3), (2, 2)]
+    outputs = _build(image_size=160, max_level=7)(_images(160))
+    assert [tuple(level.shape[1:3]) for level in outputs.box_deltas] == [(10, 10), (5, 5), (3, 3), (2, 2)]
 
 
 def test_the_page_on_the_options_is_that_of_the_classes() -> None:

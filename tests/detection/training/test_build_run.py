@@ -14,7 +14,10 @@ from detection.models.registry import detector_from_config
 from detection.training.build_run import input_options_from_config
 from schemas.errors import ConfigError
 from tests.detection.synthetic import rectangles, write_shards
-from tests.detection.training.tiny_run import CATEGORIES, tiny_config
+from tests.detection.training import tiny_detector
+from tests.detection.training.tiny_run import CATEGORIES, SMALL, tiny_config
+
+tiny_detector.register()
 
 ALL = (
     "train.augment.mosaic={probability: 0.5, image_size: 80}",
@@ -66,6 +69,23 @@ def test_each_key_reaches_its_function_and_seeds_keep_their_numbers(detector: De
     assert _arguments(steps[7])["min_overlaps"] == (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
     (rand,) = _options(detector, "train.augment.randaugment={layers: 2, magnitude: 9}").augmentations
     assert (rand.number, _arguments(rand)) == (5, {"layers": 2, "magnitude": 9.0})
+
+
+def test_the_input_s_size_and_the_mode_of_resizing_reach_training(tmp_path: Path) -> None:
+    keys = ("model.image_size=[40, 56]", "model.resize={mode: stretch, pad_to_multiple: 16}")
+    plain = ("train.augment={horizontal_flip: false, scale_min: 1, scale_max: 1}",)
+    config = tiny_config(*SMALL, *keys, *plain, "train.augment.mosaic={probability: 1, image_size: [30, 70]}")
+    detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
+    options = input_options_from_config(config, detector, CATEGORIES)
+    assert _arguments(options.augmentations[0])["image_size"] == (30, 70)
+    reader = RecordReader(write_shards(tmp_path, rectangles(4)))
+    (batch,) = _batches(reader, options, 0, 1)
+    images = batch.images.numpy()
+    assert images.shape == (4, 48, 64, 3)
+    assert (images[:, :40, :56] != 0.0).any(axis=-1).all()  # stretched, whatever the aspect
+    assert (images[:, 40:] == 0.0).all()
+    assert (images[:, :, 56:] == 0.0).all()
+    assert (batch.labels.boxes.numpy() <= [40.0, 56.0, 40.0, 56.0]).all()
 
 
 @pytest.mark.slow

@@ -1,3 +1,5 @@
+from contextvars import ContextVar
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -75,6 +77,17 @@ def test_gradients_and_statistics_are_the_same_and_each_pass_runs() -> None:
         ours, theirs = _blocks(True), _blocks(False)
         step = tf.function(lambda images, layer=ours: _gradients(layer, images), jit_compile=compiled)
         _assert_equal_steps(ours, theirs, step(_images(8)))
+
+
+def test_both_passes_run_in_the_same_context() -> None:
+    factor = ContextVar("factor", default=1.0)
+    x = tf.constant(2.0)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        token = factor.set(3.0)
+        outputs = recomputed(lambda inputs: factor.get() * inputs * inputs, x)
+        factor.reset(token)
+    assert float(tape.gradient(outputs, x)) == 12.0
 
 
 def test_lists_of_tensors_may_be_recomputed() -> None:

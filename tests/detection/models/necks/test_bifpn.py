@@ -112,24 +112,24 @@ def test_every_use_of_another_width_has_its_own_projection() -> None:
     assert [output.shape.as_list() for output in layer(features)] == [[1, 8, 10, 8], [1, 4, 5, 8], [1, 2, 3, 8]]
 
 
-def _elements_of_d0(**options: Any) -> int:
-    """Trainable elements of D0's neck."""
+def _elements_of_a_cell(**options: Any) -> int:
+    """Trainable elements of the first cell of D0's neck."""
     common = {"nodes": fpn_nodes("bifpn", 3, 7), "fusion": "fast_attention", "activation": "relu", "batch_norm": {}}
-    layer = BiFpn(min_level=3, max_level=7, filters=64, num_cells=3, **(common | options))
+    layer = BiFpn(min_level=3, max_level=7, filters=64, num_cells=1, **(common | options))
     layer.build([(None, None, None, channels) for channels in (40, 112, 320, 64, 64)])
     return sum(int(np.prod(variable.shape)) for variable in layer.trainable_variables)
 
 
 def test_parameter_counts_are_those_of_the_arithmetic(oracles: Oracles) -> None:
-    """A cell has 8 nodes with 19 inputs; the first one projects P3 once, P4 and P5 twice."""
-    base = _elements_of_d0()
-    assert base == oracles["effdet.params.d0"]["expected"]["fpn_cells"]
-    assert _elements_of_d0(fusion="sum") == base - 3 * 19
-    assert _elements_of_d0(fusion="channel_attention") == base + 3 * 19 * 63
-    assert _elements_of_d0(conv_bn_act=True) == base - 3 * 8 * 64
-    assert _elements_of_d0(resample_batch_norm=False) == base - 5 * 2 * 64
+    """The cell has 8 nodes with 19 inputs, and projects P3 once, P4 and P5 twice."""
+    base = _elements_of_a_cell()
+    assert base == oracles["effdet.params.d0"]["expected"]["fpn_first_cell"]
+    assert _elements_of_a_cell(fusion="sum") == base - 19
+    assert _elements_of_a_cell(fusion="channel_attention") == base + 19 * 63
+    assert _elements_of_a_cell(conv_bn_act=True) == base - 8 * 64
+    assert _elements_of_a_cell(resample_batch_norm=False) == base - 5 * 2 * 64
     plain, separable = 9 * 64 * 64, 9 * 64 + 64 * 64
-    assert _elements_of_d0(separable_conv=False) == base + 3 * 8 * (plain - separable)
+    assert _elements_of_a_cell(separable_conv=False) == base + 8 * (plain - separable)
     # QuFPN has 13 nodes and 29 inputs more, and projects each of P3, P4 and P5 twice more.
-    more = 3 * (13 * (separable + 64 + 2 * 64) + 29) + sum(2 * (width * 64 + 3 * 64) for width in (40, 112, 320))
-    assert _elements_of_d0(nodes=fpn_nodes("qufpn", 3, 7)) == base + more
+    more = 13 * (separable + 64 + 2 * 64) + 29 + sum(2 * (width * 64 + 3 * 64) for width in (40, 112, 320))
+    assert _elements_of_a_cell(nodes=fpn_nodes("qufpn", 3, 7)) == base + more

@@ -34,6 +34,7 @@ format: env
 # The page that is made from the configuration's classes.
 docs: env
 	$(BIN)/python -m schemas.config.config_table > docs/configuration.md
+	$(BIN)/python -m detection.models.efficientdet.config_page > docs/efficientdet.md
 
 # For the tests of pages: Debian's Chromium.  Where it cannot be had, the tests say what that means.
 browser:
@@ -52,7 +53,7 @@ test-all: lint browser
 # hashed lock that names no package host.
 lock: | $(filter .uv/bin/uv,$(UV))
 	$(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \
-	  --no-annotate --no-header --group runtime --group dev pyproject.toml --output-file requirements.lock
+	  --no-annotate --no-header --group runtime --group dev --group onnx pyproject.toml --output-file requirements.lock
 
 clean:
 	rm -rf $(VENV) .uv build dist *.egg-info runs

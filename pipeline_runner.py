@@ -20,9 +20,11 @@ COMMANDS = (
     "evaluate",
     "compare",
     "predict",
+    "export",
     "check-data",
     "to-examples",
     "to-coco",
+    "import-checkpoint",
 )
 
 _DESCRIPTION = "Turns a COCO data set into an evaluated, pushed object detector."

@@ -1,13 +1,17 @@
-"""Training speed: our engine against a bare loop over the same model, and with real input.
+"""Training speed: our engine against bare and plain loops over the same model, and with real input.
 
     python -m benchmarks.training [--model efficientdet-nano] [--image-size 256] [--batch-size 8] [--steps 20]
-        [--rounds 5] [--images 256] [--set KEY=VALUE ...] [--ways WAY ...]
+        [--rounds 5] [--images 256] [--ready-targets] [--set KEY=VALUE ...] [--ways WAY ...]
 
 In one process, in turn, round after round, each way trains a model of its own for the
 same number of steps; compiling is not counted:
 
 bare: `tf.GradientTape`, the model's losses and the same optimizer of Keras, one compiled
     step per call, on one batch in memory; no clipping, EMA, weight decay, logs or checks.
+backbone: as bare, but only the network up to the pyramid's inputs, with the mean of its outputs
+    as the loss.
+keras: the rules of the default configuration as one would write them with Keras: as bare, with
+    L2 loss, clipping and EMA in a line each, and Keras' batch norm, which is not fused.
 plain-20: our loop, 20 steps per call, with those rules off.  Against bare, that is what the
     engine itself costs: the NaN guard, scalars, randomness by step.
 plain-1: as plain-20, one step per call.
@@ -19,7 +23,8 @@ Prints per way images/s of the clock, and the processors' seconds a step; the ra
 bare of both, round by round, as median and spread: those of the processors suffer less
 where others use the machine.  Where the input cannot keep up, `waits` is the fraction of
 time that steps waited for their batch.  `input alone` is what the input gives where
-nothing is trained.  On a GPU or TPU look at the clock's ratio only.
+nothing is trained.  On a GPU or TPU look at the clock's ratio only.  With `--ready-targets`,
+anchors are matched with objects before the measurement, as google/automl's input does.
 """
 
 import argparse
@@ -32,6 +37,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import keras
 import numpy as np
@@ -40,6 +46,7 @@ import tensorflow as tf
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Batch
 from detection.models.detector import Detector
+from detection.models.layers.batch_norm import BatchNormalization
 from detection.training.build_run import batches_from_config
 from detection.training.build_step import is_deterministic, state_from_config, train_loop_from_config
 from detection.training.distributed.strategy import make_strategy, op_determinism
@@ -87,13 +94,25 @@ def _batch(model: Detector, batch_size: int) -> Batch:
     return Batch(images, labels, tf.zeros([batch_size], tf.int32))
 
 
-def _bare(config: Config, strategy: tf.distribute.Strategy) -> Way:
+def _model(config: Config, strategy: tf.distribute.Strategy) -> Detector:
+    return state_from_config(config, num_classes=_CLASSES, strategy=strategy).model
+
+
+def _make_targets_ready(model: Detector, batch: Batch) -> None:
+    """Replaces the matching of anchors with objects by its result for `batch`."""
+    matched = model._assign(batch.labels)  # type: ignore[attr-defined]
+    model._assign = lambda labels: matched  # type: ignore[attr-defined]
+
+
+def _bare(config: Config, strategy: tf.distribute.Strategy, *, ready: bool) -> Way:
     train_config = config.train
-    model = state_from_config(config, num_classes=_CLASSES, strategy=strategy).model
+    model = _model(config, strategy)
     optimizer = keras.optimizers.SGD(train_config.schedule.learning_rate, momentum=train_config.optimizer.momentum)
     optimizer.build(model.trainable_variables)
     variables = [variable.value for variable in model.trainable_variables]
-    batch = _batch(model, train_config.batch_size)
+    batch = _batch(model, train_config.fixed_batch_size)
+    if ready:
+        _make_targets_ready(model, batch)
     jit_compile = train_config.jit_compile is True
 
     @tf.function(jit_compile=jit_compile, autograph=False)
@@ -113,11 +132,85 @@ def _bare(config: Config, strategy: tf.distribute.Strategy) -> Way:
     return run
 
 
-def _ours(config: Config, strategy: tf.distribute.Strategy, *, steps_per_call: int, data: Any = None) -> Way:
+def _backbone(config: Config, strategy: tf.distribute.Strategy) -> Way:
+    model = _model(config, strategy)
+    backbone: Any = model.backbone  # type: ignore[attr-defined]
+    variables = [variable.value for variable in backbone.trainable_variables]
+    images = _batch(model, config.train.fixed_batch_size).images
+
+    @tf.function(jit_compile=config.train.jit_compile is True, autograph=False)
+    def step(images: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_mean(level) for level in backbone(images, training=True, seed=None)])
+        return tf.linalg.global_norm(tape.gradient(loss, variables, "zero"))
+
+    def run(steps: int) -> float:
+        for _ in range(steps):
+            norm = step(images)
+        norm.numpy()
+        return 0.0
+
+    return run
+
+
+def _keras(config: Config, strategy: tf.distribute.Strategy, *, ready: bool) -> Way:
+    train_config = config.train
+    decay, clip, average = train_config.optimizer.weight_decay, train_config.clip, train_config.ema.decay
+    model = _model(config, strategy)
+    optimizer = keras.optimizers.SGD(train_config.schedule.learning_rate, momentum=train_config.optimizer.momentum)
+    optimizer.build(model.trainable_variables)
+    variables = [variable.value for variable in model.trainable_variables]
+    kernels = [variable.value for variable in model.trainable_variables if variable.path.endswith("kernel")]
+    weights = [variable.value for variable in model.variables]
+    averages = [tf.Variable(weight, trainable=False) for weight in weights]
+    batch = _batch(model, train_config.fixed_batch_size)
+    if ready:
+        _make_targets_ready(model, batch)
+
+    @tf.function(jit_compile=train_config.jit_compile is True, autograph=False)
+    def step(images: tf.Tensor, labels: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            terms = model.losses(model(images, training=True, seed=tf.constant([1, 2])), Labels(*labels))
+            loss = tf.add_n(list(terms.values())) + decay * tf.add_n([tf.nn.l2_loss(kernel) for kernel in kernels])
+        gradients = [tf.clip_by_norm(gradient, clip.per_variable_norm) for gradient in tape.gradient(loss, variables)]
+        gradients, _ = tf.clip_by_global_norm(gradients, clip.global_norm)
+        optimizer.apply(gradients, model.trainable_variables)
+        for value, weight in zip(averages, weights, strict=True):
+            value.assign(average * value + (1.0 - average) * weight)
+        return loss
+
+    def run(steps: int) -> float:
+        with mock.patch.object(BatchNormalization, "_fused", _unfused):
+            for _ in range(steps):
+                loss = step(batch.images, tuple(batch.labels[:3]))
+            loss.numpy()
+        return 0.0
+
+    return run
+
+
+def _unfused(layer: BatchNormalization, inputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Batch norm in training as Keras computes it."""
+    mean, variance = tf.nn.moments(inputs, [0, 1, 2])
+    gamma, beta = tf.convert_to_tensor(layer.gamma.value), tf.convert_to_tensor(layer.beta.value)
+    return tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, layer.epsilon), mean, variance
+
+
+def _ours(
+    config: Config,
+    strategy: tf.distribute.Strategy,
+    *,
+    steps_per_call: int,
+    ready: bool = False,
+    data: Any = None,
+) -> Way:
     state = state_from_config(config, num_classes=_CLASSES, strategy=strategy)
     loop = train_loop_from_config(config.train, state, strategy=strategy)
     if data is None:
-        dataset = tf.data.Dataset.from_tensors(_batch(state.model, config.train.batch_size)).repeat()
+        batch = _batch(state.model, config.train.effective_batch_size)
+        if ready:
+            _make_targets_ready(state.model, batch)
+        dataset = tf.data.Dataset.from_tensors(batch).repeat()
         batches = iter(strategy.distribute_datasets_from_function(lambda context: dataset))
     else:
         batches = data(state.model)
@@ -175,26 +268,29 @@ def _input_alone(batches: Any) -> Way:
     return run
 
 
-WAYS = ("bare", "plain-20", "plain-1", "ours-20", "ours-1", "input", "input alone")
+WAYS = ("bare", "backbone", "keras", "plain-20", "plain-1", "ours-20", "ours-1", "input", "input alone")
 
 
 def _make_ways(
-    names: list[str], options: list[str], strategy: tf.distribute.Strategy, folder: Path, images: int
+    args: argparse.Namespace, options: list[str], strategy: tf.distribute.Strategy, folder: Path
 ) -> Iterator[tuple[str, Way]]:
     config = load_config(None, options)
     plain = load_config(None, [*options, *_RULES_OFF])
-    data = _real_input(config, strategy, folder, images)
-    for name in names:
+    data = _real_input(config, strategy, folder, args.images)
+    loops = {"bare": _bare, "keras": _keras}
+    for name in args.ways:
         way, _, calls = name.partition("-")
-        if way == "bare":
-            yield name, _bare(config, strategy)
+        if way in loops:
+            yield name, loops[way](config, strategy, ready=args.ready_targets)
+        elif way == "backbone":
+            yield name, _backbone(config, strategy)
         elif way in ("plain", "ours"):
-            yield name, _ours(plain if way == "plain" else config, strategy, steps_per_call=int(calls))
+            rules = plain if way == "plain" else config
+            yield name, _ours(rules, strategy, steps_per_call=int(calls), ready=args.ready_targets)
         elif name == "input":
             yield name, _ours(config, strategy, steps_per_call=20, data=data)
         else:
-            model = state_from_config(config, num_classes=_CLASSES, strategy=strategy).model
-            yield name, _input_alone(data(model))
+            yield name, _input_alone(data(_model(config, strategy)))
 
 
 def _measure(way: Way, steps: int) -> Measured:
@@ -212,7 +308,7 @@ def _compare(args: argparse.Namespace, options: list[str], folder: Path) -> dict
     strategy = make_strategy(train_config.strategy)
     results: dict[str, list[Measured]] = {name: [] for name in args.ways}
     with op_determinism(needed=is_deterministic(train_config, strategy)):
-        ways = dict(_make_ways(args.ways, options, strategy, folder, args.images))
+        ways = dict(_make_ways(args, options, strategy, folder))
         for way in ways.values():
             way(2)
         for _, (name, way) in itertools.product(range(args.rounds), ways.items()):
@@ -243,6 +339,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--images", type=int, default=256, help="records of real input")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--ready-targets", action="store_true", help="match anchors before the measurement")
     parser.add_argument("--set", nargs="+", default=[], help="more of the configuration")
     args = parser.parse_args()
     options = [

@@ -4,9 +4,28 @@ All are named tuples of tensors that pass `tf.data`, `tf.function` and `tf.distr
 unchanged; an optional field is None.  Shapes are static: padding plus validity masks.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import tensorflow as tf
+
+ResizeMode = Literal["fit", "stretch", "short_side"]
+
+
+class Resizing(NamedTuple):
+    """How an image of any size is scaled into the network's input; the rest of the input is padding.
+
+    size: (height, width) in pixels of the part of the input that an image may fill.
+    mode: `fit`: the largest scale at which the image fits, sizes rounded down; `stretch`:
+        exactly to `size`, whatever the aspect; `short_side`: the short side to `short_side`
+        pixels, but no side above `long_side` or `size`, sizes rounded to the nearest.
+    short_side: pixels; for `short_side` only.
+    long_side: pixels; for `short_side` only.
+    """
+
+    size: tuple[int, int]
+    mode: ResizeMode = "fit"
+    short_side: int = 0
+    long_side: int = 0
 
 
 class Labels(NamedTuple):
@@ -24,6 +43,7 @@ class Labels(NamedTuple):
     crowds: bool [B, N], True for boxes around groups of objects without boxes of their
         own: anchors inside count neither as object nor as background; None if crowds
         are left out.
+    weights: float32 [B, N], >= 0, factor of the loss of each object; None: all are 1.
     """
 
     boxes: tf.Tensor
@@ -32,6 +52,7 @@ class Labels(NamedTuple):
     masks: tf.Tensor | None = None
     keypoints: tf.Tensor | None = None
     crowds: tf.Tensor | None = None
+    weights: tf.Tensor | None = None
 
 
 class ImageInfo(NamedTuple):
@@ -66,6 +87,18 @@ class Detections(NamedTuple):
     num: tf.Tensor
     masks: tf.Tensor | None = None
     keypoints: tf.Tensor | None = None
+
+
+class RawDetections(NamedTuple):
+    """Boxes and scores of all A anchors, before non-maximum suppression.
+
+    boxes: float32 [B, A, 4], (ymin, xmin, ymax, xmax), normalised to the original image;
+        they may reach beyond it.
+    scores: float32 [B, A, C], probability of each class.
+    """
+
+    boxes: tf.Tensor
+    scores: tf.Tensor
 
 
 class EncodedImage(NamedTuple):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from detection.storage.atomic import explained, new_directory, shared_directory, temporary_folder
 from detection.storage.literal_paths import has_pattern_characters
+from detection.storage.lock import exclusive_use
 from detection.storage.paths import absolute, is_remote, join, require_supported
 from detection.storage.staging import CACHE_VARIABLE, cache_path
 from schemas.artifacts import CONFIG_YAML, HISTORY, SUMMARY_JSON, TRAINING
@@ -132,10 +133,14 @@ def output_folder(output: str, *, last: str) -> Iterator[str | Path]:
         last: file that makes the folder whole; the block writes it after all others.
 
     Raises:
+        CocoflowError: another process writes the remote folder.
         DataError: the folder is neither, or cannot be written.
     """
     if is_remote(output):
-        with shared_directory(output, last=last) as remote:
+        with (
+            exclusive_use(output, instead="name another folder with --output"),
+            shared_directory(output, last=last) as remote,
+        ):
             yield remote
         return
     destination = Path(output).resolve()

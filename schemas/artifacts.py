@@ -10,8 +10,11 @@ DATA_REPORT_HTML = "data_report.html"  # statistics and issues of the data set
 
 # Beside every model.
 CONFIG_YAML = "config.yaml"  # whole configuration
-LABELS_JSON = "categories.json"  # categories of the data set, in the order of the network's classes
+# Categories of the data set, in the order of the network's classes; `name` is null for an output without a category.
+LABELS_JSON = "categories.json"
 INIT_REPORT_JSON = "init_report.json"  # variables that a warm start loaded and skipped: `InitReport.as_json`
+
+IMPORT_JSON = "import.json"  # of an imported model: source, weights, unused variables; `ImportedModel.report`
 
 CHECKPOINTS = "checkpoints"  # TensorFlow checkpoints ckpt-<step>
 LOGS = "logs"  # TensorBoard summaries
@@ -24,6 +27,15 @@ HISTORY_JSON = "history.json"  # [{"step", "metrics"}], by ascending step
 BEST = "best"  # ckpt-<step> and its METRICS_JSON, which names the step
 EXTRA_FILES = "assets.extra"  # inside a SavedModel: our files, copied with it
 TRAINING_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights"}, see `detection.inference.export.ExportedFrom`
+
+# Keys in our checkpoints.  Below the first two lie weights, in a dictionary by variable path.
+MODEL_PART = "model"  # raw weights
+EMA_PART = "ema"  # EMA weights
+LOSSES_PART = "losses"  # statistics of the losses, if there are any: no weights
+STEP_PART = "step"  # number of training steps
+LITERT_FILE = "model.tflite"  # a detector exported to LiteRT, with MODEL_JSON and EXTRA_FILES beside it
+ONNX_FILE = "model.onnx"  # the same for ONNX
+MODEL_JSON = "model.json"  # inputs and outputs of these: `detection.inference.model_files.ModelDescription`
 
 # Evaluation.
 METRICS_JSON = "metrics.json"

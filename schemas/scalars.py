@@ -3,6 +3,7 @@
 TOTAL_LOSS = "loss"  # key of the sum of all loss terms, beside the terms
 GRADIENT_NORM = "gradient_norm"  # of all variables together; with "/" and a variable's path, of that variable
 GRADIENT_HISTOGRAM = "gradient"  # with "/" and a variable's path
+TRUNCATED = "instances_cut_off"  # instances beyond model.max_instances
 
 # Scalars of training besides losses and the norms of single gradients.
 _OTHERS = frozenset(
@@ -10,7 +11,7 @@ _OTHERS = frozenset(
         GRADIENT_NORM,
         "images_per_second",
         "input_bound",
-        "instances_cut_off",
+        TRUNCATED,
         "learning_rate",
         "loss_scale",
         "nonfinite_steps",

@@ -2,14 +2,20 @@
 
 ENCODED_SIGNATURE = "serving_default"  # encoded images of any size
 PIXEL_SIGNATURE = "serving_images"  # one uint8 batch
+EXAMPLE_SIGNATURE = "serving_examples"  # serialized tf.train.Examples
 
 IMAGES = "images"  # string [B], encoded; or uint8 [B, H, W, 3]
+EXAMPLES = "examples"  # string [B]
 
 BOXES = "detection_boxes"  # float32 [B, N, 4]: ymin, xmin, ymax, xmax, 0..1
 SCORES = "detection_scores"  # float32 [B, N], best first
 CLASSES = "detection_classes"  # int64 [B, N]: the data set's own category ids
 COUNT = "num_detections"  # int32 [B]: valid rows per image
-VALID = "valid"  # bool [B], only of `serving_default`: False for an image that does not decode
+VALID = "valid"  # bool [B], of `serving_default` and `serving_examples`: False for an image that does not decode
+
+# Outputs of a model without non-maximum suppression, instead of those above; the names of the TF Object Detection API.
+RAW_BOXES = "raw_detection_boxes"  # float32 [B, A, 4]: ymin, xmin, ymax, xmax; 0..1 is the image, not clipped to it
+RAW_SCORES = "raw_detection_scores"  # float32 [B, A, C]: probabilities of the classes, in the order of LABELS_JSON
 
 # Outputs of detectors with masks or keypoints.
 # Crops: float32 [B, N, 28, 28], probabilities within each box.  Pasted: uint8 [B, N, H, W], 1 inside; H, W are those of

@@ -13,7 +13,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,11 +52,19 @@ class ForkedCalls:
 
 
 @contextmanager
-def forked_calls(*modules: str) -> Iterator[ForkedCalls]:
-    """Starts the process, with the environment of this one, and ends it after the block."""
+def forked_calls(*modules: str, environment: Mapping[str, str] | None = None) -> Iterator[ForkedCalls]:
+    """Starts the process, with the environment of this one, and ends it after the block.
+
+    Args:
+        modules: to import before the first call.
+        environment: variables that this process's environment lacks.
+    """
     command = [sys.executable, "-m", "tests.forked_calls", *modules]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True) as process:
+    variables = os.environ | (environment or {})
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=variables
+    ) as process:
         try:
             yield ForkedCalls(process)
         finally:

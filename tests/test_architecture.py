@@ -17,7 +17,6 @@ ALLOWED_IMPORTS = {
     for package, allowed in {
         "schemas": "",
         "schemas.config": "schemas",
-        "detection": "",
         "detection.types": "",
         "detection.storage": "schemas",
         "detection.images": "schemas detection.storage",
@@ -26,25 +25,28 @@ ALLOWED_IMPORTS = {
         "detection.models": "schemas schemas.config detection.types detection.storage detection.ops",
         "detection.input_pipeline": "schemas detection.types detection.storage detection.images detection.ops "
         "detection.datasets",
+        "detection.weights": "schemas schemas.config detection.storage detection.datasets detection.models",
         "detection.coco": "schemas detection.storage detection.datasets",
         "detection.inference": "schemas schemas.config detection.types detection.storage detection.images "
-        "detection.datasets detection.ops detection.input_pipeline detection.models detection.coco",
+        "detection.datasets detection.ops detection.input_pipeline detection.models detection.weights "
+        "detection.coco",
+        "detection": "detection.inference",
         "detection.analysis": "schemas schemas.config detection.storage detection.datasets detection.coco",
         "detection.reports": "schemas schemas.config detection.storage detection.images detection.datasets "
         "detection.coco detection.analysis",
         "detection.training.engine": "schemas schemas.config detection.ops detection.input_pipeline detection.models",
         "detection.training.distributed": "schemas detection.ops detection.models detection.training.engine",
         "detection.training.initialization": "schemas schemas.config detection.storage detection.datasets "
-        "detection.models detection.training.engine",
+        "detection.models detection.weights detection.training.engine",
         "detection.training.checkpoints": "schemas schemas.config detection.storage detection.models "
-        "detection.training.engine detection.training.initialization",
+        "detection.weights detection.training.engine",
         "detection.training.monitoring": "schemas detection.storage detection.images detection.input_pipeline "
         "detection.training.engine detection.training.checkpoints",
         "detection.training.validation": "schemas schemas.config detection.storage detection.images "
         "detection.input_pipeline detection.models detection.coco detection.inference detection.analysis "
         "detection.reports detection.training.checkpoints",
         "detection.training": "schemas schemas.config detection.storage detection.input_pipeline detection.models "
-        "detection.coco detection.inference detection.analysis detection.training.engine "
+        "detection.weights detection.coco detection.inference detection.analysis detection.training.engine "
         "detection.training.distributed detection.training.initialization detection.training.checkpoints "
         "detection.training.monitoring detection.training.validation",
         "components": "",
@@ -53,7 +55,7 @@ ALLOWED_IMPORTS = {
         "components.coco_example_gen": "schemas schemas.config detection.storage detection.images detection.datasets "
         "detection.reports components.history",
         "components.detection_trainer": "schemas schemas.config detection.storage detection.datasets "
-        "detection.input_pipeline detection.training.initialization detection.training.distributed detection.training "
+        "detection.input_pipeline detection.weights detection.training.distributed detection.training "
         "components.history",
         "components.coco_evaluator": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.input_pipeline detection.coco detection.inference detection.analysis "
@@ -69,8 +71,8 @@ ALLOWED_IMPORTS = {
         "detection.coco detection.training.distributed detection.training components.coco_example_gen "
         "components.detection_trainer pipelines.runners pipelines",
         "pipelines.standalone": "schemas schemas.config detection.types detection.storage detection.images "
-        "detection.datasets detection.coco detection.inference detection.analysis detection.reports "
-        "detection.training.distributed detection.training.checkpoints detection.training.validation "
+        "detection.datasets detection.models detection.weights detection.coco detection.inference detection.analysis "
+        "detection.reports detection.training.distributed detection.training.checkpoints detection.training.validation "
         "detection.training components.coco_example_gen components.coco_evaluator pipelines pipelines.runs",
         "pipelines.commands": "schemas schemas.config detection.storage detection.coco detection.training.validation "
         "components.coco_evaluator pipelines.runners pipelines pipelines.runs pipelines.standalone",

@@ -1,5 +1,6 @@
 """The tables of the docs say what the code says."""
 
+import argparse
 import re
 from collections.abc import Iterator, Mapping
 from functools import reduce
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from detection.models.heads.postprocess import BoxPostprocess
-from schemas import features
+from pipelines.commands import export
+from schemas import features, serving
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, load_config
 from schemas.config.config_table import page
@@ -25,10 +27,15 @@ PAGES = {  # tables, at least
     "docs/tfma.md": 2,
     "docs/configuration.md": 6,
     "docs/initialization.md": 2,
+    "docs/importing.md": 3,
     "docs/distributed.md": 2,
     "docs/update_rules.md": 3,
+    "docs/losses.md": 5,
+    "docs/training_input.md": 3,
+    "docs/efficientdet.md": 4,
     "docs/storage.md": 2,
     "docs/runners.md": 3,
+    "docs/export.md": 5,
     "docs/postprocessing.md": 2,
 }
 TYPES = {"BYTES": "bytes", "INT": "int64", "FLOAT": "float"}  # TFX's name -> ours
@@ -128,6 +135,27 @@ def test_the_options_of_postprocessing() -> None:
 @pytest.mark.parametrize("recipe", re.findall(r"```yaml\n(.*?)```", _text("docs/update_rules.md"), re.DOTALL))
 def test_each_recipe_is_a_configuration(recipe: str) -> None:
     assert from_yaml(recipe) != Config()
+
+
+def test_the_flags_and_outputs_of_an_export() -> None:
+    page = dict(all_tables("docs/export.md")[:1])
+    listed = {flag for row in page["flag", "values", "default"] for flag in row[0].split(", ")}
+    parser = argparse.ArgumentParser(add_help=False)
+    export.add_arguments(parser)
+    known = {flag for action in parser._actions for flag in action.option_strings}
+    assert {flag.split()[0] for flag in listed} == known - {"--model", "--checkpoint", "--output", "--verbose"}
+    outputs = [row[0] for header, rows in all_tables("docs/export.md") for row in rows if header == ("name", "value")]
+    assert outputs == [
+        serving.BOXES,
+        serving.SCORES,
+        serving.CLASSES,
+        serving.COUNT,
+        serving.VALID,
+        serving.RAW_BOXES,
+        serving.RAW_SCORES,
+    ]
+    signatures = [row[0] for header, rows in all_tables("docs/export.md") for row in rows if header[0] == "signature"]
+    assert signatures == [serving.ENCODED_SIGNATURE, serving.PIXEL_SIGNATURE, serving.EXAMPLE_SIGNATURE]
 
 
 def test_the_keys_of_the_records() -> None:

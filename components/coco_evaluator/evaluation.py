@@ -22,21 +22,20 @@ from detection.analysis.analysis_file import Analysis, write_analysis
 from detection.coco import CocoMetrics
 from detection.coco.params import Params
 from detection.coco.summary import write_metrics
+from detection.inference.detectors import require_model
 from detection.inference.mean_losses import mean_losses
-from detection.inference.restore import read_exported_from, read_model_config
-from detection.inference.saved_model import require_saved_model
+from detection.inference.model_files import read_description
+from detection.inference.restore import is_described, read_exported_from, read_model_config
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.tensorboard import draw_image_results, write_evaluation
 from detection.storage.atomic import write_json
-from detection.storage.files import is_file, remove_file, remove_folder
+from detection.storage.files import remove_file, remove_folder
 from detection.storage.mirror import working_folder
 from detection.storage.paths import join
 from schemas.artifacts import (
     ANALYSIS_JSON,
     BLESSING_JSON,
-    CONFIG_YAML,
     DETECTIONS_JSON,
-    EXTRA_FILES,
     LOGS,
     METRICS_JSON,
     REPORT_HTML,
@@ -56,7 +55,7 @@ log = logging.getLogger("cocoflow.evaluator")
 
 def losses_of(model: str, sample: SampleRecords, *, category_ids: list[int], batch_size: int) -> dict[str, float]:
     """Computes mean loss terms on the sample; empty for a model of another tool or of other categories."""
-    if not is_file(_config_file(model)):
+    if not is_described(model) or read_description(model) is not None:  # of another tool, or without variables
         return {}
     try:
         return mean_losses(
@@ -115,7 +114,7 @@ def trained_steps(model: str) -> int:
     exported_from = read_exported_from(model)
     if exported_from is not None:
         return exported_from.step
-    if not is_file(_config_file(model)):
+    if not is_described(model):
         return 0
     planned = read_model_config(model).train.steps
     log.warning(
@@ -125,10 +124,6 @@ def trained_steps(model: str) -> int:
         planned,
     )
     return planned
-
-
-def _config_file(model: str) -> str:
-    return join(model, EXTRA_FILES, CONFIG_YAML)
 
 
 class Evaluation(NamedTuple):
@@ -161,7 +156,7 @@ def evaluate_models(task: Task, folder: str | Path, *, make_pipeline: MakePipeli
     params = params_of(config)
     options = analysis_options(task.config.analysis, params)
     for model in task.models.values():
-        require_saved_model(model, iou_type=params.iou_type)
+        require_model(model, iou_type=params.iou_type)
     step = trained_steps(task.models[CANDIDATE])
     work = join(folder, _WORK)
     remove_file(join(folder, BLESSING_JSON))

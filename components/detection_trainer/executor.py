@@ -169,7 +169,7 @@ def _publish(working: Path, model: str, model_run: str, name: str) -> None:
         for part in (CHECKPOINTS, LOGS, VALIDATION):
             if (working / part).is_dir():
                 shutil.copytree(working / part, folder / part)
-        for file in (LABELS_JSON, INIT_REPORT_JSON):
+        for file in (CONFIG_YAML, LABELS_JSON, INIT_REPORT_JSON):
             if (working / file).is_file():
                 shutil.copy(working / file, folder)
         describe_training(folder, name)

@@ -9,7 +9,7 @@ import yaml
 from tfx import types
 
 from components.history import IDENTITY_PROPERTY
-from detection.training.initialization.locate import weights_fingerprint
+from detection.weights.locate import weights_fingerprint
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, parse_config, to_yaml
 from schemas.config.runtime_parameters import with_parameters

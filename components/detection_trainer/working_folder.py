@@ -16,12 +16,13 @@ from pathlib import Path
 from detection.storage import files, mirror
 from detection.storage.atomic import new_directory, write_json
 from detection.storage.json_files import read_json
-from detection.storage.lock import LOCK_FILE, exclusive_use
+from detection.storage.lock import exclusive_use
 from detection.storage.mirror import Mirror
 from detection.storage.paths import is_remote, join
+from detection.storage.processes import LOCK_FILE
 from detection.storage.staging import local_copy
 from detection.training.upload_order import UPLOADED_LAST
-from schemas.artifacts import CHECKPOINTS, INIT_REPORT_JSON, LOGS, SAVED_MODEL, TRAINING_JSON, VALIDATION
+from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LOGS, SAVED_MODEL, TRAINING_JSON, VALIDATION
 from schemas.errors import CocoflowError, DataError
 
 _PUBLISHED = "published"  # an empty file in a folder whose results are in the output artifacts
@@ -29,7 +30,7 @@ _REMOVED = ".removed"
 _OWN = re.compile(rf"[0-9a-f]{{16}}({re.escape(_REMOVED)})?")  # what `working_name` gives; a user's folders stay
 _ABANDONED_SECONDS = 14 * 24 * 3600.0
 # The checkpoints come last: a copy that has them is complete.
-_RESTORED = (VALIDATION, INIT_REPORT_JSON, CHECKPOINTS)
+_RESTORED = (VALIDATION, INIT_REPORT_JSON, CONFIG_YAML, CHECKPOINTS)
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 

@@ -1,5 +1,7 @@
 """COCO's own categories."""
 
+from typing import Any
+
 # 80 of the ids 1..90; the others were never used in a release. Source: COCO 2014 and 2017, instances_*.json.
 COCO_CATEGORIES = {
     1: "person",
@@ -83,3 +85,19 @@ COCO_CATEGORIES = {
     89: "hair drier",
     90: "toothbrush",
 }
+
+_LAST_ID = max(COCO_CATEGORIES)
+# Numbers of class outputs that mean COCO's ids: 1..90, or 0..90 with 0 for background.
+COCO_CLASS_COUNTS = (_LAST_ID, _LAST_ID + 1)
+
+
+def coco_classes(count: int) -> list[dict[str, Any]]:
+    """Returns COCO's ids as the classes of a network with an output for each id, like google/automl's.
+
+    Args:
+        count: one of `COCO_CLASS_COUNTS`.
+
+    Returns:
+        A category for each class; `name` is None for an id without a category.
+    """
+    return [{"id": number, "name": COCO_CATEGORIES.get(number)} for number in range(_LAST_ID + 1 - count, _LAST_ID + 1)]

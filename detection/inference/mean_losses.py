@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from detection.inference.restore import restore_detector
+from detection.inference.restore import load_trained
 from detection.input_pipeline.network_input import fit_to_input, in_window, pad_labels
 from detection.input_pipeline.record_decoder import decode_record, num_keypoints
 from detection.models.detector import Detector
@@ -83,7 +83,11 @@ class MeanLosses:
             num_keypoints=self._num_keypoints,
         )
         image, info = fit_to_input(
-            sample.image, image_size=detector.image_size, mean=detector.pixel_mean, std=detector.pixel_std
+            sample.image,
+            image_size=detector.image_size,
+            resizing=detector.resizing,
+            mean=detector.pixel_mean,
+            std=detector.pixel_std,
         )
         size = info.original_size * info.scale
         fitted = in_window(sample, image, size=size, offset=tf.zeros([2]), window=size, mask_size=detector.mask_size)
@@ -114,13 +118,15 @@ def mean_losses(
         Means by name of the term, and their sum as `TOTAL_LOSS`.
 
     Raises:
-        DataError: see `restore_detector`; a category unknown to the model; no record.
+        DataError: see `load_trained`; a category unknown to the model; no record.
     """
-    detector, categories = restore_detector(saved_model)
-    unknown = sorted(set(category_ids) - {category["id"] for category in categories})
+    trained = load_trained(saved_model)
+    unknown = sorted(set(category_ids) - {category["id"] for category in trained.categories})
     if unknown:
         raise DataError(f"{saved_model}: the model does not know category {unknown[0]}, so it has no loss for it.")
-    means = MeanLosses(detector, categories, batch_size=batch_size, max_instances=max_instances)(records)
+    means = MeanLosses(trained.detector, trained.categories, batch_size=batch_size, max_instances=max_instances)(
+        records
+    )
     if not means:
         raise DataError(f"{saved_model}: no record to compute its losses on. Give a split with images.")
     return means

@@ -1,110 +1,201 @@
-"""Restores detectors, and their configuration and categories, from exported SavedModels."""
+"""Restores trained detectors, with their configuration and categories, from SavedModels and checkpoints."""
 
 from pathlib import Path
-from typing import Any, get_args
-
-import tensorflow as tf
+from typing import Any, NamedTuple, get_args
 
 from detection.coco.validation.checks import check_categories
 from detection.inference.export import ExportedFrom
-from detection.inference.saved_model import SAVED_MODEL_FILE
-from detection.models.detector import Detector, variables_by_path
+from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.storage.files import exists
 from detection.storage.json_files import read_json
-from detection.storage.literal_paths import literal_path
 from detection.storage.paths import is_remote, join
 from detection.storage.reading import read_text
-from detection.storage.staging import local_copy
+from detection.weights.locate import WeightFiles, locate_weights
+from detection.weights.weight_source import WeightSource, load_detector_weights
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, TRAINING_JSON
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, load_config
-from schemas.config.optimization import WeightsKind
+from schemas.config.initialization import SourceWeights
+from schemas.config.optimization import WeightsChoice, WeightsKind
 from schemas.errors import ConfigError, DataError
-from schemas.serving import WEIGHTS_PART
+
+_AGAIN = "export or copy the model again"
 
 
-def restore_detector(folder: str | Path) -> tuple[Detector, list[dict[str, Any]]]:
-    """Builds the detector of a SavedModel that `detection.inference.export` wrote, with its weights.
+class TrainedDetector(NamedTuple):
+    """A detector with its weights and descriptions.
+
+    detector: built detector.
+    categories: COCO categories, in the order of the detector's classes; an entry whose `name` is null is
+        a class output without a category.
+    config: configuration of its training.
+    exported_from: training step and kind of the weights; None: unknown, as of an old SavedModel.
+    """
+
+    detector: Detector
+    categories: list[dict[str, Any]]
+    config: Config
+    exported_from: ExportedFrom | None
+
+
+def load_trained(path: str | Path, *, weights: WeightsChoice = "auto") -> TrainedDetector:
+    """Builds a trained detector with its weights.
 
     Args:
-        folder: SavedModel folder.
-
-    Returns:
-        The detector, and the categories of its data set in the order of its classes.
+        path: SavedModel that `detection.inference.export` wrote; the output of `train` or a folder of
+            its checkpoints (both: the newest checkpoint); a checkpoint of it (`.../ckpt-500`); a
+            pipeline's `Model` or `ModelRun`; or an imported model (`import-checkpoint`).  Local or remote.
+        weights: weights of a checkpoint to load.  `ema`: the EMA weights, and the raw weights of
+            variables without; `raw`: all raw weights; `auto`: those that its training exports.  A
+            SavedModel has one kind, and no other can be loaded from it.
 
     Raises:
-        DataError: configuration, categories or weights are missing, or do not fit each other.
+        DataError: no weights, no configuration or no categories; they cannot be read, or do not fit each
+            other; or the requested weights are missing.
     """
-    config = read_model_config(folder)
-    categories = read_model_categories(folder)
-    if categories is None:
-        raise DataError(
-            f"{join(folder, EXTRA_FILES, LABELS_JSON)}: cannot read the file, as it does not exist. Export or copy "
-            "the model again."
-        )
+    files = locate_weights(path)
+    config, categories = _config_of(files, path), _categories_of(files)
+    if files.saved_model is None:
+        source = _checkpoint_source(files.prefix, config, weights)
+        exported_from = _origin(source)
+    else:
+        source = WeightSource(files.saved_model)
+        exported_from = read_exported_from(files.saved_model)
+        _require_exported(files.saved_model, exported_from, weights)
     detector = detector_from_config(config.model, num_classes=len(categories), precision=config.train.precision)
-    local = local_copy(folder, complete=SAVED_MODEL_FILE)
-    try:
-        checkpoint = tf.train.Checkpoint(**{WEIGHTS_PART: variables_by_path(detector.variables)})
-        checkpoint.read(literal_path(join(local, "variables", "variables"))).assert_existing_objects_matched()
-    except (AssertionError, ValueError, tf.errors.OpError) as error:
-        reason = str(error).strip().splitlines()[0]
+    load_detector_weights(detector, source)
+    return TrainedDetector(detector, categories, config, exported_from)
+
+
+def _checkpoint_source(prefix: str, config: Config, weights: WeightsChoice) -> WeightSource:
+    """Opens a checkpoint of ours with the chosen weights."""
+    kind: SourceWeights = "averaged" if weights == "ema" else weights
+    if weights == "auto" and config.train.ema.exported_weights == "raw":
+        kind = "raw"
+    return WeightSource(prefix, weights=kind, option="the choice of weights")
+
+
+def _origin(source: WeightSource) -> ExportedFrom | None:
+    return None if source.step is None else ExportedFrom(source.step, "ema" if source.ema_names else "raw")
+
+
+def _config_of(files: WeightFiles, path: str | Path) -> Config:
+    if files.config is None:
         raise DataError(
-            f"{folder}: its weights are not those of {config.model.name}: {reason}. Export the model again."
-        ) from None
-    return detector, categories
+            f"{path}: cannot read the configuration of the model, as there is no {CONFIG_YAML} beside its weights. "
+            "Export or copy the model again; convert another program's checkpoint with import-checkpoint."
+        )
+    return _read_config(files.config)
 
 
-def read_model_config(folder: str | Path) -> Config:
-    """Reads the configuration of the run that exported a SavedModel.
+def _categories_of(files: WeightFiles) -> list[dict[str, Any]]:
+    if files.labels is None:
+        raise DataError(
+            f"{files.prefix}: cannot read the categories of the model, as there is no {LABELS_JSON} beside its "
+            "weights. Export or copy the model again."
+        )
+    return _read_categories(files.labels)
+
+
+def _require_exported(folder: str, exported_from: ExportedFrom | None, weights: WeightsChoice) -> None:
+    """Requires that a SavedModel holds the weights of this kind."""
+    if weights == "auto" or (exported_from is not None and exported_from.weights == weights):
+        return
+    held = "of unknown kind" if exported_from is None else f"the {exported_from.weights} weights"
+    raise DataError(
+        f"{folder}: the {weights} weights are wanted, but a SavedModel holds one set of weights: {held}. "
+        "Name a checkpoint of the training instead."
+    )
+
+
+def is_described(model: str | Path) -> bool:
+    """Returns whether a model has its configuration with it: one of ours, not of another tool.
+
+    Args:
+        model: SavedModel folder, or what `load_trained` takes.
+    """
+    return _description(model, CONFIG_YAML) is not None
+
+
+def _description(model: str | Path, name: str) -> str | None:
+    """Finds a file that describes a model: inside a SavedModel, or beside a checkpoint."""
+    inside = join(model, EXTRA_FILES, name)
+    if exists(inside):
+        return inside
+    try:
+        files = locate_weights(model)
+    except DataError:
+        return None
+    return {CONFIG_YAML: files.config, LABELS_JSON: files.labels}[name]
+
+
+def read_model_config(model: str | Path) -> Config:
+    """Reads the configuration of the run that trained a model.
+
+    Args:
+        model: SavedModel folder, or what `load_trained` takes.
 
     Raises:
         DataError: the file is missing or damaged.
     """
-    path = join(folder, EXTRA_FILES, CONFIG_YAML)
+    return _read_config(_description(model, CONFIG_YAML) or join(model, EXTRA_FILES, CONFIG_YAML))
+
+
+def _read_config(path: str) -> Config:
     try:
         return from_yaml(read_text(path), where=path) if is_remote(path) else load_config(path)
     except ConfigError as error:
-        raise DataError(f"{error} It belongs to the exported model: export or copy the model again.") from None
+        raise DataError(f"{error} It belongs to the model beside it: {_AGAIN}.") from None
 
 
-def read_model_categories(folder: str | Path) -> list[dict[str, Any]] | None:
-    """Reads the categories that a SavedModel detects, in the order of its classes.
+def read_model_categories(model: str | Path) -> list[dict[str, Any]] | None:
+    """Reads the categories that a model detects, in the order of its classes.
 
     Args:
-        folder: SavedModel folder.
+        model: SavedModel folder, or what `load_trained` takes.
 
     Returns:
-        COCO `categories`; None for a model of another tool, without that file.
+        COCO `categories`, see `TrainedDetector`; None for a model of another tool, without that file.
 
     Raises:
         DataError: the file is damaged.
     """
-    path = join(folder, EXTRA_FILES, LABELS_JSON)
-    if not exists(path):
-        return None
+    path = _description(model, LABELS_JSON)
+    return None if path is None else _read_categories(path)
+
+
+def _read_categories(path: str) -> list[dict[str, Any]]:
     content = read_json(path)
     categories = content if isinstance(content, list) else [content]
     check_categories(categories, where=path)
     return categories
 
 
-def read_exported_from(folder: str | Path) -> ExportedFrom | None:
-    """Returns the checkpoint from which a SavedModel was exported.
+def read_exported_from(model: str | Path) -> ExportedFrom | None:
+    """Returns the step and kind of a model's weights.
 
     Args:
-        folder: SavedModel folder.
+        model: SavedModel folder, or what `load_trained` takes.
 
     Returns:
         None for a model of another tool, or an old one without this file.
 
     Raises:
-        DataError: the file is damaged.
+        DataError: a file is damaged.
     """
-    path = join(folder, EXTRA_FILES, TRAINING_JSON)
-    if not exists(path):
+    path = join(model, EXTRA_FILES, TRAINING_JSON)
+    if exists(path):
+        return _read_exported_from(path)
+    if not is_described(model) or exists(join(model, EXTRA_FILES)):
         return None
+    files = locate_weights(model)
+    if files.saved_model is not None:
+        return read_exported_from(files.saved_model)
+    return _origin(_checkpoint_source(files.prefix, read_model_config(model), "auto"))
+
+
+def _read_exported_from(path: str) -> ExportedFrom:
     content = read_json(path)
     values = content if isinstance(content, dict) else {}
     step = values.get("step")

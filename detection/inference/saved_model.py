@@ -115,10 +115,10 @@ class SavedModelDetector(SignatureDetector):
 
     Args:
         folder: SavedModel folder; a remote one is loaded from a local copy.
-        batch_size: images per call.
+        batch_size: images per call, unless the model was exported with a fixed one.
 
     Raises:
-        DataError: `folder` is no SavedModel, or lacks that signature.
+        DataError: `folder` is no SavedModel, or lacks that signature or its outputs.
     """
 
     def __init__(self, *, folder: str | Path, batch_size: int) -> None:
@@ -136,9 +136,11 @@ class SavedModelDetector(SignatureDetector):
                 "Export the model with Cocoflow, or with a signature of that name that takes encoded images."
             )
         lacking = sorted(set(_OUTPUTS) - set(signature.structured_outputs))
+        if serving.RAW_BOXES in signature.structured_outputs:
+            raise without_nms(folder)
         if lacking:
             raise DataError(f"{folder}: its signature lacks the output {', '.join(lacking)}. Export the model again.")
-        super().__init__(signature, batch_size=batch_size)
+        super().__init__(signature, batch_size=_fixed_batch_size(signature) or batch_size)
         self._folder = folder
 
     def _call(self, batch: Sequence[EncodedImage]) -> dict[str, npt.NDArray[Any]]:
@@ -150,6 +152,20 @@ class SavedModelDetector(SignatureDetector):
             raise _damaged(self._folder, "cannot be run", error) from error
         _require_detections(outputs, len(batch), self._folder)
         return outputs
+
+
+def _fixed_batch_size(signature: Any) -> int | None:
+    """The number of images that the signature takes; None: any."""
+    (images,) = signature.structured_input_signature[1].values()
+    return None if images.shape.rank is None else images.shape[0]
+
+
+def without_nms(model: str | Path) -> DataError:
+    """Returns the error for a model that gives the boxes of all anchors instead of detections."""
+    return DataError(
+        f"{model}: exported without non-maximum suppression: it gives the boxes of all anchors, no detections. "
+        "Export it again without --no-nms."
+    )
 
 
 def _unreadable(image: EncodedImage, reason: str) -> DataError:
@@ -196,7 +212,7 @@ def require_saved_model(folder: str | Path, *, iou_type: str = "bbox") -> None:
     Raises:
         DataError: the folder has no SavedModel, or its signature lacks masks or keypoints.
     """
-    if not _has_saved_model(folder):
+    if not has_saved_model(folder):
         raise DataError(f"{folder}: no SavedModel here. Give the folder that holds its {SAVED_MODEL_FILE}.")
     if iou_type == "bbox":
         return
@@ -209,7 +225,8 @@ def require_saved_model(folder: str | Path, *, iou_type: str = "bbox") -> None:
         raise lacks_output(iou_type, where=str(folder))
 
 
-def _has_saved_model(folder: str | Path) -> bool:
+def has_saved_model(folder: str | Path) -> bool:
+    """Returns whether a folder, local or remote, holds a SavedModel."""
     if is_remote(folder):
         return is_file(join(folder, SAVED_MODEL_FILE))
     return bool(tf.saved_model.contains_saved_model(str(folder)))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from detection.input_pipeline.sample import Sample, keep_labelled
-from detection.types import ImageInfo, Labels
+from detection.types import ImageInfo, Labels, ResizeMode, Resizing
 
 
 def normalize(image: tf.Tensor, *, mean: Sequence[float], std: Sequence[float]) -> tf.Tensor:
@@ -28,17 +28,21 @@ def normalize(image: tf.Tensor, *, mean: Sequence[float], std: Sequence[float]) 
 
 
 def fit_to_input(
-    image: tf.Tensor, *, image_size: tuple[int, int], mean: Sequence[float], std: Sequence[float]
+    image: tf.Tensor,
+    *,
+    image_size: tuple[int, int],
+    resizing: Resizing,
+    mean: Sequence[float],
+    std: Sequence[float],
 ) -> tuple[tf.Tensor, ImageInfo]:
-    """Scales an image to fit, keeping its aspect, normalises it and pads below and to the right with 0.
+    """Scales an image, normalises it and pads below and to the right with 0.
 
-    Source: google/automl EfficientDet's input rule (scale = the smaller ratio, sizes
-    rounded down).  The scale returned is the ratio after rounding, per axis, so that
-    boxes map back exactly.
+    The scale returned is the ratio after rounding, per axis, so that boxes map back exactly.
 
     Args:
         image: uint8 [H, W, 3].
         image_size: (height, width) of the input in pixels.
+        resizing: see `input_scale`; `Detector.resizing`.
         mean: of the pixel values, RGB.
         std: of the pixel values, RGB.
 
@@ -46,27 +50,70 @@ def fit_to_input(
         float32 [height, width, 3] and its `ImageInfo` without batch axis.
     """
     size = tf.cast(tf.shape(image)[:2], tf.float32)
-    target = tf.constant(image_size, tf.float32)
-    resized = resize(image, tf.reduce_min(target / size))
+    resized = resize(image, input_scale(size, resizing), mode=resizing.mode)
     scale = tf.cast(tf.shape(resized)[:2], tf.float32) / size
     padded = pad_to(normalize(resized, mean=mean, std=std), image_size)
     return padded, ImageInfo(original_size=size, scale=scale)
 
 
-def resize(image: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
-    """Bilinear resize by one factor; sizes are rounded down and at least one pixel.
+def fit_pixels(
+    image: tf.Tensor, *, image_size: tuple[int, int], resizing: Resizing, padding: Sequence[float]
+) -> tuple[tf.Tensor, ImageInfo]:
+    """Scales an image as `fit_to_input` does, without normalising it, and pads it with one color.
+
+    Args:
+        image: uint8 [H, W, 3].
+        image_size: (height, width) of the input in pixels.
+        resizing: see `input_scale`; `Detector.resizing`.
+        padding: RGB; the mean of the pixel values gives the input of `fit_to_input` when it is normalised.
+
+    Returns:
+        float32 [height, width, 3], 0 to 255, and its `ImageInfo` without batch axis.
+    """
+    pixels, info = fit_to_input(
+        image, image_size=image_size, resizing=resizing, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)
+    )
+    height, width = tf.unstack(tf.cast(tf.round(info.original_size * info.scale), tf.int32))
+    inside = (tf.range(image_size[0]) < height)[:, tf.newaxis] & (tf.range(image_size[1]) < width)
+    return tf.where(inside[..., tf.newaxis], pixels, tf.constant(padding, tf.float32)), info
+
+
+def input_scale(size: tf.Tensor, resizing: Resizing) -> tf.Tensor:
+    """Returns the factors that bring an image into the input, before rounding: float32 [2], (y, x).
+
+    Sources: google/automl EfficientDet (`fit`: the smaller ratio); the TF Object Detection
+    API's fixed_shape_resizer (`stretch`) and keep_aspect_ratio_resizer, which is TPU Mask
+    R-CNN's mode `faster_rcnn` (`short_side`).
+
+    Args:
+        size: float32 [2], (height, width) of the image in pixels.
+        resizing: what is wanted.
+    """
+    ratios = tf.constant(resizing.size, tf.float32) / size
+    if resizing.mode == "stretch":
+        return ratios
+    scale = tf.reduce_min(ratios)
+    if resizing.mode == "short_side":
+        for side, length in ((resizing.short_side, tf.reduce_min(size)), (resizing.long_side, tf.reduce_max(size))):
+            scale = tf.minimum(scale, float(side) / length)
+    return tf.stack([scale, scale])
+
+
+def resize(image: tf.Tensor, scale: tf.Tensor, *, mode: ResizeMode = "fit") -> tf.Tensor:
+    """Bilinear resize; a side has at least one pixel.
 
     Args:
         image: [H, W, 3], any number type.
-        scale: float32 scalar.
+        scale: float32 [2], (y, x) factors, or a scalar for both.
+        mode: tells how sizes are rounded, see `Resizing`.
 
     Returns:
         float32 [h, w, 3].
     """
     size = tf.cast(tf.shape(image)[:2], tf.float32)
     # 640 * (512 / 640) is a hair below 512 in float32; a truncated 511 would be wrong.
-    new_size = tf.maximum(tf.cast(tf.floor(size * scale + 1e-3), tf.int32), 1)
-    return tf.image.resize(image, new_size)
+    rounded = tf.round(size * scale) if mode == "short_side" else tf.floor(size * scale + 1e-3)
+    return tf.image.resize(image, tf.maximum(tf.cast(rounded, tf.int32), 1))
 
 
 def pad_to(image: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:

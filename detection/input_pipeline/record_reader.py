@@ -1,14 +1,12 @@
-"""Random access to the records of TFRecord shards, and their order in a run.
+"""Random access to the records of TFRecord shards.
 
 Any record can be read alone, which is what lets a resumed run continue in mid-epoch.
 Uncompressed shards are indexed by one pass over their frame headers.  Gzipped ones have
 no offsets: at each start they are decompressed once into a temporary file.
 """
 
-import functools
 import logging
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,34 +26,6 @@ from schemas.errors import DataError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 _THREADS = 16  # they mostly wait for storage, or decompress
-
-
-def epoch_permutation(seed: int, epoch: int, size: int) -> np.ndarray:
-    """The order of the records in one epoch: int64 [size], a function of its arguments alone."""
-    return np.random.Generator(np.random.Philox(key=[seed, epoch])).permutation(size)
-
-
-class RecordOrder:
-    """Order of the records in a run; positions count images, batch after batch.
-
-    Each epoch is a permutation of its own.  Any thread may ask.
-
-    Args:
-        seed: of the run.
-        size: number of records.
-    """
-
-    def __init__(self, seed: int, size: int) -> None:
-        self._size = size
-        self._lock = threading.Lock()
-        # Two epochs are open at once around an epoch's end.
-        self._permutation = functools.lru_cache(maxsize=2)(lambda epoch: epoch_permutation(seed, epoch, size))
-
-    def record(self, position: int) -> int:
-        """The record's number, 0 <= number < size, at a position from 0 on."""
-        epoch, place = divmod(position, self._size)
-        with self._lock:  # otherwise many threads would permute the same epoch at its start
-            return int(self._permutation(epoch)[place])
 
 
 class RecordReader:

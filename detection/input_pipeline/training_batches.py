@@ -1,7 +1,7 @@
 """The input pipeline of training: records to augmented batches of static shape.
 
 A batch is a pure function of (seed, step): which records it holds comes from a
-permutation per epoch, how they are augmented from the record's position in the
+permutation or a sample per epoch, how they are augmented from the record's position in the
 run.  A resumed run starts at any step without reading what came before.
 """
 
@@ -9,15 +9,17 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from detection.input_pipeline.augmentation.crops import random_scale_crop
 from detection.input_pipeline.augmentation.flip import random_horizontal_flip
 from detection.input_pipeline.network_input import normalize, pad_labels, pad_to
 from detection.input_pipeline.record_decoder import decode_record, python_op
-from detection.input_pipeline.record_reader import RecordOrder, RecordReader
+from detection.input_pipeline.record_order import RecordOrder
+from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.sample import Sample
-from detection.types import Labels
+from detection.types import Labels, Resizing
 
 
 class Batch(NamedTuple):
@@ -65,6 +67,8 @@ class InputOptions(NamedTuple):
     num_keypoints: K, the most of any category; 0: no keypoints.
     keypoint_flips: see `random_horizontal_flip`.
     with_crowds: crowds go into `Labels.crowds`; otherwise they are left out.
+    resizing: see `random_scale_crop`.
+    class_weights: float32 [C], of each class, for `Labels.weights`; None: no weights.
     """
 
     image_size: tuple[int, int]
@@ -80,6 +84,8 @@ class InputOptions(NamedTuple):
     num_keypoints: int = 0
     keypoint_flips: Sequence[Sequence[int]] | None = None
     with_crowds: bool = False
+    resizing: Resizing | None = None
+    class_weights: npt.NDArray[np.float32] | None = None
 
 
 def training_batches(
@@ -91,6 +97,8 @@ def training_batches(
     stop_step: int | None,
     batch_size: int,
     replica_batch_size: int | None = None,
+    micro_batches: int = 1,
+    repeat_factors: npt.NDArray[np.float64] | None = None,
     pipeline: int = 0,
     num_pipelines: int = 1,
 ) -> tf.data.Dataset:
@@ -105,6 +113,9 @@ def training_batches(
         batch_size: images of one step in this input pipeline.
         replica_batch_size: images in each element; several elements make up a step
             where several replicas draw from one pipeline.  None: batch_size.
+        micro_batches: number of micro-batches that a replica divides its element into, in order.
+            Each of them, over all replicas, holds successive positions of the run.
+        repeat_factors: see `RecordOrder`.
         pipeline: which of the input pipelines (workers) this is; together they see
             each position of the run once.
         num_pipelines: how many there are.
@@ -112,19 +123,26 @@ def training_batches(
     Returns:
         A data set of `Batch`.
     """
+    element_size = replica_batch_size or batch_size
+    part_size = element_size // micro_batches
+    replicas = batch_size // element_size  # of this pipeline
 
     def position_of(counter: tf.Tensor) -> tf.Tensor:
         step, place = counter // batch_size, counter % batch_size
-        return (step * num_pipelines + pipeline) * batch_size + place
+        replica, place = place // element_size, place % element_size
+        micro_batch, place = place // part_size, place % part_size
+        part = (step * micro_batches + micro_batch) * replicas * num_pipelines + pipeline * replicas + replica
+        return part * part_size + place
 
-    read = _position_reader(reader, seed)
+    order = RecordOrder(seed, len(reader), repeat_factors)
+    read = _position_reader(reader, order)
 
     def example_of(counter: tf.Tensor) -> Batch:
         position = position_of(counter)
-        first = position - position % len(reader)  # of the epoch
+        first = position - position % order.epoch_size  # of the epoch
 
         def draw_partner(partner_seed: tf.Tensor) -> Sample:
-            place = tf.random.stateless_uniform([], partner_seed, maxval=len(reader), dtype=tf.int64)
+            place = tf.random.stateless_uniform([], partner_seed, maxval=order.epoch_size, dtype=tf.int64)
             return _decode(read(first + place), options)
 
         sample = _decode(read(position), options)
@@ -137,12 +155,10 @@ def training_batches(
     example = tf.autograph.experimental.do_not_convert(example_of)
     # Reading, decoding and augmenting run in parallel; the order stays.
     examples = counters.map(example, num_parallel_calls=tf.data.AUTOTUNE)
-    return examples.batch(replica_batch_size or batch_size, drop_remainder=True).prefetch(2)
+    return examples.batch(element_size, drop_remainder=True).prefetch(2)
 
 
-def _position_reader(reader: RecordReader, seed: int) -> Callable[[tf.Tensor], tf.Tensor]:
-    order = RecordOrder(seed, len(reader))
-
+def _position_reader(reader: RecordReader, order: RecordOrder) -> Callable[[tf.Tensor], tf.Tensor]:
     def read(position: np.ndarray) -> bytes:
         return reader.read(order.record(int(position)))
 
@@ -175,6 +191,7 @@ def _example(
     window = random_scale_crop(
         sample,
         image_size=options.image_size,
+        resizing=options.resizing,
         scale_min=options.scale_min,
         scale_max=options.scale_max,
         mask_size=options.mask_size,
@@ -183,6 +200,8 @@ def _example(
     # Padding follows normalisation, so that it is the mean colour: 0.
     image = pad_to(normalize(window.image, mean=options.mean, std=options.std), options.image_size)
     labels, truncated = pad_labels(window, max_instances=options.max_instances)
+    if options.class_weights is not None:
+        labels = labels._replace(weights=tf.gather(tf.constant(options.class_weights), labels.classes))
     return Batch(image, labels, truncated)
 
 

@@ -7,9 +7,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from detection.types import Detections, ImageInfo, Labels
+from detection.types import Detections, ImageInfo, Labels, RawDetections, Resizing
+from schemas.errors import ConfigError
 
-Activation = Literal["swish", "relu6", "relu"]
+Activation = Literal["swish", "hswish", "mish", "relu6", "relu", "identity"]
 MaskOutput = Literal["crops", "pasted"]
 
 IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
@@ -28,15 +29,18 @@ class Detector(keras.Model):
         dtype: Keras dtype policy of all layers.
 
     Attributes:
+        resizing: how images are scaled into the input; by default, they fit into `image_size`.
         mask_size: side in pixels of the mask crops that its losses need; 0: no masks.
         takes_keypoints: its losses need keypoints.
         takes_crowds: its losses ignore anchors in `Labels.crowds`.
+        takes_weights: its losses multiply those of each object by `Labels.weights`.
         mask_output: form of the masks of an exported model, see `MaskPostprocess`.
     """
 
     mask_size = 0
     takes_keypoints = False
     takes_crowds = False
+    takes_weights = False
     mask_output: MaskOutput = "crops"
 
     def __init__(
@@ -51,6 +55,7 @@ class Detector(keras.Model):
     ):
         super().__init__(name=name, dtype=dtype)
         self.image_size = image_size
+        self.resizing = Resizing(image_size)
         self.num_classes = num_classes
         self.pixel_mean = pixel_mean
         self.pixel_std = pixel_std
@@ -74,16 +79,53 @@ class Detector(keras.Model):
         """
         raise NotImplementedError
 
-    def losses(self, outputs: Any, labels: Labels) -> dict[str, tf.Tensor]:
-        """Returns the weighted loss terms, float32 scalars, without L2.
+    def named_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
+        """Returns the raw outputs by name, under which other programs know them."""
+        raise NotImplementedError
 
-        Their sum over terms and replicas is the loss of the global batch.
+    def count_positives(self, labels: Labels) -> tf.Tensor:
+        """Returns what `losses` divides by, as far as these labels of one replica tell: float32 scalar.
+
+        For example the number of their positive anchors, or of their objects.
         """
         raise NotImplementedError
+
+    def losses(
+        self, outputs: Any, labels: Labels, positives: tf.Tensor | None = None, training: bool = False
+    ) -> dict[str, tf.Tensor]:
+        """Returns the weighted loss terms, float32 scalars, without L2.
+
+        Their sum over terms, replicas and micro-batches is the loss of the update's batch.
+
+        Args:
+            outputs: raw outputs of `call`.
+            labels: ground truth of the same images.
+            positives: sum of `count_positives` over the update's batch; None: these labels,
+                of all replicas, are the whole batch.
+            training: update the `loss_statistics`, and use them instead of the batch's own.
+        """
+        raise NotImplementedError
+
+    @property
+    def loss_statistics(self) -> list[keras.Variable]:
+        """Variables that `losses` updates in training.
+
+        They belong to a training run, not to the network: its checkpoints hold them, the
+        model's `variables`, and so warm starts and exports, leave them out.
+        """
+        return []
 
     def detect(self, outputs: Any, image_info: ImageInfo) -> Detections:
         """Returns detections in normalised coordinates of the original images."""
         raise NotImplementedError
+
+    def raw_detections(self, outputs: Any, image_info: ImageInfo) -> RawDetections:
+        """Returns the boxes and scores of all anchors: what `detect` suppresses.
+
+        Raises:
+            ConfigError: the detector has no such boxes.
+        """
+        raise ConfigError(f"{self.name}: has no boxes before non-maximum suppression. Export it with NMS.")
 
     @property
     def backbone_variables(self) -> list[Any]:

@@ -10,7 +10,9 @@ from pydantic import ValidationError
 from detection.models.detector import Detector
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.efficientdet.model import EfficientDet
+from detection.types import Resizing
 from schemas.config.config import ModelConfig
+from schemas.config.input_size import ResizeConfig, height_and_width
 from schemas.config.section import Section
 from schemas.errors import ConfigError
 
@@ -43,7 +45,8 @@ def build_detector(
     name: str,
     *,
     num_classes: int,
-    image_size: int | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    resize: ResizeConfig | None = None,
     overrides: Mapping[str, Any] | None = None,
     postprocess: Mapping[str, Any] | None = None,
     dtype: Any = None,
@@ -53,7 +56,9 @@ def build_detector(
     Args:
         name: one of `detector_names()`.
         num_classes: number of classes, which are 0..num_classes-1.
-        image_size: side of the square input in pixels; None: that of the preset.
+        image_size: side of the square input, or (height, width), in pixels; None: that of the
+            preset, or of `resize`.
+        resize: how images are scaled into the input; None: they fit.
         overrides: changed fields of the detector's config class.
         postprocess: changed fields of the section `postprocess` in that class.
         dtype: Keras dtype policy of all layers; None: the global one.
@@ -62,13 +67,18 @@ def build_detector(
         ConfigError: unknown name or field (the nearest is named), or a value that does
             not fit.
     """
-    family, config = _find(name, image_size=image_size, overrides=overrides, postprocess=postprocess)
-    return family.detector(
-        config=config,
+    resize = resize or ResizeConfig()
+    family, config = _find(name, image_size=image_size, resize=resize, overrides=overrides, postprocess=postprocess)
+    size = config.image_size
+    padded = tuple(-(-side // resize.pad_to_multiple) * resize.pad_to_multiple for side in size)
+    detector = family.detector(
+        config=config.model_copy(update={"image_size": padded}),
         num_classes=num_classes,
         name=name,
         dtype=dtype,
     )
+    detector.resizing = Resizing(size, resize.mode, resize.short_side, resize.long_side)
+    return detector
 
 
 def detector_from_config(model: ModelConfig, *, num_classes: int, precision: str = "float32") -> Detector:
@@ -81,6 +91,7 @@ def detector_from_config(model: ModelConfig, *, num_classes: int, precision: str
         model.name,
         num_classes=num_classes,
         image_size=model.image_size,
+        resize=model.resize,
         overrides=model.overrides,
         dtype=dtype_policy(precision),
         postprocess=model.postprocess,
@@ -95,34 +106,42 @@ def dtype_policy(precision: str) -> str:
 def detector_config(
     name: str,
     *,
-    image_size: int | None = None,
+    image_size: int | tuple[int, int] | None = None,
     overrides: Mapping[str, Any] | None = None,
     postprocess: Mapping[str, Any] | None = None,
 ) -> Section:
-    """Returns the config of the detector that `build_detector` builds with the same arguments.
+    """Returns the config of the detector that `build_detector` builds with the same arguments, before padding.
 
     Raises:
         ConfigError: see `build_detector`.
     """
-    return _find(name, image_size=image_size, overrides=overrides, postprocess=postprocess)[1]
+    resize = ResizeConfig()
+    return _find(name, image_size=image_size, resize=resize, overrides=overrides, postprocess=postprocess)[1]
 
 
 def _find(
     name: str,
     *,
-    image_size: int | None,
+    image_size: int | tuple[int, int] | None,
+    resize: ResizeConfig,
     overrides: Mapping[str, Any] | None,
     postprocess: Mapping[str, Any] | None,
-) -> tuple[_Family, Section]:
+) -> tuple[_Family, Any]:
     family = next((family for family in _FAMILIES if name in family.presets), None)
     if family is None:
         raise ConfigError(
             f"model.name = {name!r}: no such detector. The nearest is {_nearest(name, detector_names())}."
         )
     changes = dict(overrides or {})
+    if image_size is None and resize.mode == "short_side" and "image_size" not in changes:
+        image_size = resize.long_side
     if image_size is not None:
-        changes["image_size"] = (image_size, image_size)
+        changes["image_size"] = height_and_width(image_size)
     config = _override(family.presets[name], changes, section="model.overrides")
+    try:
+        resize.require_fit(config.image_size)
+    except ValueError as error:
+        raise ConfigError(f"model.{error}.") from None
     options = _override(config.postprocess, postprocess or {}, section="model.postprocess")
     return family, config.model_copy(update={_POSTPROCESS: options})
 
@@ -139,6 +158,8 @@ def _override(preset: Any, changes: Mapping[str, Any], *, section: str) -> Any:
 
 
 def _explain(item: Any, section: str) -> str:
+    if item["type"] == "value_error":  # fields that contradict each other
+        return f"{section}: {item['ctx']['error']}."
     field = ".".join(str(part) for part in item["loc"])
     return f"{section}.{field} = {item['input']!r}: {item['msg']}."
 

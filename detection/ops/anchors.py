@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from detection.ops.boxes import area_yxyx, intersection_yxyx, pairwise_iou_yxyx
 
+AspectRatio = float | tuple[float, float]
+
 
 def feature_sizes(image_size: tuple[int, int], max_level: int) -> list[tuple[int, int]]:
     """Returns (height, width) of the feature maps of levels 0..max_level, each half the previous one, rounded up."""
@@ -25,30 +27,34 @@ def pyramid_anchors_yxyx(
     min_level: int,
     max_level: int,
     num_scales: int,
-    aspect_ratios: Sequence[float],
-    anchor_scale: float,
+    aspect_ratios: Sequence[AspectRatio],
+    anchor_scale: float | Sequence[float],
 ) -> npt.NDArray[np.float32]:
     """Returns the anchors of all cells, ordered by level, row, column, octave scale, aspect ratio.
 
     A cell's stride is the exact ratio of image size and feature size, so any image size
     works.  An anchor's base side is `anchor_scale` strides times 2^(o/num_scales).
 
+    Source: google/automl EfficientDet's `anchors.py`.
+
     Args:
         image_size: (height, width) of the network input in pixels.
         min_level: finest pyramid level; level l has about image_size / 2^l cells per side.
         max_level: coarsest level.
         num_scales: octave scales, o = 0..num_scales-1.
-        aspect_ratios: width / height of the anchors.
-        anchor_scale: base anchor side in strides.
+        aspect_ratios: each width / height of anchors of the base side's area, or the pair
+            (width, height) in base sides.
+        anchor_scale: base anchor side in strides: of all levels, or one per level, finest first.
 
     Returns:
         float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels; they may reach outside.
     """
-    sizes = feature_sizes(image_size, max_level)
+    sizes = feature_sizes(image_size, max_level)[min_level:]
+    scales = [anchor_scale] * len(sizes) if isinstance(anchor_scale, int | float) else anchor_scale
     levels = []
-    for height, width in sizes[min_level:]:
+    for (height, width), scale in zip(sizes, scales, strict=True):
         stride = np.array([image_size[0] / height, image_size[1] / width])
-        half = _half_sizes(stride, num_scales, aspect_ratios, anchor_scale)
+        half = _half_sizes(stride, num_scales, aspect_ratios, scale)
         centre_y = (np.arange(height) + 0.5) * stride[0]
         centre_x = (np.arange(width) + 0.5) * stride[1]
         centres = np.stack(np.meshgrid(centre_y, centre_x, indexing="ij"), axis=-1)[:, :, None, :]
@@ -57,14 +63,18 @@ def pyramid_anchors_yxyx(
 
 
 def _half_sizes(
-    stride: npt.NDArray[np.float64], num_scales: int, aspect_ratios: Sequence[float], anchor_scale: float
+    stride: npt.NDArray[np.float64], num_scales: int, aspect_ratios: Sequence[AspectRatio], anchor_scale: float
 ) -> npt.NDArray[np.float64]:
     """Returns half (height, width) of one cell's anchors, float64 [num_scales * len(aspect_ratios), 2]."""
-    shapes = [
-        (2.0 ** (octave / num_scales) / ratio**0.5, 2.0 ** (octave / num_scales) * ratio**0.5)
-        for octave in range(num_scales)
-        for ratio in aspect_ratios
-    ]
+    shapes = []
+    for octave in range(num_scales):
+        side = 2.0 ** (octave / num_scales)
+        for ratio in aspect_ratios:
+            if isinstance(ratio, int | float):
+                shapes.append((side / ratio**0.5, side * ratio**0.5))
+            else:
+                width, height = ratio
+                shapes.append((side * height, side * width))
     return np.array(shapes) * stride * anchor_scale / 2.0
 
 
@@ -72,39 +82,61 @@ class Assignment(NamedTuple):
     """Result of `assign_anchors`.
 
     positive: bool [B, A], the anchor is assigned to an object.
-    index: int32 [B, A], index of that object, 0 <= index < N; undefined if not positive.
+    ignored: bool [B, A], the anchor is neither positive nor background; None if no anchor can be.
+    index: int32 [B, A], index of the assigned object, 0 <= index < N; undefined if not positive.
     """
 
     positive: tf.Tensor
+    ignored: tf.Tensor | None
     index: tf.Tensor
 
 
-def assign_anchors(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor, *, iou_threshold: float = 0.5) -> Assignment:
+def assign_anchors(
+    anchors: tf.Tensor,
+    boxes: tf.Tensor,
+    valid: tf.Tensor,
+    *,
+    match_threshold: float = 0.5,
+    unmatched_threshold: float | None = None,
+    force_match: bool = True,
+) -> Assignment:
     """Assigns each anchor to the object that it overlaps most, if the IoU reaches the threshold.
 
-    Each valid object is also assigned the anchor that overlaps it most (the first of
-    equals), at any IoU, so that every object has an anchor; if two objects claim the same
-    anchor, the first one gets it.  Padding gets none.
+    With `force_match`, each valid object is also assigned the anchor that overlaps it most
+    (the first of equals), at any IoU above 0, so that every object has an anchor; if two
+    objects claim the same anchor, the first one gets it.  Padding gets none.  Source: the
+    TF Object Detection API's `ArgMaxMatcher`, with its `force_match_for_each_row`.
 
     Args:
         anchors: float32 [A, 4], (ymin, xmin, ymax, xmax).
         boxes: float32 [B, N, 4], same layout and unit.
         valid: bool [B, N], False for padding.
-        iou_threshold: min intersection over union, 0 < threshold <= 1.
+        match_threshold: min intersection over union of a positive anchor, 0 < threshold <= 1.
+        unmatched_threshold: anchors that are not positive and whose best IoU is at least
+            this are ignored, 0 < threshold <= match_threshold; None: match_threshold, so
+            that no anchor is.
+        force_match: see above.
     """
     iou = pairwise_iou_yxyx(boxes, anchors)
     iou = tf.where(valid[..., tf.newaxis], iou, 0.0)
+    strength = _with_claims(iou) if force_match else iou
+    best = tf.reduce_max(strength, axis=1)
+    positive = best >= match_threshold
+    has_band = unmatched_threshold is not None and unmatched_threshold < match_threshold
+    return Assignment(
+        positive=positive,
+        ignored=~positive & (best >= unmatched_threshold) if has_band else None,
+        index=tf.argmax(strength, axis=1, output_type=tf.int32),
+    )
+
+
+def _with_claims(iou: tf.Tensor) -> tf.Tensor:
+    """Returns [B, N, A] with each object's best anchor raised above any overlap (<= 1), the first object's most."""
     best_anchor = tf.argmax(iou, axis=2, output_type=tf.int32)
     claims = best_anchor[..., tf.newaxis] == tf.range(tf.shape(iou)[2])
     claims &= (tf.reduce_max(iou, axis=2) > 0.0)[..., tf.newaxis]
-    count = boxes.shape[1]
-    # Any claim beats any overlap (<= 1), and an earlier object's beats a later one's.
-    priority = 2.0 + tf.range(count, 0, -1, dtype=iou.dtype)[:, tf.newaxis]
-    strength = tf.where(claims, priority, iou)
-    return Assignment(
-        positive=tf.reduce_max(strength, axis=1) >= iou_threshold,
-        index=tf.argmax(strength, axis=1, output_type=tf.int32),
-    )
+    priority = 2.0 + tf.range(iou.shape[1], 0, -1, dtype=iou.dtype)[:, tf.newaxis]
+    return tf.where(claims, priority, iou)
 
 
 def anchors_inside(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor, *, min_fraction: float) -> tf.Tensor:

@@ -46,6 +46,12 @@ def clip_yxyx(boxes: tf.Tensor, height: tf.Tensor | float, width: tf.Tensor | fl
     return tf.clip_by_value(boxes, 0.0, tf.cast(limits, boxes.dtype))
 
 
+def enclosing_yxyx(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+    """Returns the smallest boxes [..., 4] that hold both of two boxes, whose shapes [..., 4] broadcast."""
+    low = tf.minimum(first[..., :2], second[..., :2])
+    return tf.concat([low, tf.maximum(first[..., 2:], second[..., 2:])], axis=-1)
+
+
 _EPSILON = 1e-8  # added to sizes before the logarithm
 _MAX_LOG_SIZE = 10.0  # e^10 times the anchor: keeps the boxes of an untrained network finite
 
@@ -60,8 +66,8 @@ def encode_yxyx(boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
     Returns:
         float [..., 4].
     """
-    box_centre, box_size = _centre_and_size(boxes)
-    anchor_centre, anchor_size = _centre_and_size(anchors)
+    box_centre, box_size = centre_and_size(boxes)
+    anchor_centre, anchor_size = centre_and_size(anchors)
     offset = (box_centre - anchor_centre) / (anchor_size + _EPSILON)
     log_size = tf.math.log((box_size + _EPSILON) / (anchor_size + _EPSILON))
     return tf.concat([offset, log_size], axis=-1)
@@ -69,12 +75,13 @@ def encode_yxyx(boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
 
 def decode_yxyx(deltas: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
     """Decodes deltas [..., 4] to boxes (ymin, xmin, ymax, xmax) in the anchors' unit: the inverse of `encode_yxyx`."""
-    anchor_centre, anchor_size = _centre_and_size(anchors)
+    anchor_centre, anchor_size = centre_and_size(anchors)
     centre = deltas[..., :2] * anchor_size + anchor_centre
     size = tf.exp(tf.minimum(deltas[..., 2:], _MAX_LOG_SIZE)) * anchor_size
     return tf.concat([centre - size / 2.0, centre + size / 2.0], axis=-1)
 
 
-def _centre_and_size(boxes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def centre_and_size(boxes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns centres (y, x) and sizes (height, width), each [..., 2], of boxes [..., 4]."""
     size = boxes[..., 2:] - boxes[..., :2]
     return boxes[..., :2] + size / 2.0, size

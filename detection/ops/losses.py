@@ -1,6 +1,13 @@
 """Loss terms per element, without weights and normalisers, which detectors apply."""
 
+import math
+from typing import Literal
+
 import tensorflow as tf
+
+from detection.ops.boxes import area_yxyx, centre_and_size, enclosing_yxyx, intersection_yxyx, iou_yxyx
+
+IouLoss = Literal["iou", "giou", "diou", "ciou"]
 
 
 def focal_loss(
@@ -35,3 +42,54 @@ def huber_loss(errors: tf.Tensor, *, delta: float) -> tf.Tensor:
     size = tf.abs(errors)
     inside = tf.minimum(size, delta)
     return inside * (size - 0.5 * inside)
+
+
+def iou_loss(boxes: tf.Tensor, targets: tf.Tensor, *, kind: IouLoss) -> tf.Tensor:
+    """One loss per box, from its overlap with its target.
+
+    iou: 1 - IoU.
+    giou: 1 - IoU + (C - U) / C, with U the area of the union and C that of the smallest
+        enclosing box (Rezatofighi et al., "Generalized Intersection over Union", 2019, eq. 1
+        to 3); 0 to 2.
+    diou: 1 - IoU + d^2 / c^2, with d the distance of the centres and c the diagonal of the
+        smallest enclosing box (Zheng et al., "Distance-IoU Loss", 2020, eq. 5 to 7); 0 to 2.
+    ciou: diou + alpha v, with v = 4 / pi^2 (atan(w'/h') - atan(w/h))^2 of the aspect ratios
+        and alpha = v / (1 - IoU + v), which has no gradient (the same, eq. 8 to 11).
+
+    Values and gradients are finite for boxes without an area, too; a quotient with
+    denominator 0 counts as 0.
+
+    Args:
+        boxes: float32 [..., 4], (ymin, xmin, ymax, xmax), any unit, min <= max.
+        targets: same shape, layout and unit.
+        kind: formula.
+
+    Returns:
+        float32 [...].
+    """
+    iou = iou_yxyx(boxes, targets)
+    if kind == "iou":
+        return 1.0 - iou
+    enclosing = enclosing_yxyx(boxes, targets)
+    if kind == "giou":
+        hull, overlap = area_yxyx(enclosing), intersection_yxyx(boxes, targets)
+        union = area_yxyx(boxes) + area_yxyx(targets) - overlap
+        return 1.0 - iou + tf.math.divide_no_nan(hull - union, hull)
+    centre, size = centre_and_size(boxes)
+    target_centre, target_size = centre_and_size(targets)
+    distance = tf.reduce_sum(tf.square(centre - target_centre), axis=-1)
+    diagonal = tf.reduce_sum(tf.square(enclosing[..., 2:] - enclosing[..., :2]), axis=-1)
+    loss = 1.0 - iou + tf.math.divide_no_nan(distance, diagonal)
+    if kind == "diou":
+        return loss
+    difference = 4.0 / math.pi**2 * tf.square(_aspect_angle(target_size) - _aspect_angle(size))
+    alpha = tf.stop_gradient(tf.math.divide_no_nan(difference, 1.0 - iou + difference))
+    return loss + alpha * difference
+
+
+def _aspect_angle(size: tf.Tensor) -> tf.Tensor:
+    """Returns atan(width / height), [...], of sizes (height, width), [..., 2]; 0 without both."""
+    height, width = tf.unstack(size, axis=-1)
+    # The gradient divides by width^2 + height^2, which float32 rounds to 0 well before either is 0.
+    is_box = tf.square(height) + tf.square(width) > 0.0
+    return tf.where(is_box, tf.atan2(width, tf.where(is_box, height, 1.0)), 0.0)

@@ -4,6 +4,9 @@ Everything here also works without a strategy and in cross-replica context, as w
 replica: a sum is then the identity.
 """
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -12,6 +15,7 @@ T = TypeVar("T")
 
 # Small enough to send while later gradients are computed.
 _PACK_BYTES = 32 * 2**20
+_micro_batch: ContextVar[tuple[Any, int]] = ContextVar("micro_batch", default=(0, 1))  # index and number, see below
 
 
 def replica_count() -> int:
@@ -41,16 +45,40 @@ def sum_over_replicas(value: T) -> T:
     return summed
 
 
-def own_slice(values: tf.Tensor) -> tf.Tensor:
-    """Returns this replica's rows of a tensor of the global batch.
-
-    Replicas hold equal slices of the global batch, in the order of their ids.
+@contextlib.contextmanager
+def micro_batch(index: Any, count: int) -> Iterator[None]:
+    """Declares that the code inside works on one of the micro-batches of an update, which all replicas share.
 
     Args:
-        values: [replicas * B, ...], equal on all replicas; static except the first dimension.
+        index: index of the micro-batch, 0 <= index < count: an int or an integer scalar tensor.
+        count: number of micro-batches of the update.
+    """
+    token = _micro_batch.set((index, count))
+    try:
+        yield
+    finally:
+        _micro_batch.reset(token)
+
+
+def slice_count() -> int:
+    """Returns the number of slices of an update's batch: one per micro-batch and replica."""
+    return _micro_batch.get()[1] * replica_count()
+
+
+def own_slice(values: tf.Tensor) -> tf.Tensor:
+    """Returns the rows of a tensor of an update's batch that belong to this micro-batch and replica.
+
+    Micro-batches are equal slices of the update's batch, in their order; replicas hold equal
+    slices of each micro-batch, in the order of their ids.
+
+    Args:
+        values: [slice_count() * B, ...], equal on all replicas; static except the first dimension.
 
     Returns:
         [B, ...].
     """
-    replicas = replica_count()
-    return values if replicas == 1 else tf.gather(tf.reshape(values, [replicas, -1, *values.shape[1:]]), replica_id())
+    slices = slice_count()
+    if slices == 1:
+        return values
+    own = _micro_batch.get()[0] * replica_count() + replica_id()
+    return tf.gather(tf.reshape(values, [slices, -1, *values.shape[1:]]), own)

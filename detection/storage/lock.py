@@ -14,10 +14,8 @@ from detection.storage.atomic import explained, require_writable
 from detection.storage.gcs.folders import probe
 from detection.storage.gcs.lease import HeldError, Lease, acquire, words_of
 from detection.storage.paths import is_remote, join
-from detection.storage.processes import in_words, this_process
+from detection.storage.processes import LOCK_FILE, in_words, this_process
 from schemas.errors import CocoflowError
-
-LOCK_FILE = ".lock"  # in a folder that is held; a kill leaves it, and nobody minds
 
 _LOGGER = logging.getLogger("cocoflow.lock")
 _MAX_BYTES = 8192  # of a lock file

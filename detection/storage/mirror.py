@@ -11,8 +11,9 @@ from pathlib import Path
 
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import AbsentError, ConflictError, in_parallel
-from detection.storage.lock import LOCK_FILE, Use
+from detection.storage.lock import Use
 from detection.storage.paths import is_remote, join, relative
+from detection.storage.processes import LOCK_FILE
 from schemas.errors import CocoflowError, DataError
 
 _ATTEMPTS = 5

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+LOCK_FILE = ".lock"  # names the holder of a folder, and is none of its content
 _MAX_COMMAND = 200  # characters of a command line
 
 

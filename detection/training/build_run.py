@@ -1,7 +1,6 @@
 """Builds what surrounds the training step from the config: input, callbacks, validation, the exported model."""
 
 import contextlib
-import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
@@ -9,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from detection.coco.params import make_params
@@ -26,6 +27,7 @@ from detection.input_pipeline.training_batches import Augmentation, InputOptions
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory
+from detection.training.build_balance import ClassBalance
 from detection.training.checkpoints.files import checkpoint_path, step_of
 from detection.training.checkpoints.manager import load_weights
 from detection.training.monitoring.callbacks import Callbacks, ProfilerWindow, TrainingPictures
@@ -39,6 +41,7 @@ from detection.training.validation.validation import Validation
 from schemas.artifacts import BEST, CHECKPOINTS, LOGS, VALIDATION
 from schemas.config.augmentation import AugmentConfig, ColorConfig, SsdCropConfig
 from schemas.config.config import Config
+from schemas.config.input_size import height_and_width
 from schemas.config.training import TrainConfig
 from schemas.errors import ConfigError
 
@@ -55,17 +58,24 @@ class _Seed(IntEnum):
     SSD_CROP = 7
 
 
-def input_options_from_config(config: Config, model: Detector, categories: Sequence[Mapping[str, Any]]) -> InputOptions:
+def input_options_from_config(
+    config: Config,
+    model: Detector,
+    categories: Sequence[Mapping[str, Any]],
+    *,
+    class_weights: npt.NDArray[np.float32] | None = None,
+) -> InputOptions:
     """Builds the options that turn records into training examples for `model`.
 
     Args:
         config: its sections `model` and `train`.
         model: tells the input size, and whether masks, keypoints and crowds are needed.
         categories: COCO categories, in the order of the network's classes.
+        class_weights: see `InputOptions`.
 
     Raises:
         ConfigError: the detector needs keypoints that the categories do not have, or that
-            cannot be mirrored; or crowds are to be ignored, which it cannot do.
+            cannot be mirrored; or crowds are to be ignored, or classes weighted, which it cannot do.
     """
     train_config = config.train
     keypoints = num_keypoints(categories) if model.takes_keypoints else 0
@@ -77,6 +87,11 @@ def input_options_from_config(config: Config, model: Detector, categories: Seque
     if train_config.crowds == "ignore" and not model.takes_crowds:
         raise ConfigError(
             f"train.crowds = ignore: {config.model.name} cannot leave crowds out of its losses. Set it to drop."
+        )
+    if train_config.class_weights is not None and not model.takes_weights:
+        raise ConfigError(
+            f"train.class_weights: {config.model.name} cannot weight its losses. Remove it, or balance the classes by "
+            "train.sampling.name=repeat_factor."
         )
     augment_config = train_config.augment
     return InputOptions(
@@ -93,17 +108,19 @@ def input_options_from_config(config: Config, model: Detector, categories: Seque
         num_keypoints=keypoints,
         keypoint_flips=keypoint_flips(categories) if keypoints and augment_config.horizontal_flip else None,
         with_crowds=train_config.crowds == "ignore",
+        resizing=model.resizing,
+        class_weights=class_weights,
     )
 
 
 def _augmentations(augment_config: AugmentConfig) -> list[Augmentation]:
     """Builds the augmentations that are on, in their order."""
     mosaic_config, grid_config = augment_config.mosaic, augment_config.grid_mask
-    side, policy = mosaic_config.image_size, augment_config.autoaugment
+    policy = augment_config.autoaugment
     steps = [
         Augmentation(
             _Seed.MOSAIC,
-            partial(mosaic, image_size=(side, side), min_share=mosaic_config.min_share),
+            partial(mosaic, image_size=height_and_width(mosaic_config.image_size), min_share=mosaic_config.min_share),
             probability=mosaic_config.probability,
             partners=3,
         ),
@@ -145,6 +162,7 @@ def batches_from_config(
     model: Detector,
     reader: RecordReader,
     categories: Sequence[Mapping[str, Any]],
+    balance: ClassBalance,
     *,
     strategy: tf.distribute.Strategy,
     start_step: int,
@@ -155,7 +173,7 @@ def batches_from_config(
         ConfigError: see `replica_batch_size` and `input_options_from_config`.
     """
     train_config = config.train
-    options = input_options_from_config(config, model, categories)
+    options = input_options_from_config(config, model, categories, class_weights=balance.class_weights)
 
     def batches_of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
         return training_batches(
@@ -165,8 +183,10 @@ def batches_from_config(
             start_step=start_step,
             # If data could end, the machines would ask each other before every step whether there is more.
             stop_step=None,
-            batch_size=train_config.batch_size // context.num_input_pipelines,
+            batch_size=train_config.effective_batch_size // context.num_input_pipelines,
             replica_batch_size=replica_batch_size(train_config, strategy),
+            micro_batches=train_config.accumulate_steps,
+            repeat_factors=balance.repeat_factors,
             pipeline=context.input_pipeline_id,
             num_pipelines=context.num_input_pipelines,
         )
@@ -175,18 +195,18 @@ def batches_from_config(
 
 
 def replica_batch_size(train_config: TrainConfig, strategy: tf.distribute.Strategy) -> int:
-    """Returns the number of images per step and replica.
+    """Returns the number of images per update and replica.
 
     Raises:
         ConfigError: the global batch does not divide among the replicas.
     """
     replicas = strategy.num_replicas_in_sync
-    if train_config.batch_size % replicas:
+    if train_config.fixed_batch_size % replicas:
         raise ConfigError(
             f"train.batch_size = {train_config.batch_size} does not divide among {replicas} replicas. "
             "It is the global batch: make it a multiple."
         )
-    return train_config.batch_size // replicas
+    return train_config.effective_batch_size // replicas
 
 
 def callbacks_from_config(
@@ -194,6 +214,7 @@ def callbacks_from_config(
     model: Detector,
     reader: RecordReader,
     categories: Sequence[Mapping[str, Any]],
+    balance: ClassBalance,
     *,
     output: Path,
     stack: contextlib.ExitStack,
@@ -206,13 +227,20 @@ def callbacks_from_config(
         model: the detector that trains.
         reader: reader of the training records.
         categories: COCO categories, in the order of the network's classes.
+        balance: repeat factors and class weights.
         output: output folder of the run.
         stack: the run's contexts.
         writes: this process writes pictures and profiles.
     """
     train_config, summaries = config.train, config.train.summaries
-    options = input_options_from_config(config, model, categories)
-    batches = StepBatches(reader, options, seed=train_config.seed, batch_size=train_config.batch_size)
+    options = input_options_from_config(config, model, categories, class_weights=balance.class_weights)
+    batches = StepBatches(
+        reader,
+        options,
+        seed=train_config.seed,
+        batch_size=train_config.effective_batch_size,
+        repeat_factors=balance.repeat_factors,
+    )
     names = [str(category["name"]) for category in categories]
     pictures, profiler = None, None
     if writes and summaries.images_every:
@@ -224,7 +252,7 @@ def callbacks_from_config(
         total_steps=train_config.steps,
         log_every=train_config.log_every,
         histograms_every=summaries.gradient_histograms_every,
-        window=Window(batch_size=train_config.batch_size),
+        window=Window(batch_size=train_config.effective_batch_size),
         nonfinite=NonFiniteSteps(batches, names, output, writes=writes),
         pictures=pictures,
         profiler=profiler,
@@ -237,7 +265,6 @@ def validation_from_config(
     shards: Sequence[str],
     categories: Sequence[Mapping[str, Any]],
     detector: Callable[[], Detector],
-    training_records: int,
     output: Path,
     chief: bool,
     agree: Callable[[bool], bool],
@@ -249,7 +276,6 @@ def validation_from_config(
         shards: TFRecord files of the split to evaluate on.
         categories: COCO categories, in the order of the detector's classes.
         detector: returns a detector for the checkpoints' weights; see `inference_detector`.
-        training_records: number of images per epoch.
         output: output folder of the run.
         chief: this process evaluates; others follow its decisions.
         agree: tells all processes the chief's decision.
@@ -270,13 +296,10 @@ def validation_from_config(
         evaluator = checkpoint_evaluator_from_config(
             config, shards=shards, categories=categories, detector=detector, folder=folder, logs=logs
         )
-    every = validation_config.every
-    if validation_config.every_epochs is not None:
-        every = math.ceil(validation_config.every_epochs * training_records / config.train.batch_size)
     return Validation(
         evaluator,
         checkpoints=output / CHECKPOINTS,
-        every=every,
+        every=validation_config.every,
         last_step=config.train.steps,
         metric=validation_config.metric,
         patience=validation_config.patience,

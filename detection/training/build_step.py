@@ -14,6 +14,7 @@ from detection.models.layers.batch_norm import synchronize_batch_norm
 from detection.models.registry import detector_from_config
 from detection.training.distributed.strategy import is_op_deterministic, on_cpu
 from detection.training.engine import schedules
+from detection.training.engine.accumulation import AccumulatedStep
 from detection.training.engine.gradients import GradientSummaries, l2_loss, transform_gradients
 from detection.training.engine.loop import TrainLoop
 from detection.training.engine.optimizers import make_optimizer
@@ -121,9 +122,10 @@ def train_loop_from_config(
             norms=summaries.gradient_norms, histograms_every=summaries.gradient_histograms_every
         ),
     )
+    count = train_config.accumulate_steps
     return TrainLoop(
         strategy,
-        step,
+        step if count == 1 else AccumulatedStep(step, state, strategy=strategy, micro_batches=count),
         jit_compile=compiles(train_config, strategy),
         deterministic=is_op_deterministic(),
         eager=train_config.run_eagerly,
@@ -226,7 +228,7 @@ def schedule_from_config(train_config: TrainConfig) -> Schedule:
     """Builds the learning rate as a function of the step; see `detection.training.engine.schedules`."""
     schedule_config = train_config.schedule
     reference_batch_size = schedule_config.reference_batch_size
-    factor = train_config.batch_size / reference_batch_size if reference_batch_size else 1.0
+    factor = train_config.effective_batch_size / reference_batch_size if reference_batch_size else 1.0
     start = schedule_config.warmup_learning_rate * (factor if schedule_config.scale_warmup else 1.0)
     warmup = schedules.Warmup(train_config.warmup_steps, start, rises=schedule_config.warmup == "linear")
     build = _SCHEDULES[schedule_config.name]

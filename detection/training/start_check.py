@@ -12,11 +12,14 @@ from detection.models.backbones.imagenet import find_weights_file
 from detection.models.detector import Detector
 from detection.models.registry import detector_config
 from detection.storage.paths import require_supported
+from detection.training.build_balance import named_class_weights
 from detection.training.build_run import input_options_from_config, replica_batch_size
 from detection.training.build_step import initialize_from_config, l2_from_config, state_from_config
 from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.checkpoints.manager import Checkpoints
-from detection.training.initialization.locate import locate_weights
+from detection.training.memory import require_measurable
+from detection.training.resolve import assumed
+from detection.weights.locate import locate_weights
 from schemas.config.config import Config
 
 _UNKNOWN_CATEGORIES = ({"id": 0, "name": ""},)  # stands for categories that only the records tell
@@ -49,6 +52,9 @@ def check_start(
     Raises:
         ConfigError, DataError: as `train` would later.
     """
+    if strategy is not None and config.train.batch_size == "auto":
+        require_measurable(config.train, strategy)
+    config = assumed(config, replicas=1 if strategy is None else strategy.num_replicas_in_sync)
     if strategy is not None:
         replica_batch_size(config.train, strategy)
     resumes = checkpoints is not None and bool(checkpoint_steps(checkpoints))
@@ -84,6 +90,7 @@ def _build(
     state = state_from_config(config, num_classes=len(in_order), strategy=strategy)
     l2_from_config(config.train, state)
     if categories is not None:
+        named_class_weights(config.train, in_order)
         input_options_from_config(config, state.model, in_order)
     if checkpoints is not None and categories is not None:
         Checkpoints(state, checkpoints, keep=1, writes=False).restore_latest()

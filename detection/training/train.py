@@ -12,6 +12,7 @@ from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import Detector
 from detection.storage.atomic import write_json, write_text
 from detection.storage.mirror import Mirror
+from detection.training.build_balance import balance_from_config
 from detection.training.build_run import (
     batches_from_config,
     callbacks_from_config,
@@ -36,7 +37,9 @@ from detection.training.distributed.workers import (
 )
 from detection.training.engine.loop import TrainLoop
 from detection.training.initialization.initialize import InitReport
+from detection.training.memory import find_batch_size, out_of_memory_explained
 from detection.training.monitoring.callbacks import Callbacks
+from detection.training.resolve import resolved
 from detection.training.validation.validation import Validation
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LABELS_JSON, LOGS, SAVED_MODEL
 from schemas.config.config import Config
@@ -75,13 +78,20 @@ def train(
     Raises:
         DataError: the records, a checkpoint, pretrained weights or the output folder cannot be used.
         ConfigError: unknown detector, unavailable strategy and the like.
-        CocoflowError: a loss or gradient became NaN or infinite.
+        CocoflowError: a loss or gradient became NaN or infinite, or the memory is too small.
     """
     reader = RecordReader(shards)
     categories = sorted(categories, key=lambda category: category["id"])
-    config_yaml = to_yaml(config)
+    balance = balance_from_config(config.train, reader, categories)
     if strategy is None:
         strategy = make_strategy(config.train.strategy, tpu=config.train.tpu)
+    config = resolved(
+        config,
+        records=balance.epoch_size,
+        output=output,
+        find_batch_size=lambda: find_batch_size(config, shards=shards, categories=categories, strategy=strategy),
+    )
+    config_yaml = to_yaml(config)
     with contextlib.ExitStack() as stack:
         stack.enter_context(op_determinism(needed=is_deterministic(config.train, strategy)))
         state = state_from_config(config, num_classes=len(categories), strategy=strategy)
@@ -93,7 +103,6 @@ def train(
             shards=validation_shards,
             categories=categories,
             detector=shared_detector,
-            training_records=len(reader),
             output=output,
             chief=chief,
             agree=lambda flag: bool(chief_value(strategy, int(flag))),
@@ -123,11 +132,14 @@ def train(
             # Only now: a configuration that the checkpoints refuse must not replace theirs.
             _write_descriptions(output, config_yaml, categories, init_report)
         callbacks = callbacks_from_config(
-            config, state.model, reader, categories, output=output, stack=stack, writes=chief
+            config, state.model, reader, categories, balance, output=output, stack=stack, writes=chief
+        )
+        batches = batches_from_config(
+            config, state.model, reader, categories, balance, strategy=strategy, start_step=start_step
         )
         last_step = _run_steps(
             config.train,
-            batches_from_config(config, state.model, reader, categories, strategy=strategy, start_step=start_step),
+            batches,
             train_loop_from_config(config.train, state, strategy=strategy),
             step=start_step,
             callbacks=callbacks,
@@ -178,8 +190,9 @@ def _run_steps(
     ends = validation.resume(step)
     while step < train_config.steps and not ends:
         stop = min(next_stop(step, train_config), validation.next_step(step))
-        for done, report in train_loop.windows(batches, start=step, stop=stop, every=train_config.log_every):
-            callbacks.after_window(report, done)
+        with out_of_memory_explained(train_config):
+            for done, report in train_loop.windows(batches, start=step, stop=stop, every=train_config.log_every):
+                callbacks.after_window(report, done)
         step = stop
         if step == train_config.steps or step % train_config.checkpoint_every == 0 or validation.is_due(step):
             checkpoints.save(step)

@@ -198,12 +198,12 @@ def _run_files(args: argparse.Namespace) -> int:
 def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `_run_model`."""
     group = parser.add_argument_group("a model on a data set")
-    group.add_argument("--model", metavar="SAVED_MODEL", help="folder with saved_model.pb")
+    group.add_argument("--model", metavar="MODEL", help="SavedModel, LiteRT or ONNX folder of export, or a checkpoint")
     group.add_argument(
         "--examples", dest="data", metavar="DIR", help="Examples written by the pipeline or to-examples, or a data set"
     )
     group.add_argument("--split", help="split to evaluate; same as --set evaluate.split=SPLIT; default: eval")
-    group.add_argument("--baseline", metavar="SAVED_MODEL", help="model to compare with")
+    group.add_argument("--baseline", metavar="MODEL", help="model to compare with")
     add_tta_argument(group)
     group.add_argument("--verbose", action="store_true", help="show the libraries' logs")
     add_config_arguments(group)

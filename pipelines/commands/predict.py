@@ -1,4 +1,4 @@
-"""Runs an exported model on image files, and writes the detections as a COCO results file.
+"""Runs a model on image files, and writes the detections as a COCO results file.
 
 Detections have a box and a score, and masks (RLE) and keypoints if the model has them.
 --draw draws all of these.
@@ -14,13 +14,15 @@ from detection.storage.paths import require_supported_paths
 from pipelines.commands.common import add_tta_argument, views_from_text
 from schemas.quoting import one_line
 
-SUMMARY = "run an exported model on images, and write COCO results"
+SUMMARY = "run a model on images, and write COCO results"
 EXAMPLE = "pipeline_runner.py predict --model runs/demo/serving/1 --images photos --output detections.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
-    parser.add_argument("--model", metavar="SAVED_MODEL", required=True, help="folder that contains saved_model.pb")
+    parser.add_argument(
+        "--model", metavar="MODEL", required=True, help="SavedModel, LiteRT or ONNX folder of export, or a checkpoint"
+    )
     parser.add_argument(
         "--images", metavar="FILE_OR_DIR", nargs="+", required=True, help="image files, or folders to search for images"
     )
@@ -32,7 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tta_argument(parser)
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
     parser.add_argument(
-        "--batch-size", metavar="N", type=int, default=8, help="images per call of the model; default: 8"
+        "--batch-size",
+        metavar="N",
+        type=int,
+        default=8,
+        help="images per call, unless the model was exported with a fixed number; default: 8",
     )
 
 

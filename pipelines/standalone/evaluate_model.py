@@ -9,8 +9,9 @@ from components.coco_evaluator.evaluation import Evaluation, evaluate_models
 from components.coco_evaluator.request import Task, read_dataset
 from components.coco_evaluator.tfma.eval_config import params_of, read_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
+from detection.inference.detectors import open_detector, require_model
+from detection.inference.model_files import model_folder
 from detection.inference.restore import read_model_categories
-from detection.inference.saved_model import SavedModelDetector, require_saved_model
 from pipelines.folders import output_folder
 from pipelines.standalone.to_examples import data_as_examples
 from schemas.artifacts import BLESSING_JSON
@@ -22,14 +23,14 @@ _LISTED = 10  # categories in a message
 
 
 def evaluate_model(config: Config, *, model: str, examples: str, baseline: str | None, output: str) -> Evaluation:
-    """Evaluates a SavedModel on a split, into a folder that appears whole.
+    """Evaluates a model on a split, into a folder that appears whole.
 
     Args:
         config: `evaluate` and `run.beam_args` are used; for a COCO data set also `data`.
-        model: SavedModel folder.
+        model: see `open_detector`.
         examples: folder of an `Examples` artifact, or of another data set, which `data.root`
             then names, too.
-        baseline: SavedModel folder to compare with; None: no baseline.
+        baseline: model to compare with; None: no baseline.
         output: folder, new or empty.  Leftovers of killed runs beside it, or in a remote one, are removed.
 
     Raises:
@@ -40,15 +41,16 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
     """
     evaluation = config.evaluate
     eval_config = None if evaluation.eval_config is None else read_eval_config(evaluation.eval_config)
-    locations = {CANDIDATE: model} | ({BASELINE: baseline} if baseline else {})
+    model = model_folder(model)
+    locations = {CANDIDATE: model} | ({BASELINE: model_folder(baseline)} if baseline else {})
     iou_type = "bbox" if eval_config is None else params_of(eval_config).iou_type
     for place in locations.values():
-        require_saved_model(place, iou_type=iou_type)
+        require_model(place, iou_type=iou_type)
 
     def check(categories: Sequence[Mapping[str, Any]]) -> None:
         # Data of another tool is converted first, which takes minutes: check before what would fail after.
         for place in locations.values():
-            SavedModelDetector(folder=place, batch_size=evaluation.batch_size)
+            open_detector(place, batch_size=evaluation.batch_size)
         _require_categories(model, categories, examples)
 
     with output_folder(output, last=BLESSING_JSON) as folder, data_as_examples(config, examples, check=check) as root:
@@ -74,7 +76,7 @@ def _require_categories(model: str, categories: Sequence[Mapping[str, Any]], dat
         DataError: some are missing, or have other names there.
     """
     named = {category["id"]: category["name"] for category in categories}
-    own = read_model_categories(model) or ()
+    own = [entry for entry in read_model_categories(model) or () if entry.get("name", "") is not None]
     lacking = [entry for entry in own if named.get(entry["id"]) != entry.get("name", named.get(entry["id"]))]
     if lacking:
         listed = ", ".join(f"{entry['id']} {quoted(entry.get('name'))}" for entry in lacking[:_LISTED])

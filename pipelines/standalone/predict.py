@@ -18,9 +18,10 @@ from detection.images.decode import decode_rgb
 from detection.images.drawing import contact_sheet, draw_detections
 from detection.images.files import ImageFileError, read_file
 from detection.images.inspect import inspect_image
+from detection.inference.detectors import open_detector
+from detection.inference.model_files import model_folder
 from detection.inference.restore import read_model_categories
 from detection.inference.results import Results, joined
-from detection.inference.saved_model import SavedModelDetector
 from detection.inference.test_time_augmentation import augmented
 from detection.storage.atomic import write_bytes, write_json
 from detection.storage.files import exists, is_dir, is_file, resolve, walk_files
@@ -75,7 +76,7 @@ def predict(
     """Detects objects on image files: boxes, and the masks and keypoints of models that have them.
 
     Args:
-        model: SavedModel folder.
+        model: see `open_detector`.
         images: files, and folders to search for files at any depth.
         output: COCO results file to write, sorted by image id.
         ground_truth: COCO file whose `file_name` entries give the ids; files that it
@@ -98,10 +99,10 @@ def predict(
         raise ConfigError(f"--batch-size {batch_size}: pass at least 1.")
     if picture is not None:
         _check_picture_name(picture)
+    model = model_folder(model)
     paths = find_images(images)
     named = _numbered(paths) if ground_truth is None else _as_listed(paths, ground_truth, console)
-    loaded_model = SavedModelDetector(folder=model, batch_size=batch_size)
-    detector = augmented(loaded_model, views or ViewsConfig(), batch_size=batch_size)
+    detector = augmented(open_detector(model, batch_size=batch_size), views or ViewsConfig(), batch_size=batch_size)
     results: list[Results] = []
     shown: list[_Predicted] = []
     image_list = []
@@ -257,7 +258,7 @@ def _write_sheet(path: str | Path, shown: Sequence[_Predicted], *, model: str | 
     Args:
         path: file to write; PNG or JPEG by its suffix.
         shown: images with their detections.
-        model: SavedModel folder, which names the categories if Cocoflow exported it.
+        model: folder of the model, which names the categories if Cocoflow exported it.
 
     Raises:
         DataError: the file cannot be written.

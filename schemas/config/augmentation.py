@@ -13,10 +13,10 @@ from pydantic import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
-    PositiveInt,
     model_validator,
 )
 
+from schemas.config.input_size import ImageSize
 from schemas.config.section import Section
 
 Part = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -47,7 +47,7 @@ class MosaicConfig(SwitchedSection):
     """Four images in one, around a random point (google/automl)."""
 
     probability: Part = Field(0.0, description="probability per image; 0: off")
-    image_size: PositiveInt = Field(680, description="side of the mosaic, pixels")
+    image_size: ImageSize = Field(680, description="side of the mosaic, or [height, width], pixels")
     min_share: float = Field(
         0.25, gt=0.0, le=0.5, description="min fraction of the mosaic's height and width per image"
     )

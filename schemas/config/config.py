@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from schemas.config.input_size import ImageSize, ResizeConfig
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.config.run import RunConfig
 from schemas.config.section import Section
@@ -116,9 +117,12 @@ class ModelConfig(Section):
     """The detector."""
 
     name: str = Field("efficientdet-d0", description="name of a registered detector")
-    image_size: PositiveInt | None = Field(
-        None, description="side of the square input, pixels; none: the detector's default"
+    image_size: ImageSize | None = Field(
+        None,
+        description="side of the square input, or [height, width], pixels; none: the detector's default, or long_side "
+        "under resize.mode = short_side",
     )
+    resize: ResizeConfig = ResizeConfig()
     max_instances: PositiveInt = Field(
         100, description="max objects per image in training; more are truncated and counted"
     )
@@ -132,6 +136,12 @@ class ModelConfig(Section):
         "one_class_per_anchor, score_threshold, iou_threshold, sigma, max_detections and pre_nms_top_k for "
         "anchor-based detectors (see postprocessing.md), mask_output (crops, pasted) for detectors with masks",
     )
+
+    @model_validator(mode="after")
+    def _input_is_one(self) -> Self:
+        if self.image_size is not None and "image_size" in self.overrides:
+            raise ValueError("image_size and overrides.image_size set the same; remove the second")
+        return self
 
 
 class ThresholdsConfig(Section):

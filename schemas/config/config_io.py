@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from schemas.config.config import Config
 from schemas.config.section import Section, section_of
+from schemas.config.training import STEPS_OF_EPOCHS
 from schemas.config.yaml_text import check_values, parse_yaml
 from schemas.errors import ConfigError
 from schemas.limits import MAX_CONFIG
@@ -18,6 +19,9 @@ from schemas.quoting import quoted
 
 def load_config(path: str | Path | None = None, assignments: Sequence[str] = (), *, text: str | None = None) -> Config:
     """Reads a configuration file and applies `key.path=value` assignments to it.
+
+    An assignment in epochs, such as `train.epochs=3`, replaces the file's key in steps, and one in
+    steps that in epochs.
 
     Args:
         path: YAML file; None starts from the defaults.
@@ -33,6 +37,7 @@ def load_config(path: str | Path | None = None, assignments: Sequence[str] = (),
         tree = _read_yaml(path) if text is None else _tree_of(text, str(path))
     for assignment in assignments:
         _assign(tree, assignment)
+    _replace_other_units(tree, {assignment.partition("=")[0] for assignment in assignments})
     return parse_config(tree, where=str(path) if path is not None else "configuration")
 
 
@@ -114,6 +119,21 @@ def _assign(tree: dict[str, Any], assignment: str) -> None:
             raise ConfigError(f"--set {quoted(assignment)}: {section} is a value, not a section.")
         node = child
     node[leaf] = value
+
+
+def _replace_other_units(tree: dict[str, Any], assigned: set[str]) -> None:
+    """Removes a file's length in steps if an assignment sets it in epochs, and the other way round."""
+    for pair in STEPS_OF_EPOCHS.items():
+        units = {f"train.{key}" for key in pair}
+        if len(units & assigned) != 1:
+            continue
+        (other,) = units - assigned
+        *parents, leaf = other.split(".")
+        node: Any = tree
+        for parent in parents:
+            node = node.get(parent) if isinstance(node, dict) else None
+        if isinstance(node, dict):
+            node.pop(leaf, None)
 
 
 def _explain(item: Any, where: str) -> str:

@@ -4,7 +4,7 @@ python -m schemas.config.config_table > docs/configuration.md
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, get_args
 
 from pydantic.fields import FieldInfo
@@ -40,7 +40,7 @@ def page() -> str:
     for name, field in Config.model_fields.items():
         section = section_of(field.annotation)
         if section is not None:
-            parts.append(f"## {name}\n\n{_summary(section)}\n\n{_table(rows(section, f'{name}.'))}")
+            parts.append(f"## {name}\n\n{_summary(section)}\n\n{table(rows(section, f'{name}.'))}")
     return "\n".join(parts)
 
 
@@ -72,7 +72,8 @@ def _summary(section: type[Section]) -> str:
     return (section.__doc__ or "").partition("\n")[0]
 
 
-def _table(keys: Iterator[Row]) -> str:
+def table(keys: Iterable[Row]) -> str:
+    """Returns the keys as a Markdown table."""
     lines = ["| key | values | default | meaning |", "|---|---|---|---|"]
     lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in keys]
     return "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 from schemas.config.section import RegularExpression, Section
 
 WeightsKind = Literal["ema", "raw"]
+WeightsChoice = Literal["auto", "ema", "raw"]
 
 # Variables whose gradients `clip.bias_multiplier` multiplies.
 BiasVariables = Literal["bias_and_beta", "bias"]

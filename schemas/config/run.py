@@ -2,7 +2,7 @@
 
 from typing import Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from schemas.config.section import Section
 
@@ -83,13 +83,42 @@ class TrainerJobConfig(Section):
         return self
 
 
+class PersistentResourceConfig(Section):
+    """A Vertex persistent resource that runs the containers of the pipeline."""
+
+    name: str | None = Field(
+        None,
+        pattern=r"^([^/]+|projects/[^/]+/locations/[^/]+/persistentResources/[^/]+)$",
+        description="id, in the pipeline's project and region, or projects/PROJECT/locations/REGION/"
+        "persistentResources/ID; none: machines on demand",
+    )
+    max_wait_minutes: NonNegativeFloat = Field(0.0, description="how long a task waits for free machines of it")
+    on_timeout: Literal["fail", "on_demand"] = Field(
+        "fail", description="after that, the task fails, or runs on machines on demand"
+    )
+
+    @model_validator(mode="after")
+    def _every_key_acts(self) -> Self:
+        if self.name is None:
+            self.refuse(["max_wait_minutes", "on_timeout"], "without name")
+        return self
+
+
 class VertexConfig(Section):
     """Where `run --runner vertex` submits the compiled pipeline."""
 
     project: str | None = Field(None, description="Google Cloud project; none: that of the credentials")
     region: str = Field("us-central1", min_length=1, description="region of the pipeline and its tasks")
     service_account: str | None = Field(None, description="account of the tasks; none: the project's default")
+    persistent_resource: PersistentResourceConfig = PersistentResourceConfig()
     trainer_job: TrainerJobConfig = TrainerJobConfig()
+
+    @model_validator(mode="after")
+    def _resource_has_a_project(self) -> Self:
+        name = self.persistent_resource.name
+        if name is not None and "/" not in name and self.project is None:
+            raise ValueError(f"persistent_resource.name = {name} is an id of a project; set project")
+        return self
 
 
 class KubeflowConfig(Section):

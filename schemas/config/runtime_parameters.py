@@ -23,19 +23,21 @@ class RuntimeParameter(NamedTuple):
     key: path in the configuration, such as "train.steps".
     kind: type of the values; of a text, "" stands for none.
     is_yaml: the text is YAML for a section or a mapping.
+    replaces: keys that a number replaces, if the configuration has them.
     """
 
     key: str
     kind: type[str] | type[int]
     is_yaml: bool = False
+    replaces: tuple[str, ...] = ()
 
 
 RUNTIME_PARAMETERS: Mapping[str, RuntimeParameter] = {
     "data_root": RuntimeParameter("data.root", str),
     "data_span": RuntimeParameter("data.span", str),
     "model_name": RuntimeParameter("model.name", str),
-    "train_steps": RuntimeParameter("train.steps", int),
-    "train_batch_size": RuntimeParameter("train.batch_size", int),
+    "train_steps": RuntimeParameter("train.steps", int, replaces=("train.epochs",)),
+    "train_batch_size": RuntimeParameter("train.batch_size", int, replaces=("train.memory_limit",)),
     "evaluate_thresholds": RuntimeParameter("evaluate.thresholds", str, is_yaml=True),
     "push_directory": RuntimeParameter("push.directory", str),
 }
@@ -44,17 +46,28 @@ RUNTIME_PARAMETERS: Mapping[str, RuntimeParameter] = {
 def default_value(config: Config, name: str) -> str | int:
     """Returns the value of a parameter that changes nothing.
 
+    It is 0 if the configuration has something else than a number: epochs, or a batch size of auto.
+
     Args:
         config: whole configuration.
         name: key of `RUNTIME_PARAMETERS`.
     """
     parameter = RUNTIME_PARAMETERS[name]
-    value: Any = config.model_dump(mode="json")
-    for part in parameter.key.split("."):
-        value = value[part]
+    tree = config.model_dump(mode="json")
+    value = _at(tree, parameter.key)
+    if parameter.kind is int:
+        replaced = any(_at(tree, key) is not None for key in parameter.replaces)
+        return value if isinstance(value, int) and not replaced else 0
     if parameter.is_yaml:
         return yaml.safe_dump(value, default_flow_style=True, width=10**9).strip()
-    return "" if value is None else parameter.kind(value)
+    return "" if value is None else str(value)
+
+
+def _at(tree: Mapping[str, Any], key: str) -> Any:
+    value: Any = tree
+    for part in key.split("."):
+        value = value[part]
+    return value
 
 
 def with_parameters(config: Config, properties: Mapping[str, Any]) -> Config:
@@ -68,16 +81,23 @@ def with_parameters(config: Config, properties: Mapping[str, Any]) -> Config:
         ConfigError: an invalid value; the message names its key.
     """
     given = {name: properties[name] for name in RUNTIME_PARAMETERS if properties.get(name) is not None}
+    # The number 0 stands for what is not a number.
+    given = {name: value for name, value in given.items() if value != 0 or default_value(config, name) != 0}
     if not given:
         return config
     tree = config.model_dump(mode="json", exclude_unset=True)
     for name, value in given.items():
-        *parents, leaf = RUNTIME_PARAMETERS[name].key.split(".")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[leaf] = _parsed(name, value)
+        parameter = RUNTIME_PARAMETERS[name]
+        for key in parameter.replaces:
+            _section(tree, key).pop(key.rpartition(".")[2], None)
+        _section(tree, parameter.key)[parameter.key.rpartition(".")[2]] = _parsed(name, value)
     return parse_config(tree, where=_WHERE)
+
+
+def _section(tree: dict[str, Any], key: str) -> dict[str, Any]:
+    for parent in key.split(".")[:-1]:
+        tree = tree.setdefault(parent, {})
+    return tree
 
 
 def _parsed(name: str, value: Any) -> Any:

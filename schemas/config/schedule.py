@@ -7,13 +7,22 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from schemas.config.section import Section
 
 # Keys that only some schedules have.
+_TOTAL, _HOLD = {"total_steps", "total_epochs"}, {"hold_steps", "hold_epochs"}
 _KEYS_OF = {
     "constant": set(),
-    "step": {"total_steps", "boundaries", "rates", "factors"},
-    "cosine": {"total_steps", "hold_steps", "end_learning_rate", "phase"},
-    "polynomial": {"total_steps", "hold_steps", "end_learning_rate", "phase", "power"},
-    "exponential": {"hold_steps", "end_learning_rate", "decay_steps", "decay_factor", "staircase"},
+    "step": {*_TOTAL, "boundaries", "boundaries_epochs", "rates", "factors"},
+    "cosine": {*_TOTAL, *_HOLD, "end_learning_rate", "phase"},
+    "polynomial": {*_TOTAL, *_HOLD, "end_learning_rate", "phase", "power"},
+    "exponential": {*_HOLD, "end_learning_rate", "decay_steps", "decay_epochs", "decay_factor", "staircase"},
 }
+# Pairs of keys for the same length.
+_UNITS = (
+    ("total_steps", "total_epochs"),
+    ("warmup_steps", "warmup_epochs"),
+    ("hold_steps", "hold_epochs"),
+    ("boundaries", "boundaries_epochs"),
+    ("decay_steps", "decay_epochs"),
+)
 
 
 class ScheduleConfig(Section):
@@ -31,8 +40,12 @@ class ScheduleConfig(Section):
         description="for cosine, polynomial and step: length of the schedule, if it differs from train.steps; none: "
         "train.steps; after it, cosine and polynomial stay at end_learning_rate (0 in the OD API)",
     )
+    total_epochs: PositiveFloat | None = Field(None, description="total_steps in epochs, instead")
     warmup_steps: NonNegativeInt | None = Field(
         None, description="steps of warm-up; none: a tenth of total_steps or train.steps"
+    )
+    warmup_epochs: NonNegativeFloat | None = Field(
+        None, description="epochs of warm-up, instead of warmup_steps; 1 in google/automl"
     )
     warmup_learning_rate: NonNegativeFloat = Field(0.008, description="learning rate at step 0")
     warmup: Literal["linear", "constant"] = Field(
@@ -47,6 +60,7 @@ class ScheduleConfig(Section):
     hold_steps: NonNegativeInt = Field(
         0, description="for cosine, polynomial and exponential: steps at the peak after warm-up"
     )
+    hold_epochs: NonNegativeFloat | None = Field(None, description="hold_steps in epochs, instead")
     end_learning_rate: NonNegativeFloat = Field(
         0.0, description="final learning rate of cosine and polynomial, min of exponential"
     )
@@ -59,11 +73,15 @@ class ScheduleConfig(Section):
     boundaries: tuple[PositiveInt, ...] = Field(
         (), description="for step: steps, counted from 0, at which the learning rate changes"
     )
+    boundaries_epochs: tuple[PositiveFloat, ...] = Field(
+        (), description="for step: boundaries in epochs, instead; [200, 250] of 300 in google/automl"
+    )
     rates: tuple[NonNegativeFloat, ...] = Field((), description="for step: learning rate from each boundary on")
     factors: tuple[NonNegativeFloat, ...] = Field(
         (), description="for step: fractions of the peak, such as [0.1, 0.01], instead of rates"
     )
     decay_steps: PositiveInt | None = Field(None, description="for exponential: steps per decay")
+    decay_epochs: PositiveFloat | None = Field(None, description="for exponential: epochs per decay, instead")
     decay_factor: float = Field(0.95, gt=0.0, le=1.0, description="for exponential: factor per decay")
     staircase: bool = Field(True, description="for exponential: decay once per decay_steps, not continuously")
 
@@ -74,24 +92,56 @@ class ScheduleConfig(Section):
         if self.reference_batch_size is None:
             self.refuse(["scale_warmup"], "without reference_batch_size: nothing scales")
         if self.phase == "from_start":
-            self.refuse(["hold_steps"], "under phase = from_start")
+            self.refuse(["hold_steps", "hold_epochs"], "under phase = from_start")
+        for steps, epochs in _UNITS:
+            if getattr(self, epochs) not in (None, ()):
+                self.refuse([steps], f"beside {epochs}; remove one of them")
         return self
 
     @model_validator(mode="after")
     def _rates_are_whole(self) -> Self:
+        boundaries = self.boundaries or self.boundaries_epochs
         if self.name == "step" and (
-            not self.boundaries
+            not boundaries
             or bool(self.rates) == bool(self.factors)
-            or len(self.boundaries) != len(self.rates or self.factors)
+            or len(boundaries) != len(self.rates or self.factors)
         ):
-            raise ValueError("name = step needs boundaries, as [15000, 20000], and as many rates or else factors")
-        if list(self.boundaries) != sorted(set(self.boundaries)):
-            raise ValueError(f"boundaries = {list(self.boundaries)} do not increase")
-        if self.name == "exponential" and self.decay_steps is None:
-            raise ValueError("name = exponential needs decay_steps")
+            raise ValueError(
+                "name = step needs boundaries, as [15000, 20000], or boundaries_epochs, and as many rates or else "
+                "factors"
+            )
+        if list(boundaries) != sorted(set(boundaries)):
+            key = "boundaries" if self.boundaries else "boundaries_epochs"
+            raise ValueError(f"{key} = {list(boundaries)} do not increase")
+        if self.name == "exponential" and self.decay_steps is None and self.decay_epochs is None:
+            raise ValueError("name = exponential needs decay_steps or decay_epochs")
         if self.end_learning_rate > self.learning_rate:
             raise ValueError(f"end_learning_rate = {self.end_learning_rate} is above learning_rate, the peak")
         return self
+
+    @property
+    def has_epochs(self) -> bool:
+        """True if a length is in epochs."""
+        return any(getattr(self, epochs) not in (None, ()) for _, epochs in _UNITS)
+
+    def require_fit_in_epochs(self, epochs: float | None) -> None:
+        """Refuses lengths in epochs that the schedule is too short for, as far as its own length is in epochs, too.
+
+        Args:
+            epochs: epochs of the run; None: the run has a number of steps.
+
+        Raises:
+            ValueError: a key is too late or too long.
+        """
+        total = self.total_epochs if self.total_steps is None and self.total_epochs else epochs
+        if total is None or self.total_steps is not None:
+            return
+        length = f"epochs = {total:g}" if self.total_epochs is None else f"schedule.total_epochs = {total:g}"
+        ends = {"warmup_epochs": (self.warmup_epochs or 0.0,), "boundaries_epochs": self.boundaries_epochs}
+        ends["hold_epochs"] = ((self.hold_epochs or 0.0) + (self.warmup_epochs or 0.0),)
+        for key, values in ends.items():
+            if max(values, default=0.0) >= total:
+                raise ValueError(f"schedule.{key} does not end before {length}")
 
     def require_fit(self, *, steps: int, warmup_steps: int) -> None:
         """Refuses parts without effect in a schedule of `total_steps`, or else of `steps`, steps.

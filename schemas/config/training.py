@@ -2,7 +2,7 @@
 
 from typing import Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from schemas.config.augmentation import AugmentConfig
 from schemas.config.initialization import InitConfig
@@ -11,16 +11,57 @@ from schemas.config.optimization import ClipConfig, EmaConfig, OptimizerConfig
 from schemas.config.schedule import ScheduleConfig
 from schemas.config.section import PatternMatch, RegularExpression, Section
 
+ClassWeights = Literal["inverse_frequency", "inverse_sqrt_frequency"] | dict[str, NonNegativeFloat]
+
+
+class SamplingConfig(Section):
+    """How often an epoch reads each image."""
+
+    name: Literal["uniform", "repeat_factor"] = Field(
+        "uniform",
+        description="uniform: once; repeat_factor: images of a rare class several times, as LVIS does: "
+        "max(1, sqrt(threshold / f)) times on average, f being the fraction of images with its rarest class",
+    )
+    threshold: float = Field(
+        0.001, gt=0.0, le=1.0, description="for repeat_factor: classes in a smaller fraction of the images are rare"
+    )
+
+    @model_validator(mode="after")
+    def _something_is_rare(self) -> Self:
+        if self.name == "uniform":
+            self.refuse(("threshold",), "with name = uniform")
+        return self
+
 
 class TrainConfig(Section):
     """The training run."""
 
-    steps: PositiveInt = Field(1000, description="total number of steps, each on one global batch")
-    batch_size: PositiveInt = Field(8, description="global batch size, over all replicas")
+    steps: PositiveInt = Field(1000, description="total number of steps, each with one update of the weights")
+    epochs: PositiveFloat | None = Field(
+        None, description="length of the run in epochs, instead of steps; an epoch is one image per training record"
+    )
+    batch_size: PositiveInt | Literal["auto"] = Field(
+        8,
+        description="global batch size, over all replicas; auto: the largest that memory_limit, or the GPUs' memory, "
+        "can hold, found by trial steps before training",
+    )
+    memory_limit: PositiveFloat | None = Field(
+        None,
+        description="for batch_size = auto: memory for training in GB (10^9 bytes), of each GPU or, on CPUs, of the "
+        "process; none: what TensorFlow may use of the GPU; needed on CPUs",
+    )
+    accumulate_steps: PositiveInt = Field(
+        1,
+        description="batches per step, whose gradients are summed for one update as if they were one batch of "
+        "batch_size * accumulate_steps images; learning rates scale with that number",
+    )
     seed: NonNegativeInt = Field(
         0, description="seed of random weights, order of images, augmentation and drop-connect"
     )
     checkpoint_every: PositiveInt = Field(500, description="steps between checkpoints")
+    checkpoint_every_epochs: PositiveFloat | None = Field(
+        None, description="epochs between checkpoints, instead of checkpoint_every"
+    )
     keep_checkpoints: PositiveInt = Field(3, description="number of newest checkpoints to keep")
     keep_checkpoint_every_n_hours: PositiveFloat | None = Field(
         None, description="also keep one older checkpoint per this many hours; none: keep no older ones"
@@ -92,11 +133,34 @@ class TrainConfig(Section):
     crowds: Literal["drop", "ignore"] = Field(
         "drop", description="drop: crowd regions are background; ignore: they are neither objects nor background"
     )
+    sampling: SamplingConfig = SamplingConfig()
+    class_weights: ClassWeights | None = Field(
+        None,
+        description="factor of the loss of each object, by the name of its category, 1 for others; or derived from the "
+        "training records: inverse_frequency: each class weighs as much as any other in total; "
+        "inverse_sqrt_frequency: the square roots of these factors; both scaled to a mean of 1 over all objects",
+    )
     augment: AugmentConfig = AugmentConfig()
     validation: ValidationConfig = ValidationConfig()
     nonfinite: NonFiniteConfig = NonFiniteConfig()
     summaries: SummariesConfig = SummariesConfig()
     profile: ProfileConfig = ProfileConfig()
+
+    @property
+    def fixed_batch_size(self) -> int:
+        """The global batch size of a configuration in which it is a number; see `detection.training.resolve`."""
+        assert self.batch_size != "auto"
+        return self.batch_size
+
+    @property
+    def effective_batch_size(self) -> int:
+        """Images per step, over all replicas and accumulated batches."""
+        return self.fixed_batch_size * self.accumulate_steps
+
+    @property
+    def has_epochs(self) -> bool:
+        """True if the length of the run or of its schedule is in epochs."""
+        return self.epochs is not None or self.schedule.has_epochs
 
     @property
     def schedule_steps(self) -> int:
@@ -132,9 +196,23 @@ class TrainConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _lengths_have_one_unit(self) -> Self:
+        if self.epochs is not None:
+            self.refuse(("steps",), "beside epochs; remove one of them")
+        if self.checkpoint_every_epochs is not None:
+            self.refuse(("checkpoint_every",), "beside checkpoint_every_epochs; remove one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _memory_limit_acts(self) -> Self:
+        if self.batch_size != "auto":
+            self.refuse(("memory_limit",), f"beside batch_size = {self.batch_size}; set batch_size to auto")
+        return self
+
+    @model_validator(mode="after")
     def _profile_fits(self) -> Self:
         start = self.profile.start_step
-        if start is not None and start + self.profile.steps > self.steps:
+        if start is not None and self.epochs is None and start + self.profile.steps > self.steps:
             raise ValueError(
                 f"profile.start_step = {start} and profile.steps = {self.profile.steps} end after steps = {self.steps}"
             )
@@ -142,7 +220,10 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _schedule_fits(self) -> Self:
-        self.schedule.require_fit(steps=self.steps, warmup_steps=self.warmup_steps)
+        if self.has_epochs:
+            self.schedule.require_fit_in_epochs(self.epochs)
+        else:
+            self.schedule.require_fit(steps=self.steps, warmup_steps=self.warmup_steps)
         return self
 
     @model_validator(mode="after")
@@ -171,5 +252,25 @@ class TrainConfig(Section):
 # Keys of `train` without effect on the trained weights: after a change of these, a killed training
 # resumes, and the result of a finished one is reused.
 WITHOUT_EFFECT = frozenset(
-    {"checkpoint_every", "keep_checkpoints", "keep_checkpoint_every_n_hours", "log_every", "profile", "summaries"}
+    {
+        "checkpoint_every",
+        "checkpoint_every_epochs",
+        "keep_checkpoints",
+        "keep_checkpoint_every_n_hours",
+        "log_every",
+        "profile",
+        "summaries",
+    }
 )
+
+# Keys in epochs, and the keys in steps that they stand for.
+STEPS_OF_EPOCHS = {
+    "epochs": "steps",
+    "checkpoint_every_epochs": "checkpoint_every",
+    "schedule.total_epochs": "schedule.total_steps",
+    "schedule.warmup_epochs": "schedule.warmup_steps",
+    "schedule.hold_epochs": "schedule.hold_steps",
+    "schedule.boundaries_epochs": "schedule.boundaries",
+    "schedule.decay_epochs": "schedule.decay_steps",
+    "validation.every_epochs": "validation.every",
+}

@@ -64,10 +64,14 @@ class MaskKeypointDetector(Detector):
         maps = tf.cast(images, tf.float32) * gain
         return Outputs(maps, tf.convert_to_tensor(self.bias.value) + 0.0 * self.gain.value)
 
-    def losses(self, outputs: Outputs, labels: Labels) -> dict[str, tf.Tensor]:
-        valid = tf.cast(labels.valid, tf.float32)
-        count = tf.reduce_sum(valid)
-        normaliser = sum_over_replicas(count) + 1.0
+    def count_positives(self, labels: Labels) -> tf.Tensor:
+        return tf.reduce_sum(tf.cast(labels.valid, tf.float32))
+
+    def losses(
+        self, outputs: Outputs, labels: Labels, positives: tf.Tensor | None = None, training: bool = False
+    ) -> dict[str, tf.Tensor]:
+        count = self.count_positives(labels)
+        normaliser = (sum_over_replicas(count) if positives is None else positives) + 1.0
         error = tf.reduce_sum(tf.square(outputs.bias))
         filled = 0.5 if labels.masks is None else tf.reduce_mean(tf.cast(labels.masks, tf.float32))
         seen = 0.5 if labels.keypoints is None else tf.reduce_mean(tf.cast(labels.keypoints[..., 2] > 0, tf.float32))

@@ -12,7 +12,7 @@ import tensorflow as tf
 import pipeline_runner
 from detection.storage.literal_paths import literal_path
 from detection.training.checkpoints.files import checkpoint_steps
-from detection.training.initialization.weight_source import WeightSource
+from detection.weights.weight_source import WeightSource
 from pipelines.demo_data import make_demo_data
 from tests.detection.training import tiny_detector
 

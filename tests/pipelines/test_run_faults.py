@@ -15,6 +15,7 @@ from detection.storage.paths import join
 from pipelines.demo_data import make_demo_data
 from schemas.artifacts import SUMMARY_JSON
 from tests.forked_calls import ForkedCalls, forked_calls
+from tests.storage_emulator.client import Emulator
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload
 
@@ -27,8 +28,11 @@ FAULTS = 5
 def run(root: str, data: str, serving: str) -> None:
     """The program's command `run` with few steps."""
     import pipeline_runner
+    from detection.storage.gcs import client
     from tests.pipelines.small_run import FEW_STEPS
 
+    # An outage of every request ends each after this long instead of two minutes.
+    client.FIRST_DELAY, client.RETRY_SECONDS = 0.01, 2.0
     keys = (*FEW_STEPS, "train.checkpoint_every=1", f"run.root={root}", f"push.directory={serving}")
     code = pipeline_runner.main(["run", "--data", data, *(part for key in keys for part in ("--set", key))])
     assert code == 0
@@ -41,18 +45,18 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def call(gcs: Bucket) -> Iterator[ForkedCalls]:
-    with forked_calls("pipelines.pipeline", "pipelines.runs.execute", "tensorflow_data_validation") as calls:
+@pytest.fixture(scope="module")
+def call(storage_emulator: Emulator) -> Iterator[ForkedCalls]:
+    modules = ("pipelines.pipeline", "pipelines.runs.execute", "detection.training.train", "tensorflow_data_validation")
+    with forked_calls(*modules, environment=storage_emulator.environment()) as calls:
         yield calls
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> dict[str, Any]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, call: ForkedCalls, digits: Path) -> dict[str, Any]:
     """The summary of a local run."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    with forked_calls("pipelines.pipeline", "pipelines.runs.execute") as calls:
-        assert calls(f"{__name__}:run", str(folder / "run"), str(digits), str(folder / "serving")) == 0
+    assert call(f"{__name__}:run", str(folder / "run"), str(digits), str(folder / "serving")) == 0
     return dict(json.loads((folder / "run" / SUMMARY_JSON).read_text()))
 
 

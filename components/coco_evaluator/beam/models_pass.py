@@ -22,8 +22,9 @@ from components.coco_evaluator.request import Task
 from components.coco_evaluator.tfma.slice_metrics import CANDIDATE, OVERALL, SliceKey, SliceMetrics
 from components.coco_evaluator.tfma.slicing import Slicer
 from detection.coco.params import Params
+from detection.inference.detectors import open_detector
 from detection.inference.results import joined
-from detection.inference.saved_model import SavedModelDetector, SignatureDetector
+from detection.inference.saved_model import SignatureDetector
 from detection.inference.test_time_augmentation import AugmentedDetector, augmented
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.storage.atomic import write_text
@@ -42,7 +43,7 @@ class Detect(beam.PTransform):
     """Serialized records to `DetectedBatch`es, through a model.
 
     Args:
-        model: SavedModel folder.
+        model: see `open_detector`.
         batch_size: images per call of the model.
         slicer: finds the slices of a record; None: all images are one slice.
         category_ids: detections of other categories are dropped, as of a model trained on an
@@ -93,7 +94,7 @@ class _Detect(beam.DoFn):
         self._detector = self._shared.acquire(self._load, tag=self._model)
 
     def _load(self) -> SignatureDetector | AugmentedDetector:
-        detector = SavedModelDetector(folder=self._model, batch_size=self._batch_size)
+        detector = open_detector(self._model, batch_size=self._batch_size)
         return augmented(detector, self._views, batch_size=self._batch_size)
 
     def process(self, serialized: Sequence[bytes]) -> Iterator[DetectedBatch]:

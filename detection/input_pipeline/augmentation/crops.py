@@ -5,9 +5,10 @@ from typing import Literal
 
 import tensorflow as tf
 
-from detection.input_pipeline.network_input import InputSample, in_window, resize
+from detection.input_pipeline.network_input import InputSample, in_window, input_scale, resize
 from detection.input_pipeline.sample import Sample, keep_labelled, select
 from detection.ops.boxes import area_yxyx, intersection_yxyx
+from detection.types import Resizing
 
 KeepRule = Literal["overlap", "centre"]
 
@@ -20,19 +21,21 @@ def random_scale_crop(
     sample: Sample,
     *,
     image_size: tuple[int, int],
+    resizing: Resizing | None = None,
     scale_min: float,
     scale_max: float,
     mask_size: int = 0,
     seed: tf.Tensor,
 ) -> InputSample:
-    """Resizes to a random multiple of the fitting scale and crops a random window of the input's size.
+    """Resizes to a random multiple of the input's scale and crops a random window of the input's size.
 
     Source: google/automl EfficientDet's scale jitter.  For objects see `in_window`.
 
     Args:
         sample: image and objects.
         image_size: (height, width) of the input in pixels.
-        scale_min: smallest multiple; 1 fits the image into the input.
+        resizing: gives the scale of 1; None: fits images into `image_size`.
+        scale_min: smallest multiple.
         scale_max: largest multiple, >= scale_min.
         mask_size: side of the mask crops, pixels.
         seed: int32 [2].
@@ -43,8 +46,9 @@ def random_scale_crop(
     target = tf.constant(image_size, tf.float32)
     factors = tf.random.stateless_uniform([3], seed)
     jitter = scale_min + factors[0] * (scale_max - scale_min)
-    fitting = tf.reduce_min(target / tf.cast(tf.shape(sample.image)[:2], tf.float32))
-    image = resize(sample.image, fitting * jitter)
+    resizing = resizing or Resizing(image_size)
+    scale = input_scale(tf.cast(tf.shape(sample.image)[:2], tf.float32), resizing)
+    image = resize(sample.image, scale * jitter, mode=resizing.mode)
     size = tf.cast(tf.shape(image)[:2], tf.float32)
     offset = tf.floor(factors[1:] * (tf.maximum(size - target, 0.0) + 1.0 - 1e-4))
     corner = tf.cast(offset, tf.int32)

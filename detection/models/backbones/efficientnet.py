@@ -1,8 +1,9 @@
 """EfficientNet without its classifier, as a feature extractor, with stochastic depth.
 
-Layer names follow google/automl, see `detection.models.efficientdet.model.automl_variable_name`.
+Layer names follow google/automl, see `detection.weights.automl.automl_name`.
 """
 
+import functools
 from typing import Any
 
 import keras
@@ -10,7 +11,8 @@ import tensorflow as tf
 
 from detection.models.backbones.efficientnet_spec import BlockSpec, EfficientNetSpec, block_specs, stem_filters
 from detection.models.layers.batch_norm import BatchNormalization, activate
-from detection.ops.replicas import own_slice, replica_count
+from detection.models.layers.drop_connect import drop_connect
+from detection.models.layers.recompute import recomputed
 
 _SE_RATIO = 0.25  # squeezed channels per input channel of a block
 
@@ -23,6 +25,7 @@ class EfficientNet(keras.layers.Layer):
         survival: survival probability of the last block in stochastic depth; None: off.
         momentum: momentum of batch norm.
         epsilon: epsilon of batch norm.
+        recompute: compute each block again for its gradient, see `recomputed`.
         name: layer name.
         dtype: Keras dtype policy.
     """
@@ -34,11 +37,13 @@ class EfficientNet(keras.layers.Layer):
         survival: float | None = None,
         momentum: float = 0.99,
         epsilon: float = 1e-3,
+        recompute: bool = False,
         name: str | None = None,
         dtype: Any = None,
     ):
         super().__init__(name=name, dtype=dtype)
         self.spec = spec
+        self._recompute = recompute
         common = {
             "activation": spec.activation,
             "batch_norm": {"momentum": momentum, "epsilon": epsilon},
@@ -76,7 +81,9 @@ class EfficientNet(keras.layers.Layer):
         features = self.stem(images, training=training)
         levels = [features] if self.blocks[0].spec.stride == 2 else []
         for block, is_last_of_level in zip(self.blocks, self._is_last_of_level, strict=True):
-            features = block(features, training=training, seed=seed)
+            features = recomputed(
+                functools.partial(block, training=training, seed=seed), features, enabled=training and self._recompute
+            )
             if is_last_of_level:
                 levels.append(features)
         return levels
@@ -233,27 +240,3 @@ def _conv(filters: int, kernel: int, stride: int, *, name: str, dtype: Any, use_
 def survival_probability(last: float, index: int, count: int) -> float:
     """Returns the probability of keeping block `index` of `count`, which falls linearly from 1 towards `last`."""
     return 1.0 - (1.0 - last) * index / count
-
-
-def drop_connect(inputs: tf.Tensor, *, survival: float, seed: tf.Tensor, index: int) -> tf.Tensor:
-    """Zeroes whole examples of a residual branch, and scales the others up to keep the mean.
-
-    The choice depends on the positions in the global batch, not on the number of replicas.
-
-    Args:
-        inputs: float [B, ...].
-        survival: probability of keeping an example, 0 < survival <= 1.
-        seed: int32 [2], seed of this training step.
-        index: index of the block.
-    """
-    seed = tf.random.experimental.stateless_fold_in(_positive(seed), index)
-    shape = [tf.shape(inputs)[0] * replica_count()] + [1] * (inputs.shape.rank - 1)
-    # Integers, as XLA and TensorFlow's own kernel make different floats of the same bits.
-    bits = tf.random.stateless_uniform(shape, _positive(seed), minval=None, maxval=None, dtype=tf.int32)
-    kept = own_slice(bits) <= round(survival * (2**32 - 1)) - 2**31
-    return tf.where(kept, inputs / tf.cast(survival, inputs.dtype), tf.zeros([], inputs.dtype))
-
-
-def _positive(seed: tf.Tensor) -> tf.Tensor:
-    # XLA and TensorFlow's own kernels extend negative seeds to 64 bits differently.
-    return tf.bitwise.bitwise_and(seed, 0x7FFFFFFF)

@@ -4,15 +4,18 @@ Tan, Pang and Le, "EfficientDet: Scalable and Efficient Object Detection", 2020,
 table 1; the lite variants and D7x as in google/automl.
 """
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Activation
+from detection.models.heads.dense_losses import CodeWeights, Normalizer
 from detection.models.heads.postprocess import BoxPostprocess
+from detection.ops.losses import IouLoss
 from schemas.config.section import Section
 
 Rgb = tuple[float, float, float]
+FpnNode = tuple[PositiveInt, tuple[NonNegativeInt, ...]]
 
 
 class EfficientDetConfig(Section):
@@ -22,28 +25,92 @@ class EfficientDetConfig(Section):
     image_size: tuple[PositiveInt, PositiveInt] = Field((512, 512), description="(height, width), pixels")
     min_level: PositiveInt = Field(3, description="finest pyramid level; level l has stride 2^l")
     max_level: PositiveInt = Field(7, description="coarsest pyramid level")
-    fpn_filters: PositiveInt = 64
-    fpn_cells: PositiveInt = 3
-    fpn_fusion: Literal["fast_attention", "attention", "sum"] = "fast_attention"
-    head_layers: PositiveInt = 3
-    activation: Activation = Field("swish", description="activation of neck and heads")
+    fpn_filters: PositiveInt = Field(64, description="channels of neck and heads")
+    fpn_cells: PositiveInt = Field(3, description="cells of the neck, one after the other")
+    fpn_graph: Literal["bifpn", "qufpn"] | tuple[FpnNode, ...] = Field(
+        "bifpn",
+        description="nodes of a cell: a name, or a list of [level, [inputs]]; inputs are numbers of the cell's levels, "
+        "finest first and from 0, then of its nodes",
+    )
+    fpn_fusion: Literal["fast_attention", "attention", "channel_fast_attention", "channel_attention", "sum"] = Field(
+        "fast_attention",
+        description="weights of a node's inputs: fast_attention: relu(w) / (sum + 1e-4); attention: softmax(w); with "
+        "channel_: a weight per channel; sum: 1",
+    )
+    conv_bn_act: bool = Field(
+        False, description="nodes of the neck: convolution, batch norm, activation; false: activation comes first"
+    )
+    resample_batch_norm: bool = Field(
+        True, description="batch norm after the 1x1 convolutions that change channels in the neck"
+    )
+    conv_after_pooling: bool = Field(False, description="those convolutions come after pooling, where there is any")
+    head_layers: PositiveInt = Field(3, description="inner layers of each head")
+    separable_conv: bool = Field(
+        True, description="3x3 convolutions of neck and heads are separable; false: plain ones"
+    )
+    activation: Activation = Field("swish", description="activation of backbone, neck and heads")
     survival_probability: float | None = Field(
         0.8, gt=0.0, le=1.0, description="survival of the last backbone block; none: off"
+    )
+    head_survival_probability: float | None = Field(
+        None,
+        gt=0.0,
+        le=1.0,
+        description="inner layers of the heads, from the second on, are residual branches with this survival; none: "
+        "they are no branches",
+    )
+    gradient_checkpointing: bool = Field(
+        False,
+        description="compute backbone blocks, cells of the neck and layers of the heads again for their gradients: "
+        "less memory, more time",
     )
     batch_norm_momentum: float = Field(0.99, ge=0.0, lt=1.0)
     batch_norm_epsilon: PositiveFloat = 1e-3
     pixel_mean: Rgb = Field(IMAGENET_MEAN, description="RGB, of 0..255 pixels")
     pixel_std: Rgb = Field(IMAGENET_STD, description="RGB, of 0..255 pixels")
-    anchor_scale: PositiveFloat = Field(4.0, description="base anchor side in strides")
+    anchor_scale: PositiveFloat | tuple[PositiveFloat, ...] = Field(
+        4.0, description="base anchor side in strides; a list: one per level, finest first"
+    )
     num_scales: PositiveInt = Field(3, description="anchor octave scales")
-    aspect_ratios: tuple[PositiveFloat, ...] = Field((1.0, 2.0, 0.5), description="width / height")
+    aspect_ratios: tuple[PositiveFloat | tuple[PositiveFloat, PositiveFloat], ...] = Field(
+        (1.0, 2.0, 0.5), min_length=1, description="each width / height, or [width, height] in base sides"
+    )
     match_threshold: float = Field(0.5, gt=0.0, le=1.0, description="min IoU of a positive anchor")
+    unmatched_threshold: float | None = Field(
+        None, gt=0.0, le=1.0, description="anchors of an IoU from here to match_threshold are ignored; none: no band"
+    )
+    force_match: bool = Field(True, description="each object also gets the anchor that it overlaps most")
     focal_alpha: float = Field(0.25, ge=0.0, le=1.0)
     focal_gamma: NonNegativeFloat = 1.5
     label_smoothing: float = Field(0.0, ge=0.0, lt=1.0)
-    huber_delta: PositiveFloat = Field(0.1, description="in units of the box deltas")
+    huber_delta: PositiveFloat = Field(0.1, description="in units of the weighted box deltas")
+    code_weights: CodeWeights = Field((1.0, 1.0, 1.0, 1.0), description="factors of the box deltas (ty, tx, th, tw)")
     box_loss_weight: NonNegativeFloat = 50.0
+    iou_loss_type: IouLoss | None = Field(None, description="IoU loss beside the Huber loss; none: no IoU loss")
+    iou_loss_weight: NonNegativeFloat = 1.0
+    normalizer: Normalizer = Field("positives_plus_one", description="divisor of the losses")
+    positives_momentum: float = Field(0.0, ge=0.0, lt=1.0, description="of the divisor's moving average; 0: none")
     postprocess: BoxPostprocess = BoxPostprocess()
+
+    @model_validator(mode="after")
+    def _losses_fit(self) -> Self:
+        if self.unmatched_threshold is not None and self.unmatched_threshold > self.match_threshold:
+            raise ValueError(
+                f"unmatched_threshold = {self.unmatched_threshold} is above match_threshold = {self.match_threshold}"
+            )
+        if self.iou_loss_type is None:
+            self.refuse(("iou_loss_weight",), "without iou_loss_type")
+        return self
+
+    @model_validator(mode="after")
+    def _one_scale_per_level(self) -> Self:
+        levels = self.max_level - self.min_level + 1
+        if isinstance(self.anchor_scale, tuple) and len(self.anchor_scale) != levels:
+            raise ValueError(
+                f"anchor_scale has {len(self.anchor_scale)} values for the {levels} levels {self.min_level} to "
+                f"{self.max_level}; give one number, or one per level"
+            )
+        return self
 
 
 def _lite(backbone: str, side: int, filters: int, cells: int, layers: int, *, scale: float) -> EfficientDetConfig:

@@ -14,16 +14,33 @@ from detection.models.backbones.efficientnet_spec import BACKBONES
 from detection.models.detector import Detector
 from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.heads.dense import DenseHead
-from detection.models.heads.postprocess import detect_boxes
-from detection.models.necks.bifpn import BiFpn, Resample
-from detection.ops.anchors import anchors_inside, assign_anchors, feature_sizes, pyramid_anchors_yxyx
-from detection.ops.boxes import encode_yxyx
-from detection.ops.losses import focal_loss, huber_loss
-from detection.ops.replicas import sum_over_replicas
-from detection.types import Detections, ImageInfo, Labels
+from detection.models.heads.dense_losses import DenseLosses
+from detection.models.heads.postprocess import detect_boxes, normalize_boxes
+from detection.models.necks.bifpn import BiFpn
+from detection.models.necks.fpn_graphs import Node, fpn_nodes
+from detection.models.necks.resample import Resample
+from detection.ops.anchors import feature_sizes, pyramid_anchors_yxyx
+from detection.ops.boxes import decode_yxyx
+from detection.types import Detections, ImageInfo, Labels, RawDetections
 from schemas.errors import ConfigError
 
 _PRIOR = 0.01  # probability of every class before training
+_FIRST_BRANCHES = {"class": 1000, "box": 2000}  # numbers of the heads' drop-connect branches, above those of blocks
+_LOSS_FIELDS = {  # of the configuration: arguments of `DenseLosses` of the same names
+    "match_threshold",
+    "unmatched_threshold",
+    "force_match",
+    "focal_alpha",
+    "focal_gamma",
+    "label_smoothing",
+    "huber_delta",
+    "code_weights",
+    "box_loss_weight",
+    "iou_loss_type",
+    "iou_loss_weight",
+    "normalizer",
+    "positives_momentum",
+}
 
 
 class RawOutputs(NamedTuple):
@@ -51,6 +68,7 @@ class EfficientDet(Detector):
     """
 
     takes_crowds = True
+    takes_weights = True
 
     def __init__(self, *, config: EfficientDetConfig, num_classes: int, name: str, dtype: Any = None):
         super().__init__(
@@ -70,6 +88,9 @@ class EfficientDet(Detector):
             aspect_ratios=config.aspect_ratios,
             anchor_scale=config.anchor_scale,
         )
+        self._dense_losses = DenseLosses(
+            anchors=self.anchors, num_classes=num_classes, **config.model_dump(include=_LOSS_FIELDS)
+        )
         batch_norm = {"momentum": config.batch_norm_momentum, "epsilon": config.batch_norm_epsilon}
         self._make_feature_layers(config, batch_norm)
         self._make_heads(config, batch_norm)
@@ -81,8 +102,9 @@ class EfficientDet(Detector):
                 f"model.overrides.backbone = {config.backbone!r}: no such backbone. Choose from {', '.join(BACKBONES)}."
             )
         self.backbone = EfficientNet(
-            spec=BACKBONES[config.backbone],
+            spec=BACKBONES[config.backbone]._replace(activation=config.activation),
             survival=config.survival_probability,
+            recompute=config.gradient_checkpointing,
             name=config.backbone,
             dtype=self.dtype_policy,
             **batch_norm,
@@ -95,7 +117,11 @@ class EfficientDet(Detector):
             )
         self.extra_levels = [
             Resample(
-                filters=config.fpn_filters, batch_norm=batch_norm, name=f"resample_p{level}", dtype=self.dtype_policy
+                filters=config.fpn_filters,
+                batch_norm=batch_norm if config.resample_batch_norm else None,
+                conv_after_pooling=config.conv_after_pooling,
+                name=f"resample_p{level}",
+                dtype=self.dtype_policy,
             )
             for level in range(deepest + 1, config.max_level + 1)
         ]
@@ -104,9 +130,15 @@ class EfficientDet(Detector):
             max_level=config.max_level,
             filters=config.fpn_filters,
             num_cells=config.fpn_cells,
+            nodes=_nodes(config),
             fusion=config.fpn_fusion,
             activation=config.activation,
             batch_norm=batch_norm,
+            separable_conv=config.separable_conv,
+            conv_bn_act=config.conv_bn_act,
+            resample_batch_norm=config.resample_batch_norm,
+            conv_after_pooling=config.conv_after_pooling,
+            recompute=config.gradient_checkpointing,
             dtype=self.dtype_policy,
         )
 
@@ -118,16 +150,27 @@ class EfficientDet(Detector):
             "levels": range(config.min_level, config.max_level + 1),
             "activation": config.activation,
             "batch_norm": batch_norm,
+            "separable_conv": config.separable_conv,
+            "survival": config.head_survival_probability,
+            "recompute": config.gradient_checkpointing,
             "dtype": self.dtype_policy,
         }
         self.class_net = DenseHead(
             prefix="class",
+            first_branch=_FIRST_BRANCHES["class"],
             outputs=anchors_per_cell * self.num_classes,
             output_bias=-math.log((1 - _PRIOR) / _PRIOR),
             name="class_net",
             **common,
         )
-        self.box_net = DenseHead(prefix="box", outputs=anchors_per_cell * 4, output_bias=0.0, name="box_net", **common)
+        self.box_net = DenseHead(
+            prefix="box",
+            first_branch=_FIRST_BRANCHES["box"],
+            outputs=anchors_per_cell * 4,
+            output_bias=0.0,
+            name="box_net",
+            **common,
+        )
 
     def _build_layers(self) -> None:
         """Creates all variables; their paths start with the part's name, such as `fpn_cells/`."""
@@ -145,51 +188,44 @@ class EfficientDet(Detector):
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> RawOutputs:
         """See `Detector.call`; [B, H, W, 3] to class logits and box deltas per level."""
-        sizes = feature_sizes(self.image_size, self.config.max_level)
+        # The images' own size: `load_detector` calls the network on others than the input size.
+        sizes = feature_sizes((images.shape[1], images.shape[2]), self.config.max_level)
         levels = self.backbone(images, training=training, seed=seed)
         for layer in self.extra_levels:
             levels.append(layer(levels[-1], size=sizes[len(levels) + 1], training=training))
         features = self.fpn(levels[self.config.min_level - 1 : self.config.max_level], training=training)
         return RawOutputs(
-            class_logits=[tf.cast(x, tf.float32) for x in self.class_net(features, training=training)],
-            box_deltas=[tf.cast(x, tf.float32) for x in self.box_net(features, training=training)],
+            class_logits=[tf.cast(x, tf.float32) for x in self.class_net(features, training=training, seed=seed)],
+            box_deltas=[tf.cast(x, tf.float32) for x in self.box_net(features, training=training, seed=seed)],
         )
 
-    def losses(self, outputs: RawOutputs, labels: Labels) -> dict[str, tf.Tensor]:
-        """`class_loss` and `box_loss`, over the number of positive anchors of all replicas + 1.
+    def named_outputs(self, outputs: RawOutputs) -> dict[str, tf.Tensor]:
+        """See `Detector.named_outputs`: `class_p3` to `class_p7`, `box_p3` to `box_p7`."""
+        levels = range(self.config.min_level, self.config.max_level + 1)
+        logits = {f"class_p{level}": values for level, values in zip(levels, outputs.class_logits, strict=True)}
+        deltas = {f"box_p{level}": values for level, values in zip(levels, outputs.box_deltas, strict=True)}
+        return logits | deltas
 
-        Anchors without an object are background, except those with a fraction of
-        `match_threshold` inside a crowd, which are ignored.  Box coordinates without error
-        count like all others (google/automl leaves them out).
-        """
-        config = self.config
-        assignment = assign_anchors(
-            tf.constant(self.anchors), labels.boxes, labels.valid, iou_threshold=config.match_threshold
-        )
-        positive = assignment.positive
-        normaliser = sum_over_replicas(tf.reduce_sum(tf.cast(positive, tf.float32))) + 1.0
+    def count_positives(self, labels: Labels) -> tf.Tensor:
+        """See `Detector.count_positives`: the number of positive anchors."""
+        return self._dense_losses.count_positives(labels)
 
-        classes = tf.where(positive, tf.gather(labels.classes, assignment.index, batch_dims=1), -1)
-        is_target = classes[..., tf.newaxis] == tf.range(self.num_classes, dtype=classes.dtype)
-        class_losses = focal_loss(
+    def losses(
+        self, outputs: RawOutputs, labels: Labels, positives: tf.Tensor | None = None, training: bool = False
+    ) -> dict[str, tf.Tensor]:
+        """See `Detector.losses` and `DenseLosses`."""
+        return self._dense_losses(
             self._by_anchor(outputs.class_logits, self.num_classes),
-            is_target,
-            alpha=config.focal_alpha,
-            gamma=config.focal_gamma,
-            label_smoothing=config.label_smoothing,
+            self._by_anchor(outputs.box_deltas, 4),
+            labels,
+            positives=positives,
+            training=training,
         )
-        if labels.crowds is not None:
-            in_crowd = anchors_inside(
-                tf.constant(self.anchors), labels.boxes, labels.crowds, min_fraction=config.match_threshold
-            )
-            class_losses = tf.where((in_crowd & ~positive)[..., tf.newaxis], 0.0, class_losses)
-        targets = encode_yxyx(tf.gather(labels.boxes, assignment.index, batch_dims=1), tf.constant(self.anchors))
-        errors = self._by_anchor(outputs.box_deltas, 4) - targets
-        box_losses = huber_loss(tf.where(positive[..., tf.newaxis], errors, 0.0), delta=config.huber_delta)
-        return {
-            "class_loss": tf.reduce_sum(class_losses) / normaliser,
-            "box_loss": config.box_loss_weight * tf.reduce_sum(box_losses) / (4.0 * normaliser),
-        }
+
+    @property
+    def loss_statistics(self) -> list[Any]:
+        """See `Detector.loss_statistics`."""
+        return self._dense_losses.statistics
 
     def detect(self, outputs: RawOutputs, image_info: ImageInfo) -> Detections:
         """See `Detector.detect`: best candidates, then NMS by `model.postprocess`."""
@@ -201,6 +237,12 @@ class EfficientDet(Detector):
             self.config.postprocess,
         )
 
+    def raw_detections(self, outputs: RawOutputs, image_info: ImageInfo) -> RawDetections:
+        """See `Detector.raw_detections`."""
+        boxes = decode_yxyx(self._by_anchor(outputs.box_deltas, 4), tf.constant(self.anchors))
+        scores = tf.sigmoid(self._by_anchor(outputs.class_logits, self.num_classes))
+        return RawDetections(normalize_boxes(boxes, image_info), scores)
+
     @property
     def backbone_variables(self) -> list[Any]:
         """EfficientNet's variables."""
@@ -209,8 +251,7 @@ class EfficientDet(Detector):
     def output_classes(self, num_classes: int) -> dict[str, np.ndarray]:
         """See `Detector.output_classes`: the last layer of the class head, anchor by anchor."""
         classes = np.tile(np.arange(num_classes), self.config.num_scales * len(self.config.aspect_ratios))
-        predict = self.class_net.predict
-        return {variable.path: classes for variable in (predict.pointwise_kernel, predict.bias)}
+        return {variable.path: classes for variable in self.class_net.output_variables}
 
     def _by_anchor(self, levels: list[tf.Tensor], width: int) -> tf.Tensor:
         """Concatenates [B, h, w, K * width] per level to [B, A, width], in the order of the anchors."""
@@ -225,14 +266,8 @@ class EfficientDet(Detector):
         ]
 
 
-def automl_variable_name(path: str) -> str:
-    """Returns the name in google/automl of a variable of ours; google/automl differs in two words only.
-
-    >>> automl_variable_name("efficientnet-b0/blocks_1/depthwise_conv2d/kernel")
-    'efficientnet-b0/blocks_1/depthwise_conv2d/depthwise_kernel'
-    >>> automl_variable_name("efficientnet-b0/stem/batch_normalization/gamma")
-    'efficientnet-b0/stem/tpu_batch_normalization/gamma'
-    """
-    return path.replace("/batch_normalization", "/tpu_batch_normalization").replace(
-        "/depthwise_conv2d/kernel", "/depthwise_conv2d/depthwise_kernel"
-    )
+def _nodes(config: EfficientDetConfig) -> list[Node]:
+    try:
+        return fpn_nodes(config.fpn_graph, config.min_level, config.max_level)
+    except ValueError as error:
+        raise ConfigError(f"model.overrides.fpn_graph: {error}.") from None

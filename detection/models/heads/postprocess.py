@@ -181,11 +181,16 @@ def suppress(boxes: tf.Tensor, scores: tf.Tensor, classes: tf.Tensor, options: B
 def _detections(picked: Picked, boxes: tf.Tensor, classes: tf.Tensor, image_info: ImageInfo) -> Detections:
     """Gathers the picked boxes, and normalises them to the original image."""
     counts = tf.range(picked.indices.shape[1]) < picked.num[:, tf.newaxis]
-    factor = 1.0 / (image_info.scale * image_info.original_size)
-    normalised = tf.gather(boxes, picked.indices, batch_dims=1) * tf.concat([factor, factor], axis=1)[:, tf.newaxis]
+    normalised = normalize_boxes(tf.gather(boxes, picked.indices, batch_dims=1), image_info)
     return Detections(
         boxes=tf.where(counts[..., tf.newaxis], clip_yxyx(normalised, 1.0, 1.0), 0.0),
         scores=picked.scores,
         classes=tf.where(counts, tf.gather(classes, picked.indices, batch_dims=1), 0),
         num=picked.num,
     )
+
+
+def normalize_boxes(boxes: tf.Tensor, image_info: ImageInfo) -> tf.Tensor:
+    """Converts [B, K, 4], (ymin, xmin, ymax, xmax), from pixels of the input to fractions of the original image."""
+    factor = 1.0 / (image_info.scale * image_info.original_size)
+    return boxes * tf.concat([factor, factor], axis=1)[:, tf.newaxis]

@@ -1,11 +1,16 @@
 """Batch normalisation on the fused op, synchronised over replicas, and the activations that follow it."""
 
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from detection.ops.replicas import replica_count, sum_over_replicas
+
+_updates_statistics = ContextVar("updates_statistics", default=True)  # of this thread: each replica has its own
 
 
 class BatchNormalization(keras.layers.Layer):
@@ -85,6 +90,8 @@ class BatchNormalization(keras.layers.Layer):
         return outputs, mean + shift, variance * (count / tf.maximum(count - 1.0, 1.0))
 
     def _update(self, moving: Any, batch: tf.Tensor) -> None:
+        if not _updates_statistics.get():
+            return
         # All replicas have the same values, so each updates its own copy without aggregation.
         old = tf.convert_to_tensor(moving.value)
         moving.assign(old + (batch - old) * (1.0 - self.momentum))
@@ -100,10 +107,45 @@ def synchronize_batch_norm(model: keras.Model, synchronized: bool) -> None:
             layer.synchronized = synchronized
 
 
+@contextlib.contextmanager
+def statistics_updates(enabled: bool) -> Iterator[None]:
+    """Sets whether layers called inside update their moving statistics in training; their outputs stay the same."""
+    token = _updates_statistics.set(enabled)
+    try:
+        yield
+    finally:
+        _updates_statistics.reset(token)
+
+
+@tf.custom_gradient
+def swish(inputs: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+    """Computes x sigmoid(x), float of any shape.
+
+    Keeps the sigmoid for the gradient, s + y (1 - s), instead of the inputs, from which `tf.nn.silu` computes it again:
+    the same memory, as the next convolution keeps y, in less time.
+    """
+    sigmoid = tf.sigmoid(inputs)
+    outputs = inputs * sigmoid
+
+    def gradient(upstream: tf.Tensor) -> tf.Tensor:
+        return upstream * (sigmoid + outputs * (1.0 - sigmoid))
+
+    return outputs, gradient
+
+
+_ACTIVATIONS = {
+    "swish": swish,
+    "hswish": lambda inputs: inputs * tf.nn.relu6(inputs + 3.0) / 6.0,
+    "mish": lambda inputs: inputs * tf.math.tanh(tf.math.softplus(inputs)),
+    "relu": tf.nn.relu,
+    "relu6": tf.nn.relu6,
+    "identity": tf.identity,
+}
+
+
 def activate(inputs: tf.Tensor, name: str) -> tf.Tensor:
-    """Applies the activation called `name`: swish, relu6 or relu."""
-    if name == "swish":
-        return tf.nn.silu(inputs)
-    if name == "relu6":
-        return tf.nn.relu6(inputs)
-    return tf.nn.relu(inputs)
+    """Applies the activation called `name`, one of `detection.models.detector.Activation`.
+
+    Sources: Howard et al., "Searching for MobileNetV3", 2019 (hswish); Misra, "Mish", 2019.
+    """
+    return _ACTIVATIONS[name](inputs)

@@ -1,9 +1,10 @@
-"""BiFPN: repeated top-down and bottom-up fusion of resampled pyramid levels.
+"""BiFPN: repeated top-down and bottom-up fusion of resampled pyramid levels, and its variants.
 
 Tan, Pang and Le, "EfficientDet", 2020, figure 2(d).  Layer names follow google/automl, see
-`detection.models.efficientdet.model.automl_variable_name`.
+`detection.weights.automl.automl_name`.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -11,63 +12,46 @@ import keras
 import tensorflow as tf
 
 from detection.models.layers.batch_norm import BatchNormalization, activate
+from detection.models.layers.recompute import recomputed
+from detection.models.necks.fpn_graphs import Node, output_ids
+from detection.models.necks.resample import Resample
 
-Fusion = Literal["fast_attention", "attention", "sum"]
+Fusion = Literal["fast_attention", "attention", "channel_fast_attention", "channel_attention", "sum"]
 _EPSILON = 1e-4  # of fast attention's denominator
-
-
-class Node(NamedTuple):
-    """A fusion node: its level, and the ids of its inputs.
-
-    Ids count the cell's input levels first, then its nodes in order.
-    """
-
-    level: int
-    inputs: tuple[int, ...]
-
-
-def bifpn_nodes(min_level: int, max_level: int) -> list[Node]:
-    """Returns the nodes of one cell: top-down from the second coarsest level, then bottom-up to the coarsest."""
-    ids = {level: [number] for number, level in enumerate(range(min_level, max_level + 1))}
-    next_id = max_level - min_level + 1
-    nodes = []
-    for level in range(max_level - 1, min_level - 1, -1):
-        nodes.append(Node(level, (ids[level][-1], ids[level + 1][-1])))
-        ids[level].append(next_id)
-        next_id += 1
-    for level in range(min_level + 1, max_level + 1):
-        nodes.append(Node(level, (*ids[level], ids[level - 1][-1])))
-        ids[level].append(next_id)
-        next_id += 1
-    return nodes
-
-
-def output_ids(min_level: int, max_level: int) -> list[int]:
-    """Returns the ids of the last node of each level, finest first."""
-    last = {
-        node.level: max_level - min_level + 1 + number for number, node in enumerate(bifpn_nodes(min_level, max_level))
-    }
-    return [last[level] for level in range(min_level, max_level + 1)]
 
 
 def fuse(features: Sequence[tf.Tensor], weights: Sequence[tf.Tensor], method: Fusion) -> tf.Tensor:
     """Returns the weighted sum of features of equal shape.
 
     Args:
-        features: float tensors of one shape.
-        weights: float32 scalars, one per feature; ignored for `sum`.
+        features: float tensors of one shape, [..., C].
+        weights: float32, one per feature: scalars, or [C] for the channel methods; ignored
+            for `sum`.
         method: `fast_attention`: relu(w) / (sum of relu(w) + 1e-4); `attention`:
-            softmax(w); `sum`: all 1.
+            softmax(w); the same with `channel_`: for each channel on its own; `sum`: all 1.
     """
     if method == "sum":
         return tf.add_n(list(features))
-    if method == "attention":
-        normalized = tf.nn.softmax(tf.stack(list(weights)))
-    else:
+    if method.endswith("fast_attention"):
         positive = tf.nn.relu(tf.stack(list(weights)))
-        normalized = positive / (tf.reduce_sum(positive) + _EPSILON)
+        normalized = positive / (tf.reduce_sum(positive, axis=0) + _EPSILON)
+    else:
+        normalized = tf.nn.softmax(tf.stack(list(weights)), axis=0)
     normalized = tf.unstack(tf.cast(normalized, features[0].dtype), num=len(features))
     return tf.add_n([feature * weight for feature, weight in zip(features, normalized, strict=True)])
+
+
+class _NodeOptions(NamedTuple):
+    """What all nodes of a `BiFpn` have in common; see there."""
+
+    filters: int
+    fusion: Fusion
+    activation: str
+    batch_norm: dict[str, float]
+    separable_conv: bool
+    conv_bn_act: bool
+    resample: dict[str, Any]
+    dtype: Any
 
 
 class BiFpn(keras.layers.Layer):
@@ -78,9 +62,16 @@ class BiFpn(keras.layers.Layer):
         max_level: coarsest level.
         filters: channels of all outputs.
         num_cells: number of cells.
+        nodes: of a cell, in order; see `fpn_nodes`.
         fusion: method of weighting inputs, see `fuse`.
         activation: name of the activation.
         batch_norm: arguments of `BatchNormalization`.
+        separable_conv: False: plain 3x3 convolutions.
+        conv_bn_act: the order after fusion is convolution (without bias), batch norm,
+            activation; False: activation, convolution, batch norm.
+        resample_batch_norm: False: the 1x1 convolutions that change channels have no batch norm.
+        conv_after_pooling: see `Resample`.
+        recompute: compute each cell again for its gradient, see `recomputed`.
         name: layer name.
         dtype: Keras dtype policy.
     """
@@ -92,27 +83,32 @@ class BiFpn(keras.layers.Layer):
         max_level: int,
         filters: int,
         num_cells: int,
+        nodes: Sequence[Node],
         fusion: Fusion,
         activation: str,
         batch_norm: dict[str, float],
+        separable_conv: bool = True,
+        conv_bn_act: bool = False,
+        resample_batch_norm: bool = True,
+        conv_after_pooling: bool = False,
+        recompute: bool = False,
         name: str = "fpn_cells",
         dtype: Any = None,
     ):
         super().__init__(name=name, dtype=dtype)
+        resample = {
+            "batch_norm": batch_norm if resample_batch_norm else None,
+            "conv_after_pooling": conv_after_pooling,
+        }
+        options = _NodeOptions(
+            filters, fusion, activation, batch_norm, separable_conv, conv_bn_act, resample, self.dtype_policy
+        )
         self.cells = [
-            _Cell(
-                min_level=min_level,
-                max_level=max_level,
-                filters=filters,
-                fusion=fusion,
-                activation=activation,
-                batch_norm=batch_norm,
-                name=f"cell_{number}",
-                dtype=self.dtype_policy,
-            )
+            _Cell(nodes, min_level=min_level, max_level=max_level, options=options, name=f"cell_{number}")
             for number in range(num_cells)
         ]
         self._filters = filters
+        self._recompute = recompute
 
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
         """Creates the variables; `input_shape` has one shape per level, finest first."""
@@ -125,43 +121,25 @@ class BiFpn(keras.layers.Layer):
         """Returns features [B, h, w, filters] per level, finest first."""
         outputs = list(features)
         for cell in self.cells:
-            outputs = cell(outputs, training=training)
+            outputs = list(
+                recomputed(functools.partial(cell, training=training), outputs, enabled=training and self._recompute)
+            )
         return outputs
 
 
 class _Cell(keras.layers.Layer):
     """One BiFPN: nodes in order, with levels and earlier nodes as inputs."""
 
-    def __init__(
-        self,
-        *,
-        min_level: int,
-        max_level: int,
-        filters: int,
-        fusion: Fusion,
-        activation: str,
-        batch_norm: dict[str, float],
-        name: str,
-        dtype: Any,
-    ):
-        super().__init__(name=name, dtype=dtype)
-        self._nodes = bifpn_nodes(min_level, max_level)
-        self._outputs = output_ids(min_level, max_level)
+    def __init__(self, nodes: Sequence[Node], *, min_level: int, max_level: int, options: _NodeOptions, name: str):
+        super().__init__(name=name, dtype=options.dtype)
+        self._nodes = nodes
+        self._outputs = output_ids(nodes, min_level, max_level)
         self._min_level = min_level
-        self._filters = filters
+        self._filters = options.filters
         num_levels = max_level - min_level + 1
         self.fusions = [
-            _FusionNode(
-                inputs=node.inputs,
-                first_free_id=num_levels + number,
-                filters=filters,
-                fusion=fusion,
-                activation=activation,
-                batch_norm=batch_norm,
-                name=f"fnode{number}",
-                dtype=dtype,
-            )
-            for number, node in enumerate(self._nodes)
+            _FusionNode(node.inputs, first_free_id=num_levels + number, options=options, name=f"fnode{number}")
+            for number, node in enumerate(nodes)
         ]
 
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
@@ -181,47 +159,31 @@ class _Cell(keras.layers.Layer):
 
 
 class _FusionNode(keras.layers.Layer):
-    """Resamples its inputs, fuses them, then activation, separable 3x3 convolution, batch norm."""
+    """Resamples its inputs, fuses them, then activation, 3x3 convolution and batch norm."""
 
-    def __init__(
-        self,
-        *,
-        inputs: tuple[int, ...],
-        first_free_id: int,
-        filters: int,
-        fusion: Fusion,
-        activation: str,
-        batch_norm: dict[str, float],
-        name: str,
-        dtype: Any,
-    ):
-        super().__init__(name=name, dtype=dtype)
-        self._fusion: Fusion = fusion
+    def __init__(self, inputs: tuple[int, ...], *, first_free_id: int, options: _NodeOptions, name: str):
+        super().__init__(name=name, dtype=options.dtype)
+        self._fusion: Fusion = options.fusion
         self.resamples = [
             Resample(
-                filters=filters,
-                batch_norm=batch_norm,
+                filters=options.filters,
                 name=f"resample_{place}_{number}_{first_free_id}",
-                dtype=dtype,
+                dtype=options.dtype,
+                **options.resample,
             )
             for place, number in enumerate(inputs)
         ]
-        self.after = _AfterFusion(
-            filters=filters,
-            activation=activation,
-            batch_norm=batch_norm,
-            name=f"op_after_combine{first_free_id}",
-            dtype=dtype,
-        )
-        self._filters = filters
+        self.after = _AfterFusion(options, name=f"op_after_combine{first_free_id}")
+        self._filters = options.filters
 
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
         """Creates the variables; `input_shape` has one shape per input."""
         self.weights_of_inputs = []
         if self._fusion != "sum":
+            weight_shape = (self._filters,) if self._fusion.startswith("channel_") else ()
             names = ["WSM" if place == 0 else f"WSM_{place}" for place in range(len(input_shape))]
             self.weights_of_inputs = [
-                self.add_weight(name=name, shape=(), initializer="ones", dtype="float32", autocast=False)
+                self.add_weight(name=name, shape=weight_shape, initializer="ones", dtype="float32", autocast=False)
                 for name in names
             ]
         for resample, shape in zip(self.resamples, input_shape, strict=True):
@@ -239,13 +201,17 @@ class _FusionNode(keras.layers.Layer):
 
 
 class _AfterFusion(keras.layers.Layer):
-    """Activation, separable 3x3 convolution, batch norm."""
+    """Activation, 3x3 convolution, batch norm; or with the activation last."""
 
-    def __init__(self, *, filters: int, activation: str, batch_norm: dict[str, float], name: str, dtype: Any):
-        super().__init__(name=name, dtype=dtype)
-        self._activation = activation
-        self.conv = keras.layers.SeparableConv2D(filters, 3, padding="same", name="conv", dtype=dtype)
-        self.norm = BatchNormalization(name="bn", dtype=dtype, **batch_norm)
+    def __init__(self, options: _NodeOptions, *, name: str):
+        super().__init__(name=name, dtype=options.dtype)
+        self._activation = options.activation
+        self._conv_bn_act = options.conv_bn_act
+        conv = keras.layers.SeparableConv2D if options.separable_conv else keras.layers.Conv2D
+        self.conv = conv(
+            options.filters, 3, padding="same", use_bias=not options.conv_bn_act, name="conv", dtype=options.dtype
+        )
+        self.norm = BatchNormalization(name="bn", dtype=options.dtype, **options.batch_norm)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the variables."""
@@ -254,63 +220,6 @@ class _AfterFusion(keras.layers.Layer):
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Keeps the shape."""
+        if self._conv_bn_act:
+            return activate(self.norm(self.conv(inputs), training=training), self._activation)
         return self.norm(self.conv(activate(inputs, self._activation)), training=training)
-
-
-class Resample(keras.layers.Layer):
-    """1x1 convolution and batch norm if the channels differ, then pooling or nearest upsampling.
-
-    Args:
-        filters: output channels.
-        batch_norm: arguments of `BatchNormalization`.
-        name: layer name.
-        dtype: Keras dtype policy.
-    """
-
-    def __init__(self, *, filters: int, batch_norm: dict[str, float], name: str, dtype: Any):
-        super().__init__(name=name, dtype=dtype)
-        self._filters = filters
-        self._batch_norm = batch_norm
-        self.conv: Any = None
-        self.norm: Any = None
-
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Creates the variables of the convolution, if there is one."""
-        if input_shape[-1] == self._filters:
-            return
-        self.conv = keras.layers.Conv2D(self._filters, 1, padding="same", name="conv2d", dtype=self.dtype_policy)
-        self.norm = BatchNormalization(name="bn", dtype=self.dtype_policy, **self._batch_norm)
-        self.conv.build(input_shape)
-        self.norm.build((None, None, None, self._filters))
-
-    def call(self, inputs: tf.Tensor, *, size: tuple[int, int], training: bool = False) -> tf.Tensor:
-        """Resamples [B, H, W, C] to [B, *size, filters]; static sizes."""
-        outputs = inputs
-        if self.conv is not None:
-            outputs = self.norm(self.conv(outputs), training=training)
-        return upsample_nearest(_pool(outputs, size), size)
-
-
-def _pool(inputs: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
-    """Max-pools to at most `size`, with windows one larger than the stride."""
-    strides = [(length - 1) // target + 1 for length, target in zip(inputs.shape[1:3], size, strict=True)]
-    if strides == [1, 1]:
-        return inputs
-    windows = [stride + 1 if stride > 1 else 1 for stride in strides]
-    return tf.nn.max_pool2d(inputs, windows, strides, padding="SAME")
-
-
-def upsample_nearest(inputs: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
-    """Repeats rows and columns of [B, H, W, C] up to [B, *size, C].
-
-    Between adjacent pyramid levels (each half the finer one, rounded up) this equals the
-    nearest-neighbour resize floor(i * H / size), but only copies: it is fast, and its
-    gradient is deterministic.
-    """
-    height, width, channels = inputs.shape[1:]
-    times_y, times_x = -(-size[0] // height), -(-size[1] // width)
-    if (times_y, times_x) == (1, 1):
-        return inputs
-    wide = tf.reshape(tf.concat([inputs] * times_x, axis=3), [-1, height, 1, width * times_x * channels])
-    tall = tf.reshape(tf.concat([wide] * times_y, axis=2), [-1, height * times_y, width * times_x, channels])
-    return tall[:, : size[0], : size[1]]

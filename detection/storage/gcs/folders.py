@@ -17,13 +17,13 @@ from detection.storage.files import walk_files
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import ConflictError, in_parallel
 from detection.storage.paths import join, relative
-from detection.storage.processes import this_process
+from detection.storage.processes import LOCK_FILE, this_process
 from schemas.errors import DataError
 
 COMPLETE = ".complete"  # JSON: {"files": {relative path: [size, crc32c]}}
 UNFINISHED = ".unfinished"  # JSON: record of the writer
 PROBE = ".probe.tmp"  # one name, so that the next probe removes what a kill leaves
-OWN_FILES = (COMPLETE, UNFINISHED, PROBE)
+OWN_FILES = (COMPLETE, UNFINISHED, PROBE, LOCK_FILE)
 
 
 def probe(folder: str) -> float:
@@ -46,7 +46,7 @@ def require_free(path: str, *, last: Sequence[str] = ()) -> None:
     Raises:
         DataError: there is content.
     """
-    names = {relative(stored.path, path) for stored in objects.list_tree(path)} - {PROBE}
+    names = {relative(stored.path, path) for stored in objects.list_tree(path)} - {PROBE, LOCK_FILE}
     if names and (UNFINISHED not in names or marker_of(last) in names):
         raise DataError(f"{path}: cannot write: Directory not empty. Remove what is there, or name another folder.")
 
@@ -161,8 +161,9 @@ def require_complete(path: str, stored: Iterable[objects.Stored], marker: str) -
 
 
 def _remove_all(path: str, claim: objects.Stored, marker: str) -> None:
-    """Deletes what lies below a folder but the claim, the marker first."""
-    stored = [one for one in objects.list_tree(path) if one.path != claim.path]
+    """Deletes what lies below a folder but the claim and a lock, the marker first."""
+    kept = {claim.path, join(path, LOCK_FILE)}
+    stored = [one for one in objects.list_tree(path) if one.path not in kept]
     objects.delete_all(one for one in stored if one.path == join(path, marker))
     objects.delete_all(one for one in stored if one.path != join(path, marker))
 
@@ -174,5 +175,6 @@ def _require_alone(path: str, claim: objects.Stored, written: list[objects.Store
         ConflictError: another process writes there, too.
     """
     expected = {(one.path, one.generation) for one in [claim, *written]}
-    if {(one.path, one.generation) for one in objects.list_tree(path)} != expected:
+    lock = join(path, LOCK_FILE)
+    if {(one.path, one.generation) for one in objects.list_tree(path) if one.path != lock} != expected:
         raise ConflictError(f"{path}: another process writes this folder, too. See that one does, and repeat it.")

@@ -21,7 +21,7 @@ from detection.training.checkpoints.files import (
     write_state,
 )
 from detection.training.engine.state import TrainState
-from detection.training.initialization.weight_source import WeightSource
+from detection.weights.weight_source import WeightSource, load_detector_weights
 from schemas.config.optimization import WeightsKind
 from schemas.errors import CocoflowError, DataError, disk_refusal
 
@@ -160,12 +160,4 @@ def load_weights(detector: Detector, path: str | Path, *, weights: WeightsKind) 
         DataError: the checkpoint cannot be read, or belongs to another detector.
     """
     source = WeightSource(path, weights="raw" if weights == "raw" else "auto")
-    for variable in detector.variables:
-        shape = source.shapes.get(variable.path)
-        if shape != tuple(variable.shape):
-            raise DataError(
-                f"{path}: belongs to another detector than its configuration: {variable.path} has shape "
-                f"{list(variable.shape)}, in the checkpoint {'it is missing' if shape is None else list(shape)}. "
-                "Keep checkpoints and configuration of a run together."
-            )
-        variable.assign(source.read(variable.path))
+    load_detector_weights(detector, source)

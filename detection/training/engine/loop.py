@@ -1,8 +1,9 @@
 """The training loop: many steps in one call of a compiled function, and the report of each window of steps."""
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -66,12 +67,21 @@ class _Tally(NamedTuple):
     histograms: tf.Tensor
 
 
+class ReplicatedStep(Protocol):
+    """A training step that runs on all replicas, such as `TrainStep`."""
+
+    def on_replicas(
+        self, strategy: tf.distribute.Strategy, compiled: Callable[[Callable[..., Any]], Any]
+    ) -> Callable[[Batch], StepReport]:
+        """See `TrainStep.on_replicas`."""
+
+
 class TrainLoop:
     """Runs steps on all replicas together.
 
     Args:
         strategy: strategy that the step's variables were created under.
-        train_step: the computation that every replica runs.
+        train_step: the step of all replicas.
         jit_compile: compile the step under XLA; batches need static shapes.
         deterministic: op determinism is on, under which TensorFlow refuses to tell the time.
         eager: compile nothing: Python runs line by line, for debugging.
@@ -80,7 +90,7 @@ class TrainLoop:
     def __init__(
         self,
         strategy: tf.distribute.Strategy,
-        train_step: Callable[[Batch], StepReport],
+        train_step: ReplicatedStep,
         *,
         jit_compile: bool,
         deterministic: bool,
@@ -91,7 +101,8 @@ class TrainLoop:
         self._names: Sequence[str] = ()
         self._histogram_names: Sequence[str] = ()
         # There is no Python control flow on tensors in a step; converting it costs seconds.
-        self._replica_step = train_step if eager else tf.function(train_step, jit_compile=jit_compile, autograph=False)
+        compiled = functools.partial(tf.function, jit_compile=jit_compile, autograph=False)
+        self._replicas_step = train_step.on_replicas(strategy, (lambda function: function) if eager else compiled)
         self._step: Any = self._one_step if eager else tf.function(self._one_step, autograph=False)
         self._run = self._run_windows if eager else tf.function(self._run_windows)
         self._eager = eager
@@ -197,7 +208,7 @@ class TrainLoop:
 
     def _one_step(self, batch: Batch) -> tuple[tf.Tensor, ...]:
         """Runs one step on all replicas; returns a `StepReport` with stacked scalars [K] and histograms [H, ...]."""
-        reports = self._strategy.run(self._replica_step, args=(batch,))
+        reports = self._replicas_step(batch)
         # All replicas return the same global scalars.
         number, scalars, histograms, *flags = tf.nest.map_structure(
             lambda value: self._strategy.experimental_local_results(value)[0], reports

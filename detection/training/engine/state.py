@@ -7,10 +7,7 @@ import keras
 import tensorflow as tf
 
 from detection.models.detector import Detector, variables_by_path
-
-# Keys in a checkpoint below which weights lie, each in a dictionary by variable path.
-MODEL_PART = "model"
-EMA_PART = "ema"
+from schemas.artifacts import EMA_PART, LOSSES_PART, MODEL_PART, STEP_PART
 
 
 def dynamic_decay(decay: float, step: tf.Tensor) -> tf.Tensor:
@@ -129,13 +126,20 @@ class TrainState(NamedTuple):
     ema: ExponentialMovingAverage | None
     loss_scale: LossScale | None = None
 
+    @property
+    def statistics(self) -> list[keras.Variable]:
+        """Variables that the forward pass and the losses update: batch norm's, and the detector's `loss_statistics`."""
+        return [*self.model.non_trainable_variables, *self.model.loss_statistics]
+
     def checkpoint(self) -> tf.train.Checkpoint:
         """Makes a checkpoint of the state by variable path, independent of how the objects are nested."""
         parts = {
-            "step": self.step,
+            STEP_PART: self.step,
             MODEL_PART: variables_by_path(self.model.variables),
             "optimizer": variables_by_path(self.optimizer.variables),
         }
+        if self.model.loss_statistics:
+            parts[LOSSES_PART] = variables_by_path(self.model.loss_statistics)
         if self.ema is not None:
             parts[EMA_PART] = dict(self.ema.weights)
         if self.loss_scale is not None:

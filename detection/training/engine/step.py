@@ -7,10 +7,10 @@ import keras
 import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
-from detection.ops.replicas import replica_count, sum_over_replicas
+from detection.ops.replicas import slice_count, sum_over_replicas
 from detection.training.engine.gradients import GradientSummaries
 from detection.training.engine.state import LossScale, TrainState
-from schemas.scalars import GRADIENT_NORM, TOTAL_LOSS
+from schemas.scalars import GRADIENT_NORM, TOTAL_LOSS, TRUNCATED
 
 
 class StepReport(NamedTuple):
@@ -33,6 +33,20 @@ class StepReport(NamedTuple):
     finite: tf.Tensor
     halted: tf.Tensor
     updates: tf.Tensor
+
+
+class Derivatives(NamedTuple):
+    """Results of a forward and backward pass over one replica's images.
+
+    terms: float32 scalars: every loss term, and their sum `loss`.  Their sums over replicas and
+        micro-batches are those of the update's batch.
+    gradients: gradients of `loss` times the loss scale, of the variables that train, in their order.
+    statistics: new values of batch-norm statistics and the like, by path, equal on all replicas.
+    """
+
+    terms: dict[str, tf.Tensor]
+    gradients: list[tf.Tensor]
+    statistics: dict[str, tf.Tensor]
 
 
 class NanGuard(tf.Module):
@@ -78,7 +92,7 @@ class TrainStep:
     one replica with the same global batch.
 
     A step with a non-finite loss or gradient norm changes no weight, slot, EMA weight or
-    batch-norm statistic.  Gradients that overflow under a dynamic loss scale are normal:
+    statistic of batch norms and losses.  Gradients that overflow under a dynamic loss scale are normal:
     that step changes the scale only, and the NaN guard ignores it.
 
     Args:
@@ -110,13 +124,63 @@ class TrainStep:
 
     def __call__(self, batch: Batch) -> StepReport:
         """Trains on a replica's slice of a batch."""
+        derivatives = self.differentiate(batch)
+        truncated = tf.cast(tf.reduce_sum(batch.truncated), tf.float32)
+        gradients = sum_over_replicas(derivatives.gradients)
+        totals = sum_scalars(derivatives.terms | {TRUNCATED: truncated})
+        return self.update(totals, gradients, derivatives.statistics)
+
+    def on_replicas(
+        self, strategy: tf.distribute.Strategy, compiled: Callable[[Callable[..., Any]], Any]
+    ) -> Callable[[Batch], StepReport]:
+        """Returns the step as a function of all replicas' slices of a batch, which returns all their reports.
+
+        Args:
+            strategy: strategy that the state's variables were created under.
+            compiled: compiles what one replica runs.
+        """
+        replica_step = compiled(self)
+        return lambda batch: strategy.run(replica_step, args=(batch,))
+
+    def differentiate(self, batch: Batch, positives: tf.Tensor | None = None) -> Derivatives:
+        """Runs the network forward and backward.
+
+        Args:
+            batch: this replica's slice of a batch; of a micro-batch in the scope of
+                `detection.ops.replicas.micro_batch`.
+            positives: see `Detector.losses`.
+        """
+        state = self._state
+        seed = tf.random.fold_in(self._seed, tf.cast(tf.convert_to_tensor(state.step) % 2**31, tf.int32))
+        # In the scope, new statistics are collected instead of assigned.
+        with tf.GradientTape() as tape, keras.StatelessScope(initialize_variables=False) as forward:
+            outputs = state.model(batch.images, training=True, seed=seed)
+            terms = dict(state.model.losses(outputs, batch.labels, positives, training=True))
+            if self._l2 is not None:
+                terms["l2_loss"] = self._l2() / slice_count()
+            loss = tf.add_n(list(terms.values()))
+            scaled_loss = loss * self._loss_scale()
+        variables = [variable.value for variable in state.trainable]
+        gradients = tape.gradient(scaled_loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        statistics = _collected(forward, state.statistics)
+        return Derivatives(terms | {TOTAL_LOSS: loss}, list(gradients), statistics)
+
+    def update(
+        self, totals: Mapping[str, tf.Tensor], gradients: Sequence[tf.Tensor], statistics: Mapping[str, tf.Tensor]
+    ) -> StepReport:
+        """Updates the state after the passes over an update's batch.
+
+        Args:
+            totals: `Derivatives.terms` and TRUNCATED of the whole batch.
+            gradients: `Derivatives.gradients` of the whole batch.
+            statistics: see `Derivatives`.
+        """
         state = self._state
         step = tf.convert_to_tensor(state.step)
-        scale = tf.constant(1.0) if state.loss_scale is None else tf.convert_to_tensor(state.loss_scale.scale)
-        terms, gradients, statistics = self._differentiate(batch, step, scale)
+        scale = self._loss_scale()
+        gradients = [gradient / scale for gradient in gradients]
         norm = tf.linalg.global_norm(gradients)
-        truncated = tf.cast(tf.reduce_sum(batch.truncated), tf.float32)
-        scalars = _totals(terms | {"instances_cut_off": truncated})
+        scalars = dict(totals)
         scalars |= {GRADIENT_NORM: norm, "learning_rate": tf.cast(state.optimizer.learning_rate, tf.float32)}
         scalars |= self._summaries.norms(gradients, state.trainable)
         histograms = self._summaries.histograms(gradients, state.trainable, step)
@@ -132,28 +196,13 @@ class TrainStep:
         state.step.assign_add(tf.cast(~halted, tf.int64))
         return StepReport(step, scalars, histograms, finite, halted, tf.convert_to_tensor(state.optimizer.iterations))
 
-    def _differentiate(
-        self, batch: Batch, step: tf.Tensor, scale: tf.Tensor
-    ) -> tuple[dict[str, tf.Tensor], list[tf.Tensor], dict[str, tf.Tensor]]:
-        """Returns this replica's loss terms and their sum `loss`, global gradients, and new batch-norm statistics."""
-        state = self._state
-        seed = tf.random.fold_in(self._seed, tf.cast(step % 2**31, tf.int32))
-        # In the scope, new batch-norm statistics are collected instead of assigned.
-        with tf.GradientTape() as tape, keras.StatelessScope(initialize_variables=False) as forward:
-            outputs = state.model(batch.images, training=True, seed=seed)
-            terms = dict(state.model.losses(outputs, batch.labels))
-            if self._l2 is not None:
-                terms["l2_loss"] = self._l2() / replica_count()
-            loss = tf.add_n(list(terms.values()))
-            scaled_loss = loss * scale
-        variables = [variable.value for variable in state.trainable]
-        gradients = tape.gradient(scaled_loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        gradients = [gradient / scale for gradient in sum_over_replicas(gradients)]
-        return terms | {TOTAL_LOSS: loss}, gradients, _collected(forward, state.model.non_trainable_variables)
+    def _loss_scale(self) -> tf.Tensor:
+        scale = self._state.loss_scale
+        return tf.constant(1.0) if scale is None else tf.convert_to_tensor(scale.scale)
 
     def _update(self, gradients: Sequence[tf.Tensor], statistics: Mapping[str, tf.Tensor]) -> None:
         state = self._state
-        for variable in state.model.non_trainable_variables:
+        for variable in state.statistics:
             if variable.path in statistics:
                 variable.assign(statistics[variable.path])
         state.optimizer.apply(self._transform_gradients(gradients, state.trainable), list(state.trainable))
@@ -191,7 +240,7 @@ def _call_if(condition: tf.Tensor, function: Callable[[], Any]) -> None:
     tf.cond(condition, call, lambda: None)
 
 
-def _totals(partials: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+def sum_scalars(partials: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Sums scalars over replicas, in one exchange."""
     return dict(zip(partials, tf.unstack(sum_over_replicas(tf.stack(list(partials.values())))), strict=True))
 

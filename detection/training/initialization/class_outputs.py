@@ -6,28 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from detection.datasets.coco_categories import COCO_CATEGORIES
-
 Category = Mapping[str, Any]
-
-_LAST_COCO_ID = max(COCO_CATEGORIES)
-# Numbers of class outputs that mean COCO's ids: 1..90, or 0..90 with 0 for background.
-COCO_CLASS_COUNTS = (_LAST_COCO_ID, _LAST_COCO_ID + 1)
-
-
-def coco_classes(count: int) -> list[Category]:
-    """Returns COCO's ids as the classes of a network with an output for each id, like google/automl's.
-
-    Args:
-        count: one of `COCO_CLASS_COUNTS`.
-
-    Returns:
-        A category for each class; `name` is None for an id without a category.
-    """
-    return [
-        {"id": number, "name": COCO_CATEGORIES.get(number)}
-        for number in range(_LAST_COCO_ID + 1 - count, _LAST_COCO_ID + 1)
-    ]
 
 
 def same_categories(ours: Sequence[Category], theirs: Sequence[Category]) -> np.ndarray:

@@ -9,7 +9,7 @@ from detection.models.backbones.imagenet import ImagenetReport, load_imagenet_we
 from detection.training.engine.state import TrainState
 from detection.training.initialization.class_outputs import Category
 from detection.training.initialization.warm_start import WarmStart, warm_start
-from detection.training.initialization.weight_source import WeightSource
+from detection.weights.weight_source import WeightSource
 from schemas.config.initialization import FineTuneType, SourceWeights
 from schemas.config.section import PatternMatch
 

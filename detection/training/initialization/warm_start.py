@@ -5,16 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from detection.datasets.coco_categories import COCO_CLASS_COUNTS, coco_classes
 from detection.models.detector import Detector
 from detection.training.engine.variable_selection import matching_paths
-from detection.training.initialization.class_outputs import (
-    COCO_CLASS_COUNTS,
-    Category,
-    coco_classes,
-    same_categories,
-    source_outputs,
-)
-from detection.training.initialization.weight_source import WeightSource
+from detection.training.initialization.class_outputs import Category, same_categories, source_outputs
+from detection.weights.weight_source import WeightSource
 from schemas.config.initialization import FineTuneType
 from schemas.config.section import PatternMatch
 from schemas.errors import DataError

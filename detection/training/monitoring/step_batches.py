@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
-from detection.input_pipeline.record_reader import RecordOrder, RecordReader
+from detection.input_pipeline.record_order import RecordOrder
+from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Batch, InputOptions, training_batches
 from schemas import features
 
@@ -21,13 +23,23 @@ class StepBatches:
         options: options that turn records into examples.
         seed: seed of the run.
         batch_size: global batch size.
+        repeat_factors: see `RecordOrder`.
     """
 
-    def __init__(self, reader: RecordReader, options: InputOptions, *, seed: int, batch_size: int) -> None:
+    def __init__(
+        self,
+        reader: RecordReader,
+        options: InputOptions,
+        *,
+        seed: int,
+        batch_size: int,
+        repeat_factors: npt.NDArray[np.float64] | None = None,
+    ) -> None:
         self.options = options
         self._reader = reader
         self._seed = seed
         self._batch_size = batch_size
+        self._repeat_factors = repeat_factors
 
     def batch(self, step: int) -> Batch:
         """Returns the batch of step `step`, counted from 0, as NumPy arrays."""
@@ -38,12 +50,13 @@ class StepBatches:
             start_step=step,
             stop_step=step + 1,
             batch_size=self._batch_size,
+            repeat_factors=self._repeat_factors,
         )
         return tf.nest.map_structure(lambda value: None if value is None else value.numpy(), next(iter(batches)))
 
     def sources(self, step: int) -> list["Source"]:
         """Lists the sources of the batch's images, in order, without the partners that mosaic and mixup draw."""
-        order = RecordOrder(self._seed, len(self._reader))
+        order = RecordOrder(self._seed, len(self._reader), self._repeat_factors)
         positions = range(step * self._batch_size, (step + 1) * self._batch_size)
         return [self._source(order.record(position)) for position in positions]
 

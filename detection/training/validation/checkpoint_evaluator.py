@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from detection.coco.metrics import CocoMetrics
 from detection.coco.summary import metrics_to_json
 from detection.images.drawing import Picture
-from detection.inference.export import ServingModule
 from detection.inference.mean_losses import MeanLosses
 from detection.inference.saved_model import SignatureDetector
+from detection.inference.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.reports.tensorboard import write_evaluation
 from detection.training.checkpoints.files import checkpoint_path
@@ -67,7 +67,7 @@ class DetectorEvaluator:
         self._split = split
         self._weights = weights
         self._detector = detector
-        self._module = ServingModule(detector, [category["id"] for category in categories])
+        self._module = ServingModule(detector, categories)
         self._signature = SignatureDetector(self._module.serve_encoded, batch_size=batch_size)
 
     def __call__(self, path: str) -> CheckpointEvaluation:

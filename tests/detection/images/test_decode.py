@@ -1,5 +1,6 @@
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,10 @@ from detection.images.decode import decode_rgb, decode_rgb_eagerly
 from detection.input_pipeline.network_input import fit_to_input, normalize
 from detection.input_pipeline.record_decoder import decode_record
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
+from detection.types import Resizing
 from tests.detection.synthetic import example
+
+UNCHANGED: Any = {"mean": (0.0,) * 3, "std": (1.0,) * 3}
 
 
 def test_jpegs_decode_as_pillow_decodes_them(shared_data: Path) -> None:
@@ -72,7 +76,7 @@ def test_normalisation_equals_the_original(oracles: dict) -> None:
 def test_fitting_equals_the_original(oracles: dict) -> None:
     expected = oracles["prep.resize_effdet"]["expected"]
     image = tf.fill([480, 640, 3], tf.constant(255, tf.uint8))
-    fitted, info = fit_to_input(image, image_size=(512, 512), mean=(0.0,) * 3, std=(1.0,) * 3)
+    fitted, info = fit_to_input(image, image_size=(512, 512), resizing=Resizing((512, 512)), **UNCHANGED)
     filled = fitted.numpy()[..., 0] > 0
     assert (filled.any(1).sum(), filled.any(0).sum()) == tuple(expected["scaled"])
     assert filled[:384, :512].all()
@@ -84,7 +88,7 @@ def test_fitting_equals_the_original(oracles: dict) -> None:
 @pytest.mark.parametrize(("height", "width"), [(1, 300), (33, 97), (500, 333), (64, 64), (2000, 3)])
 def test_the_longer_side_fills_the_input_exactly(height: int, width: int) -> None:
     image = tf.fill([height, width, 3], tf.constant(200, tf.uint8))
-    fitted, info = fit_to_input(image, image_size=(64, 64), mean=(0.0,) * 3, std=(1.0,) * 3)
+    fitted, info = fit_to_input(image, image_size=(64, 64), resizing=Resizing((64, 64)), **UNCHANGED)
     filled = fitted.numpy()[..., 0] > 0
     size = np.array([filled.any(1).sum(), filled.any(0).sum()])
     assert size.max() == 64

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from detection.inference.export import export_saved_model
 from detection.inference.mean_losses import mean_losses
-from detection.inference.restore import read_exported_from, read_model_config, restore_detector
+from detection.inference.restore import load_trained, read_exported_from, read_model_config
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.network_input import InputSample, pad_labels
 from detection.models.detector import Detector
@@ -61,7 +61,7 @@ def images() -> list[np.ndarray]:
 def test_a_model_on_cloud_storage(gcs: Bucket, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COCOFLOW_CACHE", str(tmp_path))
     remote = upload(exported, f"{gcs.path}/model")
-    detectors = [restore_detector(folder)[0] for folder in (exported, remote)]
+    detectors = [load_trained(folder).detector for folder in (exported, remote)]
     for one, other in zip(*(detector.variables for detector in detectors), strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
     assert read_model_config(remote) == read_model_config(exported)
@@ -75,8 +75,9 @@ def test_a_model_on_cloud_storage(gcs: Bucket, exported: Path, tmp_path: Path, m
 
 
 def test_the_restored_detector_is_the_exported_one(detector: Detector, exported: Path) -> None:
-    restored, categories = restore_detector(exported)
-    assert categories == CATEGORIES
+    trained = load_trained(exported)
+    assert (trained.categories, trained.config) == (CATEGORIES, tiny_config())
+    restored = trained.detector
     assert [variable.path for variable in restored.variables] == [variable.path for variable in detector.variables]
     for one, other in zip(restored.variables, detector.variables, strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
@@ -117,14 +118,14 @@ def test_what_has_no_losses_is_refused(exported: Path, tmp_path: Path) -> None:
         mean_losses(exported, [], category_ids=[3], batch_size=2)
     with pytest.raises(DataError, match=r"a record after the first 0 cannot be read for its losses: .*image/encoded"):
         mean_losses(exported, [b"junk"], category_ids=CATEGORY_IDS, batch_size=2)
-    with pytest.raises(DataError, match=r"config\.yaml: cannot read the configuration: .*export or copy"):
-        restore_detector(tmp_path)
+    with pytest.raises(DataError, match="it holds no weights"):
+        load_trained(tmp_path)
     other = tmp_path / "other"
     shutil.copytree(exported, other)
     config = other / EXTRA_FILES / CONFIG_YAML
     config.write_text(to_yaml(tiny_config("model.overrides={fpn_filters: 24, fpn_cells: 1, head_layers: 1}")))
-    with pytest.raises(DataError, match="its weights are not those of efficientdet-nano"):
-        restore_detector(other)
+    with pytest.raises(DataError, match="belongs to another detector than its configuration"):
+        load_trained(other)
     (other / EXTRA_FILES / LABELS_JSON).unlink()
-    with pytest.raises(DataError, match=r"categories\.json: cannot read the file"):
-        restore_detector(other)
+    with pytest.raises(DataError, match=r"no categories\.json beside its weights"):
+        load_trained(other)

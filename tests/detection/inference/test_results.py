@@ -9,7 +9,7 @@ import tensorflow as tf
 from PIL import Image
 from pycocotools import mask as masks
 
-from detection.inference.restore import restore_detector
+from detection.inference.restore import load_trained
 from detection.inference.results import Results, joined
 from detection.inference.saved_model import SavedModelDetector, _require_detections, require_saved_model
 from detection.types import EncodedImage
@@ -120,9 +120,9 @@ def test_masks_may_be_left_out(crops: Path, images: list[EncodedImage]) -> None:
 
 
 def test_an_exported_detector_comes_back_with_its_options(pasted: Path) -> None:
-    detector, categories = restore_detector(pasted)
-    assert detector.mask_output == "pasted"
-    assert [category["name"] for category in categories] == ["red", "green", "blue"]
+    trained = load_trained(pasted)
+    assert trained.detector.mask_output == "pasted"
+    assert [category["name"] for category in trained.categories] == ["red", "green", "blue"]
 
 
 def test_what_an_evaluation_takes() -> None:

@@ -2,7 +2,7 @@
 
 import functools
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,7 +11,8 @@ import tensorflow as tf
 from detection.images.decode import decode_rgb
 from detection.input_pipeline.augmentation.combining import mixup, mosaic
 from detection.input_pipeline.augmentation.crops import ssd_random_crop
-from detection.input_pipeline.record_reader import RecordReader, epoch_permutation
+from detection.input_pipeline.record_order import epoch_permutation
+from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.sample import Sample
 from detection.input_pipeline.training_batches import Augmentation, Batch, InputOptions, augment, training_batches
 from schemas import features
@@ -46,10 +47,10 @@ def options(request: pytest.FixtureRequest) -> InputOptions:
 
 
 def _batches(
-    reader: RecordReader, start: int, stop: int, options: InputOptions = PLAIN, **keywords: int
+    reader: RecordReader, start: int, stop: int, options: InputOptions = PLAIN, **keywords: Any
 ) -> list[Batch]:
-    sized = {"batch_size": 4} | keywords
-    return list(training_batches(reader, options, seed=11, start_step=start, stop_step=stop, **sized))
+    arguments = {"seed": 11, "batch_size": 4} | keywords
+    return list(training_batches(reader, options, start_step=start, stop_step=stop, **arguments))
 
 
 def _reader(tmp_path: Path, count: int = 10) -> RecordReader:
@@ -90,12 +91,40 @@ def test_replica_batches_are_the_global_batch_in_order(tmp_path: Path) -> None:
     _assert_equal(whole, _joined(*halves))
 
 
-def test_an_epoch_holds_every_record_once_and_epochs_differ() -> None:
-    orders = [epoch_permutation(3, epoch, 100) for epoch in range(3)]
-    for order in orders:
-        np.testing.assert_array_equal(np.sort(order), np.arange(100))
-    assert (orders[0] != orders[1]).any()
-    assert (orders[0] != epoch_permutation(4, 0, 100)).any()
+def test_repeated_images_resume_and_share_out_exactly(tmp_path: Path) -> None:
+    """Twelve images per epoch of ten records, so three steps of four are an epoch, which mosaic's partners come from.
+
+    Two workers that start late together see what one sees from the start.
+    """
+    reader, weights = _reader(tmp_path), np.array([0.5, 2.0, 4.0], np.float32)
+    options, factors = MIXED._replace(class_weights=weights), np.array([1.0] * 8 + [2.6, 1.4])
+    whole = _batches(reader, 0, 7, options, repeat_factors=factors)
+    halves = [
+        _batches(reader, 4, 7, options, repeat_factors=factors, batch_size=2, pipeline=half, num_pipelines=2)
+        for half in (0, 1)
+    ]
+    for batch, *parts in zip(whole[4:], *halves, strict=True):
+        _assert_equal(batch, _joined(*parts))
+        labels = tf.nest.map_structure(lambda value: None if value is None else value.numpy(), batch.labels)
+        np.testing.assert_array_equal(labels.weights[labels.valid], weights[labels.classes[labels.valid]])
+
+
+@pytest.mark.parametrize("replicas_each", [1, 2])
+def test_micro_batches_of_all_replicas_are_the_batch_in_order(tmp_path: Path, replicas_each: int) -> None:
+    """Two pipelines of one or two replicas, which divide a step's eight images into two micro-batches."""
+    reader = _reader(tmp_path)
+    size = 4 // replicas_each
+    options = {"batch_size": 4, "replica_batch_size": size, "micro_batches": 2, "num_pipelines": 2}
+    pipelines = [_batches(reader, 1, 2, PLAIN, pipeline=number, **options) for number in (0, 1)]
+    elements = [element for pipeline in pipelines for element in pipeline]
+    assert len(elements) == 2 * replicas_each
+    halves = [
+        tf.nest.map_structure(lambda value, rows=rows: None if value is None else value[rows], element)
+        for rows in (slice(0, size // 2), slice(size // 2, size))
+        for element in elements
+    ]
+    (whole,) = _batches(reader, 1, 2, batch_size=8)
+    _assert_equal(_joined(*halves), whole)
 
 
 def test_shapes_are_static(tmp_path: Path) -> None:
@@ -194,7 +223,7 @@ def test_masks_keypoints_and_crowds_come_in_static_shapes(tmp_path: Path) -> Non
     assert (labels.crowds.shape, labels.crowds.dtype) == ((4, 5), tf.bool)
     flips = set()
     for batch in batches:
-        for boxes, classes, valid, masks, points, crowds in zip(*map(np.asarray, batch.labels), strict=True):
+        for boxes, classes, valid, masks, points, crowds in zip(*map(np.asarray, batch.labels[:6]), strict=True):
             assert valid.tolist() == [True] + [False] * 4
             assert crowds.tolist() == [False, True] + [False] * 3
             assert classes[:2].tolist() == [1, 0]

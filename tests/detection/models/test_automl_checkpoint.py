@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.efficientdet.model import EfficientDet, RawOutputs, automl_variable_name
+from detection.models.efficientdet.model import EfficientDet, RawOutputs
 from detection.models.heads.postprocess import BoxPostprocess
 from detection.models.registry import build_detector
 from detection.types import ImageInfo
+from detection.weights.automl import automl_name
 
 SIDE = 128
 IMAGE_SCALE = 1.5  # original pixel = input pixel * 1.5
@@ -27,7 +28,7 @@ def detector(oracle_dir: Path) -> EfficientDet:
     reader = tf.train.load_checkpoint(str(oracle_dir / "efficientdet_d0" / "name_based" / "model.ckpt"))
     detector = build_detector("efficientdet-d0", num_classes=90, image_size=SIDE)
     for variable in detector.variables:
-        variable.assign(reader.get_tensor(automl_variable_name(variable.path) + "/ExponentialMovingAverage"))
+        variable.assign(reader.get_tensor(automl_name(variable.path) + "/ExponentialMovingAverage"))
     assert isinstance(detector, EfficientDet)
     return detector
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.efficientdet.model import EfficientDet, automl_variable_name
+from detection.models.efficientdet.model import EfficientDet
 from detection.models.registry import build_detector, detector_names
+from detection.weights.automl import automl_name
 
 Oracles = dict[str, dict[str, Any]]
 
@@ -60,7 +61,7 @@ def test_other_class_counts(oracles: Oracles) -> None:
 
 def test_names_and_shapes_are_the_originals(d0: EfficientDet, oracle_dir: Path) -> None:
     expected = json.loads((oracle_dir / "efficientdet_d0" / "variables.json").read_text())["variables"]
-    assert {automl_variable_name(variable.path): list(variable.shape) for variable in d0.variables} == expected
+    assert {automl_name(variable.path): list(variable.shape) for variable in d0.variables} == expected
 
 
 def test_variables_and_weight_decay_rule(d0: EfficientDet, oracles: Oracles) -> None:

@@ -16,6 +16,7 @@ from tests.detection import mask_keypoint_detector
 mask_keypoint_detector.register()
 
 SIDE, CLASSES, BATCH, OBJECTS, DETECTIONS = 64, 3, 4, 3, 10
+HALVES = (slice(0, BATCH // 2), slice(BATCH // 2, BATCH))
 
 # Overrides make a network smaller where its depth teaches nothing new.
 DETECTORS: dict[str, dict[str, Any]] = {name: {} for name in smallest_detectors()} | {
@@ -58,6 +59,10 @@ def _labels() -> Labels:
         classes=tf.constant(random.integers(0, CLASSES, (BATCH, OBJECTS)), tf.int32),
         valid=tf.constant(valid),
     )
+
+
+def _rows(nest: Any, rows: slice) -> Any:
+    return tf.nest.map_structure(lambda value: None if value is None else value[rows], nest)
 
 
 def _image_info() -> ImageInfo:
@@ -106,6 +111,10 @@ def test_builds_and_answers(name: str) -> None:
     assert {output.dtype for output in tf.nest.flatten(outputs)} == {tf.float32}
     terms = detector.losses(outputs, _labels())
     assert all(term.shape == () and term.dtype == tf.float32 and np.isfinite(term) for term in terms.values())
+    positives = sum(detector.count_positives(_rows(_labels(), half)) for half in HALVES)
+    parts = [detector.losses(_rows(outputs, half), _rows(_labels(), half), positives) for half in HALVES]
+    for key, term in terms.items():
+        np.testing.assert_allclose(sum(part[key] for part in parts), term, rtol=1e-5, err_msg=key)
     _check(detector.detect(outputs, _image_info()))
     assert len(detector.variables) == count
     paths = {variable.path for variable in detector.variables}

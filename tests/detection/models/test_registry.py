@@ -1,7 +1,19 @@
+from typing import Any
+
 import pytest
+import tensorflow as tf
 
 from detection.models.efficientdet.model import EfficientDet
-from detection.models.registry import build_detector, detector_config, detector_names, smallest_detectors
+from detection.models.registry import (
+    build_detector,
+    detector_config,
+    detector_from_config,
+    detector_names,
+    smallest_detectors,
+)
+from detection.types import Resizing
+from schemas.config.config import ModelConfig
+from schemas.config.input_size import ResizeConfig
 from schemas.errors import ConfigError
 
 
@@ -47,6 +59,41 @@ def test_overrides_act() -> None:
     assert detector.fpn.cells[-1].variables[-1].shape == (16,)
     assert detector.config.postprocess.score_threshold == 0.25
     assert detector.config.postprocess.max_detections == 7
+
+
+@pytest.mark.parametrize(
+    ("image_size", "resize", "expected", "fills"),
+    [
+        ((48, 64), {}, (48, 64), Resizing((48, 64))),
+        (None, {}, (128, 128), Resizing((128, 128))),
+        (None, {"mode": "short_side", "short_side": 50, "long_side": 90}, (90, 90), None),
+        ((60, 90), {"mode": "short_side", "short_side": 50, "long_side": 90, "pad_to_multiple": 32}, (64, 96), None),
+        (60, {"mode": "stretch", "pad_to_multiple": 64}, (64, 64), Resizing((60, 60), "stretch")),
+    ],
+)
+def test_the_input_is_what_image_size_and_resize_say(
+    image_size: Any, resize: dict[str, Any], expected: tuple[int, int], fills: Resizing | None
+) -> None:
+    small = {"fpn_filters": 8, "fpn_cells": 1, "head_layers": 1}
+    model = ModelConfig(name="efficientdet-nano", image_size=image_size, resize=ResizeConfig(**resize), overrides=small)
+    detector = detector_from_config(model, num_classes=2)
+    assert detector.image_size == expected
+    if fills is None:
+        fills = Resizing(image_size or expected, "short_side", 50, 90)
+    assert (detector.resizing.size, detector.resizing.mode) == (fills.size, fills.mode)
+    if fills.mode == "short_side":
+        assert detector.resizing == fills
+    outputs = detector(tf.zeros([1, *expected, 3]))
+    cells = sum(level.shape[1] * level.shape[2] for level in outputs.class_logits)
+    assert len(detector.anchors) == 9 * cells
+
+
+def test_an_input_too_small_for_the_sides_is_refused() -> None:
+    resize = ResizeConfig(mode="short_side", short_side=50, long_side=90)
+    with pytest.raises(ConfigError, match=r"model\.image_size = \[64, 64\] is too small for resize\.short_side = 50"):
+        build_detector("efficientdet-nano", num_classes=2, image_size=64, resize=resize)
+    with pytest.raises(ConfigError, match=r"model\.image_size = \[40, 90\] is too small"):
+        build_detector("efficientdet-nano", num_classes=2, overrides={"image_size": (40, 90)}, resize=resize)
 
 
 def test_an_unknown_or_invalid_option_of_the_post_processing_is_refused() -> None:

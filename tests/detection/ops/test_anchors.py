@@ -53,6 +53,28 @@ def test_an_aspect_ratio_is_width_over_height() -> None:
     np.testing.assert_allclose(anchors[:, 3] - anchors[:, 1], 4.0 * (anchors[:, 2] - anchors[:, 0]))
 
 
+def test_an_aspect_pair_is_width_and_height(oracles: Oracles) -> None:
+    """TPU Mask R-CNN's anchors, of scale 8 and three pairs."""
+    expected = oracles["anchors.maskrcnn"]["expected"]
+    pairs = ((1.0, 1.0), (1.4, 0.7), (0.7, 1.4))
+    anchors = _anchors(128, 128, min_level=2, max_level=6, num_scales=1, aspect_ratios=pairs, anchor_scale=8.0)
+    assert len(anchors) == expected["count_128"]
+    np.testing.assert_allclose(anchors[:3], expected["first3"], atol=1e-3)
+    np.testing.assert_allclose(anchors[-3:], expected["last3_128"], atol=1e-3)
+    mixed = _anchors(64, 64, num_scales=1, aspect_ratios=(1.0, (3.0, 2.0)))
+    sides = mixed[:, 2:] - mixed[:, :2]
+    np.testing.assert_allclose(sides[1::2], sides[::2] * [2.0, 3.0])
+
+
+def test_each_level_may_have_its_own_scale() -> None:
+    one, two = (_anchors(64, 64, min_level=3, max_level=4, anchor_scale=scale) for scale in (2.0, 5.0))
+    own = _anchors(64, 64, min_level=3, max_level=4, anchor_scale=(2.0, 5.0))
+    finer = 64 * 9
+    np.testing.assert_array_equal(own, np.concatenate([one[:finer], two[finer:]]))
+    with pytest.raises(ValueError, match="zip"):
+        _anchors(64, 64, anchor_scale=(2.0, 5.0))
+
+
 def test_rows_come_before_columns_in_an_oblong_image() -> None:
     anchors = _anchors(16, 32, max_level=3, num_scales=1, aspect_ratios=(1.0,))
     centres = (anchors[:, :2] + anchors[:, 2:]) / 2
@@ -128,6 +150,51 @@ def test_equals_a_plain_search() -> None:
     for number in reversed(range(8)):
         expected[iou[number].argmax()] = number
     np.testing.assert_array_equal(np.where(positive, index, -1), expected)
+
+
+def _plain_matches(boxes: np.ndarray, matched: float, unmatched: float, *, forced: bool) -> np.ndarray:
+    """One value per anchor, as the OD API's matcher returns: number of the object, -1 background, -2 ignored."""
+    matches = np.full(len(ANCHORS), -1)
+    overlaps = np.zeros((len(boxes), len(ANCHORS)))
+    for row, (t, l, b, r) in enumerate(boxes):  # noqa: E741
+        for column, (at, al, ab, ar) in enumerate(ANCHORS):
+            inside = max(0.0, min(b, ab) - max(t, at)) * max(0.0, min(r, ar) - max(l, al))
+            overlaps[row, column] = inside / ((b - t) * (r - l) + (ab - at) * (ar - al) - inside)
+    for column in range(len(ANCHORS)):
+        best = overlaps[:, column].max()
+        if best >= matched:
+            matches[column] = overlaps[:, column].argmax()
+        elif best >= unmatched:
+            matches[column] = -2
+    for row in reversed(range(len(boxes) if forced else 0)):
+        matches[overlaps[row].argmax()] = row
+    return matches
+
+
+@pytest.mark.parametrize(("matched", "unmatched"), [(0.5, 0.4), (0.7, 0.3), (0.6, 0.6), (0.5, None)])
+@pytest.mark.parametrize("forced", [True, False])
+def test_thresholds_and_forced_matches_equal_a_plain_matcher(
+    matched: float, unmatched: float | None, forced: bool
+) -> None:
+    random = np.random.default_rng(5)
+    corners = random.uniform(0, 90, (6, 2))
+    boxes = np.concatenate([corners, corners + random.uniform(3, 60, (6, 2))], axis=1).astype(np.float32)
+    result = assign_anchors(
+        tf.constant(ANCHORS),
+        tf.constant([[*boxes, [0.0, 0.0, 128.0, 128.0]]], tf.float32),
+        tf.constant([[True] * 6 + [False]]),
+        match_threshold=matched,
+        unmatched_threshold=unmatched,
+        force_match=forced,
+    )
+    got = np.where(result.positive[0], result.index[0], -1)
+    if result.ignored is not None:
+        assert not (result.ignored & result.positive).numpy().any()
+        got = np.where(result.ignored[0], -2, got)
+    assert (result.ignored is None) == (unmatched is None or unmatched == matched)
+    expected = _plain_matches(boxes, matched, matched if unmatched is None else unmatched, forced=forced)
+    np.testing.assert_array_equal(got, expected)
+    assert (matched, unmatched) != (0.7, 0.3) or (expected == -2).sum() > 50
 
 
 def test_two_objects_that_claim_one_anchor_leave_it_to_the_first() -> None:

@@ -1,7 +1,14 @@
 import numpy as np
 import tensorflow as tf
 
-from detection.ops.replicas import own_slice, replica_count, replica_id, sum_over_replicas
+from detection.ops.replicas import (
+    micro_batch,
+    own_slice,
+    replica_count,
+    replica_id,
+    slice_count,
+    sum_over_replicas,
+)
 
 
 def test_without_a_strategy_there_is_one() -> None:
@@ -52,3 +59,17 @@ def test_the_slices_of_replicas_are_the_whole_in_order(two_replicas: tf.distribu
         compiled = tf.function(lambda: own_slice(whole), jit_compile=xla)
         slices = two_replicas.experimental_local_results(tf.function(lambda: two_replicas.run(compiled))())  # noqa: B023
         np.testing.assert_array_equal(np.concatenate(slices), whole)
+
+
+def test_the_slices_of_micro_batches_are_the_whole_in_order(two_replicas: tf.distribute.Strategy) -> None:
+    whole = tf.range(12)
+
+    def replica(index: tf.Tensor) -> tf.Tensor:
+        with micro_batch(index, 3):
+            assert slice_count() == 6
+            return own_slice(whole)
+
+    run = tf.function(lambda index: two_replicas.run(replica, args=(index,)))
+    parts = [two_replicas.experimental_local_results(run(tf.constant(index))) for index in range(3)]
+    np.testing.assert_array_equal(np.concatenate([part for both in parts for part in both]), whole)
+    assert slice_count() == 1

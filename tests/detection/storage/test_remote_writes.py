@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from detection.storage import atomic, files, reading
-from detection.storage.gcs import objects
+from detection.storage.gcs import folders, objects
 from detection.storage.gcs.folders import UNFINISHED
 from detection.storage.staging import local_copy
 from schemas.errors import DataError
@@ -166,6 +166,8 @@ def test_two_writers_of_one_folder_do_not_mix(gcs: Bucket, monkeypatch: pytest.M
             publish(path, (), content={"theirs": b"theirs"})
         return write(where, *arguments, **options)  # type: ignore[arg-type]
 
+    # One after the other: if writes of the first came between those of the second, both would be refused.
+    monkeypatch.setattr(folders, "in_parallel", lambda function, items: [function(item) for item in items])
     monkeypatch.setattr(objects, "write", write_after_another)
     with pytest.raises(DataError, match="another process writes this folder, too"):
         publish(path, ())

@@ -26,10 +26,13 @@ def _tiny_is_known() -> None:
     tiny_detector.register()
 
 
-def _training(*assignments: str, strategy: tf.distribute.Strategy | None = None) -> tuple[TrainState, Run]:
+def _training(
+    *assignments: str, strategy: tf.distribute.Strategy | None = None, momentum: float = 0.0
+) -> tuple[TrainState, Run]:
     """A state and the function that takes a step on a batch, the same each time."""
     strategy = strategy or tf.distribute.get_strategy()
-    config = load_config(None, ["model.name=tiny", *(f"train.{assignment}" for assignment in assignments)])
+    model = ("model.name=tiny", f"model.overrides.positives_momentum={momentum}")
+    config = load_config(None, [*model, *(f"train.{assignment}" for assignment in assignments)])
     state = state_from_config(config, num_classes=3, strategy=strategy)
     with strategy.scope():
         guard = NanGuard(skips=0)
@@ -59,7 +62,7 @@ def _batch(factor: float) -> Batch:
 
 
 def _values(state: TrainState) -> dict[str, np.ndarray]:
-    variables = [*state.model.variables, *state.optimizer.variables]
+    variables = [*state.model.variables, *state.model.loss_statistics, *state.optimizer.variables]
     by_name = {variable.path: variable.numpy() for variable in variables}
     if state.ema is not None:
         by_name |= {f"ema/{name}": weight.numpy() for name, weight in state.ema.weights.items()}
@@ -234,6 +237,32 @@ def test_an_overflow_under_a_fixed_scale_is_an_error() -> None:
     assert bool(report.halted)
     assert [float(report.scalars[name]) for name in ("loss_scale", "skipped_steps")] == [2.0**40, 0.0]
     assert _changed(before, _values(state)) == set()
+
+
+def test_a_skipped_step_leaves_the_losses_statistics_alone(strategy: tf.distribute.Strategy, tmp_path: Path) -> None:
+    """Each replica has four objects; checkpoints of runs without an average hold none."""
+    replicas = strategy.num_replicas_in_sync
+    number = 4.0 * replicas + 1.0
+    state, run = _training(*CONSTANT, strategy=strategy, momentum=0.75)
+    run()
+    (average,) = state.model.loss_statistics
+    assert [float(copy) for copy in strategy.experimental_local_results(average.value)] == [number] * replicas
+    average.assign(number + 8.0)
+    run()
+    assert float(average) == number + 6.0
+    before = _values(state)
+    assert bool(run(float("nan")).halted)
+    assert _changed(before, _values(state)) == set()
+
+    path = state.checkpoint().save(str(tmp_path / "ckpt"))
+    again, _ = _training(*CONSTANT, momentum=0.75)
+    again.checkpoint().restore(path).assert_consumed()
+    assert [float(variable) for variable in again.model.loss_statistics] == [number + 6.0]
+    names = {name.partition("/")[0] for name, _ in tf.train.list_variables(path)}
+    assert "losses" in names
+    without, _ = _training(*CONSTANT)
+    path = without.checkpoint().save(str(tmp_path / "without"))
+    assert {name.partition("/")[0] for name, _ in tf.train.list_variables(path)} == names - {"losses"}
 
 
 def test_initial_weights_follow_from_the_seed() -> None:

@@ -7,10 +7,11 @@ import numpy as np
 import tensorflow as tf
 
 from detection.models import registry
-from detection.models.backbones.efficientnet import drop_connect
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Detector
+from detection.models.heads.dense_losses import PositivesNormalizer
 from detection.models.heads.postprocess import BoxPostprocess
 from detection.models.layers.batch_norm import BatchNormalization
+from detection.models.layers.drop_connect import drop_connect
 from detection.ops.losses import focal_loss, huber_loss
 from detection.ops.replicas import sum_over_replicas
 from detection.types import Detections, ImageInfo, Labels
@@ -18,11 +19,12 @@ from schemas.config.section import Section
 
 
 class TinyConfig(Section):
-    """Size and drop-connect of the detector."""
+    """Size, drop-connect and loss normaliser of the detector."""
 
     image_size: tuple[int, int] = (32, 32)
     filters: int = 8
     survival: float = 0.5
+    positives_momentum: float = 0.0
     postprocess: BoxPostprocess = BoxPostprocess()
 
 
@@ -39,6 +41,7 @@ class TinyDetector(Detector):
             dtype=dtype,
         )
         self._survival = config.survival
+        self._normalizer = PositivesNormalizer(kind="positives_plus_one", momentum=config.positives_momentum)
         self.stem = keras.layers.Conv2D(config.filters, 3, strides=4, name="stem", dtype=dtype)
         self.stem_norm = BatchNormalization(name="stem_norm", dtype=dtype)
         self.block = keras.layers.Conv2D(config.filters, 3, padding="same", name="block", dtype=dtype)
@@ -53,9 +56,15 @@ class TinyDetector(Detector):
             branch = drop_connect(branch, survival=self._survival, seed=seed, index=0)
         return tf.cast(self.head(tf.reduce_mean(features + branch, [1, 2])), tf.float32)
 
-    def losses(self, outputs: tf.Tensor, labels: Labels) -> dict[str, tf.Tensor]:
+    def count_positives(self, labels: Labels) -> tf.Tensor:
+        return tf.reduce_sum(tf.cast(labels.valid, tf.float32))
+
+    def losses(
+        self, outputs: tf.Tensor, labels: Labels, positives: tf.Tensor | None = None, training: bool = False
+    ) -> dict[str, tf.Tensor]:
         valid = tf.cast(labels.valid, tf.float32)
-        normaliser = sum_over_replicas(tf.reduce_sum(valid)) + 1.0
+        positives = sum_over_replicas(self.count_positives(labels)) if positives is None else positives
+        normaliser = self._normalizer(positives, training=training)
         there = tf.reduce_max(tf.one_hot(labels.classes, self.num_classes) * valid[..., None], axis=1) > 0.0
         counts = tf.maximum(tf.reduce_sum(valid, axis=1, keepdims=True), 1.0)
         boxes = tf.reduce_sum(labels.boxes * valid[..., None], axis=1) / counts / float(self.image_size[0])
@@ -63,6 +72,10 @@ class TinyDetector(Detector):
             "class_loss": tf.reduce_sum(focal_loss(outputs[:, 4:], there)) / normaliser,
             "box_loss": tf.reduce_sum(huber_loss(outputs[:, :4] - boxes, delta=0.5)) / normaliser,
         }
+
+    @property
+    def loss_statistics(self) -> list[Any]:
+        return [] if self._normalizer.average is None else [self._normalizer.average]
 
     def detect(self, outputs: tf.Tensor, image_info: ImageInfo) -> Detections:
         scores, classes = tf.math.top_k(tf.sigmoid(outputs[:, 4:]), 1)

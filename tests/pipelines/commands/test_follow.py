@@ -15,9 +15,9 @@ from detection.storage import files
 from detection.storage.json_files import read_json
 from detection.storage.lock import LOCK_FILE
 from detection.training.checkpoints.files import checkpoint_path
-from detection.training.engine.state import MODEL_PART
 from detection.training.validation.history import HistoryEntry, write_history
 from pipelines.standalone import to_examples
+from schemas.artifacts import MODEL_PART
 from schemas.config.config_io import load_config, to_yaml
 from tests.detection.training.evaluation_records import CATEGORIES, coco_records, write_coco_shards
 from tests.folder_holder import folder_holder

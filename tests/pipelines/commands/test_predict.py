@@ -145,7 +145,7 @@ def test_a_name_that_is_not_utf8_is_refused_before_detecting(
     write_images(tmp_path / "images", 2)
     name = tmp_path / "images" / os.fsdecode(b"caf\xe9.png")
     next((tmp_path / "images").iterdir()).rename(name)
-    monkeypatch.setattr(prediction, "SavedModelDetector", None)  # not even loaded
+    monkeypatch.setattr(prediction, "open_detector", None)  # not even loaded
     with pytest.raises(DataError, match=r"images/caf\\udce9\.png': the file's name is not UTF-8"):
         call("--model", model, "--images", tmp_path / "images", "--output", tmp_path / "f.json")
     assert not (tmp_path / "f.json").exists()

@@ -7,6 +7,8 @@ import pytest
 
 import pipeline_runner
 from detection.storage import files
+from detection.storage.gcs import lease
+from detection.storage.lock import exclusive_use
 from detection.storage.reading import read_bytes, read_text
 from tests.components.coco_example_gen.data_set import write_data_set
 from tests.components.coco_example_gen.remote_data import contents, upload
@@ -55,6 +57,20 @@ def test_examples_go_there_and_come_back(data: Path, tmp_path: Path, gcs: Bucket
     pattern = f"{examples}/Split-train/data_tfrecord-*"
     assert call("to-coco", "--examples", pattern, "--output", only) == 0
     assert read_bytes(only) == Path("coco_train.json").read_bytes()
+
+
+def test_one_command_at_a_time_writes_a_folder(
+    data: Path, gcs: Bucket, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.2)
+    examples = f"{gcs.path}/examples"
+    with exclusive_use(examples, instead="wait"):
+        assert call("to-examples", "--data", data, "--output", examples) == 1
+    assert "examples: in use by" in capsys.readouterr().err
+    assert files.walk_files(gcs.path) == []
+    assert call("to-examples", "--data", data, "--output", examples) == 0
+    assert files.is_file(f"{examples}/dataset.json")
+    assert not files.is_file(f"{examples}/.lock")
 
 
 def test_what_is_there_stays(data: Path, gcs: Bucket, capsys: pytest.CaptureFixture[str]) -> None:

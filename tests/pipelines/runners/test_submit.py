@@ -1,5 +1,6 @@
 """`run --runner vertex|kubeflow`, with stand-ins for the clients; TFX takes 20 s to import."""
 
+import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -47,6 +48,43 @@ def test_vertex(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == "submitted: projects/1/pipelineJobs/digits\n"
     assert '"schemaVersion": "2.0.0"' in seen.pop("text")
     assert seen == {"display_name": "digits", "project": "mine", "location": "us-central1", "account": "me@mine"}
+
+
+def test_vertex_on_a_persistent_resource(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from google.cloud import aiplatform_v1beta1
+
+    seen: dict[str, Any] = {}
+
+    class Client:
+        def __init__(self, *, client_options: dict[str, str]) -> None:
+            seen.update(client_options)
+
+        def create_pipeline_job(self, **arguments: Any) -> Any:
+            seen.update(arguments)
+            return SimpleNamespace(name="projects/1/pipelineJobs/digits-1")
+
+    monkeypatch.setattr(aiplatform_v1beta1, "PipelineServiceClient", Client)
+    place = ("run.vertex.project=mine", "run.vertex.region=europe-west4", "run.vertex.service_account=me@mine")
+    wait = ("run.vertex.persistent_resource.max_wait_minutes=30", "run.vertex.persistent_resource.on_timeout=on_demand")
+    assert _run("vertex", *place, "run.vertex.persistent_resource.name=gpus", *wait) == 0
+    assert capsys.readouterr().out == "submitted: projects/1/pipelineJobs/digits-1\n"
+    assert seen["api_endpoint"] == "europe-west4-aiplatform.googleapis.com"
+    assert seen["parent"] == "projects/mine/locations/europe-west4"
+    # https://cloud.google.com/vertex-ai/docs/reference/rest/v1beta1/projects.locations.pipelineJobs: what an id may be.
+    assert re.fullmatch(r"[a-z][-a-z0-9]{0,127}", seen["pipeline_job_id"])
+    job = seen["pipeline_job"]
+    assert (job.display_name, job.service_account) == ("digits", "me@mine")
+    assert job.pipeline_spec["schemaVersion"] == "2.0.0"
+    assert job.runtime_config.gcs_output_directory.startswith("gs://bucket/run")
+    detail = job.runtime_config.default_runtime.persistent_resource_runtime_detail
+    assert detail.persistent_resource_name == "projects/mine/locations/europe-west4/persistentResources/gpus"
+    assert detail.task_resource_unavailable_wait_time_ms == 30 * 60 * 1000
+    assert detail.task_resource_unavailable_timeout_behavior.name == "FALL_BACK_TO_ON_DEMAND"
+
+
+def test_an_id_of_a_persistent_resource_needs_its_project(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run("vertex", "run.vertex.persistent_resource.name=gpus") == 2
+    assert "set project" in capsys.readouterr().err
 
 
 def test_kubeflow(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -192,3 +192,13 @@ def test_whatever_is_assigned_is_read_or_refused(text: str) -> None:
         with contextlib.suppress(ConfigError):
             config = load_config(None, [f"{key}={text}"])
             assert from_yaml(to_yaml(config)) == config
+
+
+def test_an_assignment_in_epochs_replaces_steps_of_the_file_and_the_other_way_round(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("train: {steps: 2000, schedule: {warmup_epochs: 0.5}}")
+    train = load_config(path, ["train.epochs=3", "train.schedule.warmup_steps=7"]).train
+    assert (train.steps, train.epochs) == (1000, 3)
+    assert (train.schedule.warmup_steps, train.schedule.warmup_epochs) == (7, None)
+    with pytest.raises(ConfigError, match="steps = 20 does nothing beside epochs"):
+        load_config(path, ["train.epochs=3", "train.steps=20"])

@@ -26,6 +26,16 @@ def test_defaults_change_nothing() -> None:
         assert with_parameters(config, {}) is config
 
 
+def test_a_number_replaces_what_is_not_a_number() -> None:
+    """0 stands for epochs and for a batch size that is measured."""
+    config = load_config(None, ["train.epochs=3", "train.batch_size=auto", "train.memory_limit=4"])
+    defaults = {name: default_value(config, name) for name in RUNTIME_PARAMETERS}
+    assert (defaults["train_steps"], defaults["train_batch_size"]) == (0, 0)
+    assert with_parameters(config, defaults) == config
+    changed = with_parameters(config, {**defaults, "train_steps": 9, "train_batch_size": 4})
+    assert changed == load_config(None, ["train.steps=9", "train.batch_size=4"])
+
+
 def test_each_parameter_sets_its_key() -> None:
     values: dict[str, Any] = {
         "data_root": "gs://b",

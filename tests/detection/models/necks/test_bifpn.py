@@ -4,18 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.necks.bifpn import BiFpn, Fusion, Resample, bifpn_nodes, fuse, output_ids, upsample_nearest
+from detection.models.necks.bifpn import BiFpn, Fusion, fuse
+from detection.models.necks.fpn_graphs import Node, fpn_nodes
 
 Oracles = dict[str, dict[str, Any]]
-
-
-@pytest.mark.parametrize("name", ["bifpn.nodes.l3_l7", "bifpn.nodes.l2_l7", "bifpn.nodes.l3_l8"])
-def test_nodes(oracles: Oracles, name: str) -> None:
-    oracle = oracles[name]
-    levels = oracle["inputs"]["min_level"], oracle["inputs"]["max_level"]
-    assert [[node.level, list(node.inputs)] for node in bifpn_nodes(*levels)] == oracle["expected"]["nodes"]
-    if "output_ids" in oracle["expected"]:
-        assert output_ids(*levels) == oracle["expected"]["output_ids"]
 
 
 @pytest.mark.parametrize(("method", "key"), [("fast_attention", "fastattn"), ("attention", "attn"), ("sum", "sum")])
@@ -39,12 +31,70 @@ def test_weights_belong_to_their_inputs_and_negative_ones_are_off() -> None:
     np.testing.assert_allclose(fuse(nodes, weights, "attention"), [normalized @ [10.0, 1.0]], rtol=1e-6)
 
 
+def test_channels_may_have_weights_of_their_own() -> None:
+    nodes = [tf.constant([[10.0, 2.0]]), tf.constant([[1.0, 4.0]])]
+    weights = [tf.constant([3.0, 1.0]), tf.constant([1.0, -2.0])]
+    fast = [[31 / 4.0001, 2.0 / 1.0001]]
+    np.testing.assert_allclose(fuse(nodes, weights, "channel_fast_attention"), fast, rtol=1e-6)
+    shares = np.exp([[3.0, 1.0], [1.0, -2.0]]) / np.exp([[3.0, 1.0], [1.0, -2.0]]).sum(axis=0)
+    expected = [[10.0, 2.0] * shares[0] + [1.0, 4.0] * shares[1]]
+    np.testing.assert_allclose(fuse(nodes, weights, "channel_attention"), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("separable", [True, False])
+@pytest.mark.parametrize("conv_bn_act", [True, False])
+def test_the_order_after_fusion(separable: bool, conv_bn_act: bool) -> None:
+    """Against convolutions in numpy; batch norm with moving statistics is a line per channel."""
+    layer = BiFpn(
+        min_level=3,
+        max_level=4,
+        filters=2,
+        num_cells=1,
+        nodes=[Node(3, (0, 0)), Node(4, (1, 1))],
+        fusion="sum",
+        activation="relu6",
+        batch_norm={"epsilon": 0.5},
+        separable_conv=separable,
+        conv_bn_act=conv_bn_act,
+    )
+    layer.build([(None, None, None, 2)] * 2)
+    random = np.random.default_rng(0)
+    for variable in layer.variables:
+        variable.assign(random.uniform(0.2, 1.0, variable.shape))
+    after = layer.cells[0].fusions[0].after
+    values = {variable.path.rpartition("op_after_combine2/")[2]: variable.numpy() for variable in after.variables}
+    assert ("conv/bias" in values) is not conv_bn_act
+    if separable:
+        kernel = values["conv/depthwise_kernel"][..., 0][..., None] * values["conv/pointwise_kernel"][0, 0]
+    else:
+        kernel = values["conv/kernel"]
+    feature = random.normal(size=(4, 5, 2)).astype(np.float32)
+
+    def conv(inputs: np.ndarray) -> np.ndarray:
+        padded = np.pad(inputs, [(1, 1), (1, 1), (0, 0)])
+        windows = [[padded[y : y + 3, x : x + 3] for x in range(5)] for y in range(4)]
+        return np.einsum("yxijc,ijcd->yxd", np.array(windows), kernel) + values.get("conv/bias", 0.0)
+
+    def norm(inputs: np.ndarray) -> np.ndarray:
+        scale = values["bn/gamma"] / np.sqrt(values["bn/moving_variance"] + 0.5)
+        return (inputs - values["bn/moving_mean"]) * scale + values["bn/beta"]
+
+    def relu6(inputs: np.ndarray) -> np.ndarray:
+        return np.clip(inputs, 0.0, 6.0)
+
+    fused = 2.0 * feature
+    expected = relu6(norm(conv(fused))) if conv_bn_act else norm(conv(relu6(fused)))
+    outputs = layer([tf.constant(feature[None]), tf.zeros([1, 2, 3, 2])])
+    np.testing.assert_allclose(outputs[0][0], expected, rtol=1e-4, atol=1e-5)
+
+
 def test_every_use_of_another_width_has_its_own_projection() -> None:
     layer = BiFpn(
         min_level=3,
         max_level=5,
         filters=8,
         num_cells=2,
+        nodes=fpn_nodes("bifpn", 3, 5),
         fusion="fast_attention",
         activation="relu",
         batch_norm={},
@@ -62,37 +112,24 @@ def test_every_use_of_another_width_has_its_own_projection() -> None:
     assert [output.shape.as_list() for output in layer(features)] == [[1, 8, 10, 8], [1, 4, 5, 8], [1, 2, 3, 8]]
 
 
-@pytest.mark.parametrize(
-    ("source", "target"), [((3, 2), (6, 4)), ((3, 4), (5, 7)), ((1, 5), (1, 10)), ((2, 2), (8, 6))]
-)
-def test_upsampling_takes_the_pixel_at_the_floor_of_the_ratio(source: tuple[int, int], target: tuple[int, int]) -> None:
-    inputs = np.random.default_rng(0).normal(size=(2, *source, 3)).astype(np.float32)
-    rows = np.arange(target[0]) * source[0] // target[0]
-    columns = np.arange(target[1]) * source[1] // target[1]
-    np.testing.assert_array_equal(upsample_nearest(tf.constant(inputs), target), inputs[:, rows][:, :, columns])
+def _elements_of_d0(**options: Any) -> int:
+    """Trainable elements of D0's neck."""
+    common = {"nodes": fpn_nodes("bifpn", 3, 7), "fusion": "fast_attention", "activation": "relu", "batch_norm": {}}
+    layer = BiFpn(min_level=3, max_level=7, filters=64, num_cells=3, **(common | options))
+    layer.build([(None, None, None, channels) for channels in (40, 112, 320, 64, 64)])
+    return sum(int(np.prod(variable.shape)) for variable in layer.trainable_variables)
 
 
-def test_upsampling_has_a_deterministic_gradient(op_determinism: None) -> None:
-    inputs = tf.ones([1, 2, 3, 1])
-    with tf.GradientTape() as tape:
-        tape.watch(inputs)
-        outputs = upsample_nearest(inputs, (3, 6))
-        total = tf.reduce_sum(outputs)
-    np.testing.assert_array_equal(tape.gradient(total, inputs)[0, :, :, 0], [[4, 4, 4], [2, 2, 2]])
-
-
-def test_pooling_takes_the_maximum_of_windows_one_larger_than_the_stride() -> None:
-    layer = Resample(filters=1, batch_norm={}, name="resample", dtype=None)
-    layer.build((None, None, None, 1))
-    assert not layer.variables
-    inputs = np.random.default_rng(1).normal(size=(1, 4, 6, 1)).astype(np.float32)
-    expected = [[inputs[0, y : y + 3, x : x + 3, 0].max() for x in range(0, 6, 2)] for y in range(0, 4, 2)]
-    np.testing.assert_array_equal(layer(inputs, size=(2, 3))[0, :, :, 0], expected)
-
-
-def test_other_channels_are_projected_before_pooling() -> None:
-    layer = Resample(filters=2, batch_norm={"epsilon": 1e-6}, name="resample", dtype=None)
-    layer.build((None, None, None, 1))
-    layer.conv.kernel.assign([[[[1.0, -1.0]]]])
-    inputs = tf.reshape(tf.range(4.0), [1, 2, 2, 1])
-    np.testing.assert_allclose(layer(inputs, size=(1, 1)).numpy().ravel(), [3.0, 0.0], atol=1e-4)
+def test_parameter_counts_are_those_of_the_arithmetic(oracles: Oracles) -> None:
+    """A cell has 8 nodes with 19 inputs; the first one projects P3 once, P4 and P5 twice."""
+    base = _elements_of_d0()
+    assert base == oracles["effdet.params.d0"]["expected"]["fpn_cells"]
+    assert _elements_of_d0(fusion="sum") == base - 3 * 19
+    assert _elements_of_d0(fusion="channel_attention") == base + 3 * 19 * 63
+    assert _elements_of_d0(conv_bn_act=True) == base - 3 * 8 * 64
+    assert _elements_of_d0(resample_batch_norm=False) == base - 5 * 2 * 64
+    plain, separable = 9 * 64 * 64, 9 * 64 + 64 * 64
+    assert _elements_of_d0(separable_conv=False) == base + 3 * 8 * (plain - separable)
+    # QuFPN has 13 nodes and 29 inputs more, and projects each of P3, P4 and P5 twice more.
+    more = 3 * (13 * (separable + 64 + 2 * 64) + 29) + sum(2 * (width * 64 + 3 * 64) for width in (40, 112, 320))
+    assert _elements_of_d0(nodes=fpn_nodes("qufpn", 3, 7)) == base + more

@@ -11,7 +11,8 @@ import pytest
 
 from detection.storage import files
 from detection.storage.gcs import lease, objects
-from detection.storage.lock import LOCK_FILE, exclusive_use
+from detection.storage.lock import exclusive_use
+from detection.storage.processes import LOCK_FILE
 from schemas.errors import CocoflowError, DataError
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.killing import in_processes, killed_at_write

@@ -14,7 +14,7 @@ from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from detection.training.initialization.initialize import InitReport
 from detection.training.initialization.warm_start import WarmStart, warm_start
-from detection.training.initialization.weight_source import WeightSource
+from detection.weights.weight_source import WeightSource
 from schemas.artifacts import LABELS_JSON
 from schemas.errors import ConfigError, DataError
 

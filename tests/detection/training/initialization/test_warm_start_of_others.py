@@ -1,4 +1,4 @@
-"""google/automl's own checkpoints of EfficientDet-D0, read by the names of their variables."""
+"""google/automl's own checkpoints of EfficientDet-D0, imported, and read by the names of their variables."""
 
 import json
 import re
@@ -13,8 +13,9 @@ from detection.datasets.coco_categories import COCO_CATEGORIES
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from detection.training.initialization.warm_start import warm_start
-from detection.training.initialization.weight_source import WeightSource
-from schemas.config.config_io import from_yaml
+from detection.weights.imported_model import import_automl, write_model
+from detection.weights.weight_source import WeightSource
+from schemas.config.config_io import from_yaml, load_config
 from schemas.config.initialization import InitConfig
 from schemas.errors import DataError
 
@@ -29,6 +30,20 @@ def documented() -> InitConfig:
     """What the page says about these checkpoints."""
     [block] = re.findall(r"^```\n(train:\n.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     return from_yaml(block).train.init
+
+
+@pytest.fixture(scope="module")
+def imported(oracle_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model folder that the page recommends, of the TF1 checkpoint."""
+    folder = tmp_path_factory.mktemp("imported")
+    config = load_config(None, ["model.name=efficientdet-d0", "model.image_size=128"])
+    write_model(import_automl(oracle_dir / "efficientdet_d0" / "name_based", config), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def coco_detector() -> Detector:
+    return build_detector("efficientdet-d0", num_classes=80, image_size=128)
 
 
 @pytest.fixture(scope="module")
@@ -82,18 +97,31 @@ def _rows(reader: Any, name: str) -> np.ndarray:
     return values.reshape(*values.shape[:-1], 9, 90)
 
 
-@pytest.mark.parametrize("kind", ["object_based/model", "name_based/model.ckpt"])
+@pytest.mark.parametrize("kind", ["imported", "object_based/model"])
 @pytest.mark.parametrize("fine_tune_type", ["full", "detection"])
 def test_the_recipe_on_coco_s_80_categories(
-    oracle_dir: Path, shared_data: Path, documented: InitConfig, kind: str, fine_tune_type: Any
+    oracle_dir: Path,
+    shared_data: Path,
+    documented: InitConfig,
+    imported: Path,
+    coco_detector: Detector,
+    *,
+    kind: str,
+    fine_tune_type: Any,
 ) -> None:
     """In another order than the file's, since rows follow names."""
     coco = _coco(shared_data)[::-1]
     reader = tf.train.load_checkpoint(str(oracle_dir / "efficientdet_d0" / "name_based" / "model.ckpt"))
-    detector = build_detector("efficientdet-d0", num_classes=80, image_size=128)
-    source = WeightSource(oracle_dir / "efficientdet_d0" / kind, rename=documented.rename)
+    detector = coco_detector
+    for variable in detector.variables:
+        variable.assign(tf.zeros_like(variable))
+    if kind == "imported":
+        source = WeightSource(imported)
+    else:
+        source = WeightSource(oracle_dir / "efficientdet_d0" / kind, rename=documented.rename)
     done = warm_start(detector, source, categories=coco, fine_tune_type=fine_tune_type)
-    assert (len(done.plan.load), done.new_categories, done.coco_ids) == (len(detector.variables), (), True)
+    assert (len(done.plan.load), done.new_categories) == (len(detector.variables), ())
+    assert done.coco_ids == (kind != "imported"), "an imported model has its categories with it"
     predict = detector.class_net.predict
     for variable, name in ((predict.pointwise_kernel, "pointwise_kernel"), (predict.bias, "bias")):
         ours = variable.numpy().reshape(*variable.shape[:-1], 9, 80)
@@ -101,12 +129,15 @@ def test_the_recipe_on_coco_s_80_categories(
             np.testing.assert_array_equal(ours[..., place], _rows(reader, name)[..., category["id"] - 1])
 
 
-def test_categories_of_one_s_own_take_the_rows_of_coco_s_names(oracle_dir: Path, documented: InitConfig) -> None:
+@pytest.mark.parametrize("kind", ["imported", "name_based"])
+def test_categories_of_one_s_own_take_the_rows_of_coco_s_names(
+    oracle_dir: Path, documented: InitConfig, imported: Path, kind: str
+) -> None:
     own = [{"id": 1, "name": "dog"}, {"id": 2, "name": "screw"}, {"id": 3, "name": "person"}]
     detector = build_detector("efficientdet-d0", num_classes=3, image_size=128)
     fresh = detector.class_net.predict.bias.numpy().reshape(9, 3)
     folder = oracle_dir / "efficientdet_d0" / "name_based"
-    source = WeightSource(folder, rename=documented.rename)
+    source = WeightSource(imported) if kind == "imported" else WeightSource(folder, rename=documented.rename)
     done = warm_start(detector, source, categories=own, fine_tune_type="detection")
     rows = _rows(tf.train.load_checkpoint(str(folder / "model.ckpt")), "bias")
     ours = detector.class_net.predict.bias.numpy().reshape(9, 3)

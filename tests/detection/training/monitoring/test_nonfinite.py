@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from detection.input_pipeline.record_reader import RecordReader, epoch_permutation
+from detection.input_pipeline.record_order import epoch_permutation
+from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import InputOptions
 from detection.training.engine.loop import LoopReport
 from detection.training.monitoring.nonfinite import NonFiniteSteps

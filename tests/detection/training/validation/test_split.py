@@ -18,10 +18,10 @@ from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import variables_by_path
 from detection.models.registry import detector_from_config
 from detection.training.checkpoints.manager import load_weights
-from detection.training.engine.state import EMA_PART, MODEL_PART
 from detection.training.validation.checkpoint_evaluator import DetectorEvaluator
 from detection.training.validation.split import ValidationSplit
 from detection.types import EncodedImage
+from schemas.artifacts import EMA_PART, MODEL_PART
 from schemas.config.config import AnalysisConfig, Config
 from schemas.errors import DataError
 from tests.detection.training.evaluation_records import CATEGORIES, write_coco_shards

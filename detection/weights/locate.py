@@ -13,7 +13,7 @@ from detection.storage.literal_paths import literal_path
 from detection.storage.paths import is_remote, join, name_of, parent
 from detection.storage.reading import read_bytes
 from detection.storage.staging import local_copy
-from schemas.artifacts import CHECKPOINTS, EXTRA_FILES, LABELS_JSON, VALIDATION
+from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, EXTRA_FILES, LABELS_JSON, VALIDATION
 from schemas.errors import DataError
 
 _MODEL_FILE = "saved_model.pb"
@@ -26,10 +26,14 @@ class WeightFiles(NamedTuple):
 
     prefix: prefix of a TensorFlow checkpoint: `<prefix>.index` exists.
     labels: file of the categories that the weights were trained for, or None.
+    config: file of the configuration of that training, or None.
+    saved_model: folder of the SavedModel whose weights they are, or None.
     """
 
     prefix: str
     labels: str | None
+    config: str | None = None
+    saved_model: str | None = None
 
 
 def local_prefix(prefix: str) -> str:
@@ -58,12 +62,12 @@ def locate_weights(path: str | Path) -> WeightFiles:
     given = str(path).rstrip("/") if is_remote(path) else str(Path(path))
     prefix = given.removesuffix(_INDEX)
     if _is_checkpoint(prefix):
-        return WeightFiles(prefix, _labels_beside(prefix))
+        return _of_checkpoint(prefix)
     if is_file(join(given, _MODEL_FILE)):
         return _of_saved_model(given)
     newest = _newest_checkpoint(join(given, CHECKPOINTS)) or _newest_checkpoint(given)
     if newest is not None:
-        return WeightFiles(newest, _labels_beside(newest))
+        return _of_checkpoint(newest)
     models = [parent(file) for file in glob(join(paths.escape(given), "*", _MODEL_FILE))]
     if len(models) > 1:
         raise DataError(f"{given}: holds several models: {', '.join(map(name_of, models))}. Name one.")
@@ -79,7 +83,8 @@ def _of_saved_model(folder: str) -> WeightFiles:
     prefix = join(folder, "variables", "variables")
     if not _is_checkpoint(prefix):
         raise DataError(f"{folder}: a SavedModel without variables. Name one that was exported after training.")
-    return WeightFiles(prefix, _existing(join(folder, EXTRA_FILES, LABELS_JSON)))
+    labels, config = (_existing(join(folder, EXTRA_FILES, name)) for name in (LABELS_JSON, CONFIG_YAML))
+    return WeightFiles(prefix, labels, config, folder)
 
 
 def _newest_checkpoint(folder: str) -> str | None:
@@ -101,12 +106,16 @@ def _number(prefix: str) -> tuple[int, str]:
     return int(digits[1]) if digits else -1, name
 
 
-def _labels_beside(prefix: str) -> str | None:
-    """Finds the categories beside the checkpoint, or in the output of `train` around it."""
+def _of_checkpoint(prefix: str) -> WeightFiles:
+    """Finds the descriptions beside the checkpoint, or in the output of `train` around it."""
     ours = (CHECKPOINTS, VALIDATION)
     around = (parent(prefix), parent(parent(prefix)))
     folders = [around[0], *(parent(folder) for folder in around if name_of(folder) in ours)]
-    return next(filter(None, (_existing(join(folder, LABELS_JSON)) for folder in folders)), None)
+    labels, config = (
+        next(filter(None, (_existing(join(folder, name)) for folder in folders)), None)
+        for name in (LABELS_JSON, CONFIG_YAML)
+    )
+    return WeightFiles(prefix, labels, config)
 
 
 def _is_checkpoint(prefix: str) -> bool:

@@ -10,18 +10,25 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from detection.models.detector import Detector
 from detection.storage.literal_paths import literal_path
 from detection.storage.reading import read_bytes
-from detection.training.engine.state import EMA_PART, MODEL_PART
-from detection.training.initialization.class_outputs import Category
-from detection.training.initialization.locate import local_prefix, locate_weights
+from detection.weights.locate import local_prefix, locate_weights
+from schemas.artifacts import EMA_PART, MODEL_PART, STEP_PART
 from schemas.config.initialization import SourceWeights
 from schemas.errors import ConfigError, DataError
 from schemas.serving import WEIGHTS_PART
 
+Category = Mapping[str, Any]
+
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _EMA_SUFFIX = "/ExponentialMovingAverage"  # TF1's EMA weights, as google/automl's releases have them
+# Optimizer state of a variable in an object-based checkpoint.
+_SLOT = re.compile(rf"(?P<variable>.*)/\.OPTIMIZER_SLOT/.*/(?P<slot>[^/]+){re.escape(_VALUE)}")
+_EMA_SLOT = "average"  # EMA weights of TensorFlow Addons' MovingAverage, with which google/automl trains
+# Objects of a compiled Keras model, and variables of TF1's Adam, that hold no weights.
+_STATE = {"optimizer", "keras_api", "beta1_power", "beta2_power"}
 
 
 class WeightSource:
@@ -29,16 +36,20 @@ class WeightSource:
 
     Reads three kinds of files: ours, whose names are the paths of the model's variables;
     other object-based checkpoints, by the variables' own names if these are unique, else
-    by the path of objects; and name-based ones (TF1).
+    by the path of objects; and name-based ones (TF1).  Optimizer state is left out.
 
     Args:
-        path: see `detection.training.initialization.locate.locate_weights`.
+        path: see `detection.weights.locate.locate_weights`.
         weights: `raw`; `averaged`: EMA weights, and raw weights of variables without; or
             `auto`: EMA weights if there are any.
         rename: regular expressions and replacements, applied in turn to the names.
+        option: name of the option behind `weights`, for errors.
 
     Attributes:
         prefix: prefix of the checkpoint's files.
+        files: the located files.
+        step: step of the training, if the checkpoint has it.
+        is_ours: a training of ours wrote the files.
         ema_names: names of the variables whose EMA weights are read.
         categories: categories that the weights were trained for, in the order of the classes; None: unknown.
         shapes: shapes by name.
@@ -50,10 +61,16 @@ class WeightSource:
     """
 
     def __init__(
-        self, path: str | Path, *, weights: SourceWeights = "auto", rename: Sequence[tuple[str, str]] = ()
+        self,
+        path: str | Path,
+        *,
+        weights: SourceWeights = "auto",
+        rename: Sequence[tuple[str, str]] = (),
+        option: str = "train.init.weights",
     ) -> None:
-        self.prefix, labels = locate_weights(path)
-        self.categories = _read_categories(labels)
+        self.files = locate_weights(path)
+        self.prefix = self.files.prefix
+        self.categories = _read_categories(self.files.labels)
         try:
             self._reader = tf.train.load_checkpoint(literal_path(local_prefix(self.prefix)))
             contents = _contents(self._reader)
@@ -62,16 +79,18 @@ class WeightSource:
         if contents.exported and weights != "auto":
             raise DataError(
                 f"{self.prefix}: a SavedModel holds one set of weights, as it was exported. "
-                "Leave train.init.weights at auto, or name a checkpoint."
+                f"Leave {option} at auto, or name a checkpoint."
             )
         if weights == "averaged" and not contents.ema:
-            raise DataError(f"{self.prefix}: holds no EMA weights. Set train.init.weights=raw or auto.")
+            raise DataError(f"{self.prefix}: holds no EMA weights. Set {option}=raw or auto.")
         ema = {} if weights == "raw" else contents.ema
         names = self._new_names(contents.raw.keys() | ema.keys(), rename)
         self.ema_names = frozenset(names[old] for old in ema)
         self._keys = {names[old]: key for old, key in (contents.raw | ema).items()}
         shapes = self._reader.get_variable_to_shape_map()
         self.shapes = {name: tuple(shapes[key]) for name, key in self._keys.items()}
+        self.step = _step(self._reader)
+        self.is_ours = contents.ours
 
     def read(self, name: str) -> np.ndarray:
         """Reads the values of a variable.
@@ -112,6 +131,27 @@ class WeightSource:
                 raise DataError(f"{self.prefix}: train.init.rename makes {new} of both {firsts[new]} and {old}.")
 
 
+def load_detector_weights(detector: Detector, source: WeightSource) -> None:
+    """Loads the weights of a checkpoint or SavedModel of ours into a detector of the same configuration.
+
+    Args:
+        detector: built detector.
+        source: weights of all its variables.
+
+    Raises:
+        DataError: the files cannot be read, or belong to another detector.
+    """
+    for variable in detector.variables:
+        shape = source.shapes.get(variable.path)
+        if shape != tuple(variable.shape):
+            raise DataError(
+                f"{source.prefix}: belongs to another detector than its configuration: {variable.path} has shape "
+                f"{list(variable.shape)}, in the checkpoint {'it is missing' if shape is None else list(shape)}. "
+                "Keep checkpoints and configuration of a run together."
+            )
+        variable.assign(source.read(variable.path))
+
+
 def _substitute(expression: str, replacement: str, name: str) -> str:
     try:
         return re.sub(expression, replacement, name)
@@ -137,11 +177,13 @@ class _Contents(NamedTuple):
     raw: keys of the raw weights, or of the weights of a SavedModel.
     ema: keys of the EMA weights.
     exported: the checkpoint is a SavedModel's, whose weights may be raw or EMA weights.
+    ours: a training of ours, or an export, wrote it.
     """
 
     raw: dict[str, str]
     ema: dict[str, str]
-    exported: bool
+    exported: bool = False
+    ours: bool = False
 
 
 def _contents(reader: Any) -> _Contents:
@@ -156,14 +198,38 @@ def _contents(reader: Any) -> _Contents:
     keys = sorted(key for key, dtype in reader.get_variable_to_dtype_map().items() if dtype.is_floating)
     exported = dict(_of_part(keys, WEIGHTS_PART))
     if exported:
-        return _Contents(exported, {}, exported=True)
+        return _Contents(exported, {}, exported=True, ours=True)
     ours = dict(_of_part(keys, MODEL_PART))
     if ours:
-        return _Contents(ours, dict(_of_part(keys, EMA_PART)), exported=False)
-    named = _other_names(reader, keys)
-    ema = {name.removesuffix(_EMA_SUFFIX): key for name, key in named.items() if name.endswith(_EMA_SUFFIX)}
-    raw = {name: key for name, key in named.items() if not name.endswith(_EMA_SUFFIX)}
-    return _Contents(raw, ema, exported=False)
+        return _Contents(ours, dict(_of_part(keys, EMA_PART)), ours=True)
+    return _contents_of_others(reader, keys)
+
+
+def _contents_of_others(reader: Any, keys: Iterable[str]) -> _Contents:
+    """Lists the variables of another program's checkpoint, without the state of optimizers and metrics."""
+    slots = {key: match for key in keys if (match := _SLOT.fullmatch(key))}
+    variables = [key for key in keys if key not in slots and key.partition("/")[0] not in _STATE]
+    named = _other_names(reader, variables)
+    names = set(named)
+    # TF1 names a slot `<variable>/Momentum`; nothing else lies below a variable.
+    named = {name: key for name, key in named.items() if name.rpartition("/")[0] not in names or _is_ema(name)}
+    ema = {name.removesuffix(_EMA_SUFFIX): key for name, key in named.items() if _is_ema(name)}
+    of_key = {key: name for name, key in named.items()}
+    for key, match in slots.items():
+        variable = of_key.get(f"{match['variable']}{_VALUE}")
+        if match["slot"] == _EMA_SLOT and variable is not None:
+            ema[variable] = key
+    return _Contents({name: key for name, key in named.items() if not _is_ema(name)}, ema)
+
+
+def _is_ema(name: str) -> bool:
+    return name.endswith(_EMA_SUFFIX)
+
+
+def _step(reader: Any) -> int | None:
+    """Reads the number of training steps: ours, or TF1's."""
+    key = next(filter(reader.has_tensor, (f"{STEP_PART}{_VALUE}", "global_step")), None)
+    return None if key is None else int(reader.get_tensor(key))
 
 
 def _of_part(keys: Iterable[str], part: str) -> Iterator[tuple[str, str]]:
@@ -177,17 +243,19 @@ def _of_part(keys: Iterable[str], part: str) -> Iterator[tuple[str, str]]:
             yield _unescaped(name), key
 
 
-def _other_names(reader: Any, keys: Iterable[str]) -> dict[str, str]:
-    own = _own_names(reader)
+def _other_names(reader: Any, keys: Collection[str]) -> dict[str, str]:
+    own = _own_names(reader, keys)
     return {own.get(key) or _path_of_objects(key): key for key in keys}
 
 
-def _own_names(reader: Any) -> dict[str, str]:
+def _own_names(reader: Any, keys: Collection[str]) -> dict[str, str]:
     """Returns the names of the variables of an object-based checkpoint, by key; none if they are not unique."""
     if not reader.has_tensor(_OBJECT_GRAPH):
         return {}
+    wanted = set(keys)
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH))
-    names = {one.checkpoint_key: one.full_name for node in graph.nodes for one in node.attributes if one.full_name}
+    attributes = (one for node in graph.nodes for one in node.attributes)
+    names = {one.checkpoint_key: one.full_name for one in attributes if one.full_name and one.checkpoint_key in wanted}
     return names if len(set(names.values())) == len(names) else {}
 
 

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from detection.storage.staging import local_copy
-from detection.training.initialization.locate import local_prefix, locate_weights, weights_fingerprint
-from schemas.artifacts import BEST, CHECKPOINTS, EXTRA_FILES, LABELS_JSON, SAVED_MODEL, VALIDATION
+from detection.weights.locate import local_prefix, locate_weights, weights_fingerprint
+from schemas.artifacts import BEST, CHECKPOINTS, CONFIG_YAML, EXTRA_FILES, LABELS_JSON, SAVED_MODEL, VALIDATION
 from schemas.errors import DataError
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload
@@ -59,6 +59,17 @@ def test_the_output_of_a_training_means_its_newest_checkpoint(tmp_path: Path) ->
     assert _located(best.parent) == (best, labels)
     elsewhere = _checkpoint(tmp_path / "mine" / "ckpt-2")
     assert _located(elsewhere) == (elsewhere, None), "a file of that name further up means nothing"
+
+
+def test_the_configuration_lies_beside_the_categories(tmp_path: Path) -> None:
+    prefix = _checkpoint(tmp_path / CHECKPOINTS / "ckpt-4")
+    model = _saved_model(tmp_path / SAVED_MODEL)
+    assert (locate_weights(prefix).config, locate_weights(model).config) == (None, None)
+    for folder in (tmp_path, model / EXTRA_FILES):
+        (folder / CONFIG_YAML).parent.mkdir(exist_ok=True)
+        (folder / CONFIG_YAML).touch()
+    assert locate_weights(prefix) == (str(prefix), None, str(tmp_path / CONFIG_YAML), None)
+    assert locate_weights(model)[2:] == (str(model / EXTRA_FILES / CONFIG_YAML), str(model))
 
 
 def test_a_saved_model_is_found_where_it_lies_and_one_folder_below(tmp_path: Path) -> None:

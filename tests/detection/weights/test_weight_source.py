@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.training.initialization.weight_source import WeightSource
+from detection.weights.weight_source import WeightSource
 from schemas.artifacts import LABELS_JSON
 from schemas.errors import ConfigError, DataError
 

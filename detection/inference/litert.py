@@ -1,0 +1,186 @@
+"""Conversion of detectors to LiteRT (TensorFlow Lite) files of built-in ops alone."""
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from detection.images.decode import decode_rgb
+from detection.inference.serving_module import ServingModule
+from detection.input_pipeline.evaluation_records import parse_record
+from detection.input_pipeline.network_input import fit_pixels
+from detection.input_pipeline.record_reader import RecordReader
+from detection.models.detector import Detector
+from schemas.errors import CocoflowError
+
+Precision = Literal["float32", "float16", "int8"]
+
+_REASON = 400  # characters of the converter's message
+_GRAPH_FIELDS = (
+    "condSubgraphIndex",
+    "bodySubgraphIndex",
+    "thenSubgraphIndex",
+    "elseSubgraphIndex",
+    "initSubgraphIndex",
+)
+
+
+def convert_to_litert(
+    module: ServingModule,
+    *,
+    precision: Precision,
+    calibration: Callable[[], Iterable[npt.NDArray[np.uint8]]] | None = None,
+) -> bytes:
+    """Converts a detector to a LiteRT file.
+
+    float16 stores the weights in half the bytes; the interpreter computes in float32 where
+    the hardware has no float16.  int8 computes the network in 8-bit integers; normalisation
+    and post-processing stay in float32, as 8 bits are too few for the corners of boxes.
+
+    Args:
+        module: detector with a fixed batch size.
+        precision: of the network.
+        calibration: for int8: yields batches [B, H, W, 3] of pixels, as the file will get
+            them, from which the ranges of the activations are taken.
+
+    Returns:
+        The file.  Its signature `serving_default` takes `images`, float32 or for int8 uint8,
+        see `ServingModule.fitted_function`.
+
+    Raises:
+        CocoflowError: the detector has an op for which LiteRT has no built-in one.
+    """
+    if precision != "int8":
+        function = module.fitted_function().get_concrete_function()
+        return _convert(function, module, functools.partial(_set_precision, precision=precision))
+    if calibration is None:
+        raise ValueError("int8 needs images for its calibration")
+    normalize, network, finish = module.fitted_stages(tf.uint8)
+
+    def inputs() -> Iterable[dict[str, npt.NDArray[np.float32]]]:
+        for images in calibration():
+            yield {name: value.numpy() for name, value in normalize(tf.constant(images)).items()}
+
+    def quantize(converter: Any) -> None:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.representative_dataset = inputs
+
+    # The converter's calibration cannot run the loop of the suppression, so each part is converted by itself.
+    return _chain([_convert(normalize, module), _convert(network, module, quantize), _convert(finish, module)])
+
+
+def _set_precision(converter: Any, *, precision: Precision) -> None:
+    if precision == "float16":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.target_spec.supported_types = [tf.float16]
+
+
+def _convert(function: Any, module: tf.Module, configure: Callable[[Any], None] | None = None) -> bytes:
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], module)
+    # Without this, Keras' own exporter would take TensorFlow's ops, which most interpreters lack.
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    converter.allow_custom_ops = False
+    if configure is not None:
+        configure(converter)
+    try:
+        return bytes(converter.convert())
+    except Exception as error:  # the converter's own, of a module that is not public
+        if type(error).__name__ != "ConverterError":
+            raise
+        lines = [line.strip() for line in str(error).splitlines() if "Ops:" in line] or str(error).splitlines()[:1]
+        raise CocoflowError(
+            f"the detector cannot be converted to LiteRT with built-in ops alone: {'; '.join(lines)[:_REASON]}. "
+            "Export it without non-maximum suppression (--no-nms), or as a SavedModel."
+        ) from error
+
+
+def _chain(models: Sequence[bytes]) -> bytes:
+    """Joins models into one, in which each takes the outputs of the one before by their signatures' names.
+
+    Args:
+        models: files with one signature each.
+    """
+    from tensorflow.lite.tools import flatbuffer_utils
+
+    joined, *others = [flatbuffer_utils.convert_bytearray_to_object(bytearray(model)) for model in models]
+    main, (signature,) = joined.subgraphs[0], joined.signatureDefs
+    for model in others:
+        _append(joined, model, {one.name: one.tensorIndex for one in signature.outputs})
+        (own,) = model.signatureDefs
+        main.outputs = model.subgraphs[0].outputs
+        signature.outputs = own.outputs
+    return bytes(flatbuffer_utils.convert_object_to_bytearray(joined))
+
+
+def _append(joined: Any, model: Any, sources: dict[bytes, int]) -> None:
+    """Appends a model to `joined`; all indices in it become those of the joined model.
+
+    Args:
+        joined: model, changed in place.
+        model: model, changed in place.
+        sources: tensors of `joined` by the names of the model's inputs.
+    """
+    main, own = joined.subgraphs[0], model.subgraphs[0]
+    (signature,) = model.signatureDefs
+    codes, buffers, graphs = len(joined.operatorCodes), len(joined.buffers), len(joined.subgraphs) - 1
+    inputs = {one.tensorIndex: sources[one.name] for one in signature.inputs}
+    first = len(main.tensors)
+    places = {index: inputs.get(index, first + index) for index in range(len(own.tensors))} | {-1: -1}
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            tensor.buffer += buffers
+        for operator in graph.operators:
+            operator.opcodeIndex += codes
+            for field in _GRAPH_FIELDS:
+                if hasattr(operator.builtinOptions, field):
+                    setattr(operator.builtinOptions, field, getattr(operator.builtinOptions, field) + graphs)
+    for operator in own.operators:
+        operator.inputs = [places[index] for index in operator.inputs]
+        operator.outputs = [places[index] for index in operator.outputs]
+    own.outputs = [places[index] for index in own.outputs]
+    for one in signature.outputs:
+        one.tensorIndex = places[one.tensorIndex]
+    main.tensors += own.tensors
+    main.operators += own.operators
+    joined.operatorCodes += model.operatorCodes
+    joined.buffers += model.buffers
+    joined.subgraphs += model.subgraphs[1:]
+
+
+def calibration_batches(
+    shards: Sequence[str], *, detector: Detector, count: int, batch_size: int
+) -> Callable[[], Iterable[npt.NDArray[np.uint8]]]:
+    """Returns what yields images of a data set as a LiteRT file gets them, evenly chosen among all records.
+
+    Args:
+        shards: TFRecord files of the data set.
+        detector: tells the input size and the color of padding.
+        count: max number of images.
+        batch_size: B.
+
+    Returns:
+        A function that yields uint8 [B, H, W, 3] with values 0 to 255; the last images are
+        repeated where a batch has too few.
+
+    Raises:
+        DataError: no record; while yielding: a record that cannot be read.
+    """
+    reader = RecordReader(shards)
+    chosen = np.unique(np.linspace(0, len(reader) - 1, min(count, len(reader))).astype(int))
+    fit = functools.partial(
+        fit_pixels, image_size=detector.image_size, resizing=detector.resizing, padding=detector.pixel_mean
+    )
+
+    def batches() -> Iterable[npt.NDArray[np.uint8]]:
+        for start in range(0, len(chosen), batch_size):
+            indices = chosen[start : start + batch_size]
+            images = [
+                fit(decode_rgb(tf.constant(parse_record(reader.read(int(at))).image.encoded)))[0] for at in indices
+            ]
+            images += images[-1:] * (batch_size - len(images))
+            yield np.rint(np.stack(images)).astype(np.uint8)
+
+    return batches

@@ -1,0 +1,247 @@
+"""Detectors in LiteRT and ONNX files: the description beside such a file, and running it."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from detection.images.decode import decode_rgb_or_blank
+from detection.inference.saved_model import SignatureDetector, without_nms
+from detection.input_pipeline.network_input import fit_pixels
+from detection.storage.atomic import write_bytes, write_json
+from detection.storage.files import is_file
+from detection.storage.json_files import read_json
+from detection.storage.paths import join, name_of, parent
+from detection.storage.reading import read_bytes
+from detection.types import ImageInfo, ResizeMode, Resizing
+from schemas import serving
+from schemas.artifacts import EXTRA_FILES, LABELS_JSON, LITERT_FILE, MODEL_JSON, ONNX_FILE
+from schemas.errors import ConfigError, DataError
+from schemas.quoting import printable
+
+FileFormat = Literal["litert", "onnx"]
+FILE_NAMES: dict[FileFormat, str] = {"litert": LITERT_FILE, "onnx": ONNX_FILE}
+
+Pixels = npt.NDArray[Any]  # [B, H, W, 3] of the description's size and dtype
+_Network = Callable[[Pixels], Mapping[str, npt.NDArray[Any]]]
+
+_REASON = 300  # characters of the runtimes' messages
+
+
+class ModelDescription(NamedTuple):
+    """What a program has to know to run a model file.
+
+    format: kind of the file.
+    precision: of the network: float32, float16 or int8.
+    batch_size: images per call; None: any.
+    image_size: (height, width) of the input, pixels.
+    resizing: how an image is scaled into the input.
+    dtype: of the input, float32 or uint8; RGB, 0 to 255, [B, H, W, 3].
+    padding: RGB of the pixels right of and below the resized image.
+    nms: False: the outputs are the boxes and scores of all anchors.
+    """
+
+    format: FileFormat
+    precision: str
+    batch_size: int | None
+    image_size: tuple[int, int]
+    resizing: Resizing
+    dtype: str
+    padding: tuple[float, float, float]
+    nms: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the content of the file beside the model."""
+        labels = join(EXTRA_FILES, LABELS_JSON)
+        boxes = "ymin, xmin, ymax, xmax; 0 to 1 is the input, padding included"
+        outputs = {
+            serving.BOXES: f"float32 [B, N, 4]: {boxes}",
+            serving.SCORES: "float32 [B, N], best first",
+            serving.CLASSES: f"int64 [B, N]: ids in {labels}",
+            serving.COUNT: "int32 [B]: valid rows",
+        }
+        if not self.nms:
+            outputs = {
+                serving.RAW_BOXES: f"float32 [B, A, 4]: {boxes}",
+                serving.RAW_SCORES: f"float32 [B, A, C]: probabilities, in the order of {labels}",
+            }
+        return {
+            "format": self.format,
+            "precision": self.precision,
+            "input": {
+                "name": serving.IMAGES,
+                "dtype": self.dtype,
+                "shape": [self.batch_size, *self.image_size, 3],
+                "pixels": "RGB, 0 to 255; resized (bilinear) as `resize` says, at the top left",
+                "resize": self.resizing._asdict(),
+                "padding": list(self.padding),
+            },
+            "non_maximum_suppression": self.nms,
+            "outputs": outputs,
+        }
+
+
+def write_model_file(folder: Path, content: bytes, description: ModelDescription) -> None:
+    """Writes a model file and its description.
+
+    Args:
+        folder: destination.
+        content: the model.
+        description: of the model.
+    """
+    write_json(folder / MODEL_JSON, description.as_json())
+    write_bytes(folder / FILE_NAMES[description.format], content)
+
+
+def model_folder(path: str | Path) -> str:
+    """Returns the folder of an exported model: `path` itself, or the folder of a LiteRT or ONNX file."""
+    return parent(path) if name_of(path) in FILE_NAMES.values() and is_file(path) else str(path)
+
+
+def read_description(folder: str | Path) -> ModelDescription | None:
+    """Reads the description of a model file.
+
+    Args:
+        folder: folder of an exported model.
+
+    Returns:
+        None: there is none, such as in a SavedModel.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    path = join(folder, MODEL_JSON)
+    if not is_file(path):
+        return None
+    content = read_json(path)
+    try:
+        given = content["input"]
+        batch_size, height, width, _ = given["shape"]
+        red, green, blue = given["padding"]
+        description = ModelDescription(
+            format=content["format"],
+            precision=str(content["precision"]),
+            batch_size=None if batch_size is None else int(batch_size),
+            image_size=(int(height), int(width)),
+            resizing=_resizing(**given["resize"]),
+            dtype=str(given["dtype"]),
+            padding=(float(red), float(green), float(blue)),
+            nms=bool(content["non_maximum_suppression"]),
+        )
+        if description.format not in get_args(FileFormat) or description.dtype not in ("float32", "uint8"):
+            raise ValueError(description.format)
+    except (KeyError, TypeError, ValueError):
+        raise DataError(f"{path}: not the description of an exported model. Export or copy the model again.") from None
+    return description
+
+
+def _resizing(*, size: Sequence[int], mode: ResizeMode, short_side: int, long_side: int) -> Resizing:
+    if mode not in get_args(ResizeMode):
+        raise ValueError(mode)
+    height, width = size
+    return Resizing((int(height), int(width)), mode, int(short_side), int(long_side))
+
+
+class FileDetector(SignatureDetector):
+    """A detector in a LiteRT or ONNX file; images are decoded and resized here.
+
+    Args:
+        folder: folder of the file and its description.
+        batch_size: images per call, if the file takes any number.
+
+    Raises:
+        DataError: no such file, or one that cannot be read or gives no detections.
+        ConfigError: the runtime of ONNX is not installed.
+    """
+
+    def __init__(self, *, folder: str | Path, batch_size: int) -> None:
+        description = read_description(folder)
+        if description is None:
+            raise DataError(f"{folder}: no {MODEL_JSON}, which describes a model file. Export or copy the model again.")
+        if not description.nms:
+            raise without_nms(folder)
+        self._description = description
+        self._path = join(folder, FILE_NAMES[description.format])
+        size = description.batch_size or batch_size
+        content = read_bytes(self._path)
+        try:
+            self._network = _LOADERS[description.format](content)
+        except (ValueError, RuntimeError) as error:
+            raise _damaged(self._path, error) from error
+        super().__init__(self._detect, batch_size=size)
+
+    def _detect(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        pixels, info, valid = self._fit(images)
+        if self._description.dtype == "uint8":
+            pixels = tf.cast(tf.round(pixels), tf.uint8)
+        try:
+            outputs = self._network(pixels.numpy())
+        except (ValueError, RuntimeError) as error:
+            raise _damaged(self._path, error) from error
+        scale = np.array(self._description.image_size, np.float32) / (info.original_size * info.scale).numpy()
+        boxes = np.clip(outputs[serving.BOXES] * np.tile(scale, 2)[:, np.newaxis], 0.0, 1.0)
+        count = np.where(valid, outputs[serving.COUNT], 0)
+        changed = {serving.BOXES: boxes, serving.COUNT: count, serving.VALID: valid}
+        return {name: tf.convert_to_tensor(value) for name, value in {**outputs, **changed}.items()}
+
+    @tf.function(autograph=False)
+    def _fit(self, images: tf.Tensor) -> tuple[tf.Tensor, ImageInfo, tf.Tensor]:
+        description = self._description
+
+        def fit(encoded: tf.Tensor) -> tuple[tf.Tensor, ImageInfo, tf.Tensor]:
+            image, valid = decode_rgb_or_blank(encoded)
+            pixels, info = fit_pixels(
+                image,
+                image_size=description.image_size,
+                resizing=description.resizing,
+                padding=description.padding,
+            )
+            return pixels, info, valid
+
+        pair = tf.TensorSpec([2], tf.float32)
+        spec = (
+            tf.TensorSpec([*description.image_size, 3], tf.float32),
+            ImageInfo(pair, pair),
+            tf.TensorSpec([], tf.bool),
+        )
+        return tf.map_fn(fit, images, fn_output_signature=spec)
+
+
+def _load_litert(content: bytes) -> _Network:
+    interpreter = tf.lite.Interpreter(model_content=content, num_threads=os.cpu_count())
+    interpreter.allocate_tensors()
+    run = interpreter.get_signature_runner()
+
+    def network(pixels: Pixels) -> Mapping[str, npt.NDArray[Any]]:
+        return dict(run(**{serving.IMAGES: pixels}))
+
+    return network
+
+
+def _load_onnx(content: bytes) -> _Network:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise ConfigError(
+            "running an ONNX model needs onnxruntime, which is not installed. Install the dependency group `onnx` of "
+            "pyproject.toml at the versions of requirements.lock, or evaluate the SavedModel."
+        ) from None
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+
+    def network(pixels: Pixels) -> Mapping[str, npt.NDArray[Any]]:
+        return dict(zip(names, session.run(names, {serving.IMAGES: pixels}), strict=True))
+
+    return network
+
+
+_LOADERS: dict[FileFormat, Callable[[bytes], _Network]] = {"litert": _load_litert, "onnx": _load_onnx}
+
+
+def _damaged(path: str, error: Exception) -> DataError:
+    reason = (str(error).strip().splitlines() or [""])[0][:_REASON]
+    return DataError(f"{path}: the model cannot be run: {printable(reason)}. Export or copy it again.")

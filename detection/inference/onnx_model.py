@@ -1,0 +1,47 @@
+"""Conversion of detectors to ONNX files."""
+
+from typing import Any
+
+from detection.inference.serving_module import ServingModule
+from schemas.errors import CocoflowError, ConfigError
+
+OPSET = 18  # of ONNX 1.13, 2022: runtimes of all vendors have it
+
+
+def convert_to_onnx(module: ServingModule) -> bytes:
+    """Converts a detector to an ONNX file with standard ops of opset 18 alone.
+
+    Args:
+        module: detector with a fixed batch size, or any.
+
+    Returns:
+        The file: `images` float32 [B, H, W, 3], see `ServingModule.fitted_function`, to the
+        same outputs by name.
+
+    Raises:
+        ConfigError: tf2onnx is not installed.
+        CocoflowError: the detector has an op for which ONNX has none.
+    """
+    onnx, converter = _import_packages()
+    function = module.fitted_function()
+    model, _ = converter.convert.from_function(function, input_signature=(), opset=OPSET)
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        raise CocoflowError(
+            f"the detector cannot be converted to ONNX: {str(error).strip().splitlines()[0]}. Export it without "
+            "non-maximum suppression (--no-nms), or as a SavedModel."
+        ) from error
+    return bytes(model.SerializeToString())
+
+
+def _import_packages() -> tuple[Any, Any]:
+    try:
+        import onnx
+        import tf2onnx
+    except ImportError:
+        raise ConfigError(
+            "--format onnx needs tf2onnx and onnx, which are not installed. Install the dependency group `onnx` of "
+            "pyproject.toml at the versions of requirements.lock, or export as a SavedModel."
+        ) from None
+    return onnx, tf2onnx

@@ -1,0 +1,254 @@
+"""A detector as the functions of an exported model: from images to detections, or to the boxes of all anchors."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from detection.images.decode import decode_rgb_or_blank
+from detection.input_pipeline.network_input import fit_to_input
+from detection.models.detector import Detector, variables_by_path
+from detection.ops.masks import paste_masks
+from detection.types import Detections, ImageInfo, RawDetections
+from schemas.features import ENCODED
+from schemas.serving import (
+    BOXES,
+    CLASSES,
+    COUNT,
+    ENCODED_SIGNATURE,
+    EXAMPLE_SIGNATURE,
+    EXAMPLES,
+    IMAGES,
+    KEYPOINTS,
+    MASKS,
+    PIXEL_SIGNATURE,
+    RAW_BOXES,
+    RAW_SCORES,
+    SCORES,
+    VALID,
+    WEIGHTS_PART,
+)
+
+_INPUTS = "inputs"  # normalised images, between two stages
+
+
+class ServingModule(tf.Module):
+    """A detector with its signatures.
+
+    Args:
+        detector: built; its variables are saved as they are at that moment.
+        categories: categories of the data set, in the order of the network's classes.  Detections of a
+            class whose `name` is None, a class output without a category, are left out.
+        batch_size: number of images per call of every signature; None: any.
+        nms: False: the signatures return the boxes and scores of all anchors, see
+            `Detector.raw_detections`.
+
+    Attributes:
+        serve_encoded: signature `serving_default`: string [B], encoded images of any size.
+            An image that cannot be decoded is False in `valid` and has no detections; it does
+            not change those of the others.
+        serve_examples: signature `serving_examples`: string [B], serialized
+            `tf.train.Example`s with `image/encoded`; answers as `serve_encoded`.
+        serve_images: signature `serving_images`: a uint8 batch [B, H, W, 3], RGB.
+        detect: from normalised input and `ImageInfo` to `Detections` or `RawDetections`: the
+            part of static shapes, which compiles under XLA.
+    """
+
+    def __init__(
+        self,
+        detector: Detector,
+        categories: Sequence[Mapping[str, Any]],
+        *,
+        batch_size: int | None = None,
+        nms: bool = True,
+    ) -> None:
+        super().__init__(name="detector")
+        self._detector = detector
+        # Lists, as tensors would be inputs to converters.
+        self._category_ids = [category["id"] for category in categories]
+        self._is_named = [category.get("name", "") is not None for category in categories]
+        self._batch_size = batch_size
+        self._nms = nms
+        # Tracks the variables alone: Keras' own saving would trace every layer.
+        setattr(self, WEIGHTS_PART, variables_by_path(detector.variables))
+        self.detect = tf.function(self._detect, autograph=False)
+        self.serve_encoded = _function(self._serve_encoded, tf.TensorSpec([batch_size], tf.string, name=IMAGES))
+        self.serve_examples = _function(self._serve_examples, tf.TensorSpec([batch_size], tf.string, name=EXAMPLES))
+        pixels = tf.TensorSpec([batch_size, None, None, 3], tf.uint8, name=IMAGES)
+        self.serve_images = _function(self._serve_images, pixels)
+
+    @property
+    def signatures(self) -> dict[str, Any]:
+        """The functions of the SavedModel by the names of their signatures."""
+        return {
+            ENCODED_SIGNATURE: self.serve_encoded,
+            PIXEL_SIGNATURE: self.serve_images,
+            EXAMPLE_SIGNATURE: self.serve_examples,
+        }
+
+    def fitted_function(self, dtype: tf.DType = tf.float32) -> Any:
+        """Returns the function of model files that do not decode images: LiteRT and ONNX.
+
+        It takes `images`, [B, H, W, 3] in the detector's input size, RGB, 0 to 255, resized
+        as by `fit_to_input` and padded with the detector's `pixel_mean`.  Boxes are normalised
+        to that input, padding included.
+
+        Args:
+            dtype: of the pixels.
+
+        Returns:
+            A `tf.function` with the outputs of the other signatures but `valid`.
+        """
+
+        def serve(images: tf.Tensor) -> dict[str, tf.Tensor]:
+            inputs = self._normalize(images)
+            return self._finish(self._detector(inputs, training=False), inputs)
+
+        return _function(serve, self._fitted_spec(dtype))
+
+    def fitted_stages(self, dtype: tf.DType) -> list[Any]:
+        """Returns `fitted_function` as three concrete functions: normalisation, network and post-processing.
+
+        Each takes the outputs of the one before, by name: quantisation is for the network alone.
+        """
+        normalize = _function(lambda images: {_INPUTS: self._normalize(images)}, self._fitted_spec(dtype))
+        structure: list[Any] = []
+
+        def network(inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+            outputs = self._detector(inputs, training=False)
+            structure.append(outputs)
+            return {f"output_{number:02}": output for number, output in enumerate(tf.nest.flatten(outputs))}
+
+        traced = _function(network, self._fitted_spec(tf.float32, name=_INPUTS)).get_concrete_function()
+
+        def finish(**outputs: tf.Tensor) -> dict[str, tf.Tensor]:
+            ordered = [outputs[name] for name in sorted(outputs)]
+            return self._finish(tf.nest.pack_sequence_as(structure[-1], ordered), ordered[0])
+
+        specs = {
+            name: tf.TensorSpec(output.shape, output.dtype, name=name)
+            for name, output in traced.structured_outputs.items()
+        }
+        finished = tf.function(finish, autograph=False).get_concrete_function(**specs)
+        return [normalize.get_concrete_function(), traced, finished]
+
+    def _fitted_spec(self, dtype: tf.DType, name: str = IMAGES) -> tf.TensorSpec:
+        return tf.TensorSpec([self._batch_size, *self._detector.image_size, 3], dtype, name=name)
+
+    def _normalize(self, images: tf.Tensor) -> tf.Tensor:
+        detector = self._detector
+        mean, std = (tf.constant(values, tf.float32) for values in (detector.pixel_mean, detector.pixel_std))
+        return (tf.cast(images, tf.float32) - mean) / std
+
+    def _finish(self, outputs: Any, batch_of: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Post-processing of images that fill the input; `batch_of` has as many rows as there are images."""
+        batch = self._batch_size or tf.shape(batch_of)[0]
+        sizes = tf.tile(tf.constant([self._detector.image_size], tf.float32), [batch, 1])
+        info = ImageInfo(original_size=sizes, scale=tf.ones_like(sizes))
+        return self._answer(self._suppress(outputs, info), info)
+
+    def _serve_encoded(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        def fit(encoded: tf.Tensor) -> tuple[tf.Tensor, ImageInfo, tf.Tensor]:
+            image, valid = decode_rgb_or_blank(encoded)
+            return (*self._fit(image), valid)
+
+        inputs, info, valid = self._fit_each(images, fit, tf.TensorSpec([], tf.bool))
+        answer = self._answer(self.detect(inputs, info), info)
+        emptied = {name: _where(valid, answer[name]) for name in (SCORES, RAW_SCORES, COUNT) if name in answer}
+        return answer | emptied | {VALID: valid}
+
+    def _serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
+        # An example without an image is answered as one whose image does not decode.
+        spec = {ENCODED: tf.io.FixedLenFeature([], tf.string, default_value="")}
+        images = tf.io.parse_example(examples, spec)[ENCODED]
+        return self._serve_encoded(tf.ensure_shape(images, [self._batch_size]))
+
+    def _serve_images(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        inputs, info = self._fit_each(images, self._fit)
+        return self._answer(self.detect(inputs, info), info)
+
+    def _detect(self, inputs: tf.Tensor, info: ImageInfo) -> Detections | RawDetections:
+        return self._suppress(self._detector(inputs, training=False), info)
+
+    def _suppress(self, outputs: Any, info: ImageInfo) -> Detections | RawDetections:
+        if not self._nms:
+            return self._detector.raw_detections(outputs, info)
+        detections = self._detector.detect(outputs, info)
+        return detections if all(self._is_named) else keep_classes(detections, self._is_named)
+
+    def _fit(self, image: tf.Tensor) -> tuple[tf.Tensor, ImageInfo]:
+        detector = self._detector
+        return fit_to_input(
+            image,
+            image_size=detector.image_size,
+            resizing=detector.resizing,
+            mean=detector.pixel_mean,
+            std=detector.pixel_std,
+        )
+
+    def _fit_each(self, images: tf.Tensor, fit: Any, *more: tf.TensorSpec) -> Any:
+        pair = tf.TensorSpec([2], tf.float32)
+        spec = (tf.TensorSpec([*self._detector.image_size, 3], tf.float32), ImageInfo(pair, pair), *more)
+        return tf.map_fn(fit, images, fn_output_signature=spec)
+
+    def _answer(self, detections: Detections | RawDetections, info: ImageInfo) -> dict[str, tf.Tensor]:
+        if isinstance(detections, RawDetections):
+            return {RAW_BOXES: detections.boxes, RAW_SCORES: detections.scores}
+        answer = {
+            BOXES: detections.boxes,
+            SCORES: detections.scores,
+            CLASSES: tf.gather(tf.constant(self._category_ids, tf.int64), detections.classes),
+            COUNT: detections.num,
+        }
+        if detections.masks is not None:
+            answer[MASKS] = self._masks(detections.masks, detections.boxes, info.original_size)
+        if detections.keypoints is not None:
+            answer[KEYPOINTS] = detections.keypoints
+        return answer
+
+    def _masks(self, crops: tf.Tensor, boxes: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
+        if self._detector.mask_output == "crops":
+            return crops
+        height, width = tf.unstack(tf.cast(tf.reduce_max(sizes, axis=0), tf.int32))
+        pixels = tf.concat([sizes, sizes], axis=1)[:, tf.newaxis]
+        return paste_masks(crops, boxes * pixels, height=height, width=width)
+
+
+def keep_classes(detections: Detections, kept: Sequence[bool]) -> Detections:
+    """Leaves out the detections of some classes; the others move up in their order.
+
+    Args:
+        detections: detections of a batch, best first.
+        kept: for each class, whether its detections stay.
+
+    Returns:
+        Detections of the same shapes, padded with zeros.
+    """
+    slots = tf.range(detections.scores.shape[1])
+    stays = tf.gather(tf.constant(kept), detections.classes) & (slots < detections.num[:, tf.newaxis])
+    order = tf.argsort(tf.cast(~stays, tf.int32), axis=1, stable=True)
+    num = tf.reduce_sum(tf.cast(stays, tf.int32), axis=1)
+    filled = slots < num[:, tf.newaxis]
+
+    def moved(values: tf.Tensor) -> tf.Tensor:
+        mask = filled[(..., *[tf.newaxis] * (values.shape.rank - 2))]
+        return tf.where(mask, tf.gather(values, order, batch_dims=1), tf.zeros([], values.dtype))
+
+    return Detections(
+        boxes=moved(detections.boxes),
+        scores=moved(detections.scores),
+        classes=moved(detections.classes),
+        num=num,
+        masks=None if detections.masks is None else moved(detections.masks),
+        keypoints=None if detections.keypoints is None else moved(detections.keypoints),
+    )
+
+
+def _function(python_function: Any, spec: tf.TensorSpec) -> Any:
+    return tf.function(python_function, input_signature=[spec], autograph=False)
+
+
+def _where(valid: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Replaces the values of invalid images by 0."""
+    mask = tf.reshape(valid, [-1] + [1] * (values.shape.rank - 1))
+    return tf.where(mask, values, tf.zeros([], values.dtype))

@@ -1,0 +1,243 @@
+"""Targets and losses of dense detectors, which predict classes and box deltas for every anchor.
+
+Normalisation and moving average of the positive anchors, IoU loss beside the Huber loss:
+google/automl's EfficientDet.  Ignored anchors, forced matches, code weights and weights of
+objects: the TF Object Detection API.
+"""
+
+from typing import Literal, NamedTuple
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from detection.ops.anchors import anchors_inside, assign_anchors
+from detection.ops.boxes import decode_yxyx, encode_yxyx
+from detection.ops.losses import IouLoss, focal_loss, huber_loss, iou_loss
+from detection.ops.replicas import sum_over_replicas
+from detection.types import Labels
+
+CodeWeights = tuple[float, float, float, float]
+Normalizer = Literal["positives_plus_one", "positives"]
+
+
+class DenseTargets(NamedTuple):
+    """Targets of each anchor.
+
+    positive: bool [B, A], the anchor is assigned to an object.
+    ignored: bool [B, A], the anchor is neither positive nor background; None if no anchor is.
+    classes: int32 [B, A], class of the object; -1 if not positive.
+    boxes: float32 [B, A, 4], box of the object, (ymin, xmin, ymax, xmax) in pixels of the
+        network input; undefined if not positive.
+    weights: float32 [B, A], weight of the object, 1 if not positive; None: all are 1.
+    """
+
+    positive: tf.Tensor
+    ignored: tf.Tensor | None
+    classes: tf.Tensor
+    boxes: tf.Tensor
+    weights: tf.Tensor | None
+
+
+class PositivesNormalizer:
+    """Number by which the loss terms are divided, from the number of positive anchors of the update's batch.
+
+    Args:
+        kind: `positives_plus_one`, as in google/automl; `positives`: at least 1, as in the
+            TF Object Detection API, which divides each replica's losses by its own.
+        momentum: fraction of its value that a moving average of the number keeps in each
+            training step, which replaces the number; 0: no moving average.
+
+    Attributes:
+        average: the moving average; 0 before the first step; None without one.
+    """
+
+    def __init__(self, *, kind: Normalizer, momentum: float) -> None:
+        self._kind = kind
+        self._momentum = momentum
+        self.average: keras.Variable | None = None
+        if momentum > 0.0:
+            self.average = keras.Variable(0.0, trainable=False, dtype="float32", name="average_positives")
+
+    def __call__(self, positives: tf.Tensor, *, training: bool) -> tf.Tensor:
+        """Returns the number, float32 scalar >= 1.
+
+        Args:
+            positives: float32 scalar, number of positive anchors of all replicas.
+            training: update the moving average, and return it.
+        """
+        number = positives + 1.0 if self._kind == "positives_plus_one" else tf.maximum(positives, 1.0)
+        if self.average is None or not training:
+            return number
+        # google/automl starts from 0, which makes the first losses 1 / (1 - momentum) times as large.
+        before = tf.convert_to_tensor(self.average.value)
+        average = tf.where(before > 0.0, before + (number - before) * (1.0 - self._momentum), number)
+        self.average.assign(average)
+        return average
+
+
+class DenseLosses:
+    """Focal loss of the classes, Huber loss of the box deltas, and IoU loss of the decoded boxes.
+
+    Args:
+        anchors: float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
+        num_classes: C.
+        match_threshold: see `assign_anchors`; also the min fraction of an ignored anchor
+            that lies in a crowd.
+        unmatched_threshold: see `assign_anchors`.
+        force_match: see `assign_anchors`.
+        focal_alpha: see `focal_loss`.
+        focal_gamma: see `focal_loss`.
+        label_smoothing: see `focal_loss`.
+        huber_delta: see `huber_loss`, in units of the weighted box deltas.
+        code_weights: factors of the errors of (ty, tx, th, tw) in the Huber loss.
+        box_loss_weight: weight of the Huber loss.
+        iou_loss_type: formula of the IoU loss; None: no IoU loss.
+        iou_loss_weight: weight of the IoU loss.
+        normalizer: see `PositivesNormalizer`.
+        positives_momentum: see `PositivesNormalizer`.
+    """
+
+    def __init__(
+        self,
+        *,
+        anchors: npt.NDArray[np.float32],
+        num_classes: int,
+        match_threshold: float,
+        unmatched_threshold: float | None,
+        force_match: bool,
+        focal_alpha: float,
+        focal_gamma: float,
+        label_smoothing: float,
+        huber_delta: float,
+        code_weights: CodeWeights,
+        box_loss_weight: float,
+        iou_loss_type: IouLoss | None,
+        iou_loss_weight: float,
+        normalizer: Normalizer,
+        positives_momentum: float,
+    ) -> None:
+        self._anchors = anchors
+        self._num_classes = num_classes
+        self._match_threshold = match_threshold
+        self._unmatched_threshold = unmatched_threshold
+        self._force_match = force_match
+        self._focal = {"alpha": focal_alpha, "gamma": focal_gamma, "label_smoothing": label_smoothing}
+        self._huber_delta = huber_delta
+        self._code_weights = code_weights
+        self._box_loss_weight = box_loss_weight
+        self._iou_loss_type = iou_loss_type
+        self._iou_loss_weight = iou_loss_weight
+        self._normalizer = PositivesNormalizer(kind=normalizer, momentum=positives_momentum)
+
+    @property
+    def statistics(self) -> list[keras.Variable]:
+        """See `Detector.loss_statistics`."""
+        return [] if self._normalizer.average is None else [self._normalizer.average]
+
+    def count_positives(self, labels: Labels) -> tf.Tensor:
+        """Returns the number of positive anchors of this replica, float32 scalar."""
+        return _count(self.assign(labels))
+
+    def __call__(
+        self,
+        class_logits: tf.Tensor,
+        box_deltas: tf.Tensor,
+        labels: Labels,
+        *,
+        positives: tf.Tensor | None = None,
+        training: bool,
+    ) -> dict[str, tf.Tensor]:
+        """Returns `class_loss`, `box_loss` and, if there is an IoU loss, `box_iou_loss`.
+
+        Each is divided by the normaliser; `box_loss` also by the 4 deltas per box.  Box
+        deltas without error count like all others (google/automl leaves them out).
+
+        Args:
+            class_logits: float32 [B, A, C].
+            box_deltas: float32 [B, A, 4], see `detection.ops.boxes`.
+            labels: ground truth.
+            positives: see `Detector.losses`.
+            training: see `PositivesNormalizer`.
+        """
+        targets = self.assign(labels)
+        if positives is None:
+            positives = sum_over_replicas(_count(targets))
+        normalizer = self._normalizer(positives, training=training)
+        terms = {
+            "class_loss": tf.reduce_sum(self._class_losses(class_logits, targets)) / normalizer,
+            "box_loss": self._box_loss_weight
+            * tf.reduce_sum(self._huber_losses(box_deltas, targets))
+            / (4.0 * normalizer),
+        }
+        if self._iou_loss_type is not None:
+            iou_losses = self._iou_losses(box_deltas, targets, self._iou_loss_type)
+            terms["box_iou_loss"] = self._iou_loss_weight * tf.reduce_sum(iou_losses) / normalizer
+        return terms
+
+    def assign(self, labels: Labels) -> DenseTargets:
+        """Assigns the anchors to the objects.
+
+        Anchors without an object are background, except those whose IoU lies between the
+        two thresholds, and those with a fraction of `match_threshold` inside a crowd.
+        """
+        anchors = tf.constant(self._anchors)
+        assignment = assign_anchors(
+            anchors,
+            labels.boxes,
+            labels.valid,
+            match_threshold=self._match_threshold,
+            unmatched_threshold=self._unmatched_threshold,
+            force_match=self._force_match,
+        )
+        positive, ignored = assignment.positive, assignment.ignored
+        if labels.crowds is not None:
+            in_crowd = ~positive & anchors_inside(
+                anchors, labels.boxes, labels.crowds, min_fraction=self._match_threshold
+            )
+            ignored = in_crowd if ignored is None else ignored | in_crowd
+
+        def of_object(values: tf.Tensor) -> tf.Tensor:
+            return tf.gather(values, assignment.index, batch_dims=1)
+
+        return DenseTargets(
+            positive=positive,
+            ignored=ignored,
+            classes=tf.where(positive, of_object(labels.classes), -1),
+            boxes=of_object(labels.boxes),
+            weights=None if labels.weights is None else tf.where(positive, of_object(labels.weights), 1.0),
+        )
+
+    def _class_losses(self, class_logits: tf.Tensor, targets: DenseTargets) -> tf.Tensor:
+        """Returns [B, A, C]."""
+        classes = targets.classes
+        is_target = classes[..., tf.newaxis] == tf.range(self._num_classes, dtype=classes.dtype)
+        losses = focal_loss(class_logits, is_target, **self._focal)
+        if targets.ignored is not None:
+            losses = tf.where(targets.ignored[..., tf.newaxis], 0.0, losses)
+        return _weighted(losses, targets)
+
+    def _huber_losses(self, box_deltas: tf.Tensor, targets: DenseTargets) -> tf.Tensor:
+        """Returns [B, A, 4]."""
+        errors = box_deltas - encode_yxyx(targets.boxes, tf.constant(self._anchors))
+        errors = tf.where(targets.positive[..., tf.newaxis], errors, 0.0) * tf.constant(self._code_weights)
+        return _weighted(huber_loss(errors, delta=self._huber_delta), targets)
+
+    def _iou_losses(self, box_deltas: tf.Tensor, targets: DenseTargets, kind: IouLoss) -> tf.Tensor:
+        """Returns [B, A, 1]."""
+        positive = targets.positive[..., tf.newaxis]
+        anchors = tf.constant(self._anchors)
+        # Before the formula, not after it: the gradient of what `where` leaves out must be finite, too.
+        boxes = decode_yxyx(tf.where(positive, box_deltas, 0.0), anchors)
+        losses = iou_loss(boxes, tf.where(positive, targets.boxes, anchors), kind=kind)
+        return _weighted(tf.where(positive, losses[..., tf.newaxis], 0.0), targets)
+
+
+def _count(targets: DenseTargets) -> tf.Tensor:
+    return tf.reduce_sum(tf.cast(targets.positive, tf.float32))
+
+
+def _weighted(losses: tf.Tensor, targets: DenseTargets) -> tf.Tensor:
+    """Multiplies [B, A, ...] by the weights of the anchors' objects."""
+    return losses if targets.weights is None else losses * targets.weights[..., tf.newaxis]

@@ -1,0 +1,252 @@
+"""Memory of a training step: the largest batch that fits, and the error of a batch that does not.
+
+On GPUs, trial steps run in this process and TensorFlow's allocator tells their peak.  On CPUs,
+each trial runs in a process of its own, whose peak resident memory counts: memory that an
+earlier trial has freed would hide that of the next.
+"""
+
+import contextlib
+import gc
+import json
+import logging
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from detection.input_pipeline.record_reader import RecordReader
+from detection.training.build_balance import ANY_BALANCE
+from detection.training.build_run import batches_from_config
+from detection.training.build_step import is_deterministic, state_from_config, train_loop_from_config
+from detection.training.distributed.strategy import make_strategy, on_cpu, op_determinism, worker_count
+from detection.training.resolve import assumed, with_batch_size
+from schemas.config.config import Config
+from schemas.config.config_io import from_yaml, to_yaml
+from schemas.config.training import TrainConfig
+from schemas.errors import CocoflowError, ConfigError
+
+_LOGGER = logging.getLogger("cocoflow.trainer")
+_GIGABYTE = 1e9
+_STEPS = 2  # of a trial; the second one starts while the input reads ahead
+_GPU_SHARE = 0.9  # of a GPU's memory, without a limit: the rest is for evaluation, and for gaps between tensors
+_MAX_GROWTH = 4  # from one trial to the next: small batches do not tell the slope well
+_STATUS = Path("/proc/self/status")
+
+# Bytes that trial steps with a batch size need at their peak; None: they ran out of memory.
+Measure = Callable[[int], int | None]
+
+
+@contextlib.contextmanager
+def out_of_memory_explained(train_config: TrainConfig) -> Iterator[None]:
+    """Replaces TensorFlow's error of a step for which the memory is too small.
+
+    Raises:
+        CocoflowError: the memory is too small.
+    """
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        size, count = train_config.fixed_batch_size, train_config.accumulate_steps
+        raise CocoflowError(
+            f"out of memory: a training step with train.batch_size = {size} and train.accumulate_steps = {count} does "
+            "not fit. Lower train.batch_size and raise train.accumulate_steps by the same factor, which gives the same "
+            "update; train.batch_size=auto finds the largest batch that fits. A smaller model.image_size needs less, "
+            f"too. TensorFlow says: {error.message.partition(chr(10))[0]}"
+        ) from error
+
+
+def require_measurable(train_config: TrainConfig, strategy: tf.distribute.Strategy) -> None:
+    """Checks that `find_batch_size` can find a batch size under a strategy.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    where = None
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        where = "TPUs tell nobody what memory is left"
+    elif worker_count(strategy) > 1:
+        where = "a machine that runs out of memory would end the training of all"
+    elif on_cpu(strategy) and train_config.memory_limit is None:
+        raise ConfigError(
+            "train.batch_size = auto: set train.memory_limit, the GB that training may use; on CPUs there is no other "
+            "limit than the whole machine."
+        )
+    elif on_cpu(strategy) and not _STATUS.exists():
+        where = f"{_STATUS}, which tells the memory of a process, exists on Linux only"
+    if where is not None:
+        raise ConfigError(f"train.batch_size = auto: {where}. Set a number, found on one machine with GPUs or a CPU.")
+
+
+def find_batch_size(
+    config: Config,
+    *,
+    shards: Sequence[str],
+    categories: Sequence[Mapping[str, Any]],
+    strategy: tf.distribute.Strategy,
+) -> int:
+    """Finds the largest global batch size whose training steps fit into the memory.
+
+    Trials run the first steps of the run, so they include its input, augmentation and optimizer.
+
+    Args:
+        config: configuration with `train.batch_size` = auto.
+        shards: TFRecord files of the training records; no batch is larger than their number.
+        categories: COCO categories, in the order of the network's classes.
+        strategy: strategy of the run; the batch size is a multiple of its replicas.
+
+    Raises:
+        ConfigError: see `require_measurable`.
+        CocoflowError: one image per replica does not fit, or a trial failed otherwise.
+    """
+    require_measurable(config.train, strategy)
+    reader, apart = RecordReader(shards), on_cpu(strategy)
+
+    def measure(size: int) -> int | None:
+        sized = with_batch_size(config, size)
+        if apart:
+            return _measure_apart(sized, shards, categories)
+        return _measure_on_gpus(sized, reader, categories, strategy)
+
+    given = config.train.memory_limit
+    limit = _GPU_SHARE * _gpu_memory() if given is None else given * _GIGABYTE
+    return largest_batch_size(measure, limit=limit, multiple=strategy.num_replicas_in_sync, most=len(reader))
+
+
+def largest_batch_size(measure: Measure, *, limit: float, multiple: int, most: int) -> int:
+    """Searches the largest batch size whose trial steps need at most `limit` bytes.
+
+    The next size to try is where a straight line through two measurements reaches the limit; if
+    that contradicts a trial or narrows the range too little, halfway between the largest that fits
+    and the smallest that does not.
+
+    Args:
+        measure: measures a batch size; is taken to increase with it.
+        limit: bytes.
+        multiple: the batch size is a multiple of this.
+        most: max batch size, unless `multiple` is larger.
+
+    Raises:
+        CocoflowError: `multiple` images do not fit.
+    """
+    peaks: dict[int, int | None] = {}
+
+    def fits(units: int) -> bool:
+        peak = peaks[units] = measure(units * multiple)
+        text = "do not fit" if peak is None else f"need {peak / _GIGABYTE:.2f} GB"
+        _LOGGER.info("train.batch_size = auto: %d images %s", units * multiple, text)
+        return peak is not None and peak <= limit
+
+    if not fits(1):
+        needed = "" if peaks[1] is None else f" of {limit / _GIGABYTE:.1f} GB; {peaks[1] / _GIGABYTE:.1f} GB are needed"
+        raise CocoflowError(
+            f"train.batch_size = auto: a step on {multiple} image(s) does not fit into the memory{needed}. Raise "
+            "train.memory_limit, or choose a smaller model.image_size or detector; train.accumulate_steps cannot help."
+        )
+    low, high = 1, max(most // multiple, 1) + 1
+    halved = True
+    while high - low > 1:
+        width, candidate = high - low, None
+        if halved or high not in peaks:
+            candidate = _where_line_reaches(limit, {units: peak for units, peak in peaks.items() if peak is not None})
+        if candidate is None or candidate >= high:
+            candidate = (low + high) // 2 if high in peaks else 2 * low
+        candidate = min(max(candidate, low + 1), high - 1, _MAX_GROWTH * low)
+        low, high = (candidate, high) if fits(candidate) else (low, candidate)
+        halved = 2 * (high - low) <= width
+    _LOGGER.info("train.batch_size = auto: %d", low * multiple)
+    return low * multiple
+
+
+def _where_line_reaches(limit: float, peaks: Mapping[int, int]) -> int | None:
+    """Returns the largest size within the limit on a line through two measurements; None: there is no rising line."""
+    large = max(peaks)
+    small = max((units for units in peaks if 2 * units <= large), default=large)
+    if peaks[large] <= peaks[small] or math.isinf(limit):
+        return None
+    slope = (peaks[large] - peaks[small]) / (large - small)
+    return large + math.floor((limit - peaks[large]) / slope)
+
+
+def _gpu_memory() -> float:
+    """Returns the bytes of the GPU with the least memory that TensorFlow may use."""
+    from tensorflow.python.client import device_lib  # there is no public way to ask
+
+    return float(min(device.memory_limit for device in device_lib.list_local_devices() if device.device_type == "GPU"))
+
+
+def _measure_on_gpus(
+    config: Config, reader: RecordReader, categories: Sequence[Mapping[str, Any]], strategy: tf.distribute.Strategy
+) -> int | None:
+    names = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices("GPU")]
+    gc.collect()  # tensors of the trial before
+    for name in names:
+        tf.config.experimental.reset_memory_stats(name)
+    try:
+        _run_trial(config, reader, categories, strategy)
+    except tf.errors.ResourceExhaustedError:
+        return None
+    return max(int(tf.config.experimental.get_memory_info(name)["peak"]) for name in names)
+
+
+def _run_trial(
+    config: Config, reader: RecordReader, categories: Sequence[Mapping[str, Any]], strategy: tf.distribute.Strategy
+) -> None:
+    config = assumed(config, replicas=strategy.num_replicas_in_sync)
+    with op_determinism(needed=is_deterministic(config.train, strategy)):
+        state = state_from_config(config, num_classes=len(categories), strategy=strategy)
+        loop = train_loop_from_config(config.train, state, strategy=strategy)
+        batches = batches_from_config(
+            config, state.model, reader, categories, ANY_BALANCE, strategy=strategy, start_step=0
+        )
+        loop(batches, _STEPS)
+
+
+def _measure_apart(config: Config, shards: Sequence[str], categories: Sequence[Mapping[str, Any]]) -> int | None:
+    request = json.dumps({"config": to_yaml(config), "shards": list(shards), "categories": list(categories)})
+    done = subprocess.run(
+        [sys.executable, "-m", "detection.training.memory"],
+        input=request,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    if done.returncode == 0:
+        return _answer(done.stdout)
+    if done.returncode == -signal.SIGKILL:  # by the system, when the memory was used up
+        return None
+    lines = done.stderr.strip().splitlines() or ["it ended without a message"]
+    raise CocoflowError(f"train.batch_size = auto: trial steps failed: {lines[-1]}")
+
+
+def _answer(output: str) -> int | None:
+    answer: int | None = json.loads(output.strip().splitlines()[-1])
+    return answer
+
+
+def main() -> None:
+    """Runs one trial, for `_measure_apart`: writes its peak memory in bytes to standard output, or null."""
+    request = json.loads(sys.stdin.read())
+    config = from_yaml(request["config"])
+    strategy = make_strategy(config.train.strategy)
+    try:
+        _run_trial(config, RecordReader(request["shards"]), request["categories"], strategy)
+        print(_peak_memory())
+    except tf.errors.ResourceExhaustedError:
+        print("null")
+
+
+def _peak_memory() -> int:
+    """Returns the peak resident memory of this process in bytes; `resource` would include its parent's."""
+    lines = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines())
+    return int(lines["VmHWM"].split()[0]) * 1024
+
+
+if __name__ == "__main__":
+    main()

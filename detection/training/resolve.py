@@ -1,0 +1,167 @@
+"""The numbers that a configuration leaves open until records are counted and memory is measured.
+
+The resolved configuration, which training uses and saves, has a number for `train.batch_size`,
+and steps instead of epochs.
+"""
+
+import logging
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from detection.storage.files import is_file
+from detection.storage.reading import read_text
+from detection.training.checkpoints.files import checkpoint_steps
+from schemas.artifacts import CHECKPOINTS, CONFIG_YAML
+from schemas.config.config import Config
+from schemas.config.config_io import from_yaml, parse_config
+from schemas.config.training import STEPS_OF_EPOCHS
+from schemas.errors import DataError
+
+_LOGGER = logging.getLogger("cocoflow.trainer")
+_ANY_RECORDS = 10**9  # stands for records that are not counted yet
+
+
+def steps_of_epochs(epochs: float, *, records: int, batch_size: int) -> int:
+    """Returns the first step after which `epochs` epochs of images were seen.
+
+    Batches go on from one epoch to the next: no epoch has a last, smaller batch, and none is
+    left out.  google/automl floors the steps of one epoch instead.
+
+    Args:
+        epochs: number of epochs, such as 0.5; taken as the decimal that it is written as.
+        records: images per epoch.
+        batch_size: images per step.
+
+    >>> steps_of_epochs(3, records=10, batch_size=4)
+    8
+    >>> steps_of_epochs(1.1, records=100, batch_size=10)
+    11
+    """
+    return math.ceil(Fraction(str(epochs)) * records / batch_size)
+
+
+def with_steps(config: Config, *, records: int) -> Config:
+    """Returns the configuration with steps instead of epochs.
+
+    Args:
+        config: configuration whose `train.batch_size` is a number.
+        records: number of training images per epoch; see `RecordOrder`.
+
+    Raises:
+        ConfigError: the lengths do not fit together, such as a warm-up that is as long as the run.
+    """
+    tree = config.model_dump(mode="json")
+    batch_size = config.train.effective_batch_size
+
+    def converted(value: Any) -> Any:
+        if isinstance(value, list):
+            return [converted(one) for one in value]
+        return steps_of_epochs(value, records=records, batch_size=batch_size)
+
+    changed = False
+    for epochs_key, steps_key in STEPS_OF_EPOCHS.items():
+        section, name = _place(tree, epochs_key)
+        value = section[name]
+        if value is None or value == []:
+            continue
+        target, target_name = _place(tree, steps_key)
+        target[target_name] = converted(value)
+        section[name] = [] if isinstance(value, list) else None
+        changed = True
+    return parse_config(tree, where=f"with {records} images per epoch and {batch_size} per step") if changed else config
+
+
+def _place(tree: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
+    """Returns the section of a key of `train`, and the key's name in it."""
+    *parents, name = key.split(".")
+    section = tree["train"]
+    for parent in parents:
+        section = section[parent]
+    return section, name
+
+
+def with_batch_size(config: Config, batch_size: int) -> Config:
+    """Returns the configuration with a number for `train.batch_size`."""
+    tree = config.model_dump(mode="json")
+    tree["train"] |= {"batch_size": batch_size, "memory_limit": None}
+    return parse_config(tree)
+
+
+def resolved(config: Config, *, records: int, output: Path, find_batch_size: Callable[[], int]) -> Config:
+    """Returns the configuration with all numbers; a resumed run has the batch size that it began with.
+
+    Args:
+        config: the run's configuration.
+        records: number of training images per epoch; see `RecordOrder`.
+        output: output folder of the run.
+        find_batch_size: measures the batch size for `auto`.
+
+    Raises:
+        ConfigError: see `with_steps` and `find_batch_size`.
+        DataError: `train.batch_size` is `auto`, and the configuration that the run began with is missing.
+    """
+    before = _before(config, output)
+    if config.train.batch_size == "auto":
+        if before is None:
+            config = with_batch_size(config, find_batch_size())
+        else:
+            config = with_batch_size(config, before.train.fixed_batch_size)
+            _LOGGER.info("train.batch_size = auto: %d, as when this run began", before.train.fixed_batch_size)
+    now = with_steps(config, records=records)
+    _log_steps(config, now, records)
+    if config.train.epochs is not None and before is not None and now.train.steps != before.train.steps:
+        _LOGGER.warning(
+            "train.epochs = %g: the run now has %d steps and began with %d, as its epochs, its records or its batch "
+            "size were others",
+            config.train.epochs,
+            now.train.steps,
+            before.train.steps,
+        )
+    return now
+
+
+def _log_steps(config: Config, now: Config, records: int) -> None:
+    given, found = (one.model_dump(mode="json") for one in (config, now))
+    for epochs_key, steps_key in STEPS_OF_EPOCHS.items():
+        (section, name), (target, target_name) = _place(given, epochs_key), _place(found, steps_key)
+        if section[name] is None or section[name] == []:
+            continue
+        _LOGGER.info(
+            "train.%s = %s: train.%s = %s, with %d images per epoch and %d per step",
+            epochs_key,
+            section[name],
+            steps_key,
+            target[target_name],
+            records,
+            now.train.effective_batch_size,
+        )
+
+
+def _before(config: Config, output: Path) -> Config | None:
+    """Reads the resolved configuration of the run that resumes; None: nothing resumes, or nothing depends on it."""
+    train_config = config.train
+    needed = train_config.batch_size == "auto"
+    if not (needed or train_config.epochs is not None) or not checkpoint_steps(output / CHECKPOINTS):
+        return None
+    path = output / CONFIG_YAML
+    if is_file(path):
+        return from_yaml(read_text(path), where=str(path))
+    if needed:
+        raise DataError(
+            f"{path}: missing, and with it the batch size that this run began with. Set train.batch_size to that "
+            f"number instead of auto, or train into an empty folder."
+        )
+    return None
+
+
+def assumed(config: Config, *, replicas: int) -> Config:
+    """Returns the configuration with numbers that stand for those that only records and trial steps tell.
+
+    A training state can be built from it, to check everything else.
+    """
+    if config.train.batch_size == "auto":
+        config = with_batch_size(config, replicas)
+    return with_steps(config, records=_ANY_RECORDS) if config.train.has_epochs else config

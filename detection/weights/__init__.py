@@ -1,0 +1,1 @@
+"""Weight files of trainings, ours and other programs': locating, reading, importing."""

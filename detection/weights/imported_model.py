@@ -1,0 +1,170 @@
+"""Importing a checkpoint of google/automl's EfficientDet as a model of ours."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from detection.datasets.importers.label_map import read_label_map
+from detection.models.efficientdet.config import EfficientDetConfig
+from detection.models.registry import detector_config, detector_from_config
+from detection.storage.atomic import write_json, write_text
+from detection.storage.literal_paths import literal_path
+from detection.storage.paths import join
+from detection.weights.automl import (
+    CLASS_BIAS,
+    Match,
+    class_categories,
+    class_count,
+    match_variables,
+    require_variant,
+)
+from detection.weights.weight_source import WeightSource
+from schemas.artifacts import (
+    CHECKPOINTS,
+    CONFIG_YAML,
+    EMA_PART,
+    IMPORT_JSON,
+    LABELS_JSON,
+    MODEL_PART,
+    STEP_PART,
+)
+from schemas.config.config import Config
+from schemas.config.config_io import to_yaml
+from schemas.config.initialization import SourceWeights
+from schemas.config.optimization import WeightsChoice
+from schemas.errors import CocoflowError, ConfigError, DataError, disk_refusal
+
+_STEP = 0  # the checkpoint of an imported model is one before the first step
+_CHECKPOINT = f"{CHECKPOINTS}/ckpt-{_STEP}"
+MODEL_INDEX = f"{_CHECKPOINT}.index"  # without it, no reader takes a folder for an imported model
+
+Weights = Mapping[str, np.ndarray]
+
+
+class ImportedModel(NamedTuple):
+    """A network of another program with our names.
+
+    prefix: checkpoint that was read.
+    step: number of training steps there; None: unknown.
+    config: configuration of the model.
+    categories: categories of the class outputs; `name` is None for an output without a category.
+    raw: weights by path.
+    ema: EMA weights by path; empty: none, or not wanted.
+    unused: variables of the checkpoint that the network lacks.
+    """
+
+    prefix: str
+    step: int | None
+    config: Config
+    categories: list[dict[str, Any]]
+    raw: Weights
+    ema: Weights
+    unused: tuple[str, ...]
+
+    def report(self) -> dict[str, Any]:
+        """Returns the content of `schemas.artifacts.IMPORT_JSON`."""
+        return {
+            "checkpoint": self.prefix,
+            "step": self.step,
+            "variables": len(self.raw),
+            "ema_variables": len(self.ema),
+            "unused": self.unused,
+        }
+
+
+def import_automl(
+    checkpoint: str | Path, config: Config, *, weights: WeightsChoice = "auto", label_map: str | Path | None = None
+) -> ImportedModel:
+    """Reads a checkpoint of google/automl's EfficientDet.
+
+    Args:
+        checkpoint: prefix, with or without `.index`, or a folder (its newest checkpoint); of TF1, whose
+            variables have names, or of TF2, with a graph of objects; local or remote.
+        config: its section `model` is the model's.
+        weights: `auto`: the raw weights, and the EMA weights if there are any; `ema`: EMA weights are
+            required; `raw`: the raw weights alone.
+        label_map: label map or COCO file of the training: class output i is the id i + 1.  None: COCO's
+            categories for 90 classes, else the ids as names.
+
+    Raises:
+        ConfigError: no EfficientDet, or an override that does not fit.
+        DataError: the checkpoint cannot be read, is not of this variant, or lacks variables or EMA weights;
+            or the label map does not fit.
+    """
+    name = config.model.name
+    preset = detector_config(name, image_size=config.model.image_size, overrides=config.model.overrides)
+    if not isinstance(preset, EfficientDetConfig):
+        raise ConfigError(f"--model {name}: not an EfficientDet, so google/automl has no checkpoint of it.")
+    raw = _source(checkpoint, "raw")
+    require_variant(raw.shapes, preset, name=name, where=raw.prefix)
+    count = class_count(raw.shapes, preset, where=raw.prefix)
+    categories = class_categories(count, None if label_map is None else read_label_map(label_map))
+    detector = detector_from_config(config.model, num_classes=count)
+    shapes = {variable.path: tuple(variable.shape) for variable in detector.variables}
+    match = match_variables(shapes, raw.shapes, where=raw.prefix)
+    ema = None if weights == "raw" else _source(raw.prefix, weights)
+    return ImportedModel(
+        prefix=raw.prefix,
+        step=raw.step,
+        config=config,
+        categories=categories,
+        raw=_values(raw, match),
+        ema={} if ema is None else _values(ema, match, only=ema.ema_names),
+        unused=match.unused,
+    )
+
+
+def _source(checkpoint: str | Path, weights: WeightsChoice) -> WeightSource:
+    """Opens a checkpoint of another program, with names below the network."""
+    kind: SourceWeights = "averaged" if weights == "ema" else weights
+    source = WeightSource(checkpoint, weights=kind, option="--weights")
+    if source.is_ours:
+        raise DataError(
+            f"{source.prefix}: a model of Cocoflow, not of another program. Use it as it is, or name another."
+        )
+    scope = next((name.removesuffix(CLASS_BIAS) for name in source.shapes if name.endswith(CLASS_BIAS)), "")
+    if not scope:
+        return source
+    return WeightSource(checkpoint, weights=kind, rename=[(f"^{re.escape(scope)}", "")], option="--weights")
+
+
+def _values(source: WeightSource, match: Match, only: frozenset[str] | None = None) -> dict[str, np.ndarray]:
+    return {path: source.read(name) for path, name in match.names.items() if only is None or name in only}
+
+
+def write_model(model: ImportedModel, folder: Path) -> None:
+    """Writes a model into an empty folder, as `train` writes its output: descriptions and a checkpoint.
+
+    Args:
+        model: imported model.
+        folder: empty local folder.
+
+    Raises:
+        CocoflowError: the disk is full or read-only.
+    """
+    write_text(folder / CONFIG_YAML, to_yaml(model.config))
+    write_json(folder / LABELS_JSON, model.categories)
+    write_json(folder / IMPORT_JSON, model.report())
+    parts: dict[str, Any] = {STEP_PART: tf.Variable(_STEP, dtype=tf.int64), MODEL_PART: _variables(model.raw)}
+    if model.ema:
+        parts[EMA_PART] = _variables(model.ema)
+    (folder / CHECKPOINTS).mkdir()
+    try:
+        tf.train.Checkpoint(**parts).write(join(literal_path(folder), _CHECKPOINT))
+    except (OSError, tf.errors.OpError) as error:
+        refusal = disk_refusal(error)
+        if refusal is None:
+            raise
+        raise CocoflowError(
+            f"the imported checkpoint cannot be written: {refusal}. Free space, or make the disk writable, and "
+            "repeat the command."
+        ) from error
+
+
+def _variables(weights: Weights) -> dict[str, tf.Variable]:
+    with tf.device("CPU"):
+        return {path: tf.Variable(values, trainable=False) for path, values in weights.items()}

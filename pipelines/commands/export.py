@@ -1,0 +1,108 @@
+"""Exports a trained or imported model without training, for serving, mobile devices and other runtimes.
+
+--model names what `train` wrote, a checkpoint (.../ckpt-500), an imported model, or a
+SavedModel. --output is a new or empty folder, and appears whole.
+
+saved-model  Runs with TensorFlow or TF Serving alone. Signatures: serving_default takes
+             encoded images, serving_images a uint8 batch, serving_examples serialized
+             tf.train.Examples with image/encoded. saved_model.pb is written last.
+litert       model.tflite with TensorFlow Lite's built-in ops alone, and model.json, which
+             describes its input and outputs. --precision float16 halves the file; int8
+             computes the network in 8-bit integers and needs --calibration-data.
+onnx         model.onnx (opset 18) and model.json. Needs tf2onnx.
+
+LiteRT and ONNX files take images of the model's input size, resized and padded as
+model.json says. `predict` and `evaluate --model` take all three formats.
+
+--no-nms leaves out non-maximum suppression: the outputs are raw_detection_boxes and
+raw_detection_scores of all anchors, which `predict` and `evaluate` refuse.
+
+--set changes the keys that need no training: model.postprocess.*, model.image_size,
+model.resize.* and train.precision. Thresholds for serving are often higher than those for evaluation, such as
+--set model.postprocess.score_threshold=0.3.
+"""
+
+import argparse
+
+from detection.storage.paths import require_supported_paths
+from pipelines.commands.common import add_assignments_argument
+from schemas.artifacts import TRAIN_SPLIT
+from schemas.quoting import one_line
+
+SUMMARY = "export a model as a SavedModel, LiteRT or ONNX file, without training"
+EXAMPLE = """\
+pipeline_runner.py export --model out/checkpoints/ckpt-500 --weights raw --output raw_model
+  pipeline_runner.py export --model out --format litert --precision int8 --calibration-data my_coco --output mobile"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's flags."""
+    parser.add_argument(
+        "--model",
+        "--checkpoint",
+        metavar="DIR_OR_CHECKPOINT",
+        required=True,
+        help="output of train or import-checkpoint, a checkpoint, or a SavedModel of Cocoflow",
+    )
+    parser.add_argument("--output", metavar="DIR", required=True, help="new or empty folder")
+    parser.add_argument(
+        "--format", choices=("saved-model", "litert", "onnx"), default="saved-model", help="default: saved-model"
+    )
+    parser.add_argument(
+        "--weights",
+        choices=("auto", "ema", "raw"),
+        default="auto",
+        help="EMA weights, raw weights, or those that the training exports (auto, the default)",
+    )
+    parser.add_argument(
+        "--batch-size", metavar="N", type=int, help="images per call; default: any number, for litert 1"
+    )
+    parser.add_argument("--no-nms", dest="nms", action="store_false", help="return the boxes and scores of all anchors")
+    group = parser.add_argument_group("litert")
+    group.add_argument(
+        "--precision", choices=("float32", "float16", "int8"), default="float32", help="default: float32"
+    )
+    group.add_argument("--calibration-data", metavar="DIR", help="Examples or a data set, for int8")
+    group.add_argument(
+        "--calibration-split", metavar="NAME", default=TRAIN_SPLIT, help=f"split of it; default: {TRAIN_SPLIT}"
+    )
+    group.add_argument(
+        "--calibration-images", metavar="N", type=int, default=100, help="number of images, evenly chosen; default: 100"
+    )
+    add_assignments_argument(parser, "override one key of the model's configuration")
+    parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command.
+
+    Raises:
+        ConfigError: see `export_model`.
+        DataError: see `export_model`.
+        CocoflowError: see `export_model`.
+    """
+    from pipelines.console import quiet_run
+
+    paths = {"--model": args.model, "--output": args.output, "--calibration-data": args.calibration_data}
+    require_supported_paths(paths)
+    with quiet_run(None, verbose=args.verbose):
+        from pipelines.standalone.export import Calibration, ExportOptions, export_model
+
+        calibration = None
+        if args.calibration_data is not None:
+            calibration = Calibration(args.calibration_data, args.calibration_split, args.calibration_images)
+        sentence = export_model(
+            args.model,
+            args.output,
+            ExportOptions(
+                format=args.format,
+                weights=args.weights,
+                batch_size=args.batch_size,
+                nms=args.nms,
+                precision=args.precision,
+                calibration=calibration,
+                assignments=args.assignments,
+            ),
+        )
+    print(f"{one_line(args.output)}: {sentence}")
+    return 0

@@ -1,0 +1,81 @@
+"""Imports a checkpoint of another program as a model folder.
+
+The folder has config.yaml, categories.json and checkpoints/, like the output of train.
+detection.load_detector, train.init.checkpoint, export, evaluate and predict read it.
+
+--from automl reads google/automl's EfficientDet: checkpoints of TF1, such as the published
+ones, and of TF2. EMA weights are used if the checkpoint has them. 90 class outputs become
+COCO's 80 categories, by id. For any other number of classes, pass --label-map.
+"""
+
+import argparse
+
+from detection.storage.paths import require_supported_paths
+from pipelines.commands.common import add_assignments_argument
+
+SUMMARY = "import a checkpoint of google/automl's EfficientDet as a model"
+EXAMPLE = (
+    "pipeline_runner.py import-checkpoint --from automl --checkpoint efficientdet-d0 --model efficientdet-d0 "
+    "--output models/d0"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's flags."""
+    parser.add_argument(
+        "--from",
+        dest="program",
+        choices=("automl", "tpu-mask-rcnn", "od-api"),
+        required=True,
+        help="program that wrote the checkpoint; so far automl",
+    )
+    parser.add_argument(
+        "--checkpoint",
+        metavar="PREFIX_OR_DIR",
+        required=True,
+        help="checkpoint, with or without .index, or a folder: its newest checkpoint",
+    )
+    parser.add_argument("--model", metavar="NAME", required=True, help="detector, such as efficientdet-d0")
+    parser.add_argument("--output", metavar="DIR", required=True, help="model folder to write, new or empty")
+    parser.add_argument(
+        "--weights",
+        choices=("auto", "ema", "raw"),
+        default="auto",
+        help="auto: raw weights and, if there are any, EMA weights, which are then used; ema: EMA weights are needed; "
+        "raw: raw weights only; default: auto",
+    )
+    parser.add_argument(
+        "--label-map",
+        metavar="FILE",
+        help="categories of the training: label_map.pbtxt or a COCO file; default: COCO's for 90 classes, else the ids",
+    )
+    parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
+    add_assignments_argument(parser, "set a key of the section model, for example --set model.image_size=640")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command.
+
+    Raises:
+        ConfigError: a program or model that cannot be imported, or an invalid key.
+        DataError: a checkpoint or label map that cannot be read or does not fit the model, or a folder
+            that cannot be written.
+    """
+    from pipelines.console import quiet_run
+
+    paths = {"--checkpoint": args.checkpoint, "--output": args.output, "--label-map": args.label_map}
+    require_supported_paths(paths)
+    with quiet_run(None, verbose=args.verbose):
+        from pipelines.standalone.import_checkpoint import import_checkpoint
+
+        import_checkpoint(
+            program=args.program,
+            checkpoint=args.checkpoint,
+            model=args.model,
+            output=args.output,
+            weights=args.weights,
+            label_map=args.label_map,
+            assignments=args.assignments,
+        )
+    print(args.output)
+    return 0

@@ -1,0 +1,208 @@
+"""Exports a trained or imported model without training: SavedModel, LiteRT or ONNX."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from components.coco_evaluator.request import read_dataset
+from detection.inference.export import export_saved_model, write_extra_files
+from detection.inference.litert import Precision, calibration_batches, convert_to_litert
+from detection.inference.model_files import FILE_NAMES, ModelDescription, write_model_file
+from detection.inference.onnx_model import convert_to_onnx
+from detection.inference.restore import TrainedDetector, load_trained
+from detection.inference.saved_model import SAVED_MODEL_FILE
+from detection.inference.serving_module import ServingModule
+from detection.models.detector import Detector
+from detection.models.registry import detector_from_config
+from detection.storage.atomic import new_directory
+from detection.storage.paths import is_remote
+from detection.storage.tfrecord import find_shards
+from pipelines.folders import output_folder
+from pipelines.standalone.to_examples import data_as_examples
+from schemas.config.config_io import load_config, to_yaml
+from schemas.config.optimization import WeightsChoice
+from schemas.errors import ConfigError
+
+Format = Literal["saved-model", "litert", "onnx"]
+
+# Keys whose change leaves the meaning of the weights as it is.
+_CHANGEABLE = ("model.postprocess", "model.image_size", "model.resize", "train.precision")
+
+
+class Calibration(NamedTuple):
+    """Images that an int8 model is calibrated on.
+
+    data: folder of Examples, or of another data set.
+    split: name of its split.
+    images: max number of images.
+    """
+
+    data: str
+    split: str
+    images: int
+
+
+class ExportOptions(NamedTuple):
+    """Options of an export.
+
+    format: kind of model to write.
+    weights: see `load_trained`.
+    batch_size: images per call; None: any for a SavedModel and ONNX, 1 for LiteRT.
+    nms: False: boxes and scores of all anchors instead of detections.
+    precision: of the network of a LiteRT file.
+    calibration: images for int8.
+    assignments: `--set` assignments on top of the model's configuration.
+    """
+
+    format: Format = "saved-model"
+    weights: WeightsChoice = "auto"
+    batch_size: int | None = None
+    nms: bool = True
+    precision: Precision = "float32"
+    calibration: Calibration | None = None
+    assignments: Sequence[str] = ()
+
+
+def export_model(model: str, output: str, options: ExportOptions) -> str:
+    """Exports a model to a folder that appears whole.
+
+    Args:
+        model: see `load_trained`.
+        output: folder, new or empty, local or remote.
+        options: what to write.
+
+    Returns:
+        One sentence that says what was exported.
+
+    Raises:
+        ConfigError: options that do not fit each other, a key that an export does not change, or
+            a package of ONNX that is not installed.
+        DataError: the model or the calibration data cannot be read, or the folder cannot be written.
+        CocoflowError: the model cannot be converted.
+    """
+    _check(options)
+    marker = SAVED_MODEL_FILE if options.format == "saved-model" else FILE_NAMES[options.format]
+    with _new_output(output, last=marker) as folder:
+        trained = _with_changes(load_trained(model, weights=options.weights), options)
+        if options.format == "saved-model":
+            export_saved_model(
+                trained.detector,
+                folder,
+                categories=trained.categories,
+                config_yaml=to_yaml(trained.config),
+                exported_from=trained.exported_from,
+                batch_size=options.batch_size,
+                nms=options.nms,
+            )
+        else:
+            _write_file(trained, folder, options)
+    return _sentence(trained, options)
+
+
+def _check(options: ExportOptions) -> None:
+    """Refuses flags that do not fit the format.
+
+    Raises:
+        ConfigError: the first such flag.
+    """
+    if options.batch_size is not None and options.batch_size < 1:
+        raise ConfigError(f"--batch-size {options.batch_size}: pass at least 1.")
+    if options.format != "litert" and options.precision != "float32":
+        raise ConfigError(
+            f"--precision {options.precision}: for --format litert. The network of a SavedModel computes in "
+            "train.precision (--set train.precision=mixed_bfloat16), that of ONNX in float32."
+        )
+    if options.precision == "int8" and options.calibration is None:
+        raise ConfigError(
+            "--precision int8 needs --calibration-data DIR: Examples or a data set, on whose images the ranges of the "
+            "activations are measured."
+        )
+    if options.precision != "int8" and options.calibration is not None:
+        raise ConfigError("--calibration-data: for --precision int8; remove it.")
+    if options.calibration is not None and options.calibration.images < 1:
+        raise ConfigError(f"--calibration-images {options.calibration.images}: pass at least 1.")
+    for assignment in options.assignments:
+        key = assignment.partition("=")[0]
+        if not any(key == known or key.startswith(f"{known}.") for known in _CHANGEABLE):
+            raise ConfigError(f"--set {key}: an export does not change it, but only {', '.join(_CHANGEABLE)}.")
+
+
+@contextlib.contextmanager
+def _new_output(output: str, *, last: str) -> Iterator[Path]:
+    """Yields a local folder that becomes `output`, with its marker last, when the block ends."""
+    if is_remote(output):
+        with new_directory(output, last=[last]) as folder:
+            yield folder
+        return
+    with output_folder(output, last=last) as local:
+        yield Path(local)
+
+
+def _with_changes(trained: TrainedDetector, options: ExportOptions) -> TrainedDetector:
+    """Builds the detector anew if the options change its configuration, with the same weights."""
+    files = options.format != "saved-model"
+    # The converters know no bfloat16.
+    assignments = [*options.assignments, *(["train.precision=float32"] if files else [])]
+    config = load_config("--set", assignments, text=to_yaml(trained.config))
+    if config == trained.config:
+        return trained
+    detector = detector_from_config(config.model, num_classes=len(trained.categories), precision=config.train.precision)
+    for variable, old in zip(detector.variables, trained.detector.variables, strict=True):
+        variable.assign(old.value)
+    return trained._replace(detector=detector, config=config)
+
+
+def _write_file(trained: TrainedDetector, folder: Path, options: ExportOptions) -> None:
+    batch_size = options.batch_size or (1 if options.format == "litert" else None)
+    module = ServingModule(trained.detector, trained.categories, batch_size=batch_size, nms=options.nms)
+    int8 = options.precision == "int8"
+    description = ModelDescription(
+        format="litert" if options.format == "litert" else "onnx",
+        precision=options.precision,
+        batch_size=batch_size,
+        image_size=trained.detector.image_size,
+        resizing=trained.detector.resizing,
+        dtype="uint8" if int8 else "float32",
+        padding=trained.detector.pixel_mean,
+        nms=options.nms,
+    )
+    if options.format == "onnx":
+        content = convert_to_onnx(module)
+    else:
+        with _calibration(options.calibration, trained.detector, batch_size or 1) as calibration:
+            content = convert_to_litert(module, precision=options.precision, calibration=calibration)
+    write_extra_files(
+        folder,
+        categories=trained.categories,
+        config_yaml=to_yaml(trained.config),
+        exported_from=trained.exported_from,
+    )
+    write_model_file(folder, content, description)
+
+
+@contextlib.contextmanager
+def _calibration(
+    calibration: Calibration | None, detector: Detector, batch_size: int
+) -> Iterator[Callable[[], Any] | None]:
+    """Yields what gives the images of the calibration; None without."""
+    if calibration is None:
+        yield None
+        return
+    config = load_config(
+        None, [f"data.root={json.dumps(calibration.data)}", f"evaluate.split={json.dumps(calibration.split)}"]
+    )
+    with data_as_examples(config, calibration.data) as root:
+        shards = find_shards(read_dataset(root, calibration.split).records)
+        yield calibration_batches(shards, detector=detector, count=calibration.images, batch_size=batch_size)
+
+
+def _sentence(trained: TrainedDetector, options: ExportOptions) -> str:
+    origin = trained.exported_from
+    weights = "" if origin is None else f", the {origin.weights} weights of step {origin.step}"
+    size = "any number of images" if options.batch_size is None else f"{options.batch_size} images"
+    if options.format == "litert":
+        size = f"{options.batch_size or 1} images, {options.precision}"
+    raw = "" if options.nms else ", without non-maximum suppression"
+    return f"{options.format} of {trained.config.model.name}{weights}: {size} per call{raw}"

@@ -1,0 +1,87 @@
+"""Reads google/automl EfficientDet's hparams, a YAML file or `key=value,key=value`, as keys of this configuration."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from schemas.config.automl_keys import HPARAMS, Run
+from schemas.config.yaml_text import parse_yaml
+from schemas.errors import ConfigError
+from schemas.quoting import quoted
+
+_OLD_NAMES = {  # of the original's earlier versions
+    "train_scale_min": "jitter_min",
+    "train_scale_max": "jitter_max",
+    "conv_bn_relu_pattern": "conv_bn_act_pattern",
+}
+
+
+def parse_hparams(text: str, where: str = "hparams") -> dict[str, Any]:
+    """Parses a YAML mapping, or `key=value,key=value` in which `*` separates the items of a list.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    try:
+        tree = parse_yaml(text, where)
+        if isinstance(tree, str):
+            pairs = [pair.partition("=") for pair in tree.split(",") if pair.strip()]
+            if not all(separator for _, separator, _ in pairs):
+                raise ConfigError(f"{where}: {quoted(tree)} is not key=value,key=value.")
+            tree = {key.strip(): _parse_value(key.strip(), value, where) for key, _, value in pairs}
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{where}: not a YAML file: {' '.join(str(error).split())}") from None
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{where}: hparams are a mapping, not {quoted(tree)}.")
+    return dict(_flat(tree))
+
+
+def tree_from_hparams(
+    hparams: Mapping[str, Any], *, examples_per_epoch: int = 120_000, batch_size: int = 64, where: str = "hparams"
+) -> dict[str, Any]:
+    """Returns the tree, for `parse_config`, that means the same; hparams that are not given are left out.
+
+    Args:
+        hparams: values by key, see `parse_hparams`.
+        examples_per_epoch: the original's flag `num_examples_per_epoch`, for lengths in epochs.
+        batch_size: its flag of that name.
+        where: names the hparams in messages.
+
+    Raises:
+        ConfigError: an unknown key (the nearest is named), or a value that is refused, with the reason.
+    """
+    hparams = {_OLD_NAMES.get(name, name): value for name, value in hparams.items()}
+    run = Run(hparams, examples_per_epoch / batch_size)
+    tree: dict[str, Any] = {"train": {"batch_size": batch_size}}
+    for name, value in hparams.items():
+        if name not in HPARAMS:
+            nearest = difflib.get_close_matches(name, HPARAMS, 1, 0.0)[0]
+            raise ConfigError(f"{where}: {name} is no key of google/automl's. The nearest is {nearest}.")
+        try:
+            keys = HPARAMS[name].convert(value, run)
+        except (LookupError, TypeError, ValueError) as error:
+            raise ConfigError(f"{where}: {name} = {quoted(value)}: {error}.") from None
+        for key, converted in keys.items():
+            *parents, leaf = key.split(".")
+            node = tree
+            for parent in parents:
+                node = node.setdefault(parent, {})
+            node[leaf] = converted
+    return tree
+
+
+def _parse_value(key: str, text: str, where: str) -> Any:
+    if "*" in text and key != "var_freeze_expr":  # whose asterisks are the expression's
+        return [_parse_value(key, item, where) for item in text.split("*")]
+    return None if text.strip() == "None" else parse_yaml(text, where)
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and key == "nms_configs":
+            yield from _flat(value, f"{key}.")
+        else:
+            yield key, value

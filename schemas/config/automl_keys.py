@@ -1,0 +1,335 @@
+"""Every key of google/automl EfficientDet's `hparams_config.py`: what it becomes here, or why it is refused."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+
+class Run(NamedTuple):
+    """All hparams that are given, by key, and the steps of an epoch of the original's."""
+
+    hparams: Mapping[str, Any]
+    steps_per_epoch: float
+
+    def get(self, name: str) -> Any:
+        """Returns the value of an hparam, or its default."""
+        return self.hparams.get(name, HPARAMS[name].default)
+
+
+Keys = dict[str, Any]  # values by dotted key
+
+
+class Hparam(NamedTuple):
+    """A key of google/automl's.
+
+    default: its default there.
+    keys: the keys here, or "" if it needs none.
+    meaning: what is done with it, or why other values than the default are refused.
+    convert: maps a value to keys; raises `ValueError` for a value that is refused.
+    """
+
+    default: Any
+    keys: str
+    meaning: str
+    convert: Callable[[Any, Run], Keys]
+
+
+def _same(default: Any, key: str, meaning: str = "the same") -> Hparam:
+    return Hparam(default, key, meaning, lambda value, run: {key: value})
+
+
+def _choice(default: Any, key: str, values: Mapping[Any, Any], meaning: str) -> Hparam:
+    def convert(value: Any, run: Run) -> Keys:
+        if value not in values:
+            raise ValueError(f"not one of {', '.join(str(known) for known in values)}")
+        return {key: values[value]}
+
+    return Hparam(default, key, meaning, convert)
+
+
+def _any(default: Any, meaning: str) -> Hparam:
+    return Hparam(default, "", meaning, lambda value, run: {})
+
+
+def _only(default: Any, reason: str) -> Hparam:
+    def convert(value: Any, run: Run) -> Keys:
+        if value != default:
+            raise ValueError(reason)
+        return {}
+
+    return Hparam(default, "", f"refused: {reason}", convert)
+
+
+def _unless_none(default: Any, key: str, meaning: str = "the same") -> Hparam:
+    """A key whose None means the default here."""
+    return Hparam(default, key, meaning, lambda value, run: {} if value is None else {key: value})
+
+
+def _unless_zero(default: float, key: str) -> Hparam:
+    return Hparam(default, key, "0 or none: the default here", lambda value, run: {key: value} if value else {})
+
+
+def _image_size(value: Any, run: Run) -> Keys:
+    if isinstance(value, str):
+        width, separator, height = value.lower().partition("x")
+        if not (separator and width.strip().isdigit() and height.strip().isdigit()):
+            raise ValueError("neither a number nor WIDTHxHEIGHT")
+        value = [int(height), int(width)]
+    return {"model.image_size": list(value) if isinstance(value, tuple) else value}
+
+
+def _rgb(key: str) -> Callable[[Any, Run], Keys]:
+    return lambda value, run: {key: [value] * 3 if isinstance(value, int | float) else value}
+
+
+def _heads(value: Any, run: Run) -> Keys:
+    if list(value) != ["object_detection"]:
+        raise ValueError(_SEGMENTATION)
+    return {}
+
+
+def _fpn_config(value: Any, run: Run) -> Keys:
+    if not value:
+        return {}
+    keys: Keys = {
+        "model.overrides.fpn_graph": [[node["feat_level"], list(node["inputs_offsets"])] for node in value["nodes"]]
+    }
+    method = value.get("weight_method")
+    return keys | ({"model.overrides.fpn_fusion": _FUSIONS[method]} if method else {})
+
+
+def _momentum(value: Any, run: Run) -> Keys:
+    return {f"train.optimizer.{'beta_1' if run.get('optimizer') == 'adam' else 'momentum'}": value}
+
+
+def _steps(key: str) -> Callable[[Any, Run], Keys]:
+    return lambda value, run: {key: round(value * run.steps_per_epoch)}
+
+
+def _schedule(value: Any, run: Run) -> Keys:
+    key = "train.schedule"
+    if value == "stepwise":
+        drops = [run.get(name) for name in ("first_lr_drop_epoch", "second_lr_drop_epoch")]
+        boundaries = [round(epoch * run.steps_per_epoch) for epoch in drops]
+        return {f"{key}.name": "step", f"{key}.boundaries": boundaries, f"{key}.factors": [0.1, 0.01]}
+    if value == "polynomial":
+        return {f"{key}.name": value, f"{key}.power": run.get("poly_lr_power")}
+    if value in ("cosine", "constant"):
+        return {f"{key}.name": value}
+    raise ValueError("not one of stepwise, cosine, polynomial, constant")
+
+
+def _clip(value: Any, run: Run) -> Keys:
+    return {"train.clip.per_variable_norm": value or None, "train.clip.global_norm": value or None}
+
+
+def _averages(value: Any, run: Run) -> Keys:
+    return {"train.ema.decay": value} if value else {"train.ema.enabled": False}
+
+
+def _precision(value: Any, run: Run) -> Keys:
+    if not value:
+        return {"train.precision": "float32"}
+    return {"train.precision": "mixed_bfloat16" if run.get("strategy") == "tpu" else "mixed_float16"}
+
+
+def _loss_scale(value: Any, run: Run) -> Keys:
+    if value is None:
+        return {}
+    if _precision(run.get("mixed_precision"), run)["train.precision"] != "mixed_float16":
+        raise ValueError("only mixed_float16 scales its loss: set mixed_precision, or remove loss_scale")
+    return {"train.loss_scale": "dynamic", "train.loss_scale_initial": value}
+
+
+def _autoaugment(value: Any, run: Run) -> Keys:
+    if value == "randaug":
+        return {"train.augment.randaugment": {"layers": 1, "magnitude": 15.0}}
+    if value not in (None, "v0", "v1", "v2", "v3"):
+        raise ValueError("not one of v0, v1, v2, v3, randaug")
+    return {"train.augment.autoaugment": value}
+
+
+def _freeze(value: Any, run: Run) -> Keys:
+    return {"train.freeze": [value.replace("tpu_batch_normalization", "batch_normalization")]} if value else {}
+
+
+def _save_freq(value: Any, run: Run) -> Keys:
+    return {"train.checkpoint_every": round(run.steps_per_epoch) if value == "epoch" else value}
+
+
+def _iou_loss(value: Any, run: Run) -> Keys:
+    return {"model.overrides.iou_loss_type": value, "model.overrides.iou_loss_weight": run.get("iou_loss_weight")}
+
+
+_FUSIONS = {
+    None: "fast_attention",
+    "fastattn": "fast_attention",
+    "attn": "attention",
+    "channel_attn": "channel_attention",
+    "channel_fastattn": "channel_fast_attention",
+    "sum": "sum",
+}
+_ACTIVATIONS = {name: name for name in ("swish", "hswish", "mish", "relu", "relu6", "identity")}
+_SEGMENTATION = (
+    "the segmentation head needs a class per pixel, which COCO data sets do not have; the original trains it on "
+    "Oxford-IIIT Pets only, in a script of its own"
+)
+_DATA = "the data set tells it"
+_OVERRIDE = "model.overrides"
+_NMS = "model.postprocess"
+
+HPARAMS: dict[str, Hparam] = {
+    "name": _same("efficientdet-d1", "model.name"),
+    "act_type": _choice(
+        "swish",
+        f"{_OVERRIDE}.activation",
+        _ACTIVATIONS | {"silu": "swish", "swish_native": "swish"},
+        "the same; `silu` and `swish_native` are swish; refused: `srelu`, whose slope is in no checkpoint",
+    ),
+    "image_size": Hparam(640, "model.image_size", "`WIDTHxHEIGHT` becomes [height, width]", _image_size),
+    "target_size": _only(None, "the original does not use it; set image_size"),
+    "input_rand_hflip": _same(True, "train.augment.horizontal_flip"),
+    "jitter_min": _same(0.1, "train.augment.scale_min"),
+    "jitter_max": _same(2.0, "train.augment.scale_max"),
+    "autoaugment_policy": Hparam(
+        None, "train.augment.autoaugment, train.augment.randaugment", "`randaug` is RandAugment", _autoaugment
+    ),
+    "grid_mask": _choice(
+        False, "train.augment.grid_mask.probability", {False: 0.0, True: 0.5}, "true: the original's probability, 0.5"
+    ),
+    "sample_image": _any(None, "the report of every evaluation shows images"),
+    "map_freq": _any(5, "set train.validation.every_epochs"),
+    "num_classes": _any(90, f"{_DATA}: its categories, without an unused class"),
+    "seg_num_classes": _only(3, _SEGMENTATION),
+    "heads": Hparam(["object_detection"], "", f"refused: segmentation: {_SEGMENTATION}", _heads),
+    "skip_crowd_during_training": _choice(
+        True, "train.crowds", {True: "drop"}, "refused: false, which trains on crowds as if they were objects"
+    ),
+    "label_map": _any(None, f"{_DATA}: its categories"),
+    "max_instances_per_image": _unless_none(100, "model.max_instances", "more objects are truncated, not an error"),
+    "regenerate_source_id": _any(False, f"{_DATA}: its image ids"),
+    "min_level": _same(3, f"{_OVERRIDE}.min_level"),
+    "max_level": _same(7, f"{_OVERRIDE}.max_level"),
+    "num_scales": _same(3, f"{_OVERRIDE}.num_scales"),
+    "aspect_ratios": _same(
+        [1.0, 2.0, 0.5], f"{_OVERRIDE}.aspect_ratios", "the same: width / height, or [width, height]"
+    ),
+    "anchor_scale": _same(4.0, f"{_OVERRIDE}.anchor_scale", "the same: a number, or a list of one per level"),
+    "is_training_bn": _choice(
+        True,
+        "train.freeze_batch_norm",
+        {True: "none", False: "statistics"},
+        "false: statistics are frozen, scale and offset train",
+    ),
+    "momentum": Hparam(0.9, "train.optimizer.momentum, train.optimizer.beta_1", "beta_1 of adam", _momentum),
+    "optimizer": _choice("sgd", "train.optimizer.name", {"sgd": "sgd", "adam": "adam"}, "the same"),
+    "learning_rate": _same(0.08, "train.schedule.learning_rate", "the same: for a batch of 64"),
+    "lr_warmup_init": _same(0.008, "train.schedule.warmup_learning_rate", "scales with the batch; see scale_warmup"),
+    "lr_warmup_epoch": Hparam(1.0, "train.schedule.warmup_steps", "in steps", _steps("train.schedule.warmup_steps")),
+    "first_lr_drop_epoch": _any(200.0, "see lr_decay_method"),
+    "second_lr_drop_epoch": _any(250.0, "see lr_decay_method"),
+    "poly_lr_power": _any(0.9, "see lr_decay_method"),
+    "clip_gradients_norm": Hparam(
+        10.0, "train.clip.per_variable_norm, train.clip.global_norm", "both, one after the other; 0: off", _clip
+    ),
+    "num_epochs": Hparam(300, "train.steps", "in steps", _steps("train.steps")),
+    "data_format": _only(
+        "channels_last", "weights are the same in both formats, and TensorFlow chooses the layout on GPUs itself"
+    ),
+    "mean_rgb": Hparam(None, f"{_OVERRIDE}.pixel_mean", "one number stands for three", _rgb(f"{_OVERRIDE}.pixel_mean")),
+    "stddev_rgb": Hparam(None, f"{_OVERRIDE}.pixel_std", "one number stands for three", _rgb(f"{_OVERRIDE}.pixel_std")),
+    "scale_range": _only(False, "for inputs from -1 to 1, set mean_rgb and stddev_rgb to 127.5"),
+    "label_smoothing": _same(0.0, f"{_OVERRIDE}.label_smoothing"),
+    "alpha": _same(0.25, f"{_OVERRIDE}.focal_alpha"),
+    "gamma": _same(1.5, f"{_OVERRIDE}.focal_gamma"),
+    "delta": _same(0.1, f"{_OVERRIDE}.huber_delta"),
+    "box_loss_weight": _same(50.0, f"{_OVERRIDE}.box_loss_weight"),
+    "iou_loss_type": Hparam(
+        None,
+        f"{_OVERRIDE}.iou_loss_type, {_OVERRIDE}.iou_loss_weight",
+        "the same",
+        lambda value, run: _iou_loss(value, run) if value else {},
+    ),
+    "iou_loss_weight": _any(1.0, "see iou_loss_type"),
+    "weight_decay": _same(4e-5, "train.optimizer.weight_decay"),
+    "strategy": _choice(
+        None,
+        "train.strategy",
+        {None: "auto", "": "auto", "tpu": "tpu", "gpus": "mirrored", "multi-gpus": "multi_worker"},
+        "`gpus`: mirrored; `multi-gpus`: multi_worker",
+    ),
+    "mixed_precision": Hparam(False, "train.precision", "mixed_bfloat16 on TPUs, else mixed_float16", _precision),
+    "loss_scale": Hparam(None, "train.loss_scale, train.loss_scale_initial", "dynamic, from this value", _loss_scale),
+    "model_optimizations": _only({}, "pruning and quantisation-aware training came from tfmot, which Keras 3 lacks"),
+    "box_class_repeats": _same(3, f"{_OVERRIDE}.head_layers"),
+    "fpn_cell_repeats": _same(3, f"{_OVERRIDE}.fpn_cells"),
+    "fpn_num_filters": _same(88, f"{_OVERRIDE}.fpn_filters"),
+    "separable_conv": _same(True, f"{_OVERRIDE}.separable_conv"),
+    "apply_bn_for_resampling": _same(True, f"{_OVERRIDE}.resample_batch_norm"),
+    "conv_after_downsample": _same(False, f"{_OVERRIDE}.conv_after_pooling"),
+    "conv_bn_act_pattern": _same(False, f"{_OVERRIDE}.conv_bn_act"),
+    "drop_remainder": _any(True, "evaluation covers every image"),
+    "nms_configs.method": _choice(
+        "gaussian", f"{_NMS}.nms", {"gaussian": "gaussian", "hard": "hard"}, "refused: `diou` and `linear` of pyfunc"
+    ),
+    "nms_configs.iou_thresh": _unless_none(
+        None, f"{_NMS}.iou_threshold", "for hard NMS; Gaussian NMS has none, and refuses it"
+    ),
+    "nms_configs.score_thresh": Hparam(
+        0.0,
+        f"{_NMS}.score_threshold",
+        "0 or none: the default",
+        lambda v, run: {f"{_NMS}.score_threshold": v} if v else {},
+    ),
+    "nms_configs.sigma": _unless_none(None, f"{_NMS}.sigma", "for Gaussian NMS"),
+    "nms_configs.pyfunc": _only(False, "it computes other scores than the original's own graph, with a pixel more"),
+    "nms_configs.max_nms_inputs": _unless_zero(0, f"{_NMS}.pre_nms_top_k"),
+    "nms_configs.max_output_size": _same(100, f"{_NMS}.max_detections"),
+    "tflite_max_detections": _any(100, "model.postprocess.max_detections counts in every export"),
+    "fpn_name": _choice(
+        None,
+        f"{_OVERRIDE}.fpn_graph",
+        {None: "bifpn", "bifpn": "bifpn", "bifpn_dyn": "bifpn", "qufpn": "qufpn"},
+        "the same; `bifpn_dyn` is bifpn",
+    ),
+    "fpn_weight_method": _choice(
+        None,
+        f"{_OVERRIDE}.fpn_fusion",
+        _FUSIONS,
+        "`attn`: attention, `fastattn`: fast_attention, also with `channel_`",
+    ),
+    "fpn_config": Hparam(
+        None, f"{_OVERRIDE}.fpn_graph, {_OVERRIDE}.fpn_fusion", "its nodes and its weight_method", _fpn_config
+    ),
+    "survival_prob": Hparam(
+        None,
+        f"{_OVERRIDE}.head_survival_probability",
+        "of the heads, as in the original; survival_probability is the backbone's",
+        lambda value, run: {f"{_OVERRIDE}.head_survival_probability": value or None},
+    ),
+    "img_summary_steps": _unless_none(None, "train.summaries.images_every"),
+    "lr_decay_method": Hparam(
+        "cosine",
+        "train.schedule.name, train.schedule.boundaries, train.schedule.factors, train.schedule.power",
+        "stepwise is step, with drops to a tenth and a hundredth; phases count from the end of warm-up, see phase",
+        _schedule,
+    ),
+    "moving_average_decay": Hparam(0.9998, "train.ema.decay, train.ema.enabled", "0: off", _averages),
+    "ckpt_var_scope": _only(None, "set train.init.rename, which changes variable names by rules"),
+    "skip_mismatch": _any(True, "set train.init.skip_mismatch beside train.init.checkpoint"),
+    "backbone_name": _same("efficientnet-b1", f"{_OVERRIDE}.backbone"),
+    "backbone_config": _only(None, "no published model has blocks of its own; choose a backbone by backbone_name"),
+    "var_freeze_expr": Hparam(
+        None, "train.freeze", "the same; `tpu_batch_normalization` is called batch_normalization", _freeze
+    ),
+    "use_keras_model": _any(True, "both of the original's models are the same function"),
+    "dataset_type": _only(None, "the original does not use it"),
+    "positives_momentum": Hparam(
+        None,
+        f"{_OVERRIDE}.positives_momentum",
+        "the same; below 0: the default here, the positives of all replicas",
+        lambda value, run: {f"{_OVERRIDE}.positives_momentum": value} if value is not None and value > 0 else {},
+    ),
+    "grad_checkpoint": _same(False, f"{_OVERRIDE}.gradient_checkpointing"),
+    "verbose": _any(1, "train.log_every sets how often progress is reported"),
+    "save_freq": Hparam("epoch", "train.checkpoint_every", "in steps", _save_freq),
+}

@@ -1,0 +1,74 @@
+"""The network's input: `model.image_size`, and the section `model.resize`."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+
+from schemas.config.section import Section
+
+
+def _number_or_pair(value: Any) -> Any:
+    sides = [value] if isinstance(value, int) else value
+    if (
+        isinstance(sides, list | tuple)
+        and len(sides) == (1 if isinstance(value, int) else 2)
+        and all(isinstance(side, int) and not isinstance(side, bool) and side > 0 for side in sides)
+    ):
+        return value
+    text = ""
+    if isinstance(value, str) and [part.strip().isdigit() for part in value.lower().split("x")] == [True, True]:
+        width, height = (int(part) for part in value.lower().split("x"))
+        text = f"; google/automl's text is width x height, so it means [{height}, {width}]"
+    raise ValueError(f"{value!r} is neither a positive whole number of pixels nor a list of two, [height, width]{text}")
+
+
+ImageSize = Annotated[PositiveInt | tuple[PositiveInt, PositiveInt], BeforeValidator(_number_or_pair)]
+
+
+def height_and_width(size: int | tuple[int, int]) -> tuple[int, int]:
+    """Returns (height, width) of an `ImageSize`, in which one number stands for a square."""
+    return (size, size) if isinstance(size, int) else size
+
+
+class ResizeConfig(Section):
+    """How images are scaled into the input, in training, evaluation and export alike."""
+
+    mode: Literal["fit", "stretch", "short_side"] = Field(
+        "fit",
+        description="fit: scale to fit into image_size, keep the aspect (google/automl); stretch: scale each side to "
+        "image_size (the OD API's fixed_shape_resizer); short_side: scale the short side to short_side, but the long "
+        "side at most to long_side, keep the aspect (its keep_aspect_ratio_resizer, TPU Mask R-CNN's faster_rcnn); "
+        "padding fills the rest of the input",
+    )
+    short_side: PositiveInt = Field(800, description="for short_side: pixels; the OD API's min_dimension")
+    long_side: PositiveInt = Field(
+        1333,
+        description="for short_side: max pixels, and both sides of the input if image_size is not set; the OD API's "
+        "max_dimension",
+    )
+    pad_to_multiple: PositiveInt = Field(
+        1, description="pad the input below and to the right until its sides are multiples of this"
+    )
+
+    @model_validator(mode="after")
+    def _every_key_acts(self) -> Self:
+        if self.mode != "short_side":
+            self.refuse(["short_side", "long_side"], f"under mode = {self.mode}")
+        if self.short_side > self.long_side:
+            raise ValueError(f"short_side = {self.short_side} is above long_side = {self.long_side}")
+        return self
+
+    def require_fit(self, size: tuple[int, int]) -> None:
+        """Refuses an input in which `short_side` and `long_side` would do nothing.
+
+        Args:
+            size: (height, width) of the input, pixels.
+
+        Raises:
+            ValueError: the input is too small.
+        """
+        if self.mode == "short_side" and (min(size) < self.short_side or max(size) < self.long_side):
+            raise ValueError(
+                f"image_size = {list(size)} is too small for resize.short_side = {self.short_side} and "
+                f"long_side = {self.long_side}: it has to hold them along one side each"
+            )

@@ -1,0 +1,53 @@
+"""A trained detector with random weights, small and quick to export, and images for it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from detection.models.detector import Detector, variables_by_path
+from detection.models.registry import detector_from_config
+from detection.types import EncodedImage
+from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, EMA_PART, LABELS_JSON, MODEL_PART, STEP_PART
+from schemas.config.config_io import to_yaml
+from tests.detection.training.tiny_run import CATEGORIES, tiny_config
+
+STEP = 7
+SIDE = 64  # of the detector's input
+SIZES = [(64, 64), (40, 80), (90, 33), (64, 50)]  # of the images: that of the input, wide, tall, smaller
+
+
+def random_detector() -> Detector:
+    """A detector whose scores differ by much more than the rounding of any runtime."""
+    detector = detector_from_config(tiny_config().model, num_classes=len(CATEGORIES))
+    random = np.random.default_rng(0)
+    for variable in detector.variables:
+        if "kernel" in variable.path:
+            spread = 1.0 if "predict" in variable.path else 0.05
+            variable.assign(variable.numpy() + random.normal(0, spread, variable.shape))
+    return detector
+
+
+def write_training(folder: Path, detector: Detector) -> Path:
+    """Writes a folder as `train` leaves it: EMA weights are the detector's, the raw ones differ in one variable."""
+    raw = variables_by_path(detector.variables)
+    stem = detector.backbone.stem.conv.kernel
+    ema = {stem.path: tf.Variable(stem.value)}
+    raw[stem.path] = tf.Variable(stem.value * 0.5)
+    parts = {MODEL_PART: raw, EMA_PART: ema, STEP_PART: tf.Variable(STEP, dtype=tf.int64)}
+    tf.train.Checkpoint(**parts).write(str(folder / CHECKPOINTS / f"ckpt-{STEP}"))
+    (folder / CONFIG_YAML).write_text(to_yaml(tiny_config()))
+    (folder / LABELS_JSON).write_text(json.dumps(CATEGORIES))
+    return folder
+
+
+def random_images() -> list[EncodedImage]:
+    """PNGs of smooth content in `SIZES`."""
+    random = np.random.default_rng(1)
+    images = []
+    for number, (height, width) in enumerate(SIZES):
+        coarse = random.integers(0, 256, (6, 6, 3)).astype(np.float32)
+        pixels = tf.cast(tf.clip_by_value(tf.image.resize(coarse, (height, width), "bicubic"), 0, 255), tf.uint8)
+        images.append(EncodedImage(number, f"{number}.png", tf.io.encode_png(pixels).numpy(), height, width))
+    return images

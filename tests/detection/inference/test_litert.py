@@ -1,0 +1,156 @@
+"""LiteRT files: built-in ops alone, and the same detections as the detector's own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.lite.tools import flatbuffer_utils
+
+from detection.inference import litert
+from detection.inference.litert import Precision, convert_to_litert
+from detection.inference.model_files import FileDetector, ModelDescription, write_model_file
+from detection.inference.saved_model import SignatureDetector
+from detection.inference.serving_module import ServingModule
+from detection.input_pipeline.network_input import fit_pixels
+from detection.models.detector import Detector
+from detection.types import EncodedImage
+from schemas.errors import CocoflowError
+from tests.detection.inference.exported_models import random_detector, random_images
+from tests.detection.training.tiny_run import CATEGORIES
+
+CUSTOM = 32  # BuiltinOperator.CUSTOM; TensorFlow's ops (flex) are custom ones, too
+INT8, FLOAT32 = 9, 0  # TensorType
+
+
+def built_in_ops(content: bytes) -> dict[str, list[Any]]:
+    """Operators of the main graph by name; fails if the file has any op that is not built in."""
+    model = flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
+    for code in model.operatorCodes:
+        assert code.customCode is None
+        assert code.builtinCode != CUSTOM
+    operators: dict[str, list[Any]] = {}
+    tensors = model.subgraphs[0].tensors
+    for operator in model.subgraphs[0].operators:
+        name = flatbuffer_utils.opcode_to_name(model, operator.opcodeIndex)
+        operators.setdefault(name, []).append([tensors[index].type for index in operator.inputs])
+    return operators
+
+
+@pytest.fixture(scope="module")
+def detector() -> Detector:
+    return random_detector()
+
+
+@pytest.fixture(scope="module")
+def module(detector: Detector) -> ServingModule:
+    return ServingModule(detector, CATEGORIES, batch_size=1)
+
+
+@pytest.fixture(scope="module")
+def images() -> list[EncodedImage]:
+    return random_images()
+
+
+@pytest.fixture(scope="module")
+def expected(module: ServingModule, images: list[EncodedImage]) -> dict[str, np.ndarray]:
+    return SignatureDetector(module.serve_encoded, batch_size=1).outputs(images)
+
+
+def run(content: bytes, detector: Detector, precision: Precision, folder: Path, images: list[EncodedImage]) -> Any:
+    description = ModelDescription(
+        format="litert",
+        precision=precision,
+        batch_size=1,
+        image_size=detector.image_size,
+        resizing=detector.resizing,
+        dtype="uint8" if precision == "int8" else "float32",
+        padding=detector.pixel_mean,
+        nms=True,
+    )
+    write_model_file(folder, content, description)
+    return FileDetector(folder=folder, batch_size=4).outputs(images)
+
+
+def test_float32(
+    module: ServingModule,
+    detector: Detector,
+    images: list[EncodedImage],
+    expected: dict[str, np.ndarray],
+    tmp_path: Path,
+) -> None:
+    content = convert_to_litert(module, precision="float32")
+    assert {"CONV_2D", "WHILE"} <= set(built_in_ops(content))
+    found = run(content, detector, "float32", tmp_path, images)
+    assert expected["num_detections"].min() > 5
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.slow
+def test_int8(
+    module: ServingModule,
+    detector: Detector,
+    images: list[EncodedImage],
+    expected: dict[str, np.ndarray],
+    tmp_path: Path,
+) -> None:
+    def calibration() -> Iterator[np.ndarray]:
+        for image in images:
+            pixels = tf.io.decode_png(image.encoded, channels=3)
+            fitted, _ = fit_pixels(
+                pixels, image_size=detector.image_size, resizing=detector.resizing, padding=detector.pixel_mean
+            )
+            yield np.rint(fitted)[np.newaxis].astype(np.uint8)
+
+    content = convert_to_litert(module, precision="int8", calibration=calibration)
+    operators = built_in_ops(content)
+    assert all(inputs[:2] == [INT8, INT8] for name in ("CONV_2D", "DEPTHWISE_CONV_2D") for inputs in operators[name])
+    assert all(INT8 not in inputs for name in ("TOPK_V2", "WHILE", "EXP") for inputs in operators[name])
+    found = run(content, detector, "int8", tmp_path, images)
+    best, best_found = (one["detection_scores"][:, 0] for one in (expected, found))
+    np.testing.assert_allclose(best_found, best, atol=0.1)
+
+
+def test_an_op_that_is_not_built_in_is_refused() -> None:
+    function = tf.function(lambda x: {"y": tf.linalg.inv(x)}, input_signature=[tf.TensorSpec([3, 3], tf.float32)])
+    with pytest.raises(CocoflowError, match=r"built-in ops alone: .*MatrixInverse.*--no-nms"):
+        litert._convert(function.get_concrete_function(), tf.Module())
+
+
+def test_a_chain_of_models_with_a_loop_equals_numpy() -> None:
+    def converted(function: Any, *shape: int, name: str) -> bytes:
+        spec = tf.TensorSpec(shape, tf.float32, name=name)
+        return litert._convert(tf.function(function, input_signature=[spec]).get_concrete_function(), tf.Module())
+
+    def sums(start: tf.Tensor) -> dict[str, tf.Tensor]:
+        def more(value: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_sum(value) < 100.0
+
+        def add(value: tf.Tensor, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return value * 2.0 + tf.constant([1.0, 0.0, 3.0]), steps + 1
+
+        value, steps = tf.while_loop(more, add, (start, tf.constant(0)))
+        return {"value": value, "steps": steps}
+
+    first = converted(lambda x: {"scaled": x * 3.0, "other": x - 1.0}, 3, name="x")
+    joined = litert._chain(
+        [
+            first,
+            converted(lambda scaled: {"start": scaled + tf.constant([5.0, 6.0, 7.0])}, 3, name="scaled"),
+            converted(sums, 3, name="start"),
+        ]
+    )
+    given = np.array([0.5, -2.0, 1.0], np.float32)
+    value, steps = given * 3 + [5, 6, 7], 0
+    while value.sum() < 100:
+        value, steps = value * 2 + [1, 0, 3], steps + 1
+    assert steps > 1
+    interpreter = tf.lite.Interpreter(model_content=joined)
+    interpreter.allocate_tensors()
+    found = interpreter.get_signature_runner()(x=given)
+    assert set(found) == {"value", "steps"}
+    np.testing.assert_allclose(found["value"], value, rtol=1e-6)
+    assert found["steps"] == steps

@@ -1,0 +1,63 @@
+"""The description beside a model file, and what is refused of one."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from detection.inference.detectors import open_detector, require_model
+from detection.inference.model_files import ModelDescription, model_folder, read_description, write_model_file
+from detection.input_pipeline.network_input import fit_pixels, fit_to_input
+from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
+from detection.types import Resizing
+from schemas.errors import DataError
+
+DESCRIPTION = ModelDescription(
+    format="litert",
+    precision="int8",
+    batch_size=1,
+    image_size=(96, 128),
+    resizing=Resizing((90, 120), "short_side", short_side=60, long_side=120),
+    dtype="uint8",
+    padding=(124.0, 117.5, 104.0),
+    nms=True,
+)
+
+
+def test_it_reads_back_and_a_file_means_its_folder(tmp_path: Path) -> None:
+    write_model_file(tmp_path, b"model", DESCRIPTION)
+    assert read_description(tmp_path) == DESCRIPTION
+    assert model_folder(tmp_path / "model.tflite") == model_folder(tmp_path) == str(tmp_path)
+    assert read_description(tmp_path / "other") is None
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    write_model_file(tmp_path, b"no model", DESCRIPTION)
+    with pytest.raises(DataError, match=r"model\.tflite: the model cannot be run: .*Export or copy it again"):
+        open_detector(tmp_path, batch_size=1)
+    with pytest.raises(DataError, match="no output detection_masks"):
+        require_model(tmp_path, iou_type="segm")
+    write_model_file(tmp_path, b"no model", DESCRIPTION._replace(nms=False))
+    for refused in (lambda: require_model(tmp_path), lambda: open_detector(tmp_path, batch_size=1)):
+        with pytest.raises(DataError, match="exported without non-maximum suppression"):
+            refused()
+    (tmp_path / "model.json").write_text('{"format": "litert"}')
+    with pytest.raises(DataError, match=r"model\.json: not the description"):
+        open_detector(tmp_path / "model.tflite", batch_size=1)
+    with pytest.raises(DataError, match="no SavedModel here"):
+        open_detector(tmp_path / "nothing", batch_size=1)
+
+
+@pytest.mark.parametrize("size", [(40, 80), (90, 33), (96, 128), (7, 200)])
+@pytest.mark.parametrize("resizing", [Resizing((96, 128)), Resizing((90, 120), "stretch"), DESCRIPTION.resizing])
+def test_pixels_that_are_normalised_are_the_networks_input(size: tuple[int, int], resizing: Resizing) -> None:
+    image = tf.constant(np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8))
+    pixels, info = fit_pixels(image, image_size=(96, 128), resizing=resizing, padding=IMAGENET_MEAN)
+    inputs, expected = fit_to_input(
+        image, image_size=(96, 128), resizing=resizing, mean=IMAGENET_MEAN, std=IMAGENET_STD
+    )
+    mean, std = (np.array(values, np.float32) for values in (IMAGENET_MEAN, IMAGENET_STD))
+    np.testing.assert_array_equal((pixels - mean) / std, inputs)
+    for one, other in zip(info, expected, strict=True):
+        np.testing.assert_array_equal(one, other)

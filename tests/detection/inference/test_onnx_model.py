@@ -1,0 +1,82 @@
+"""ONNX files in ONNX Runtime: the same detections as the detector's own."""
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from detection.inference.model_files import FileDetector, ModelDescription, write_model_file
+from detection.inference.onnx_model import OPSET, convert_to_onnx
+from detection.inference.saved_model import SignatureDetector
+from detection.inference.serving_module import ServingModule
+from detection.models.detector import Detector
+from schemas.errors import ConfigError
+from tests.detection.inference.exported_models import random_detector, random_images
+from tests.detection.training.tiny_run import CATEGORIES
+
+onnx = pytest.importorskip("onnx", reason="the dependency group `onnx` is not installed")
+pytest.importorskip("tf2onnx", reason="the dependency group `onnx` is not installed")
+
+
+@pytest.fixture(scope="module")
+def module() -> ServingModule:
+    return ServingModule(random_detector(), CATEGORIES)
+
+
+@pytest.fixture(scope="module")
+def content(module: ServingModule) -> bytes:
+    return convert_to_onnx(module)
+
+
+def write(folder: Path, content: bytes) -> Path:
+    detector: Detector = random_detector()
+    description = ModelDescription(
+        format="onnx",
+        precision="float32",
+        batch_size=None,
+        image_size=detector.image_size,
+        resizing=detector.resizing,
+        dtype="float32",
+        padding=detector.pixel_mean,
+        nms=True,
+    )
+    write_model_file(folder, content, description)
+    return folder
+
+
+def test_the_detections_are_the_detectors(module: ServingModule, content: bytes, tmp_path: Path) -> None:
+    images = random_images()
+    expected = SignatureDetector(module.serve_encoded, batch_size=4).outputs(images)
+    assert expected["num_detections"].min() > 5
+    for batch_size in (4, 3):  # the file takes any number
+        found = FileDetector(folder=write(tmp_path, content), batch_size=batch_size).outputs(images)
+        for name, values in expected.items():
+            np.testing.assert_allclose(found[name], values, atol=1e-4, err_msg=name)
+
+
+def test_the_ops_are_onnx_own(content: bytes) -> None:
+    model = onnx.load_from_string(content)
+    assert ("", OPSET) in [(entry.domain, entry.version) for entry in model.opset_import]
+    bodies = [attribute.g for node in model.graph.node for attribute in node.attribute if attribute.HasField("g")]
+    assert bodies  # the loop of the suppression
+    assert {node.domain for graph in (model.graph, *bodies) for node in graph.node} == {""}
+    assert [value.name for value in model.graph.input] == ["images"]
+
+
+def test_a_runtime_that_is_not_installed_is_named(
+    content: bytes, module: ServingModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = builtins.__import__
+
+    def lacking(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name in ("onnxruntime", "tf2onnx"):
+            raise ImportError(name)
+        return installed(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", lacking)
+    with pytest.raises(ConfigError, match="onnxruntime, which is not installed"):
+        FileDetector(folder=write(tmp_path, content), batch_size=1)
+    with pytest.raises(ConfigError, match="tf2onnx and onnx, which are not installed"):
+        convert_to_onnx(module)

@@ -1,0 +1,211 @@
+"""`export` as a user calls it: every format of one model detects the same."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from detection.inference.detectors import open_detector
+from detection.inference.restore import load_trained, read_exported_from, read_model_categories, read_model_config
+from detection.inference.saved_model import SavedModelDetector
+from detection.input_pipeline.network_input import fit_to_input
+from detection.models.detector import Detector
+from detection.types import EncodedImage, ImageInfo
+from pipeline_runner import main
+from schemas import features
+from schemas.errors import DataError
+from tests.detection.inference.exported_models import (
+    STEP,
+    random_detector,
+    random_images,
+    write_training,
+)
+from tests.detection.training.tiny_run import CATEGORIES
+from tests.storage_emulator.fixture import Bucket
+
+IDS = [category["id"] for category in CATEGORIES]
+
+
+@pytest.fixture(scope="module")
+def detector() -> Detector:
+    return random_detector()
+
+
+@pytest.fixture(scope="module")
+def training(detector: Detector, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_training(tmp_path_factory.mktemp("training"), detector)
+
+
+@pytest.fixture(scope="module")
+def images() -> list[EncodedImage]:
+    return random_images()
+
+
+@pytest.fixture(scope="module")
+def saved_model(training: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(training, tmp_path_factory.mktemp("saved") / "model")
+
+
+@pytest.fixture(scope="module")
+def in_memory(detector: Detector, images: list[EncodedImage]) -> dict[str, np.ndarray]:
+    """The detections of `Detector.detect` itself."""
+    fitted = [
+        fit_to_input(
+            tf.io.decode_png(image.encoded, channels=3),
+            image_size=detector.image_size,
+            resizing=detector.resizing,
+            mean=detector.pixel_mean,
+            std=detector.pixel_std,
+        )
+        for image in images
+    ]
+    info = ImageInfo(*(tf.stack([getattr(one, field) for _, one in fitted]) for field in ImageInfo._fields))
+    run = tf.function(lambda inputs: detector.detect(detector(inputs, training=False), info), autograph=False)
+    found = run(tf.stack([inputs for inputs, _ in fitted]))
+    assert found.num.numpy().min() > 5
+    return {
+        "detection_boxes": found.boxes.numpy(),
+        "detection_scores": found.scores.numpy(),
+        "detection_classes": np.array(IDS)[found.classes.numpy()],
+        "num_detections": found.num.numpy(),
+    }
+
+
+def export(model: Path, output: Path | str, *flags: str) -> Any:
+    assert main(["export", "--model", str(model), "--output", str(output), *flags]) == 0
+    return output
+
+
+def signatures_of(folder: Path) -> Mapping[str, Any]:
+    loaded = tf.saved_model.load(str(folder))
+    signatures_of.kept = loaded  # type: ignore[attr-defined]  # signatures do not keep their variables alive
+    return loaded.signatures  # type: ignore[no-any-return]
+
+
+def answer(signature: Any, **inputs: Any) -> dict[str, np.ndarray]:
+    return {name: value.numpy() for name, value in signature(**inputs).items()}
+
+
+def example_of(image: EncodedImage) -> bytes:
+    feature = {features.ENCODED: tf.train.Feature(bytes_list=tf.train.BytesList(value=[image.encoded]))}
+    return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
+
+
+def test_the_saved_model_detects_as_the_detector_in_memory(
+    saved_model: Path, images: list[EncodedImage], in_memory: dict[str, np.ndarray], detector: Detector
+) -> None:
+    signatures = signatures_of(saved_model)
+    assert set(signatures) == {"serving_default", "serving_images", "serving_examples"}
+    encoded = tf.constant([image.encoded for image in images])
+    by_image = answer(signatures["serving_default"], images=encoded)
+    for name, values in in_memory.items():  # another graph: the order of additions differs
+        np.testing.assert_allclose(by_image[name], values, atol=1e-5, err_msg=name)
+    examples = answer(signatures["serving_examples"], examples=tf.constant([*map(example_of, images), b""]))
+    for name, values in by_image.items():
+        np.testing.assert_array_equal(examples[name][: len(images)], values)
+    assert (examples["valid"][-1], examples["num_detections"][-1]) == (False, 0)
+    pixels = tf.io.decode_png(images[1].encoded, channels=3)[tf.newaxis]
+    for name, values in answer(signatures["serving_images"], images=pixels).items():
+        np.testing.assert_allclose(values[0], by_image[name][1], atol=1e-6)
+
+    assert read_model_categories(saved_model) == CATEGORIES
+    exported_from = read_exported_from(saved_model)
+    assert exported_from is not None
+    assert tuple(exported_from) == (STEP, "ema")
+    again = load_trained(saved_model).detector
+    for one, other in zip(again.variables, detector.variables, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_a_checkpoint_detects_as_its_saved_model(saved_model: Path, training: Path, images: list[EncodedImage]) -> None:
+    for one, other in zip(
+        open_detector(training / "checkpoints" / f"ckpt-{STEP}", batch_size=4).detect(images),
+        SavedModelDetector(folder=saved_model, batch_size=4).detect(images),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one.rows, other.rows)
+
+
+def test_raw_weights_a_fixed_batch_and_the_boxes_of_all_anchors(
+    training: Path, images: list[EncodedImage], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--weights", "raw", "--no-nms", "--batch-size", "2")
+    folder = export(training / "checkpoints" / f"ckpt-{STEP}", tmp_path / "model", *flags)
+    assert f"raw weights of step {STEP}: 2 images per call, without non-maximum" in capfd.readouterr().out
+    signatures = signatures_of(folder)
+    _, inputs = signatures["serving_default"].structured_input_signature
+    assert inputs["images"].shape == [2]
+    found = answer(signatures["serving_default"], images=tf.constant([images[1].encoded, b"junk"]))
+    assert set(found) == {"raw_detection_boxes", "raw_detection_scores", "valid"}
+    assert found["valid"].tolist() == [True, False]
+    assert not found["raw_detection_scores"][1].any()
+
+    # The boxes by numpy, from the network's raw outputs.
+    raw = load_trained(training, weights="raw").detector
+    image = tf.io.decode_png(images[1].encoded, channels=3)
+    fitted, info = fit_to_input(
+        image, image_size=raw.image_size, resizing=raw.resizing, mean=raw.pixel_mean, std=raw.pixel_std
+    )
+    outputs = raw(fitted[tf.newaxis], training=False)
+    deltas = np.concatenate([np.reshape(level, [-1, 4]) for level in outputs.box_deltas])
+    logits = np.concatenate([np.reshape(level, [-1, len(IDS)]) for level in outputs.class_logits])
+    sides = raw.anchors[:, 2:] - raw.anchors[:, :2]
+    centers = (raw.anchors[:, 2:] + raw.anchors[:, :2]) / 2 + deltas[:, :2] * sides
+    halves = np.exp(deltas[:, 2:]) * sides / 2
+    boxes = np.concatenate([centers - halves, centers + halves], axis=1)
+    boxes /= np.tile(info.scale * info.original_size, 2)
+    np.testing.assert_allclose(found["raw_detection_boxes"][0], boxes, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found["raw_detection_scores"][0], 1 / (1 + np.exp(-logits)), atol=1e-5)
+    with pytest.raises(DataError, match="exported without non-maximum suppression"):
+        open_detector(folder, batch_size=4)
+
+
+def test_on_cloud_storage_a_fixed_batch_is_filled_and_keys_of_the_export_act(
+    training: Path, gcs: Bucket, images: list[EncodedImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COCOFLOW_CACHE", str(tmp_path))
+    flags = ("--batch-size", "3", "--set", "model.postprocess.max_detections=2")
+    remote = export(training, f"{gcs.path}/model", *flags)
+    results = SavedModelDetector(folder=remote, batch_size=8).detect(images)
+    assert [len(one) for one in results] == [2] * len(images)
+    assert read_model_config(remote).model.postprocess == {"max_detections": 2}
+    assert main(["export", "--model", str(training), "--output", remote]) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "message"),
+    [
+        ("--precision int8", 2, "--precision int8: for --format litert"),
+        ("--format litert --precision int8", 2, "needs --calibration-data"),
+        ("--format litert --calibration-data x", 2, "--calibration-data: for --precision int8"),
+        ("--batch-size 0", 2, "pass at least 1"),
+        ("--set train.steps=3", 2, "--set train.steps: an export does not change it, but only model.postprocess"),
+        ("--set model.postprocess.top=3", 2, "model.postprocess.top: no such field"),
+        ("--output full", 1, "--output needs a new or empty folder"),
+        ("--model nothing", 1, "no such file or folder"),
+    ],
+)
+def test_refused_flags(refuse: Callable[[Sequence[str]], tuple[int, str]], flags: str, code: int, message: str) -> None:
+    given, said = refuse(flags.split())
+    assert given == code
+    assert message in said
+
+
+@pytest.fixture
+def refuse(
+    training: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[[Sequence[str]], tuple[int, str]]:
+    """Calls the command in a folder, and returns its exit code and message; nothing is left there."""
+    monkeypatch.chdir(tmp_path)
+    Path("full").mkdir()
+    Path("full", "file").touch()
+
+    def call(flags: Sequence[str]) -> tuple[int, str]:
+        code = main(["export", "--model", str(training), "--output", "out", *flags])
+        assert [path.name for path in tmp_path.iterdir()] == ["full"]
+        return code, capfd.readouterr().err
+
+    return call

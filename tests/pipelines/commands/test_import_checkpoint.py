@@ -1,0 +1,142 @@
+"""`import-checkpoint` as a user calls it."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from detection import load_detector
+from pipeline_runner import main
+from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, IMPORT_JSON, LABELS_JSON
+from schemas.config.config_io import load_config
+from tests.detection.weights.automl_checkpoints import SMALL, random_weights, save_named
+from tests.full_disk import no_file_above
+from tests.storage_emulator.fixture import Bucket
+from tests.storage_emulator.folders import upload
+
+MODEL, OVERRIDES = SMALL[0].partition("=")[2], SMALL[1]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a TF1 checkpoint of three classes."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    save_named(folder / "model", random_weights(3), random_weights(3, seed=1))
+    return folder
+
+
+def call(checkpoint: str | Path, output: str | Path, *flags: str) -> int:
+    """Flags given twice count the last time."""
+    common = ["--from", "automl", "--checkpoint", str(checkpoint), "--model", MODEL, "--output", str(output)]
+    return main(["import-checkpoint", *common, "--set", OVERRIDES, *flags])
+
+
+def test_the_model_folder(tmp_path: Path, checkpoint: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    labels = tmp_path / "labels.pbtxt"
+    labels.write_text("item { id: 1 name: 'cat' } item { id: 3 name: 'dog' }")
+    output = tmp_path / "out" / "model"
+    assert call(checkpoint, output, "--label-map", str(labels), "--set", "model.image_size=96") == 0
+    names = sorted(path.relative_to(output).as_posix() for path in output.rglob("*") if path.is_file())
+    kept = [f"{CHECKPOINTS}/ckpt-0.data-00000-of-00001", f"{CHECKPOINTS}/ckpt-0.index"]
+    assert names == sorted([*kept, CONFIG_YAML, IMPORT_JSON, LABELS_JSON])
+    assert json.loads((output / LABELS_JSON).read_text()) == [
+        {"id": 1, "name": "cat"},
+        {"id": 2, "name": None},
+        {"id": 3, "name": "dog"},
+    ]
+    config = load_config(output / CONFIG_YAML)
+    assert (config.model.name, config.model.image_size) == (MODEL, 96)
+    report = json.loads((output / IMPORT_JSON).read_text())
+    assert (report["checkpoint"], report["step"], report["unused"]) == (str(checkpoint / "model"), 700, [])
+    printed = capfd.readouterr()
+    assert printed.out.splitlines() == [str(output)]
+    for part in (
+        rf"checkpoint {re.escape(str(checkpoint))}/model, step 700",
+        r"EMA weights of \d+ of \d+ variables; the EMA weights are used",
+        "3 class outputs, 2 of them in the label map",
+        "1 class outputs have no category: their detections are not reported",
+    ):
+        assert re.search(part, printed.err), part
+
+
+def test_raw_weights_and_cloud_storage(
+    tmp_path: Path, checkpoint: Path, gcs: Bucket, capfd: pytest.CaptureFixture[str]
+) -> None:
+    remote = upload(checkpoint, f"{gcs.path}/checkpoint")
+    assert call(remote, f"{gcs.path}/model", "--weights", "raw") == 0
+    messages = capfd.readouterr().err
+    assert re.search(r"raw weights of \d+ variables, no EMA weights", messages)
+    assert "3 class outputs, named by their ids: pass --label-map for names" in messages
+    model = load_detector(f"{gcs.path}/model")
+    assert model.exported_from is not None
+    assert model.exported_from.weights == "raw"
+    assert [category["name"] for category in model.categories] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "message"),
+    [
+        (["--from", "tpu-mask-rcnn"], 2, "--from tpu-mask-rcnn: these checkpoints cannot be imported: there is no"),
+        (["--from", "od-api"], 2, "--from od-api: these checkpoints cannot be imported: its EfficientDets order"),
+        (["--set", "train.steps=3"], 2, "--set train.steps=3: set keys of the section model only"),
+        (["--set", "model.name=efficientdet-d1"], 2, "set keys of the section model only; --model sets its name"),
+        (["--model", "efficientdet-d99"], 2, "no such detector. The nearest is efficientdet-d"),
+        (["--checkpoint", "s3://bucket/model"], 2, "--checkpoint"),
+        (["--checkpoint", "nowhere"], 1, "nowhere: no such file or folder"),
+        (["--model", "efficientdet-d1", "--set", "model.overrides={}"], 1, "looks like no known variant: it has 6"),
+        (["--label-map", "none.pbtxt"], 1, "none.pbtxt"),
+    ],
+)
+def test_errors_leave_nothing(
+    tmp_path: Path,
+    checkpoint: Path,
+    capfd: pytest.CaptureFixture[str],
+    *,
+    flags: list[str],
+    code: int,
+    message: str,
+) -> None:
+    assert call(checkpoint, tmp_path / "model", *flags) == code
+    assert message in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, checkpoint: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with no_file_above(100_000):
+        assert call(checkpoint, tmp_path / "model") == 1
+    assert "the imported checkpoint cannot be written: " in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_content_is_kept(tmp_path: Path, checkpoint: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert call(checkpoint, tmp_path) == 1
+    assert str(tmp_path) in capfd.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "has_ema"), [("name_based", True), ("object_based/model", False)])
+def test_an_imported_model_answers_as_the_original(
+    oracle_dir: Path, tmp_path: Path, kind: str, *, has_ema: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Checkpoints and outputs of the original code: TF1 with EMA weights, and TF2."""
+    oracle = oracle_dir / "efficientdet_d0"
+    flags = ["--from", "automl", "--checkpoint", str(oracle / kind), "--model", "efficientdet-d0"]
+    assert main(["import-checkpoint", *flags, "--output", str(tmp_path / "d0")]) == 0
+    said = "the EMA weights are used" if has_ema else "no EMA weights"
+    assert said in capfd.readouterr().err
+    model = load_detector(tmp_path / "d0")
+    assert model.exported_from is not None
+    assert model.exported_from.weights == ("ema" if has_ema else "raw")
+    assert json.loads((tmp_path / "d0" / IMPORT_JSON).read_text())["unused"] == []
+    with np.load(oracle / "outputs.npz") as expected:
+        outputs = model(expected["image_normalised"])
+        assert set(outputs) == {f"{part}_p{level}" for part in ("class", "box") for level in range(3, 8)}
+        for name, values in outputs.items():
+            np.testing.assert_allclose(values, expected[name], rtol=1e-6, atol=1e-6)
+        if has_ema:
+            raw = load_detector(tmp_path / "d0", weights="raw")(expected["image_normalised"])
+            assert np.abs(raw["class_p3"] - expected["class_p3"]).max() > 0.1, "raw weights are those plus noise"

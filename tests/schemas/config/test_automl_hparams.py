@@ -1,0 +1,151 @@
+"""google/automl's hparams as our configuration."""
+
+import re
+from typing import Any
+
+import pytest
+
+from schemas.config.automl_hparams import parse_hparams, tree_from_hparams
+from schemas.config.automl_keys import HPARAMS
+from schemas.config.config_io import parse_config
+from schemas.errors import ConfigError
+
+# The keys of `default_detection_configs` in the original's last version.
+KEYS = (
+    "name act_type image_size target_size input_rand_hflip jitter_min jitter_max autoaugment_policy grid_mask "
+    "sample_image map_freq num_classes seg_num_classes heads skip_crowd_during_training label_map "
+    "max_instances_per_image regenerate_source_id min_level max_level num_scales aspect_ratios anchor_scale "
+    "is_training_bn momentum optimizer learning_rate lr_warmup_init lr_warmup_epoch first_lr_drop_epoch "
+    "second_lr_drop_epoch poly_lr_power clip_gradients_norm num_epochs data_format mean_rgb stddev_rgb "
+    "scale_range label_smoothing alpha gamma delta box_loss_weight iou_loss_type iou_loss_weight weight_decay "
+    "strategy mixed_precision loss_scale box_class_repeats fpn_cell_repeats fpn_num_filters separable_conv "
+    "apply_bn_for_resampling conv_after_downsample conv_bn_act_pattern drop_remainder nms_configs "
+    "tflite_max_detections fpn_name fpn_weight_method fpn_config survival_prob img_summary_steps lr_decay_method "
+    "moving_average_decay ckpt_var_scope skip_mismatch backbone_name backbone_config var_freeze_expr "
+    "use_keras_model dataset_type positives_momentum grad_checkpoint verbose save_freq"
+)
+RGB = {"mean_rgb": [123.675, 116.28, 103.53], "stddev_rgb": [58.395, 57.12, 57.375]}
+
+
+def _tree(text: str, **options: Any) -> dict[str, Any]:
+    tree = tree_from_hparams(parse_hparams(text), **options)
+    parse_config(tree)
+    return tree
+
+
+def test_every_key_of_the_original_is_known() -> None:
+    known = {name.partition(".")[0] for name in HPARAMS}
+    assert set(KEYS.split()) <= known
+    assert known - set(KEYS.split()) == {"model_optimizations"}  # of the version before
+    assert all(rule.meaning for rule in HPARAMS.values())
+
+
+def test_all_defaults_together_are_a_configuration() -> None:
+    config = parse_config(tree_from_hparams({name: rule.default for name, rule in HPARAMS.items()} | RGB))
+    assert config.train.steps == 562_500
+    assert config.train.schedule.warmup_steps == 1875
+    assert config.train.schedule.name == "cosine"
+    assert config.model.image_size == 640
+    assert config.model.postprocess == {"nms": "gaussian", "max_detections": 100}
+
+
+@pytest.mark.parametrize(
+    ("text", "section", "expected"),
+    [
+        ("image_size=640x384", "model", {"image_size": [384, 640]}),
+        ("{image_size: 1920x1280, num_classes: 3}", "model", {"image_size": [1280, 1920]}),
+        (
+            "fpn_name=qufpn,fpn_weight_method=channel_attn,act_type=silu,survival_prob=0.9",
+            "overrides",
+            {
+                "fpn_graph": "qufpn",
+                "fpn_fusion": "channel_attention",
+                "activation": "swish",
+                "head_survival_probability": 0.9,
+            },
+        ),
+        (
+            "separable_conv=false,apply_bn_for_resampling=false,conv_after_downsample=true,conv_bn_relu_pattern=true",
+            "overrides",
+            {"separable_conv": False, "resample_batch_norm": False, "conv_after_pooling": True, "conv_bn_act": True},
+        ),
+        (
+            "aspect_ratios=1.0*2.0*0.5,anchor_scale=3*4*4*4*5,mean_rgb=127.0",
+            "overrides",
+            {"aspect_ratios": [1.0, 2.0, 0.5], "anchor_scale": [3, 4, 4, 4, 5], "pixel_mean": [127.0] * 3},
+        ),
+        (
+            "{fpn_config: {weight_method: sum, nodes: [{feat_level: 6, inputs_offsets: [3, 4]}]}}",
+            "overrides",
+            {"fpn_graph": [[6, [3, 4]]], "fpn_fusion": "sum"},
+        ),
+        (
+            "nms_configs.method=hard,nms_configs.iou_thresh=0.4,nms_configs.max_nms_inputs=5000",
+            "postprocess",
+            {"nms": "hard", "iou_threshold": 0.4, "pre_nms_top_k": 5000},
+        ),
+    ],
+)
+def test_values_of_the_network(text: str, section: str, expected: dict[str, Any]) -> None:
+    model = _tree(text)["model"]
+    assert (model if section == "model" else model[section]) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("optimizer=adam,momentum=0.8,learning_rate=0.008", {"optimizer": {"name": "adam", "beta_1": 0.8}}),
+        (
+            "lr_decay_method=stepwise,num_epochs=300",
+            {"schedule": {"name": "step", "boundaries": [20000, 25000], "factors": [0.1, 0.01]}, "steps": 30000},
+        ),
+        ("lr_decay_method=polynomial", {"schedule": {"name": "polynomial", "power": 0.9}}),
+        ("moving_average_decay=0", {"ema": {"enabled": False}}),
+        ("clip_gradients_norm=0", {"clip": {"per_variable_norm": None, "global_norm": None}}),
+        ("strategy=tpu,mixed_precision=true", {"strategy": "tpu", "precision": "mixed_bfloat16"}),
+        (
+            "mixed_precision=true,loss_scale=65536",
+            {"precision": "mixed_float16", "loss_scale": "dynamic", "loss_scale_initial": 65536},
+        ),
+        ("is_training_bn=false,save_freq=epoch", {"freeze_batch_norm": "statistics", "checkpoint_every": 100}),
+        ("autoaugment_policy=randaug", {"augment": {"randaugment": {"layers": 1, "magnitude": 15.0}}}),
+        (
+            "jitter_min=0.5,train_scale_max=1.5,input_rand_hflip=false",
+            {"augment": {"scale_min": 0.5, "scale_max": 1.5, "horizontal_flip": False}},
+        ),
+        (
+            "var_freeze_expr=(efficientnet|resample_p6).*/tpu_batch_normalization",
+            {"freeze": ["(efficientnet|resample_p6).*/batch_normalization"]},
+        ),
+    ],
+)
+def test_values_of_the_training(text: str, expected: dict[str, Any]) -> None:
+    train = _tree(text, examples_per_epoch=800, batch_size=8)["train"]
+    assert {key: train[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("anchor_scales=4", "anchor_scales is no key of google/automl's. The nearest is anchor_scale."),
+        ("heads=object_detection*segmentation", "the segmentation head needs a class per pixel"),
+        ("seg_num_classes=5", "the segmentation head needs a class per pixel"),
+        ("data_format=channels_first", "data_format = 'channels_first': weights are the same in both formats"),
+        ("act_type=srelu", "act_type = 'srelu': not one of swish, hswish, mish, relu"),
+        ("scale_range=true", "set mean_rgb and stddev_rgb to 127.5"),
+        ("skip_crowd_during_training=false", "skip_crowd_during_training = False: not one of True"),
+        ("{backbone_config: {blocks: 3}}", "no published model has blocks of its own"),
+        ("nms_configs.pyfunc=true", "nms_configs.pyfunc = True: it computes other scores"),
+        ("nms_configs.methods=hard", "The nearest is nms_configs.method."),
+        ("loss_scale=4", "only mixed_float16 scales its loss"),
+        ("image_size=wide", "image_size = 'wide': neither a number nor WIDTHxHEIGHT"),
+        ("lr_decay_method=exponential", "not one of stepwise, cosine, polynomial, constant"),
+        ("{fpn_config: {nodes: [{level: 3}]}}", "fpn_config = "),
+        ("gamma", "'gamma' is not key=value,key=value"),
+        ("[1, 2]", "hparams are a mapping, not [1, 2]"),
+        ("{a: ]", "not a YAML file"),
+    ],
+)
+def test_what_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        _tree(text)

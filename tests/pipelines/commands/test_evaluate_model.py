@@ -78,6 +78,19 @@ def test_of_a_data_set_and_of_its_examples(
         assert (out / name).read_bytes() == (tmp_path / "a" / name).read_bytes()
 
 
+def test_with_views(tmp_path: Path, models: list[Path], data: Path) -> None:
+    """The detections are those of `predict` with the same views, and the metrics pycocotools' of them."""
+    flags = ["--tta", "flip,0.8", "--set", "evaluate.analysis.replicates=0"]
+    assert evaluate("--model", models[0], "--examples", data, "--output", tmp_path / "a", *flags) == 0
+    out = tmp_path / "predicted.json"
+    given = ["--model", models[0], "--images", data, "--ground-truth", data / "instances_val.json", "--output", out]
+    assert pipeline_runner.main(["predict", *map(str, given), "--tta", "flip,0.8"]) == 0
+    detections = read(tmp_path / "a", DETECTIONS_JSON)
+    assert sorted(detections, key=str) == sorted(read(tmp_path, out.name), key=str)
+    expected = pycocotools_eval(read(data, "instances_val.json"), detections)
+    np.testing.assert_allclose(read(tmp_path / "a", METRICS_JSON)["stats"], expected.stats, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
@@ -88,6 +101,8 @@ def test_of_a_data_set_and_of_its_examples(
         (["--model", "m", "--examples", "e", "--no-cats", "--detections", "d"], 2, "detections, use_cats: for det"),
         ([*WHOLE[:4], "--output", "DATA"], 1, "--output needs a new or empty folder"),
         (["--model", "MODEL", "--examples", "none", "--output", "OUT"], 1, "none: no such data set folder"),
+        ([*WHOLE, "--tta", "left"], 2, "--tta left: give `flip`, scales from 0.5 to 2"),
+        (["--ground-truth", "g", "--detections", "d", "--tta", "flip"], 2, "--tta is for a model"),
         ([*WHOLE, "--model", "m"], 1, "m: no SavedModel here"),
         ([*WHOLE, "--baseline", "m"], 1, "m: no SavedModel here"),
         ([*WHOLE, "--split", "test"], 1, "no annotations of the split 'test'"),

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from detection.inference.saved_model import SavedModelDetector
+from detection.inference.test_time_augmentation import AugmentedDetector, View
 from pipeline_runner import main
 from pipelines.commands import predict
 from pipelines.standalone import predict as prediction
@@ -189,3 +191,28 @@ def test_advice_is_about_the_file_as_there_is_no_configuration(tmp_path: Path, m
     Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg", format="TIFF")
     with pytest.raises(DataError, match=r"TIFF is not decoded by TensorFlow\. Convert the file to JPEG or PNG\.$"):
         call("--model", model, "--images", tmp_path / "a.jpg", "--output", tmp_path / "f.json")
+
+
+def test_views_are_fused(tmp_path: Path, model: Path) -> None:
+    write_images(tmp_path / "in", 3)
+    given = ("--model", model, "--images", tmp_path / "in", "--output")
+    assert call(*given, tmp_path / "plain.json") == 0
+    assert call(*given, tmp_path / "views.json", "--tta", "flip,1.5", "--batch-size", "2") == 0
+    images = [prediction._load(prediction._Named(number, str(path))) for number, path in listed(tmp_path / "in")]
+    detector = SavedModelDetector(folder=model, batch_size=4)
+    expected = AugmentedDetector(
+        detector, [View(scale, flip) for scale in (1.0, 1.5) for flip in (False, True)], batch_size=4
+    )
+    results = [one for result in expected.detect(images) for one in result.coco_results()]
+    assert json.loads((tmp_path / "views.json").read_text()) == results
+    assert json.loads((tmp_path / "plain.json").read_text()) != results
+
+
+def listed(folder: Path) -> list[tuple[int, Path]]:
+    return list(enumerate(sorted(folder.iterdir()), 1))
+
+
+@pytest.mark.parametrize("text", ["flop", "", "0.8,", "3", "flip 0.8"])
+def test_views_without_a_meaning(tmp_path: Path, model: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"--tta .*: give `flip`, scales from 0.5 to 2, or both"):
+        call("--model", model, "--images", tmp_path, "--output", tmp_path / "o.json", "--tta", text)

@@ -12,6 +12,7 @@ from detection.datasets.importers.label_map import read_label_map
 from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.registry import detector_config, detector_from_config
 from detection.storage.atomic import write_json, write_text
+from detection.storage.files import make_folder
 from detection.storage.literal_paths import literal_path
 from detection.storage.paths import join
 from detection.weights.automl import (
@@ -152,7 +153,7 @@ def write_model(model: ImportedModel, folder: Path) -> None:
     parts: dict[str, Any] = {STEP_PART: tf.Variable(_STEP, dtype=tf.int64), MODEL_PART: _variables(model.raw)}
     if model.ema:
         parts[EMA_PART] = _variables(model.ema)
-    (folder / CHECKPOINTS).mkdir()
+    make_folder(folder / CHECKPOINTS)
     try:
         tf.train.Checkpoint(**parts).write(join(literal_path(folder), _CHECKPOINT))
     except (OSError, tf.errors.OpError) as error:

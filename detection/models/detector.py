@@ -31,12 +31,14 @@ class Detector(keras.Model):
     Attributes:
         resizing: how images are scaled into the input; by default, they fit into `image_size`.
         mask_size: side in pixels of the mask crops that its losses need; 0: no masks.
+        branches: `detect` may branch on values (`tf.cond`), which saves time.
         takes_keypoints: its losses need keypoints.
         takes_crowds: its losses ignore anchors in `Labels.crowds`.
         mask_output: form of the masks of an exported model, see `MaskPostprocess`.
     """
 
     mask_size = 0
+    branches = True
     takes_keypoints = False
     takes_crowds = False
     mask_output: MaskOutput = "crops"

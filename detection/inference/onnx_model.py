@@ -23,7 +23,7 @@ def convert_to_onnx(module: ServingModule) -> bytes:
         CocoflowError: the detector has an op for which ONNX has none.
     """
     onnx, converter = _import_packages()
-    function = module.fitted_function()
+    function = module.fitted_function(branches=False)  # tf2onnx loses the shapes inside of branches
     model, _ = converter.convert.from_function(function, input_signature=(), opset=OPSET)
     try:
         onnx.checker.check_model(model)

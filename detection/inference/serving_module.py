@@ -86,7 +86,7 @@ class ServingModule(tf.Module):
             EXAMPLE_SIGNATURE: self.serve_examples,
         }
 
-    def fitted_function(self, dtype: tf.DType = tf.float32) -> Any:
+    def fitted_function(self, *, branches: bool = True) -> Any:
         """Returns the function of model files that do not decode images: LiteRT and ONNX.
 
         It takes `images`, [B, H, W, 3] in the detector's input size, RGB, 0 to 255, resized
@@ -94,7 +94,7 @@ class ServingModule(tf.Module):
         to that input, padding included.
 
         Args:
-            dtype: of the pixels.
+            branches: see `Detector`; the result is the same.
 
         Returns:
             A `tf.function` with the outputs of the other signatures but `valid`.
@@ -102,9 +102,14 @@ class ServingModule(tf.Module):
 
         def serve(images: tf.Tensor) -> dict[str, tf.Tensor]:
             inputs = self._normalize(images)
-            return self._finish(self._detector(inputs, training=False), inputs)
+            outputs = self._detector(inputs, training=False)
+            before, self._detector.branches = self._detector.branches, branches
+            try:
+                return self._finish(outputs, inputs)
+            finally:
+                self._detector.branches = before
 
-        return _function(serve, self._fitted_spec(dtype))
+        return _function(serve, self._fitted_spec(tf.float32))
 
     def fitted_stages(self, dtype: tf.DType) -> list[Any]:
         """Returns `fitted_function` as three concrete functions: normalisation, network and post-processing.

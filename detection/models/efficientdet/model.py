@@ -235,6 +235,7 @@ class EfficientDet(Detector):
             tf.constant(self.anchors),
             image_info,
             self.config.postprocess,
+            branches=self.branches,
         )
 
     def raw_detections(self, outputs: RawOutputs, image_info: ImageInfo) -> RawDetections:

@@ -74,6 +74,8 @@ def detect_boxes(
     anchors: tf.Tensor,
     image_info: ImageInfo,
     options: BoxPostprocess,
+    *,
+    branches: bool = True,
 ) -> Detections:
     """Turns the outputs of a detector into detections: candidates, decoded boxes, NMS.
 
@@ -88,11 +90,12 @@ def detect_boxes(
             those of all levels, A is the sum of A_l.
         image_info: sizes and scales of the images.
         options: options of post-processing.
+        branches: False: all candidates are tried at once, without a branch in the graph.
     """
     best = tf.concat([tf.reduce_max(level, axis=2) for level in class_logits], axis=1)
     pairs = best.shape[1] * (1 if options.one_class_per_anchor else class_logits[0].shape[2])
     limit = min(options.pre_nms_top_k, pairs)
-    windows = [*(window for window in _WINDOWS if window < limit), limit]
+    windows = [*(window for window in _WINDOWS if branches and window < limit), limit]
 
     def detect(number: int) -> Detections:
         select = best_classes if options.one_class_per_anchor else best_pairs

@@ -7,7 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from detection.ops.boxes import area_yxyx, intersection_yxyx, pairwise_iou_yxyx
+from detection.ops.boxes import area_yxyx, intersection_yxyx, iou_yxyx
+
+_BLOCK = 8192  # anchors that are compared with an object at once
 
 AspectRatio = float | tuple[float, float]
 
@@ -117,26 +119,86 @@ def assign_anchors(
             that no anchor is.
         force_match: see above.
     """
-    iou = pairwise_iou_yxyx(boxes, anchors)
-    iou = tf.where(valid[..., tf.newaxis], iou, 0.0)
-    strength = _with_claims(iou) if force_match else iou
-    best = tf.reduce_max(strength, axis=1)
-    positive = best >= match_threshold
+    overlaps = _best_overlaps(anchors, boxes, valid)
+    positive, index = overlaps.iou >= match_threshold, overlaps.index
+    if force_match:
+        claimant = _first_claimants(overlaps, anchors.shape[0])
+        is_claimed = claimant < boxes.shape[1]
+        positive, index = positive | is_claimed, tf.where(is_claimed, claimant, index)
     has_band = unmatched_threshold is not None and unmatched_threshold < match_threshold
     return Assignment(
         positive=positive,
-        ignored=~positive & (best >= unmatched_threshold) if has_band else None,
-        index=tf.argmax(strength, axis=1, output_type=tf.int32),
+        ignored=~positive & (overlaps.iou >= unmatched_threshold) if has_band else None,
+        index=index,
     )
 
 
-def _with_claims(iou: tf.Tensor) -> tf.Tensor:
-    """Returns [B, N, A] with each object's best anchor raised above any overlap (<= 1), the first object's most."""
-    best_anchor = tf.argmax(iou, axis=2, output_type=tf.int32)
-    claims = best_anchor[..., tf.newaxis] == tf.range(tf.shape(iou)[2])
-    claims &= (tf.reduce_max(iou, axis=2) > 0.0)[..., tf.newaxis]
-    priority = 2.0 + tf.range(iou.shape[1], 0, -1, dtype=iou.dtype)[:, tf.newaxis]
-    return tf.where(claims, priority, iou)
+class _Overlaps(NamedTuple):
+    """The best overlaps between anchors and objects; of equal ones, the first.
+
+    iou: float32 [B, A], IoU of each anchor with the object that it overlaps most.
+    index: int32 [B, A], index of that object.
+    object_iou: float32 [B, N], IoU of each object with the anchor that overlaps it most; 0 for padding.
+    object_anchor: int32 [B, N], index of that anchor.
+    """
+
+    iou: tf.Tensor
+    index: tf.Tensor
+    object_iou: tf.Tensor
+    object_anchor: tf.Tensor
+
+
+def _best_overlaps(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor) -> _Overlaps:
+    """Compares one object after the other with blocks of anchors that fit into a processor's cache.
+
+    A matrix of all IoUs would be much larger, most of it for padding: images have far fewer
+    objects than rows.  Arguments as those of `assign_anchors`.
+    """
+    rows = tf.where(valid, tf.range(1, boxes.shape[1] + 1), 0)
+    count = tf.reduce_max(rows)  # rows beyond are padding in all images
+    boxes = tf.where(valid[..., tf.newaxis], boxes, 0.0)
+    starts = range(0, anchors.shape[0], _BLOCK)
+    blocks = [_block_overlaps(anchors[start : start + _BLOCK], boxes, count) for start in starts]
+    object_iou = tf.stack([block.object_iou for block in blocks], axis=2)
+    block = tf.argmax(object_iou, axis=2, output_type=tf.int32)
+    places = tf.stack([block.object_anchor + start for block, start in zip(blocks, starts, strict=True)], axis=2)
+    return _Overlaps(
+        iou=tf.concat([block.iou for block in blocks], axis=1),
+        index=tf.concat([block.index for block in blocks], axis=1),
+        object_iou=tf.reduce_max(object_iou, axis=2),
+        object_anchor=tf.gather(places, block, batch_dims=2),
+    )
+
+
+def _block_overlaps(anchors: tf.Tensor, boxes: tf.Tensor, count: tf.Tensor) -> _Overlaps:
+    """`_best_overlaps` of the first `count` objects with a block of anchors."""
+    by_object = tf.transpose(boxes, [1, 0, 2])[:, :, tf.newaxis]
+    batch, rows = tf.shape(boxes)[0], tf.range(boxes.shape[1])
+
+    def compare(number: tf.Tensor, best: _Overlaps) -> tuple[tf.Tensor, _Overlaps]:
+        iou = iou_yxyx(by_object[number], anchors)
+        place = tf.argmax(iou, axis=1, output_type=tf.int32)[:, tf.newaxis]
+        is_here = rows == number
+        return number + 1, _Overlaps(
+            iou=tf.maximum(best.iou, iou),
+            index=tf.where(iou > best.iou, number, best.index),
+            object_iou=tf.where(is_here, tf.gather(iou, place, batch_dims=1), best.object_iou),
+            object_anchor=tf.where(is_here, place, best.object_anchor),
+        )
+
+    floats, integers = tf.zeros([batch, anchors.shape[0]]), tf.zeros([batch, anchors.shape[0]], tf.int32)
+    start = _Overlaps(floats, integers, tf.zeros_like(boxes[..., 0]), tf.zeros(tf.shape(boxes)[:2], tf.int32))
+    _, best = tf.while_loop(lambda number, _: number < count, compare, (tf.constant(0), start))
+    return best
+
+
+def _first_claimants(overlaps: _Overlaps, anchors: int) -> tf.Tensor:
+    """Returns the first object whose best anchor each anchor is, int32 [B, anchors]; above all indices: none."""
+    batch, count = tf.shape(overlaps.object_iou)[0], overlaps.object_iou.shape[1]
+    place = overlaps.object_anchor + anchors * tf.range(batch)[:, tf.newaxis]
+    place = tf.where(overlaps.object_iou > 0.0, place, -1)  # left out
+    numbers = tf.broadcast_to(tf.range(count), tf.shape(place))
+    return tf.reshape(tf.math.unsorted_segment_min(numbers, place, batch * anchors), [batch, anchors])
 
 
 def anchors_inside(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor, *, min_fraction: float) -> tf.Tensor:

@@ -170,15 +170,16 @@ def suppress(boxes: tf.Tensor, scores: tf.Tensor, classes: tf.Tensor, options: B
         options: options of post-processing.
     """
     groups = None if options.class_agnostic else classes
-    limits = {"score_threshold": options.score_threshold, "max_outputs": options.max_detections}
+    floor, most = options.score_threshold, options.max_detections
     if options.nms == "hard":
-        return hard_nms(boxes, scores, groups, iou_threshold=options.iou_threshold, **limits)
+        threshold = options.iou_threshold
+        return hard_nms(boxes, scores, groups, iou_threshold=threshold, score_threshold=floor, max_outputs=most)
     decay = (
         partial(gaussian_decay, sigma=options.sigma)
         if options.nms == "gaussian"
         else partial(linear_decay, iou_threshold=options.iou_threshold)
     )
-    return soft_nms(boxes, scores, groups, decay=decay, **limits)
+    return soft_nms(boxes, scores, groups, decay=decay, score_threshold=floor, max_outputs=most)
 
 
 def _detections(picked: Picked, boxes: tf.Tensor, classes: tf.Tensor, image_info: ImageInfo) -> Detections:

@@ -33,7 +33,8 @@ def plain_nms(
         max_outputs: max number of picked boxes.
     """
     current = np.where(scores > score_threshold, scores.astype(np.float64), 0.0)
-    picked, values = [], []
+    picked: list[int] = []
+    values: list[float] = []
     while len(picked) < max_outputs and current.max() > score_threshold:
         best = int(current.argmax())  # the first of equal scores
         picked.append(best)

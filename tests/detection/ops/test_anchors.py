@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from detection.ops import anchors as anchors_module
 from detection.ops.anchors import anchors_inside, assign_anchors, feature_sizes, pyramid_anchors_yxyx
-from detection.ops.boxes import encode_yxyx
+from detection.ops.boxes import encode_yxyx, pairwise_iou_yxyx
 
 Oracles = dict[str, dict[str, Any]]
 
@@ -195,6 +196,25 @@ def test_thresholds_and_forced_matches_equal_a_plain_matcher(
     expected = _plain_matches(boxes, matched, matched if unmatched is None else unmatched, forced=forced)
     np.testing.assert_array_equal(got, expected)
     assert (matched, unmatched) != (0.7, 0.3) or (expected == -2).sum() > 50
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_blocks_of_anchors_and_padding_between_objects(monkeypatch: pytest.MonkeyPatch, xla: bool) -> None:
+    """Equals the matrix of all IoUs, of boxes on a coarse grid: many equal overlaps, and equal boxes."""
+    monkeypatch.setattr(anchors_module, "_BLOCK", 700)
+    random = np.random.default_rng(7)
+    low = 8 * random.integers(0, 12, (3, 10, 2))
+    boxes = np.concatenate([low, low + 8 * random.integers(0, 6, (3, 10, 2))], axis=2).astype(np.float32)
+    valid = random.uniform(size=(3, 10)) < [[0.6], [0.3], [0.0]]
+    result = tf.function(assign_anchors, jit_compile=xla, autograph=False)(tf.constant(ANCHORS), boxes, valid)
+
+    ious = pairwise_iou_yxyx(tf.constant(boxes), tf.constant(ANCHORS)).numpy() * valid[..., None]
+    expected = np.where(ious.max(axis=1) >= 0.5, ious.argmax(axis=1), -1)
+    for image, row in reversed(list(np.argwhere(ious.max(axis=2) > 0).tolist())):
+        expected[image, ious[image, row].argmax()] = row
+    np.testing.assert_array_equal(np.where(result.positive, result.index, -1), expected)
+    assert (expected[:2] >= 0).sum() > 20
+    assert (expected[2] == -1).all()
 
 
 def test_two_objects_that_claim_one_anchor_leave_it_to_the_first() -> None:

@@ -42,7 +42,8 @@ def _nms(boxes: Any, scores: Any, classes: Any = None, *, nms: str = "hard", **o
     """Runs one image; the picked indices and their scores."""
     classes = np.zeros(len(scores)) if classes is None else classes
     arguments = {"iou_threshold": 0.5, "score_threshold": 0.0, "max_outputs": 10} | options
-    picked = _function(nms, **arguments)(np.float32([boxes]), np.float32([scores]), np.int32([classes]))
+    inputs = np.array([boxes], np.float32), np.array([scores], np.float32), np.array([classes], np.int32)
+    picked = _function(nms, **arguments)(*inputs)
     num = int(picked.num[0])
     assert picked.indices.shape == picked.scores.shape == (1, arguments["max_outputs"])
     assert not picked.indices[0, num:].numpy().any()
@@ -195,6 +196,7 @@ def test_a_batch_of_unknown_size(nms: str) -> None:
     )
     for batch in (0, 1, 3):
         rows = np.zeros([batch, 2, 1], np.float32)
-        boxes, scores = rows + np.float32([0, 0, 1, 1]), rows[..., 0] + np.float32([0.6, 0.5])
-        picked = run(boxes, scores, rows[..., 0].astype(np.int32) + np.int32([0, 1]))
+        boxes = rows + np.array([0, 0, 1, 1], np.float32)
+        scores = rows[..., 0] + np.array([0.6, 0.5], np.float32)
+        picked = run(boxes, scores, rows[..., 0].astype(np.int32) + np.array([0, 1], np.int32))
         assert picked.num.numpy().tolist() == [2] * batch

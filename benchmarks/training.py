@@ -142,7 +142,7 @@ def _backbone(config: Config, strategy: tf.distribute.Strategy) -> Way:
     def step(images: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = tf.add_n([tf.reduce_mean(level) for level in backbone(images, training=True, seed=None)])
-        return tf.linalg.global_norm(tape.gradient(loss, variables, "zero"))
+        return tf.linalg.global_norm(tape.gradient(loss, variables, unconnected_gradients="zero"))
 
     def run(steps: int) -> float:
         for _ in range(steps):

@@ -1,6 +1,7 @@
 """Reading and writing the configuration: YAML files and dotted `--set` assignments."""
 
 import difflib
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from schemas.config.yaml_text import check_values, parse_yaml
 from schemas.errors import ConfigError
 from schemas.limits import MAX_CONFIG
 from schemas.quoting import quoted
+
+# A part of pydantic's location that names one of several types of a value, such as a number or `auto`.
+_ALTERNATIVE = re.compile(r"constrained-\w+|literal\[.*\]")
 
 
 def load_config(path: str | Path | None = None, assignments: Sequence[str] = (), *, text: str | None = None) -> Config:
@@ -137,7 +141,7 @@ def _replace_other_units(tree: dict[str, Any], assigned: set[str]) -> None:
 
 
 def _explain(item: Any, where: str) -> str:
-    location = [str(part) for part in item["loc"]]
+    location = [str(part) for part in item["loc"] if not _ALTERNATIVE.fullmatch(str(part))]
     key = ".".join(location)
     if item["type"] == "extra_forbidden":
         return f"{where}: unknown key {key}. The nearest known key is {_nearest_key(key)}."

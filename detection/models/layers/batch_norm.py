@@ -1,7 +1,7 @@
 """Batch normalisation on the fused op, synchronised over replicas, and the activations that follow it."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -117,24 +117,8 @@ def statistics_updates(enabled: bool) -> Iterator[None]:
         _updates_statistics.reset(token)
 
 
-@tf.custom_gradient
-def swish(inputs: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-    """Computes x sigmoid(x), float of any shape.
-
-    Keeps the sigmoid for the gradient, s + y (1 - s), instead of the inputs, from which `tf.nn.silu` computes it again:
-    the same memory, as the next convolution keeps y, in less time.
-    """
-    sigmoid = tf.sigmoid(inputs)
-    outputs = inputs * sigmoid
-
-    def gradient(upstream: tf.Tensor) -> tf.Tensor:
-        return upstream * (sigmoid + outputs * (1.0 - sigmoid))
-
-    return outputs, gradient
-
-
 _ACTIVATIONS = {
-    "swish": swish,
+    "swish": tf.nn.silu,
     "hswish": lambda inputs: inputs * tf.nn.relu6(inputs + 3.0) / 6.0,
     "mish": lambda inputs: inputs * tf.math.tanh(tf.math.softplus(inputs)),
     "relu": tf.nn.relu,

@@ -41,7 +41,6 @@ LOCAL_ONLY = {
     "detection/training/checkpoints/manager.py": "checkpoints in the run's working folder",
     "detection/training/memory.py": "a file of the kernel",
     "detection/weights/locate.py": "a copy that storage made",
-    "detection/weights/imported_model.py": "a new folder that storage yields",
     "detection/training/monitoring/nonfinite.py": "a training's local working folder",
     "detection/training/validation/follow.py": "the local working folder of `follow`",
     "detection/training/validation/history.py": "a training's local working folder",

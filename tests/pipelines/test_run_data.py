@@ -25,7 +25,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("data", "images"),
     [
-        ("raccoon", 40),
+        pytest.param("raccoon", 40, marks=pytest.mark.extended),  # a minute each
         pytest.param("coco2017_ccby", 25, marks=pytest.mark.extended),
         pytest.param("dali_masks", 11, marks=pytest.mark.extended),
     ],
@@ -90,6 +90,7 @@ def test_bad_data_is_one_message_and_leaves_nothing(
     assert not list(root.glob("artifacts/CocoExampleGen/examples/*/*"))
 
 
+@pytest.mark.extended  # a minute; test_repair.py shows the same with stubs
 def test_repaired_data_is_read_anew_after_a_failure(
     digits: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

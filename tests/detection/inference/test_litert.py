@@ -89,6 +89,7 @@ def test_float32(
         np.testing.assert_allclose(found[name], values, atol=1e-4, err_msg=name)
 
 
+@pytest.mark.extended  # half a minute
 @pytest.mark.slow
 def test_int8(
     module: ServingModule,

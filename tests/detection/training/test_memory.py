@@ -88,6 +88,7 @@ def test_a_limit_is_needed_where_there_is_no_gpu(two_replicas: tf.distribute.Str
         require_measurable(load_config(None, ["train.batch_size=auto"]).train, two_replicas)
 
 
+@pytest.mark.extended  # a minute and a half
 @pytest.mark.slow
 def test_a_trial_on_a_cpu_measures_what_its_steps_need(tmp_path: Path) -> None:
     """Twenty-eight more images need at least the outputs of the first three layers, and no more than twenty times."""

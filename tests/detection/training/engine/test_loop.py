@@ -132,8 +132,8 @@ def test_too_many_skips_in_a_row_end_the_run() -> None:
 def test_a_gradient_that_is_not_finite_counts_although_the_loss_is(monkeypatch: pytest.MonkeyPatch) -> None:
     losses = tiny_detector.TinyDetector.losses
 
-    def with_a_kink(self: Any, outputs: tf.Tensor, labels: Labels) -> dict[str, tf.Tensor]:
-        return losses(self, outputs, labels) | {"kink": tf.norm(outputs - tf.stop_gradient(outputs))}
+    def with_a_kink(self: Any, outputs: tf.Tensor, labels: Labels, *rest: Any, **more: Any) -> dict[str, tf.Tensor]:
+        return losses(self, outputs, labels, *rest, **more) | {"kink": tf.norm(outputs - tf.stop_gradient(outputs))}
 
     monkeypatch.setattr(tiny_detector.TinyDetector, "losses", with_a_kink)
     run = _run()
@@ -285,9 +285,9 @@ def test_time_without_a_batch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_module, "time", clock)
     losses = tiny_detector.TinyDetector.losses
 
-    def taking_time(self: Any, outputs: tf.Tensor, labels: Labels) -> dict[str, tf.Tensor]:
+    def taking_time(self: Any, outputs: tf.Tensor, labels: Labels, *rest: Any, **more: Any) -> dict[str, tf.Tensor]:
         clock.now += 1.0
-        return losses(self, outputs, labels)
+        return losses(self, outputs, labels, *rest, **more)
 
     monkeypatch.setattr(tiny_detector.TinyDetector, "losses", taking_time)
 

@@ -4,6 +4,7 @@ Every message says what is wrong, where (file, id, key) and what to do.  The pro
 it without a traceback; any other error is a bug and shows one.
 """
 
+import contextlib
 import errno
 import os
 import re
@@ -85,6 +86,26 @@ def disk_refusal(error: BaseException) -> str | None:
         return None
     path = match[1] or match[3]
     return f"{match[2]} ({path})" if path else match[2]
+
+
+@contextlib.contextmanager
+def disk_refusals_explained(what: str, *, advice: str) -> Iterator[None]:
+    """Turns the block's error of a full, read-only or broken disk into one for the user.
+
+    Args:
+        what: what the block writes, for the message.
+        advice: what is kept and what to do.
+
+    Raises:
+        CocoflowError: the disk refused.
+    """
+    try:
+        yield
+    except Exception as error:
+        refusal = disk_refusal(error)
+        if refusal is None:
+            raise
+        raise CocoflowError(f"{what} cannot be written: {refusal}. {advice}") from error
 
 
 def was_interrupted(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from detection.models.detector import Detector
 from detection.storage.atomic import write_text
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, TRAINING_JSON
 from schemas.config.optimization import WeightsKind
-from schemas.errors import CocoflowError, disk_refusal
+from schemas.errors import disk_refusals_explained
 
 
 class ExportedFrom(NamedTuple):
@@ -51,16 +51,12 @@ def export_saved_model(
         CocoflowError: the disk is full or read-only.
     """
     module = ServingModule(detector, categories, batch_size=batch_size, nms=nms)
-    try:
+    advice = (
+        "The checkpoints are kept. Free space, or make the disk writable, and repeat the command: it exports without "
+        "training again."
+    )
+    with disk_refusals_explained("the SavedModel", advice=advice):
         tf.saved_model.save(module, str(folder), signatures=module.signatures)
-    except (OSError, tf.errors.OpError) as error:
-        refusal = disk_refusal(error)
-        if refusal is None:
-            raise
-        raise CocoflowError(
-            f"the SavedModel cannot be written: {refusal}. The checkpoints are kept. Free space, or make the "
-            "disk writable, and repeat the command: it exports without training again."
-        ) from error
     write_extra_files(folder, categories=categories, config_yaml=config_yaml, exported_from=exported_from)
 
 

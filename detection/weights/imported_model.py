@@ -37,7 +37,7 @@ from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
 from schemas.config.initialization import SourceWeights
 from schemas.config.optimization import WeightsChoice
-from schemas.errors import CocoflowError, ConfigError, DataError, disk_refusal
+from schemas.errors import ConfigError, DataError, disk_refusals_explained
 
 _STEP = 0  # the checkpoint of an imported model is one before the first step
 _CHECKPOINT = f"{CHECKPOINTS}/ckpt-{_STEP}"
@@ -154,16 +154,9 @@ def write_model(model: ImportedModel, folder: Path) -> None:
     if model.ema:
         parts[EMA_PART] = _variables(model.ema)
     make_folder(folder / CHECKPOINTS)
-    try:
+    advice = "Free space, or make the disk writable, and repeat the command."
+    with disk_refusals_explained("the imported checkpoint", advice=advice):
         tf.train.Checkpoint(**parts).write(join(literal_path(folder), _CHECKPOINT))
-    except (OSError, tf.errors.OpError) as error:
-        refusal = disk_refusal(error)
-        if refusal is None:
-            raise
-        raise CocoflowError(
-            f"the imported checkpoint cannot be written: {refusal}. Free space, or make the disk writable, and "
-            "repeat the command."
-        ) from error
 
 
 def _variables(weights: Weights) -> dict[str, tf.Variable]:

@@ -1,8 +1,11 @@
 """Builds the train state and the training step from the config; the classes never see it."""
 
+import contextlib
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,6 +43,27 @@ _LARS_EXCLUDE_KEY = "train.optimizer.lars_exclude"
 Schedule = Callable[[tf.Tensor], tf.Tensor]
 
 
+@contextlib.contextmanager
+def _only_seeded_by(seed: int) -> Iterator[None]:
+    """Keras's random numbers of this thread depend on `seed` alone.
+
+    `keras.utils.set_random_seed` is not enough: initializers take their seeds from Python's global generator,
+    from which other threads draw, too. Cloud Storage's client draws a number with each upload and each retry,
+    and the thread that renews a lease uploads every ten seconds.
+    """
+    keras.utils.set_random_seed(seed)
+    own, others, builder = random.Random(seed), random.randint, threading.get_ident()
+
+    def randint(a: int, b: int) -> int:
+        return (own.randint if threading.get_ident() == builder else others)(a, b)
+
+    random.randint = randint
+    try:
+        yield
+    finally:
+        random.randint = others
+
+
 def state_from_config(config: Config, *, num_classes: int, strategy: tf.distribute.Strategy) -> TrainState:
     """Builds a new train state, with variables under `strategy` and initial weights from the seed.
 
@@ -47,8 +71,7 @@ def state_from_config(config: Config, *, num_classes: int, strategy: tf.distribu
         ConfigError: unknown detector or override, or expressions that match no variable.
     """
     train_config = config.train
-    keras.utils.set_random_seed(train_config.seed)
-    with strategy.scope():
+    with _only_seeded_by(train_config.seed), strategy.scope():
         model = detector_from_config(config.model, num_classes=num_classes, precision=train_config.precision)
         synchronize_batch_norm(model, train_config.sync_batch_norm)
         changing = freeze_variables(

@@ -1,14 +1,19 @@
 """The configuration's update rule in training steps of a tiny detector."""
 
 import functools
+import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
+from detection.models.registry import detector_from_config
 from detection.training.build_step import l2_from_config, state_from_config
 from detection.training.engine.gradients import GradientSummaries, transform_gradients
 from detection.training.engine.state import TrainState
@@ -52,6 +57,43 @@ def _training(
         )
 
     return state, run
+
+
+def test_initial_weights_depend_on_the_seed_and_not_on_what_other_threads_draw() -> None:
+    config = load_config(None, ["model.name=efficientdet-nano", "train.seed=5"])
+    drawn, built = threading.Event(), threading.Event()
+
+    def draw() -> None:  # as the client of Cloud Storage does
+        while not built.is_set():
+            random.randrange(2**60)
+            random.randint(0, 1000)
+            drawn.set()
+
+    def weights() -> list[Any]:
+        state = state_from_config(config, num_classes=3, strategy=tf.distribute.get_strategy())
+        return [variable.numpy() for variable in state.model.variables]
+
+    alone = weights()
+    thread = threading.Thread(target=draw)
+    thread.start()
+    try:
+        assert drawn.wait(60)
+        beside_another = weights()
+    finally:
+        built.set()
+        thread.join()
+    for expected, weight in zip(alone, beside_another, strict=True):
+        np.testing.assert_array_equal(weight, expected)
+
+
+def test_initial_weights_are_those_of_keras_with_the_same_seed() -> None:
+    """Others' scripts that call `keras.utils.set_random_seed` and build the same network get the same weights."""
+    config = load_config(None, ["model.name=tiny", "train.seed=5"])
+    keras.utils.set_random_seed(5)
+    expected = detector_from_config(config.model, num_classes=3, precision="float32")
+    state = state_from_config(config, num_classes=3, strategy=tf.distribute.get_strategy())
+    for ours, variable in zip(state.model.variables, expected.variables, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), variable.numpy())
 
 
 def _batch(factor: float) -> Batch:

@@ -79,7 +79,7 @@ def many(images: int, workers: int) -> None:
             starts | beam.Map(_generated_batch, images=images) | Evaluate(measure, work)
         [(_, result)] = read_slices(measure, arrays_folder(work))
         seconds = time.perf_counter() - start
-        state = sum(path.stat().st_size for path in arrays_folder(work).glob("*.states"))
+        state = sum(path.stat().st_size for path in Path(arrays_folder(work)).glob("*.states"))
     print(
         f"many: {result.images} images, {result.detections} detections, AP {result.metrics.by_name['AP']:.4f}: "
         f"{seconds:.0f} s with {workers} processes\n"

@@ -24,6 +24,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -103,7 +104,7 @@ def bound(folder: Path, out: Path) -> float:
     return time.perf_counter() - start
 
 
-def _bound_worker(images: Path, destination: Path, partition: list, ready, go) -> None:
+def _bound_worker(images: Path, destination: Path, partition: list[Any], ready: Any, go: Any) -> None:
     import io
 
     import tensorflow as tf

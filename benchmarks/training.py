@@ -47,7 +47,7 @@ from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Batch
 from detection.models.detector import Detector
 from detection.models.layers.batch_norm import BatchNormalization
-from detection.training.build_run import batches_from_config
+from detection.training.build_input import batches_from_config, input_options_from_config
 from detection.training.build_step import is_deterministic, state_from_config, train_loop_from_config
 from detection.training.distributed.strategy import make_strategy, op_determinism
 from detection.types import Labels
@@ -100,8 +100,8 @@ def _model(config: Config, strategy: tf.distribute.Strategy) -> Detector:
 
 def _make_targets_ready(model: Detector, batch: Batch) -> None:
     """Replaces the matching of anchors with objects by its result for `batch`."""
-    matched = model._assign(batch.labels)  # type: ignore[attr-defined]
-    model._assign = lambda labels: matched  # type: ignore[attr-defined]
+    matched = model._assign(batch.labels)
+    model._assign = lambda labels: matched
 
 
 def _bare(config: Config, strategy: tf.distribute.Strategy, *, ready: bool) -> Way:
@@ -134,7 +134,7 @@ def _bare(config: Config, strategy: tf.distribute.Strategy, *, ready: bool) -> W
 
 def _backbone(config: Config, strategy: tf.distribute.Strategy) -> Way:
     model = _model(config, strategy)
-    backbone: Any = model.backbone  # type: ignore[attr-defined]
+    backbone: Any = model.backbone
     variables = [variable.value for variable in backbone.trainable_variables]
     images = _batch(model, config.train.fixed_batch_size).images
 
@@ -256,7 +256,12 @@ def _record(random: np.random.Generator) -> bytes:
 
 def _real_input(config: Config, strategy: tf.distribute.Strategy, folder: Path, images: int) -> Callable[[Any], Any]:
     reader = RecordReader(_records(folder, images))
-    return lambda model: batches_from_config(config, model, reader, _CATEGORIES, strategy=strategy, start_step=0)
+
+    def batches(model: Detector) -> tf.data.Iterator:
+        options = input_options_from_config(config, model, _CATEGORIES)
+        return batches_from_config(config.train, reader, options, repeat_factors=None, strategy=strategy, start_step=0)
+
+    return batches
 
 
 def _input_alone(batches: Any) -> Way:

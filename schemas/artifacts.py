@@ -26,7 +26,7 @@ FOLLOW = "follow"  # the same, by a process that follows the checkpoints
 HISTORY_JSON = "history.json"  # [{"step", "metrics"}], by ascending step
 BEST = "best"  # ckpt-<step> and its METRICS_JSON, which names the step
 EXTRA_FILES = "assets.extra"  # inside a SavedModel: our files, copied with it
-TRAINING_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights"}, see `detection.inference.export.ExportedFrom`
+EXPORTED_FROM_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights"}, see `ExportedFrom`
 
 # Keys in our checkpoints.  Below the first two lie weights, in a dictionary by variable path.
 MODEL_PART = "model"  # raw weights

@@ -10,7 +10,7 @@ import tensorflow as tf
 from detection.inference.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.storage.atomic import write_text
-from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, TRAINING_JSON
+from schemas.artifacts import CONFIG_YAML, EXPORTED_FROM_JSON, EXTRA_FILES, LABELS_JSON
 from schemas.config.optimization import WeightsKind
 from schemas.errors import disk_refusals_explained
 
@@ -78,4 +78,4 @@ def write_extra_files(
     write_text(folder / EXTRA_FILES / CONFIG_YAML, config_yaml)
     write_text(folder / EXTRA_FILES / LABELS_JSON, json.dumps(list(categories), indent=2) + "\n")
     if exported_from is not None:
-        write_text(folder / EXTRA_FILES / TRAINING_JSON, json.dumps(exported_from._asdict()) + "\n")
+        write_text(folder / EXTRA_FILES / EXPORTED_FROM_JSON, json.dumps(exported_from._asdict()) + "\n")

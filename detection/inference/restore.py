@@ -13,7 +13,7 @@ from detection.storage.paths import is_remote, join
 from detection.storage.reading import read_text
 from detection.weights.locate import WeightFiles, locate_weights
 from detection.weights.weight_source import WeightSource, load_detector_weights
-from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, TRAINING_JSON
+from schemas.artifacts import CONFIG_YAML, EXPORTED_FROM_JSON, EXTRA_FILES, LABELS_JSON
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, load_config
 from schemas.config.initialization import SourceWeights
@@ -184,7 +184,7 @@ def read_exported_from(model: str | Path) -> ExportedFrom | None:
     Raises:
         DataError: a file is damaged.
     """
-    path = join(model, EXTRA_FILES, TRAINING_JSON)
+    path = join(model, EXTRA_FILES, EXPORTED_FROM_JSON)
     if exists(path):
         return _read_exported_from(path)
     if not is_described(model) or exists(join(model, EXTRA_FILES)):

@@ -31,9 +31,6 @@ class ClassBalance(NamedTuple):
     epoch_size: int
 
 
-ANY_BALANCE = ClassBalance(None, None, 0)  # for steps that try the memory, which need none
-
-
 def balance_from_config(
     train_config: TrainConfig, reader: RecordReader, categories: Sequence[Mapping[str, Any]]
 ) -> ClassBalance:

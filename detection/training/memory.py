@@ -21,8 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from detection.input_pipeline.record_reader import RecordReader
-from detection.training.build_balance import ANY_BALANCE
-from detection.training.build_run import batches_from_config
+from detection.training.build_input import batches_from_config, input_options_from_config
 from detection.training.build_step import is_deterministic, state_from_config, train_loop_from_config
 from detection.training.distributed.strategy import make_strategy, on_cpu, op_determinism, worker_count
 from detection.training.resolve import assumed, with_batch_size
@@ -201,8 +200,10 @@ def _run_trial(
     with op_determinism(needed=is_deterministic(config.train, strategy)):
         state = state_from_config(config, num_classes=len(categories), strategy=strategy)
         loop = train_loop_from_config(config.train, state, strategy=strategy)
+        # The balance of the classes does not change the memory.
+        options = input_options_from_config(config, state.model, categories)
         batches = batches_from_config(
-            config, state.model, reader, categories, ANY_BALANCE, strategy=strategy, start_step=0
+            config.train, reader, options, repeat_factors=None, strategy=strategy, start_step=0
         )
         loop(batches, _STEPS)
 

@@ -13,7 +13,7 @@ from detection.models.detector import Detector
 from detection.models.registry import detector_config
 from detection.storage.paths import require_supported
 from detection.training.build_balance import named_class_weights
-from detection.training.build_run import input_options_from_config, replica_batch_size
+from detection.training.build_input import input_options_from_config, replica_batch_size
 from detection.training.build_step import initialize_from_config, l2_from_config, state_from_config
 from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.checkpoints.manager import Checkpoints

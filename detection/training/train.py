@@ -13,8 +13,8 @@ from detection.models.detector import Detector
 from detection.storage.atomic import write_json, write_text
 from detection.storage.mirror import Mirror
 from detection.training.build_balance import balance_from_config
+from detection.training.build_input import batches_from_config, input_options_from_config
 from detection.training.build_run import (
-    batches_from_config,
     callbacks_from_config,
     export_checkpoint,
     inference_detector,
@@ -131,11 +131,24 @@ def train(
         if chief:
             # Only now: a configuration that the checkpoints refuse must not replace theirs.
             _write_descriptions(output, config_yaml, categories, init_report)
+        options = input_options_from_config(config, state.model, categories, class_weights=balance.class_weights)
         callbacks = callbacks_from_config(
-            config, state.model, reader, categories, balance, output=output, stack=stack, writes=chief
+            config.train,
+            reader,
+            options,
+            categories,
+            repeat_factors=balance.repeat_factors,
+            output=output,
+            stack=stack,
+            writes=chief,
         )
         batches = batches_from_config(
-            config, state.model, reader, categories, balance, strategy=strategy, start_step=start_step
+            config.train,
+            reader,
+            options,
+            repeat_factors=balance.repeat_factors,
+            strategy=strategy,
+            start_step=start_step,
         )
         last_step = _run_steps(
             config.train,

@@ -20,9 +20,8 @@ LITE = (
     "model.image_size=128",
     "model.overrides={backbone: efficientnet-nano, max_level: 5, fpn_filters: 48, fpn_cells: 2, head_layers: 2, "
     "anchor_scale: 2.0}",
-    "train.steps=450",
-    "train.checkpoint_every=450",
-    "train.ema.decay=0.99",
+    "train.steps=1200",
+    "train.checkpoint_every=1200",
 )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from components.coco_evaluator.evaluation import trained_steps
-from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, TRAINING_JSON
+from schemas.artifacts import CONFIG_YAML, EXPORTED_FROM_JSON, EXTRA_FILES
 from schemas.config.config_io import load_config, to_yaml
 from schemas.errors import DataError
 
@@ -27,7 +27,7 @@ def config() -> dict[str, str]:
 def test_the_step_is_that_of_the_exported_checkpoint(
     tmp_path: Path, config: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = {TRAINING_JSON: json.dumps({"step": 250, "weights": "raw"})}
+    told = {EXPORTED_FROM_JSON: json.dumps({"step": 250, "weights": "raw"})}
     with caplog.at_level(logging.WARNING, "cocoflow.evaluator"):
         assert trained_steps(_model(tmp_path / "model", **config, **told)) == 250
         assert trained_steps(_model(tmp_path / "of another tool")) == 0
@@ -59,7 +59,7 @@ def test_a_model_without_its_step_is_taken_for_a_finished_run(
     ],
 )
 def test_a_spoilt_step_is_refused_by_name(text: str, tmp_path: Path, config: dict[str, str]) -> None:
-    model = _model(tmp_path / "model", **config, **{TRAINING_JSON: text})
+    model = _model(tmp_path / "model", **config, **{EXPORTED_FROM_JSON: text})
     with pytest.raises(DataError, match=r"assets\.extra/training\.json: not "):
         trained_steps(model)
 

@@ -7,7 +7,7 @@ from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.training.build_balance import ClassBalance, balance_from_config
-from detection.training.build_run import input_options_from_config
+from detection.training.build_input import input_options_from_config
 from schemas.errors import ConfigError
 from tests.detection.synthetic import example, write_shards
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config

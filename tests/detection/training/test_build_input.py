@@ -11,7 +11,7 @@ from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Augmentation, Batch, InputOptions, training_batches
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
-from detection.training.build_run import input_options_from_config
+from detection.training.build_input import input_options_from_config
 from schemas.errors import ConfigError
 from tests.detection.synthetic import rectangles, write_shards
 from tests.detection.training import tiny_detector

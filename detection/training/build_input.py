@@ -1,0 +1,194 @@
+"""Builds the training input from the config: augmentations, options and batches."""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from detection.input_pipeline.augmentation.autoaugment import POLICIES, autoaugment, randaugment
+from detection.input_pipeline.augmentation.colors import random_color_jitter
+from detection.input_pipeline.augmentation.combining import mixup, mosaic
+from detection.input_pipeline.augmentation.crops import ssd_random_crop
+from detection.input_pipeline.augmentation.erasing import random_grid_mask
+from detection.input_pipeline.augmentation.flip import keypoint_flips
+from detection.input_pipeline.record_decoder import num_keypoints
+from detection.input_pipeline.record_reader import RecordReader
+from detection.input_pipeline.training_batches import Augmentation, InputOptions, training_batches
+from detection.models.detector import Detector
+from schemas.config.augmentation import AugmentConfig, ColorConfig, SsdCropConfig
+from schemas.config.config import Config
+from schemas.config.input_size import height_and_width
+from schemas.config.training import TrainConfig
+from schemas.errors import ConfigError
+
+
+class _Seed(IntEnum):
+    """Seed numbers of the augmentations; a number keeps its meaning, so that resumed runs draw the same."""
+
+    MOSAIC = 1
+    MIXUP = 2
+    GRID_MASK = 3
+    AUTOAUGMENT = 4
+    RANDAUGMENT = 5
+    COLOR = 6
+    SSD_CROP = 7
+
+
+def input_options_from_config(
+    config: Config,
+    model: Detector,
+    categories: Sequence[Mapping[str, Any]],
+    *,
+    class_weights: npt.NDArray[np.float32] | None = None,
+) -> InputOptions:
+    """Builds the options that turn records into training examples for `model`.
+
+    Args:
+        config: its sections `model` and `train`.
+        model: tells the input size, and whether masks, keypoints and crowds are needed.
+        categories: COCO categories, in the order of the network's classes.
+        class_weights: see `InputOptions`.
+
+    Raises:
+        ConfigError: the detector needs keypoints that the categories do not have, or that
+            cannot be mirrored; or crowds are to be ignored, or classes weighted, which it cannot do.
+    """
+    train_config = config.train
+    keypoints = num_keypoints(categories) if model.takes_keypoints else 0
+    if model.takes_keypoints and not keypoints:
+        raise ConfigError(
+            f"model.name = {config.model.name}: it learns keypoints, but no category has any. "
+            "Train on a data set whose categories name their keypoints, or choose another detector."
+        )
+    if train_config.crowds == "ignore" and not model.takes_crowds:
+        raise ConfigError(
+            f"train.crowds = ignore: {config.model.name} cannot leave crowds out of its losses. Set it to drop."
+        )
+    if train_config.class_weights is not None and not model.takes_weights:
+        raise ConfigError(
+            f"train.class_weights: {config.model.name} cannot weight its losses. Remove it, or balance the classes by "
+            "train.sampling.name=repeat_factor."
+        )
+    augment_config = train_config.augment
+    return InputOptions(
+        image_size=model.image_size,
+        mean=model.pixel_mean,
+        std=model.pixel_std,
+        category_ids=[category["id"] for category in categories],
+        max_instances=config.model.max_instances,
+        horizontal_flip=augment_config.horizontal_flip,
+        scale_min=augment_config.scale_min,
+        scale_max=augment_config.scale_max,
+        augmentations=_augmentations(augment_config),
+        mask_size=model.mask_size,
+        num_keypoints=keypoints,
+        keypoint_flips=keypoint_flips(categories) if keypoints and augment_config.horizontal_flip else None,
+        with_crowds=train_config.crowds == "ignore",
+        resizing=model.resizing,
+        class_weights=class_weights,
+    )
+
+
+def _augmentations(augment_config: AugmentConfig) -> list[Augmentation]:
+    """Builds the augmentations that are on, in their order."""
+    mosaic_config, grid_config = augment_config.mosaic, augment_config.grid_mask
+    policy = augment_config.autoaugment
+    steps = [
+        Augmentation(
+            _Seed.MOSAIC,
+            partial(mosaic, image_size=height_and_width(mosaic_config.image_size), min_share=mosaic_config.min_share),
+            probability=mosaic_config.probability,
+            partners=3,
+        ),
+        Augmentation(
+            _Seed.MIXUP,
+            partial(mixup, alpha=augment_config.mixup.alpha),
+            probability=augment_config.mixup.probability,
+            partners=1,
+        ),
+        Augmentation(
+            _Seed.GRID_MASK,
+            partial(random_grid_mask, ratio=grid_config.ratio, rotation=grid_config.rotation),
+            probability=grid_config.probability,
+        ),
+        Augmentation(
+            _Seed.AUTOAUGMENT,
+            partial(autoaugment, policy=POLICIES[policy] if policy else ()),
+            probability=float(policy is not None),
+        ),
+        Augmentation(
+            _Seed.RANDAUGMENT,
+            partial(randaugment, **augment_config.randaugment.model_dump()),
+            probability=float(augment_config.randaugment.layers > 0),
+        ),
+        _from_section(_Seed.COLOR, random_color_jitter, augment_config.color),
+        _from_section(_Seed.SSD_CROP, ssd_random_crop, augment_config.ssd_crop),
+    ]
+    return [step for step in steps if step.probability > 0.0]
+
+
+def _from_section(seed: _Seed, function: Callable[..., Any], section: ColorConfig | SsdCropConfig) -> Augmentation:
+    """Builds an augmentation whose function's arguments are the section's keys."""
+    arguments = section.model_dump(exclude={"probability"})
+    return Augmentation(seed, partial(function, **arguments), probability=section.probability)
+
+
+def batches_from_config(
+    train_config: TrainConfig,
+    reader: RecordReader,
+    options: InputOptions,
+    *,
+    repeat_factors: npt.NDArray[np.float64] | None,
+    strategy: tf.distribute.Strategy,
+    start_step: int,
+) -> tf.data.Iterator:
+    """Builds the training batches from `start_step` on, distributed over the strategy's replicas.
+
+    Args:
+        train_config: the run's configuration.
+        reader: reader of the training records.
+        options: result of `input_options_from_config`.
+        repeat_factors: see `ClassBalance`.
+        strategy: the run's strategy.
+        start_step: number of steps already done.
+
+    Raises:
+        ConfigError: see `replica_batch_size`.
+    """
+
+    def batches_of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        return training_batches(
+            reader,
+            options,
+            seed=train_config.seed,
+            start_step=start_step,
+            # If data could end, the machines would ask each other before every step whether there is more.
+            stop_step=None,
+            batch_size=train_config.effective_batch_size // context.num_input_pipelines,
+            replica_batch_size=replica_batch_size(train_config, strategy),
+            micro_batches=train_config.accumulate_steps,
+            repeat_factors=repeat_factors,
+            pipeline=context.input_pipeline_id,
+            num_pipelines=context.num_input_pipelines,
+        )
+
+    return iter(strategy.distribute_datasets_from_function(batches_of_worker))
+
+
+def replica_batch_size(train_config: TrainConfig, strategy: tf.distribute.Strategy) -> int:
+    """Returns the number of images per update and replica.
+
+    Raises:
+        ConfigError: the global batch does not divide among the replicas.
+    """
+    replicas = strategy.num_replicas_in_sync
+    if train_config.fixed_batch_size % replicas:
+        raise ConfigError(
+            f"train.batch_size = {train_config.batch_size} does not divide among {replicas} replicas. "
+            "It is the global batch: make it a multiple."
+        )
+    return train_config.effective_batch_size // replicas

@@ -77,26 +77,29 @@ def make_case(*, side: int, batch: int, objects: int) -> Case:
     return Case(per_level(logits), per_level(deltas), tf.constant(anchors), tf.constant(boxes), tf.constant(valid))
 
 
-def plain_detect(case: Case, options: BoxPostprocess) -> tf.Tensor:
+def plain_detect(case: Case, options: BoxPostprocess) -> list[tf.Tensor]:
     """The same detections with TensorFlow's NMS, image by image, and class by class unless all compete."""
-    logits, deltas = tf.concat(case.logits, axis=1), tf.concat(case.deltas, axis=1)
-    scores, classes, boxes = [], [], []
-    for image in range(logits.shape[0]):
-        if options.one_class_per_anchor:
-            anchors, labels = tf.range(logits.shape[1]), tf.argmax(logits[image], axis=1, output_type=tf.int32)
-            values = tf.reduce_max(logits[image], axis=1)
-        else:
-            values, places = tf.math.top_k(tf.reshape(logits[image], [-1]), LIMIT)
-            anchors, labels = places // CLASSES, places % CLASSES
-        decoded = decode_yxyx(tf.gather(deltas[image], anchors), tf.gather(case.anchors, anchors))
-        groups = [None] if options.class_agnostic else list(range(CLASSES))
-        found = [_plain_nms(decoded, tf.sigmoid(values), labels, group, options) for group in groups]
-        one_scores, one_classes, one_boxes = (tf.concat(part, axis=0) for part in zip(*found, strict=True))
-        best = tf.math.top_k(one_scores, tf.minimum(MAX_OUTPUTS, tf.size(one_scores)))
-        scores.append(best.values)
-        classes.append(tf.gather(one_classes, best.indices))
-        boxes.append(tf.gather(one_boxes, best.indices))
-    return [tf.concat(parts, axis=0) for parts in (scores, classes, boxes)]
+    one = tf.function(partial(_plain_detect_image, case.anchors, options), autograph=False)
+    images = zip(*(tf.unstack(tf.concat(part, axis=1)) for part in (case.logits, case.deltas)), strict=True)
+    results = [one(logits, deltas) for logits, deltas in images]
+    return [tf.concat(parts, axis=0) for parts in zip(*results, strict=True)]
+
+
+def _plain_detect_image(
+    all_anchors: tf.Tensor, options: BoxPostprocess, logits: tf.Tensor, deltas: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    if options.one_class_per_anchor:
+        anchors, classes = tf.range(logits.shape[0]), tf.argmax(logits, axis=1, output_type=tf.int32)
+        values = tf.reduce_max(logits, axis=1)
+    else:
+        values, places = tf.math.top_k(tf.reshape(logits, [-1]), LIMIT)
+        anchors, classes = places // CLASSES, places % CLASSES
+    boxes, scores = decode_yxyx(tf.gather(deltas, anchors), tf.gather(all_anchors, anchors)), tf.sigmoid(values)
+    groups = [None] if options.class_agnostic else list(range(CLASSES))
+    kept = [_plain_nms(boxes, scores, classes, group, options) for group in groups]
+    scores, classes, boxes = (tf.concat(part, axis=0) for part in zip(*kept, strict=True))
+    best = tf.math.top_k(scores, tf.minimum(MAX_OUTPUTS, tf.size(scores)))
+    return best.values, tf.gather(classes, best.indices), tf.gather(boxes, best.indices)
 
 
 def _plain_nms(

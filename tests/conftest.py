@@ -17,6 +17,8 @@ from tests.wheel import build_wheel, make_environment
 __all__ = ["gcs", "storage_emulator"]  # fixtures
 
 os.environ.update(TENSORFLOW_ENVIRONMENT)
+# Whether a step compiles, and to what, is tested; how fast the code is, is not: optimizing it takes twice as long.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 # An example's time is the machine's affair: on two busy cores Hypothesis' deadline of 200 ms fails at random.
 settings.register_profile("cocoflow", deadline=None)

@@ -38,22 +38,20 @@ def parse_hparams(text: str, where: str = "hparams") -> dict[str, Any]:
     return dict(_flat(tree))
 
 
-def tree_from_hparams(
-    hparams: Mapping[str, Any], *, examples_per_epoch: int = 120_000, batch_size: int = 64, where: str = "hparams"
-) -> dict[str, Any]:
+def tree_from_hparams(hparams: Mapping[str, Any], *, batch_size: int = 64, where: str = "hparams") -> dict[str, Any]:
     """Returns the tree, for `parse_config`, that means the same; hparams that are not given are left out.
 
     Args:
         hparams: values by key, see `parse_hparams`.
-        examples_per_epoch: the original's flag `num_examples_per_epoch`, for lengths in epochs.
-        batch_size: its flag of that name.
+        batch_size: the original's flag of that name.  Its `num_examples_per_epoch` needs no value: an epoch is
+            as long as the training records.
         where: names the hparams in messages.
 
     Raises:
         ConfigError: an unknown key (the nearest is named), or a value that is refused, with the reason.
     """
     hparams = {_OLD_NAMES.get(name, name): value for name, value in hparams.items()}
-    run = Run(hparams, examples_per_epoch / batch_size)
+    run = Run(hparams)
     tree: dict[str, Any] = {"train": {"batch_size": batch_size}}
     for name, value in hparams.items():
         if name not in HPARAMS:

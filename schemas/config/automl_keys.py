@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 
 class Run(NamedTuple):
-    """All hparams that are given, by key, and the steps of an epoch of the original's."""
+    """All hparams that are given, by key."""
 
     hparams: Mapping[str, Any]
-    steps_per_epoch: float
 
     def get(self, name: str) -> Any:
         """Returns the value of an hparam, or its default."""
@@ -101,16 +100,11 @@ def _momentum(value: Any, run: Run) -> Keys:
     return {f"train.optimizer.{'beta_1' if run.get('optimizer') == 'adam' else 'momentum'}": value}
 
 
-def _steps(key: str) -> Callable[[Any, Run], Keys]:
-    return lambda value, run: {key: round(value * run.steps_per_epoch)}
-
-
 def _schedule(value: Any, run: Run) -> Keys:
     key = "train.schedule"
     if value == "stepwise":
         drops = [run.get(name) for name in ("first_lr_drop_epoch", "second_lr_drop_epoch")]
-        boundaries = [round(epoch * run.steps_per_epoch) for epoch in drops]
-        return {f"{key}.name": "step", f"{key}.boundaries": boundaries, f"{key}.factors": [0.1, 0.01]}
+        return {f"{key}.name": "step", f"{key}.boundaries_epochs": drops, f"{key}.factors": [0.1, 0.01]}
     if value == "polynomial":
         return {f"{key}.name": value, f"{key}.power": run.get("poly_lr_power")}
     if value in ("cosine", "constant"):
@@ -153,7 +147,7 @@ def _freeze(value: Any, run: Run) -> Keys:
 
 
 def _save_freq(value: Any, run: Run) -> Keys:
-    return {"train.checkpoint_every": round(run.steps_per_epoch) if value == "epoch" else value}
+    return {"train.checkpoint_every_epochs": 1} if value == "epoch" else {"train.checkpoint_every": value}
 
 
 def _iou_loss(value: Any, run: Run) -> Keys:
@@ -225,14 +219,14 @@ HPARAMS: dict[str, Hparam] = {
     "optimizer": _choice("sgd", "train.optimizer.name", {"sgd": "sgd", "adam": "adam"}, "the same"),
     "learning_rate": _same(0.08, "train.schedule.learning_rate", "the same: for a batch of 64"),
     "lr_warmup_init": _same(0.008, "train.schedule.warmup_learning_rate", "scales with the batch; see scale_warmup"),
-    "lr_warmup_epoch": Hparam(1.0, "train.schedule.warmup_steps", "in steps", _steps("train.schedule.warmup_steps")),
+    "lr_warmup_epoch": _same(1.0, "train.schedule.warmup_epochs"),
     "first_lr_drop_epoch": _any(200.0, "see lr_decay_method"),
     "second_lr_drop_epoch": _any(250.0, "see lr_decay_method"),
     "poly_lr_power": _any(0.9, "see lr_decay_method"),
     "clip_gradients_norm": Hparam(
         10.0, "train.clip.per_variable_norm, train.clip.global_norm", "both, one after the other; 0: off", _clip
     ),
-    "num_epochs": Hparam(300, "train.steps", "in steps", _steps("train.steps")),
+    "num_epochs": _same(300, "train.epochs"),
     "data_format": _only(
         "channels_last", "weights are the same in both formats, and TensorFlow chooses the layout on GPUs itself"
     ),
@@ -332,5 +326,7 @@ HPARAMS: dict[str, Hparam] = {
     ),
     "grad_checkpoint": _same(False, f"{_OVERRIDE}.gradient_checkpointing"),
     "verbose": _any(1, "train.log_every sets how often progress is reported"),
-    "save_freq": Hparam("epoch", "train.checkpoint_every", "in steps", _save_freq),
+    "save_freq": Hparam(
+        "epoch", "train.checkpoint_every, train.checkpoint_every_epochs", "a number is one of steps", _save_freq
+    ),
 }

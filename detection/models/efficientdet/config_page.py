@@ -43,12 +43,13 @@ from schemas.config.automl_hparams import parse_hparams, tree_from_hparams
 from schemas.config.config_io import parse_config, to_yaml
 
 hparams = parse_hparams("name=efficientdet-d0,image_size=640x384,fpn_weight_method=sum,num_epochs=50")
-print(to_yaml(parse_config(tree_from_hparams(hparams, examples_per_epoch=5000, batch_size=16))))
+print(to_yaml(parse_config(tree_from_hparams(hparams, batch_size=16))))
 ```
 
-`examples_per_epoch` and `batch_size` stand for the original's flags, and turn epochs into steps. Hparams that are not
-given are left out. A text `640x384` is width x height there; lists, here and there, are [height, width]. An unknown key
-is an error, and so is a value that is refused below. Other keys without a key here need none: any value is accepted.
+`batch_size` stands for the original's flag. Epochs stay epochs, of as many images as there are training records:
+`num_examples_per_epoch` is not needed. Hparams that are not given are left out. A text `640x384` is width x height
+there; lists, here and there, are [height, width]. An unknown key is an error, and so is a value that is refused below.
+Other keys without a key here need none: any value is accepted.
 
 """
 

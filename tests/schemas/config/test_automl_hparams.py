@@ -42,8 +42,9 @@ def test_every_key_of_the_original_is_known() -> None:
 
 def test_all_defaults_together_are_a_configuration() -> None:
     config = parse_config(tree_from_hparams({name: rule.default for name, rule in HPARAMS.items()} | RGB))
-    assert config.train.steps == 562_500
-    assert config.train.schedule.warmup_steps == 1875
+    assert config.train.epochs == 300
+    assert config.train.schedule.warmup_epochs == 1
+    assert config.train.checkpoint_every_epochs == 1
     assert config.train.schedule.name == "cosine"
     assert config.model.image_size == 640
     assert config.model.postprocess == {"nms": "gaussian", "max_detections": 100}
@@ -103,7 +104,7 @@ def test_values_of_the_network(text: str, section: str, expected: dict[str, Any]
         ("optimizer=adam,momentum=0.8,learning_rate=0.008", {"optimizer": {"name": "adam", "beta_1": 0.8}}),
         (
             "lr_decay_method=stepwise,num_epochs=300",
-            {"schedule": {"name": "step", "boundaries": [20000, 25000], "factors": [0.1, 0.01]}, "steps": 30000},
+            {"schedule": {"name": "step", "boundaries_epochs": [200, 250], "factors": [0.1, 0.01]}, "epochs": 300},
         ),
         ("lr_decay_method=polynomial", {"schedule": {"name": "polynomial", "power": 0.9}}),
         ("moving_average_decay=0", {"ema": {"enabled": False}}),
@@ -113,7 +114,8 @@ def test_values_of_the_network(text: str, section: str, expected: dict[str, Any]
             "mixed_precision=true,loss_scale=65536",
             {"precision": "mixed_float16", "loss_scale": "dynamic", "loss_scale_initial": 65536},
         ),
-        ("is_training_bn=false,save_freq=epoch", {"freeze_batch_norm": "statistics", "checkpoint_every": 100}),
+        ("is_training_bn=false,save_freq=epoch", {"freeze_batch_norm": "statistics", "checkpoint_every_epochs": 1}),
+        ("save_freq=500", {"checkpoint_every": 500}),
         ("autoaugment_policy=randaug", {"augment": {"randaugment": {"layers": 1, "magnitude": 15.0}}}),
         (
             "jitter_min=0.5,train_scale_max=1.5,input_rand_hflip=false",
@@ -126,7 +128,7 @@ def test_values_of_the_network(text: str, section: str, expected: dict[str, Any]
     ],
 )
 def test_values_of_the_training(text: str, expected: dict[str, Any]) -> None:
-    train = _tree(text, examples_per_epoch=800, batch_size=8)["train"]
+    train = _tree(text, batch_size=8)["train"]
     assert {key: train[key] for key in expected} == expected
 
 

@@ -14,8 +14,9 @@ import sqlite3
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 
 from detection.storage import files
@@ -78,7 +79,8 @@ def _kept_remotely(local: LocalFiles, mirror: Mirror, log: str) -> Iterator[None
     thread = threading.Thread(target=_follow, args=(local, mirror, log, stop, lost), name="run-files", daemon=True)
     thread.start()
     try:
-        yield
+        with _interruptible(lost):
+            yield
     except BaseException:
         _end(thread, stop)
         if lost:
@@ -90,6 +92,24 @@ def _kept_remotely(local: LocalFiles, mirror: Mirror, log: str) -> Iterator[None
     _end(thread, stop)
     _copy_database(local.database, mirror)
     _copy_log(local.log, log)
+
+
+@contextlib.contextmanager
+def _interruptible(lost: Sequence[CocoflowError]) -> Iterator[None]:
+    """Lets a loss interrupt the block also where SIGINT is ignored, as shells have it for a script's `command &`."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if lost:
+            raise KeyboardInterrupt
+
+    ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    if ignored:
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _end(thread: threading.Thread, stop: threading.Event) -> None:

@@ -29,7 +29,9 @@ class TinyConfig(Section):
 
 
 class TinyDetector(Detector):
-    """Learns which classes an image holds and where its objects lie on average."""
+    """Learns which classes an image holds and where its objects lie on average, weighted by object."""
+
+    takes_weights = True
 
     def __init__(self, *, config: TinyConfig, num_classes: int, name: str, dtype: Any = None):
         super().__init__(
@@ -68,9 +70,14 @@ class TinyDetector(Detector):
         there = tf.reduce_max(tf.one_hot(labels.classes, self.num_classes) * valid[..., None], axis=1) > 0.0
         counts = tf.maximum(tf.reduce_sum(valid, axis=1, keepdims=True), 1.0)
         boxes = tf.reduce_sum(labels.boxes * valid[..., None], axis=1) / counts / float(self.image_size[0])
+        class_losses = focal_loss(outputs[:, 4:], there)
+        box_losses = huber_loss(outputs[:, :4] - boxes, delta=0.5)
+        if labels.weights is not None:
+            weights = tf.reduce_sum(labels.weights * valid, axis=1, keepdims=True) / counts
+            class_losses, box_losses = class_losses * weights, box_losses * weights
         return {
-            "class_loss": tf.reduce_sum(focal_loss(outputs[:, 4:], there)) / normaliser,
-            "box_loss": tf.reduce_sum(huber_loss(outputs[:, :4] - boxes, delta=0.5)) / normaliser,
+            "class_loss": tf.reduce_sum(class_losses) / normaliser,
+            "box_loss": tf.reduce_sum(box_losses) / normaliser,
         }
 
     @property

@@ -1,7 +1,7 @@
 """A training run of seconds: as a function, and as a process of its own.
 
 `python -m tests.detection.training.tiny_run OUTPUT SHARD... -- KEY=VALUE ...` exports no SavedModel if a key is
-`no-export`.
+`no-export`; it knows the tiny detector, too.
 """
 
 import contextlib
@@ -18,6 +18,7 @@ from schemas.artifacts import CHECKPOINTS
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
 from tests.detection.synthetic import CATEGORY_IDS
+from tests.detection.training import tiny_detector
 
 CATEGORIES = [{"id": number, "name": f"kind {number}"} for number in CATEGORY_IDS]
 
@@ -27,7 +28,7 @@ SMALL = ("model.name=tiny", "model.overrides={}", "model.image_size=null")
 TINY = (
     "model.name=efficientdet-nano",
     "model.image_size=64",
-    "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1, survival_probability: 0.5}",
+    "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1, max_level: 5, survival_probability: 0.5}",
     "train.batch_size=4",
     "train.steps=4",
     "train.checkpoint_every=2",
@@ -61,5 +62,6 @@ def checkpoint_values(output: Path, step: int) -> dict[str, np.ndarray]:
 if __name__ == "__main__":
     folder, *rest = sys.argv[1:]
     end = rest.index("--")
+    tiny_detector.register()
     assignments = [one for one in rest[end + 1 :] if one != "no-export"]
     run(Path(folder), rest[:end], *assignments, exports="no-export" not in rest)

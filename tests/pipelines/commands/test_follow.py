@@ -26,7 +26,7 @@ from tests.storage_emulator.fixture import Bucket
 ASSIGNMENTS = (
     "model.name=efficientdet-nano",
     "model.image_size=64",
-    "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1}",
+    "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1, max_level: 5}",
     "train.steps=20",
     "data.root=/where/the/run/had/it",
 )

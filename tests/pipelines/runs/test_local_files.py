@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from detection.storage import files
 from detection.storage.atomic import write_text
+from detection.storage.gcs import lease
 from detection.storage.lock import exclusive_use
 from detection.storage.reading import read_bytes, read_text
 from pipelines.folders import RunLayout
@@ -136,8 +138,14 @@ def test_a_run_that_lost_its_folder_writes_nothing_there(gcs: Bucket, tmp_path: 
     assert _rows(layout.metadata, tmp_path) == [9]
 
 
-def test_a_run_whose_folder_another_process_has_taken_over_is_ended(gcs: Bucket, tmp_path: Path) -> None:
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["terminal", "background"])
+def test_a_run_whose_folder_another_process_has_taken_over_is_ended(
+    gcs: Bucket, monkeypatch: pytest.MonkeyPatch, handler: Any
+) -> None:
+    """Also one that a script has started in the background, where shells have SIGINT ignored."""
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.5)
     layout = _layout(f"{gcs.path}/run")
+    before = signal.signal(signal.SIGINT, handler)
 
     def work(database: Path) -> None:
         _add(database, 1)
@@ -145,15 +153,21 @@ def test_a_run_whose_folder_another_process_has_taken_over_is_ended(gcs: Bucket,
         time.sleep(120)
         raise AssertionError("it went on")
 
-    with pytest.raises(CocoflowError, match="another process has taken this folder over"):  # noqa: SIM117
-        with exclusive_use(layout.root, instead="") as use, local_files(layout, use) as local:
-            work(local.database)
+    try:
+        with pytest.raises(CocoflowError, match="another process has taken this folder over"):  # noqa: SIM117
+            with exclusive_use(layout.root, instead="") as use, local_files(layout, use) as local:
+                work(local.database)
+        assert signal.getsignal(signal.SIGINT) == handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 _KILLED = """
 import os, signal, sys, time
 from pathlib import Path
+from typing import Any
 from detection.storage import files
+from detection.storage.gcs import lease
 from detection.storage.atomic import write_text
 from detection.storage.lock import exclusive_use
 from pipelines.runs.local_files import local_files

@@ -7,9 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from detection.ops.boxes import area_yxyx, intersection_yxyx, iou_yxyx
+from detection.ops.boxes import area_yxyx, intersection_yxyx
 
-_BLOCK = 8192  # anchors that are compared with an object at once
+_OBJECTS_AT_ONCE = 4  # that anchors are compared with: fewer, and the best so far is read and written more often
+_BLOCK = 128  # anchors whose best is found at once
 
 AspectRatio = float | tuple[float, float]
 
@@ -119,16 +120,16 @@ def assign_anchors(
             that no anchor is.
         force_match: see above.
     """
-    overlaps = _best_overlaps(anchors, boxes, valid)
-    positive, index = overlaps.iou >= match_threshold, overlaps.index
+    best = _best_overlaps(anchors, boxes, valid)
+    positive, index = best.iou >= match_threshold, best.index
     if force_match:
-        claimant = _first_claimants(overlaps, anchors.shape[0])
+        claimant = _first_claimants(best.anchor, tf.where(valid[..., tf.newaxis], boxes, 0.0), anchors)
         is_claimed = claimant < boxes.shape[1]
         positive, index = positive | is_claimed, tf.where(is_claimed, claimant, index)
     has_band = unmatched_threshold is not None and unmatched_threshold < match_threshold
     return Assignment(
         positive=positive,
-        ignored=~positive & (overlaps.iou >= unmatched_threshold) if has_band else None,
+        ignored=~positive & (best.iou >= unmatched_threshold) if has_band else None,
         index=index,
     )
 
@@ -138,67 +139,62 @@ class _Overlaps(NamedTuple):
 
     iou: float32 [B, A], IoU of each anchor with the object that it overlaps most.
     index: int32 [B, A], index of that object.
-    object_iou: float32 [B, N], IoU of each object with the anchor that overlaps it most; 0 for padding.
-    object_anchor: int32 [B, N], index of that anchor.
+    anchor: int32 [B, N], index of the anchor that overlaps each object most.
     """
 
     iou: tf.Tensor
     index: tf.Tensor
-    object_iou: tf.Tensor
-    object_anchor: tf.Tensor
+    anchor: tf.Tensor
 
 
+@tf.function(autograph=False, jit_compile=True)
 def _best_overlaps(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor) -> _Overlaps:
-    """Compares one object after the other with blocks of anchors that fit into a processor's cache.
+    """Compares a few objects after the others with all anchors.
 
     A matrix of all IoUs would be much larger, most of it for padding: images have far fewer
-    objects than rows.  Arguments as those of `assign_anchors`.
+    objects than rows.  XLA makes one pass over the anchors of the twenty operations of an IoU,
+    on CPUs, too, where finding a maximum is cheap and finding its place is not: only the block
+    of anchors with an object's best is searched for it.  Arguments as those of `assign_anchors`.
     """
     rows = tf.where(valid, tf.range(1, boxes.shape[1] + 1), 0)
     count = tf.reduce_max(rows)  # rows beyond are padding in all images
-    boxes = tf.where(valid[..., tf.newaxis], boxes, 0.0)
-    starts = range(0, anchors.shape[0], _BLOCK)
-    blocks = [_block_overlaps(anchors[start : start + _BLOCK], boxes, count) for start in starts]
-    object_iou = tf.stack([block.object_iou for block in blocks], axis=2)
-    block = tf.argmax(object_iou, axis=2, output_type=tf.int32)
-    places = tf.stack([block.object_anchor + start for block, start in zip(blocks, starts, strict=True)], axis=2)
-    return _Overlaps(
-        iou=tf.concat([block.iou for block in blocks], axis=1),
-        index=tf.concat([block.index for block in blocks], axis=1),
-        object_iou=tf.reduce_max(object_iou, axis=2),
-        object_anchor=tf.gather(places, block, batch_dims=2),
-    )
+    by_object = tf.transpose(tf.where(valid[..., tf.newaxis], boxes, 0.0), [1, 0, 2])[:, :, tf.newaxis]
+    by_object = tf.pad(by_object, [[0, -boxes.shape[1] % _OBJECTS_AT_ONCE], [0, 0], [0, 0], [0, 0]])
+    outside = tf.repeat([[-2.0, -2.0, -1.0, -1.0]], -anchors.shape[0] % _BLOCK, axis=0)
+    padded = tf.concat([anchors, outside], axis=0)
+    blocks = tf.reshape(padded, [-1, _BLOCK, 4])
+
+    def compare(number: tf.Tensor, iou: tf.Tensor, index: tf.Tensor, of_blocks: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        for row in (number + offset for offset in range(_OBJECTS_AT_ONCE)):
+            ious = _iou_with_anchors(by_object[row], padded)
+            best = tf.reduce_max(tf.reshape(ious, [-1, *blocks.shape[:2]]), axis=2)
+            of_blocks = tf.tensor_scatter_nd_update(of_blocks, row[tf.newaxis, tf.newaxis], best[tf.newaxis])
+            iou, index = tf.maximum(iou, ious), tf.where(ious > iou, row, index)
+        return number + _OBJECTS_AT_ONCE, iou, index, of_blocks
+
+    shape = tf.shape(boxes)[0], padded.shape[0]
+    of_blocks = tf.zeros([*tf.unstack(tf.shape(by_object)[:2]), blocks.shape[0]])
+    start = tf.constant(0), tf.zeros(shape), tf.zeros(shape, tf.int32), of_blocks
+    _, iou, index, of_blocks = tf.while_loop(lambda number, *_: number < count, compare, start)
+    block = tf.argmax(of_blocks, axis=2, output_type=tf.int32)
+    within = tf.argmax(_iou_with_anchors(by_object, tf.gather(blocks, block)), axis=2, output_type=tf.int32)
+    anchor = tf.transpose(block * _BLOCK + within)
+    return _Overlaps(iou[:, : anchors.shape[0]], index[:, : anchors.shape[0]], anchor[:, : boxes.shape[1]])
 
 
-def _block_overlaps(anchors: tf.Tensor, boxes: tf.Tensor, count: tf.Tensor) -> _Overlaps:
-    """`_best_overlaps` of the first `count` objects with a block of anchors."""
-    by_object = tf.transpose(boxes, [1, 0, 2])[:, :, tf.newaxis]
-    batch, rows = tf.shape(boxes)[0], tf.range(boxes.shape[1])
-
-    def compare(number: tf.Tensor, best: _Overlaps) -> tuple[tf.Tensor, _Overlaps]:
-        iou = iou_yxyx(by_object[number], anchors)
-        place = tf.argmax(iou, axis=1, output_type=tf.int32)[:, tf.newaxis]
-        is_here = rows == number
-        return number + 1, _Overlaps(
-            iou=tf.maximum(best.iou, iou),
-            index=tf.where(iou > best.iou, number, best.index),
-            object_iou=tf.where(is_here, tf.gather(iou, place, batch_dims=1), best.object_iou),
-            object_anchor=tf.where(is_here, place, best.object_anchor),
-        )
-
-    floats, integers = tf.zeros([batch, anchors.shape[0]]), tf.zeros([batch, anchors.shape[0]], tf.int32)
-    start = _Overlaps(floats, integers, tf.zeros_like(boxes[..., 0]), tf.zeros(tf.shape(boxes)[:2], tf.int32))
-    _, best = tf.while_loop(lambda number, _: number < count, compare, (tf.constant(0), start))
-    return best
+def _iou_with_anchors(boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
+    """`iou_yxyx` of boxes and anchors; as anchors have an area, without its care for an empty union."""
+    overlap = intersection_yxyx(boxes, anchors)
+    return overlap / (area_yxyx(boxes) + area_yxyx(anchors) - overlap)
 
 
-def _first_claimants(overlaps: _Overlaps, anchors: int) -> tf.Tensor:
-    """Returns the first object whose best anchor each anchor is, int32 [B, anchors]; above all indices: none."""
-    batch, count = tf.shape(overlaps.object_iou)[0], overlaps.object_iou.shape[1]
-    place = overlaps.object_anchor + anchors * tf.range(batch)[:, tf.newaxis]
-    place = tf.where(overlaps.object_iou > 0.0, place, -1)  # left out
-    numbers = tf.broadcast_to(tf.range(count), tf.shape(place))
-    return tf.reshape(tf.math.unsorted_segment_min(numbers, place, batch * anchors), [batch, anchors])
+def _first_claimants(anchor: tf.Tensor, boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
+    """Returns the first object whose best anchor each anchor is, int32 [B, A]; above all indices: none."""
+    batch, rows, count = tf.shape(boxes)[0], boxes.shape[1], anchors.shape[0]
+    overlaps = intersection_yxyx(boxes, tf.gather(anchors, anchor)) > 0.0
+    place = tf.where(overlaps, anchor + count * tf.range(batch)[:, tf.newaxis], -1)  # -1: left out
+    numbers = tf.broadcast_to(tf.range(rows), tf.shape(place))
+    return tf.reshape(tf.math.unsorted_segment_min(numbers, place, batch * count), [batch, count])
 
 
 def anchors_inside(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor, *, min_fraction: float) -> tf.Tensor:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.ops import anchors as anchors_module
 from detection.ops.anchors import anchors_inside, assign_anchors, feature_sizes, pyramid_anchors_yxyx
 from detection.ops.boxes import encode_yxyx, pairwise_iou_yxyx
 
@@ -199,9 +198,8 @@ def test_thresholds_and_forced_matches_equal_a_plain_matcher(
 
 
 @pytest.mark.parametrize("xla", [False, True])
-def test_blocks_of_anchors_and_padding_between_objects(monkeypatch: pytest.MonkeyPatch, xla: bool) -> None:
+def test_padding_between_objects(xla: bool) -> None:
     """Equals the matrix of all IoUs, of boxes on a coarse grid: many equal overlaps, and equal boxes."""
-    monkeypatch.setattr(anchors_module, "_BLOCK", 700)
     random = np.random.default_rng(7)
     low = 8 * random.integers(0, 12, (3, 10, 2))
     boxes = np.concatenate([low, low + 8 * random.integers(0, 6, (3, 10, 2))], axis=2).astype(np.float32)

@@ -36,7 +36,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from unittest import mock
 
 import keras
@@ -46,6 +46,7 @@ import tensorflow as tf
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Batch
 from detection.models.detector import Detector
+from detection.models.efficientdet.model import EfficientDet
 from detection.models.layers.batch_norm import BatchNormalization
 from detection.training.build_input import batches_from_config, input_options_from_config
 from detection.training.build_step import is_deterministic, state_from_config, train_loop_from_config
@@ -100,8 +101,9 @@ def _model(config: Config, strategy: tf.distribute.Strategy) -> Detector:
 
 def _make_targets_ready(model: Detector, batch: Batch) -> None:
     """Replaces the matching of anchors with objects by its result for `batch`."""
-    matched = model._assign(batch.labels)
-    model._assign = lambda labels: matched
+    losses = cast(EfficientDet, model)._dense_losses
+    targets = losses.assign(batch.labels)
+    vars(losses)["assign"] = lambda labels: targets
 
 
 def _bare(config: Config, strategy: tf.distribute.Strategy, *, ready: bool) -> Way:

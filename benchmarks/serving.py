@@ -64,7 +64,7 @@ def _detector(args: argparse.Namespace) -> Detector:
     return detector_from_config(config.model, num_classes=_CLASSES)
 
 
-def _images(detector: Detector, count: int) -> np.ndarray:
+def smooth_images(detector: Detector, count: int) -> np.ndarray:
     """Smooth images, uint8 [count, H, W, 3], in the detector's input size."""
     random = np.random.default_rng(0)
     height, width = detector.image_size
@@ -72,7 +72,7 @@ def _images(detector: Detector, count: int) -> np.ndarray:
     return np.asarray(np.clip(tf.image.resize(coarse, (height, width), "bicubic"), 0, 255), np.uint8)
 
 
-def _spread_scores(detector: Detector, images: np.ndarray, objects: int) -> None:
+def spread_scores(detector: Detector, images: np.ndarray, objects: int) -> None:
     """Scales and shifts the class logits so that `objects` times a few anchors of each image score above `_SCORE`.
 
     A fresh network gives every anchor the score 0.01, for which suppression has nothing to skip.
@@ -104,7 +104,7 @@ def _load(detector: Detector, folder: Path, *, nms: bool) -> Any:
 
 
 def _ways(detector: Detector, models: dict[bool, Any], batch: int) -> Iterator[tuple[str, Way]]:
-    images = tf.constant(_images(detector, batch))
+    images = tf.constant(smooth_images(detector, batch))
     jpegs = _jpegs(batch)
     fit = functools.partial(
         fit_to_input,
@@ -139,7 +139,7 @@ def _litert(detector: Detector) -> Way:
     interpreter = tf.lite.Interpreter(model_content=content, num_threads=os.cpu_count())
     interpreter.allocate_tensors()
     run = interpreter.get_signature_runner()
-    image = _images(detector, 1).astype(np.float32)
+    image = smooth_images(detector, 1).astype(np.float32)
     return lambda: run(images=image)
 
 
@@ -179,7 +179,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="+", default=[], help="more of the configuration")
     args = parser.parse_args()
     detector = _detector(args)
-    _spread_scores(detector, _images(detector, 2), args.objects)
+    spread_scores(detector, smooth_images(detector, 2), args.objects)
     print(f"{args.model}, {args.image_size} px, {_CLASSES} classes, {args.rounds} rounds of {args.calls} calls")
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before", flush=True)
     with tempfile.TemporaryDirectory() as folder:

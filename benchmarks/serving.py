@@ -118,7 +118,9 @@ def _ways(detector: Detector, models: dict[bool, Any], batch: int) -> Iterator[t
     @tf.function(autograph=False)
     def network(pixels: tf.Tensor) -> dict[str, tf.Tensor]:
         inputs = tf.map_fn(lambda image: fit(image)[0], pixels, fn_output_signature=fitted)
-        return detector.named_outputs(detector(inputs, training=False))
+        outputs = detector.named_outputs(detector(inputs, training=False))
+        # A cell of each map: reading all of them would take longer than NMS, which gives few numbers.
+        return {name: values[:, :1, :1] for name, values in outputs.items()}
 
     yield "network", lambda: _finish(network(images))
     for name, nms in (("raw", False), ("nms", True)):

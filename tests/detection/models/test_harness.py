@@ -20,7 +20,7 @@ HALVES = (slice(0, BATCH // 2), slice(BATCH // 2, BATCH))
 
 # Overrides make a network smaller where its depth teaches nothing new.
 DETECTORS: dict[str, dict[str, Any]] = {name: {} for name in smallest_detectors()} | {
-    "efficientdet-nano": {"fpn_cells": 1, "head_layers": 1, "min_level": 4},
+    "efficientdet-nano": {"fpn_filters": 16, "fpn_cells": 1, "head_layers": 1, "min_level": 4, "max_level": 6},
     "efficientdet-d0": {"fpn_cells": 1, "head_layers": 1},
     "efficientdet-lite0": {"fpn_cells": 1, "head_layers": 1},
     "mask-keypoint": {},

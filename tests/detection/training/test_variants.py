@@ -8,7 +8,9 @@ import pytest
 from tests.detection.synthetic import rectangles, write_shards
 from tests.detection.training.tiny_run import checkpoint_values, run
 
-pytestmark = pytest.mark.slow
+# Quicker tests show the same: test_distribution.py and test_build_step.py of small detectors, the harness and test_xla.py
+# of one step.
+pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 TWO_STEPS = ("train.steps=2", "train.schedule.warmup_steps=0", "train.checkpoint_every=1")
 
@@ -36,7 +38,6 @@ def _assert_close(got: dict[str, np.ndarray], expected: dict[str, np.ndarray], t
         np.testing.assert_allclose(got[name], value, atol=tolerance, err_msg=name)
 
 
-@pytest.mark.extended  # test_distribution.py shows it after 20 steps of a small detector
 def test_two_replicas_equal_one_on_the_same_global_batch(
     one_replica: dict[str, np.ndarray], shards: list[str], tmp_path: Path
 ) -> None:
@@ -44,8 +45,7 @@ def test_two_replicas_equal_one_on_the_same_global_batch(
     _assert_close(checkpoint_values(tmp_path, 2), one_replica, 2e-4)
 
 
-# test_build_step.py and test_state.py show float16's rules on a small detector.
-@pytest.mark.parametrize("precision", ["bfloat16", pytest.param("mixed_float16", marks=pytest.mark.extended)])
+@pytest.mark.parametrize("precision", ["bfloat16", "mixed_float16"])
 def test_lower_precision_trains_float32_weights_to_nearly_the_same(
     precision: str, one_replica: dict[str, np.ndarray], shards: list[str], tmp_path: Path
 ) -> None:
@@ -59,7 +59,6 @@ def test_lower_precision_trains_float32_weights_to_nearly_the_same(
     assert any((value != expected[name]).any() for name, value in moved.items())
 
 
-@pytest.mark.extended
 def test_a_step_compiled_by_xla_gives_the_same(one_replica_run: Path, shards: list[str], tmp_path: Path) -> None:
     run(tmp_path, shards, *TWO_STEPS, "train.jit_compile=true", exports=False)
     # The first step: later ones amplify its rounding, four images being a small batch.

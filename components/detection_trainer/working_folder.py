@@ -61,7 +61,7 @@ def working_folder(parent: str | Path, name: str) -> Iterator[Mirror]:
     ):
         published = working.local / _PUBLISHED
         published.unlink(missing_ok=True)
-        remove_served(parent)
+        remove_served(parent, keep=name)
         try:
             yield working
         except Exception:
@@ -85,16 +85,20 @@ def shared_folder(parent: str | Path, name: str) -> Iterator[Mirror]:
         yield working
 
 
-def remove_served(parent: str | Path) -> None:
+def remove_served(parent: str | Path, *, keep: str | None = None) -> None:
     """Removes working folders that are no longer needed.
 
     These belong to published trainings, and to trainings that were not resumed for two
     weeks; folders that a living process holds stay.
+
+    Args:
+        parent: see `working_folder`.
+        keep: name of a folder that this process holds; to ask for its lock would wait for a sign of life of its holder.
     """
     for name in files.list_folders(parent):
         folder = join(parent, name)
         # Checked first: the lock's file makes the folder young again.
-        if _OWN.fullmatch(name) and (name.endswith(_REMOVED) or _has_served(folder)):
+        if name != keep and _OWN.fullmatch(name) and (name.endswith(_REMOVED) or _has_served(folder)):
             with contextlib.suppress(CocoflowError), exclusive_use(folder, instead="leave it") as held:
                 if held:
                     _remove(folder)

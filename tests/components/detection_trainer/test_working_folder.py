@@ -259,6 +259,12 @@ def test_what_a_remote_training_published_goes_with_the_next(gcs: Bucket, monkey
     assert files.list_folders(parent) == []
 
 
+def test_a_remote_training_does_not_wait_for_itself(gcs: Bucket, caplog: pytest.LogCaptureFixture) -> None:
+    with working_folder(f"{gcs.path}/training", A) as working:
+        (working.local / "ckpt.index").write_text(A)
+    assert "sign of life" not in caplog.text
+
+
 def test_a_remote_training_is_restored_from_its_finished_one(gcs: Bucket, tmp_path: Path) -> None:
     run = tmp_path / "run"
     for name, content in FILES.items():

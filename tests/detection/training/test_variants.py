@@ -8,8 +8,8 @@ import pytest
 from tests.detection.synthetic import rectangles, write_shards
 from tests.detection.training.tiny_run import checkpoint_values, run
 
-# Quicker tests show the same: test_distribution.py and test_build_step.py of small detectors, the harness and test_xla.py
-# of one step.
+# Quicker tests show the same: test_distribution.py and test_build_step.py of small detectors, the harness and
+# test_xla.py of one step.
 pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 TWO_STEPS = ("train.steps=2", "train.schedule.warmup_steps=0", "train.checkpoint_every=1")

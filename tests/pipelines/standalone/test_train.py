@@ -27,7 +27,8 @@ from tests.storage_emulator.fixture import Bucket
 def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     folder = tmp_path_factory.mktemp("data")
     make_demo_data(folder, train_images=2, eval_images=1)
-    return load_config(None, [f"data.root={folder}", "model.name=efficientdet-nano"])
+    model = ("model.name=efficientdet-nano", "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1}")
+    return load_config(None, [f"data.root={folder}", *model])
 
 
 @pytest.fixture(autouse=True)

@@ -36,7 +36,8 @@ def theirs() -> keras.Model:
 
 @pytest.fixture
 def detector() -> EfficientDet:
-    detector = build_detector("efficientdet-d0", num_classes=3, image_size=SIDE)
+    small = {"fpn_cells": 1, "head_layers": 1, "max_level": 5}
+    detector = build_detector("efficientdet-d0", num_classes=3, image_size=SIDE, overrides=small)
     assert isinstance(detector, EfficientDet)
     return detector
 

@@ -5,12 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from detection.coco import evaluate
-from detection.inference.detectors import open_detector
-from detection.inference.results import joined
-from detection.types import EncodedImage
 from pipeline_runner import main
 from pipelines.demo_data import make_demo_data
+from schemas.artifacts import METRICS_JSON
 
 pytestmark = [pytest.mark.extended, pytest.mark.slow]  # trains for minutes
 
@@ -41,20 +38,11 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-def average_precision(model: Path, data: Path, results: Path) -> float:
-    annotations = data / "annotations" / "instances_val.json"
-    images = [
-        EncodedImage(
-            image["id"],
-            image["file_name"],
-            (data / "val" / image["file_name"]).read_bytes(),
-            image["height"],
-            image["width"],
-        )
-        for image in json.loads(annotations.read_text())["images"]
-    ]
-    results.write_text(json.dumps(joined(open_detector(model, batch_size=8).detect(images)).coco_results()))
-    return evaluate(str(annotations), str(results)).by_name["AP"]
+def average_precision(model: Path, data: Path, output: Path) -> float:
+    """As `evaluate` measures it."""
+    flags = ["--set", "evaluate.analysis.replicates=0", "--set", "evaluate.losses=false"]
+    assert main(["evaluate", "--model", str(model), "--examples", str(data), "--output", str(output), *flags]) == 0
+    return float(json.loads((output / METRICS_JSON).read_text())["stats"][0])
 
 
 def test_each_format_keeps_the_ap(trained: Path, data: Path, tmp_path: Path) -> None:
@@ -64,11 +52,11 @@ def test_each_format_keeps_the_ap(trained: Path, data: Path, tmp_path: Path) -> 
         "int8": ("litert", "--precision", "int8", *calibration),
         "onnx": ("onnx",),
     }
-    expected = average_precision(trained / "saved_model", data, tmp_path / "saved_model.json")
+    expected = average_precision(trained / "saved_model", data, tmp_path / "evaluation")
     print(f"SavedModel: AP {expected:.4f}")
     assert expected > 0.3
     for name, flags in formats.items():
         assert main(["export", "--model", str(trained), "--output", str(tmp_path / name), "--format", *flags]) == 0
-        found = average_precision(tmp_path / name, data, tmp_path / f"{name}.json")
+        found = average_precision(tmp_path / name, data, tmp_path / f"evaluation-{name}")
         print(f"{name}: AP {found:.4f}")
         assert found == pytest.approx(expected, abs=0.001 if name == "onnx" else 0.01)

@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.lite.tools import flatbuffer_utils
 
 from detection.models.detector import Detector, variables_by_path
 from detection.models.registry import detector_from_config
@@ -16,6 +18,8 @@ from tests.detection.training.tiny_run import CATEGORIES, tiny_config
 STEP = 7
 SIDE = 64  # of the detector's input
 SIZES = [(64, 64), (40, 80), (90, 33), (64, 50)]  # of the images: that of the input, wide, tall, smaller
+
+CUSTOM = 32  # BuiltinOperator.CUSTOM; TensorFlow's ops (flex) are custom ones, too
 
 
 def random_detector() -> Detector:
@@ -51,3 +55,17 @@ def random_images() -> list[EncodedImage]:
         pixels = tf.cast(tf.clip_by_value(tf.image.resize(coarse, (height, width), "bicubic"), 0, 255), tf.uint8)
         images.append(EncodedImage(number, f"{number}.png", tf.io.encode_png(pixels).numpy(), height, width))
     return images
+
+
+def built_in_ops(content: bytes) -> dict[str, list[Any]]:
+    """Operators of the main graph of a LiteRT file by name; fails if the file has any op that is not built in."""
+    model = flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
+    for code in model.operatorCodes:
+        assert code.customCode is None
+        assert code.builtinCode != CUSTOM
+    operators: dict[str, list[Any]] = {}
+    tensors = model.subgraphs[0].tensors
+    for operator in model.subgraphs[0].operators:
+        name = flatbuffer_utils.opcode_to_name(model, operator.opcodeIndex)
+        operators.setdefault(name, []).append([tensors[index].type for index in operator.inputs])
+    return operators

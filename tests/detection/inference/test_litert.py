@@ -1,4 +1,4 @@
-"""LiteRT files: built-in ops alone, and the same detections as the detector's own."""
+"""LiteRT files of 8-bit integers, and what cannot be converted; see test_export.py for float32."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.lite.tools import flatbuffer_utils
 
 from detection.inference import litert
 from detection.inference.litert import Precision, convert_to_litert
@@ -18,25 +17,10 @@ from detection.input_pipeline.network_input import fit_pixels
 from detection.models.detector import Detector
 from detection.types import EncodedImage
 from schemas.errors import CocoflowError
-from tests.detection.inference.exported_models import random_detector, random_images
+from tests.detection.inference.exported_models import built_in_ops, random_detector, random_images
 from tests.detection.training.tiny_run import CATEGORIES
 
-CUSTOM = 32  # BuiltinOperator.CUSTOM; TensorFlow's ops (flex) are custom ones, too
 INT8, FLOAT32 = 9, 0  # TensorType
-
-
-def built_in_ops(content: bytes) -> dict[str, list[Any]]:
-    """Operators of the main graph by name; fails if the file has any op that is not built in."""
-    model = flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
-    for code in model.operatorCodes:
-        assert code.customCode is None
-        assert code.builtinCode != CUSTOM
-    operators: dict[str, list[Any]] = {}
-    tensors = model.subgraphs[0].tensors
-    for operator in model.subgraphs[0].operators:
-        name = flatbuffer_utils.opcode_to_name(model, operator.opcodeIndex)
-        operators.setdefault(name, []).append([tensors[index].type for index in operator.inputs])
-    return operators
 
 
 @pytest.fixture(scope="module")
@@ -72,21 +56,6 @@ def run(content: bytes, detector: Detector, precision: Precision, folder: Path, 
     )
     write_model_file(folder, content, description)
     return FileDetector(folder=folder, batch_size=4).outputs(images)
-
-
-def test_float32(
-    module: ServingModule,
-    detector: Detector,
-    images: list[EncodedImage],
-    expected: dict[str, np.ndarray],
-    tmp_path: Path,
-) -> None:
-    content = convert_to_litert(module, precision="float32")
-    assert {"CONV_2D", "WHILE"} <= set(built_in_ops(content))
-    found = run(content, detector, "float32", tmp_path, images)
-    assert expected["num_detections"].min() > 5
-    for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.extended  # half a minute

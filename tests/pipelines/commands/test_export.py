@@ -1,5 +1,6 @@
 """`export` as a user calls it: every format of one model detects the same."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from detection.models.detector import Detector
 from detection.types import EncodedImage, ImageInfo
 from pipeline_runner import main
 from schemas import features
+from schemas.artifacts import LITERT_FILE
 from schemas.errors import DataError
 from tests.detection.inference.exported_models import (
     STEP,
+    built_in_ops,
     random_detector,
     random_images,
     write_training,
@@ -173,6 +176,31 @@ def test_on_cloud_storage_a_fixed_batch_is_filled_and_keys_of_the_export_act(
     assert [len(one) for one in results] == [2] * len(images)
     assert read_model_config(remote).model.postprocess == {"max_detections": 2}
     assert main(["export", "--model", str(training), "--output", remote]) == 1
+
+
+def test_a_litert_file_predicts_as_the_saved_model(
+    training: Path, saved_model: Path, images: list[EncodedImage], tmp_path: Path
+) -> None:
+    """Of built-in ops alone."""
+    folder = export(training, tmp_path / "litert", "--format", "litert")
+    assert {"CONV_2D", "WHILE"} <= set(built_in_ops((folder / LITERT_FILE).read_bytes()))
+    (tmp_path / "images").mkdir()
+    for image in images:
+        (tmp_path / "images" / image.name).write_bytes(image.encoded)
+    expected, found = (
+        predicted(model, tmp_path / "images", tmp_path / "predictions.json") for model in (saved_model, folder)
+    )
+    assert len(found) == len(expected) > 5 * len(images)
+    for one, other in zip(found, expected, strict=True):
+        assert (one["image_id"], one["category_id"]) == (other["image_id"], other["category_id"])
+        # Fractions of 1e-4 of an image of 90 pixels.
+        np.testing.assert_allclose([one["score"], *one["bbox"]], [other["score"], *other["bbox"]], atol=0.01)
+        assert one["score"] == pytest.approx(other["score"], abs=1e-4)
+
+
+def predicted(model: Path, images: Path, output: Path) -> list[dict[str, Any]]:
+    assert main(["predict", "--model", str(model), "--images", str(images), "--output", str(output)]) == 0
+    return list(json.loads(output.read_text()))
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from detection.inference.mean_losses import MeanLosses
+from detection.inference.restore import load_trained
+from detection.storage.tfrecord import read_shard
+from detection.weights.automl import automl_name
 from pipeline_runner import main
-from schemas.artifacts import DETECTIONS_JSON, INIT_REPORT_JSON, METRICS_JSON
+from schemas.artifacts import DETECTIONS_JSON, INIT_REPORT_JSON, LABELS_JSON, METRICS_JSON
 from tests.detection.coco.generated_cases import pycocotools_eval
+from tests.detection.weights.automl_checkpoints import save_named
 
 pytestmark = pytest.mark.extended  # D0 is built and traced several times
 
@@ -54,6 +59,41 @@ def test_the_recipe_of_the_docs(commands: list[list[str]], imported: Path, share
     assert len(report["loaded"]) == report["averages"] == 709
     assert (report["loaded_in_part"], report["new_categories"], report["unused_there"]) == ([], [], [])
     assert report["class_outputs_taken_for_coco_ids"] is False
+
+
+def test_fine_tuning_beats_training_from_scratch(shared_data: Path, tmp_path: Path) -> None:
+    """A detector of masked faces learns raccoons in fewer steps than a new one; both take the same images."""
+    model = ("model.name=efficientdet-nano", "model.image_size=128")
+    keys = (*model, "train.batch_size=8", "train.checkpoint_every=1000", "train.schedule.warmup_steps=20")
+
+    def train(name: str, output: str, *assignments: str) -> Path:
+        flags = [word for assignment in (*keys, *assignments) for word in ("--set", assignment)]
+        assert main(["train", "--data", str(shared_data / name), "--output", str(tmp_path / output), *flags]) == 0
+        return tmp_path / output
+
+    first = train("dali_masks", "first", "train.steps=300")
+    raw, ema = (
+        {automl_name(one.path): one.numpy() for one in load_trained(first, weights=kind).detector.variables}
+        for kind in ("raw", "ema")
+    )
+    save_named(tmp_path / "automl" / "model.ckpt", raw, ema)
+    names = [category["name"] for category in json.loads((first / LABELS_JSON).read_text())]
+    labels = {"categories": [{"id": number, "name": name} for number, name in enumerate(names, 1)]}
+    (tmp_path / "labels.json").write_text(json.dumps(labels))
+    command = ["import-checkpoint", "--from", "automl", "--checkpoint", str(tmp_path / "automl")]
+    command += ["--model", "efficientdet-nano", "--label-map", str(tmp_path / "labels.json")]
+    assert main([*command, "--set", "model.image_size=128", "--output", str(tmp_path / "imported")]) == 0
+
+    scratch = train("raccoon", "scratch", "train.steps=60")
+    tuned = train("raccoon", "tuned", "train.steps=60", f"train.init.checkpoint={tmp_path / 'imported'}")
+    examples = tmp_path / "examples"
+    assert main(["to-examples", "--data", str(shared_data / "raccoon"), "--output", str(examples)]) == 0
+    records = [record for shard in sorted((examples / "Split-eval").iterdir()) for record in read_shard(shard)]
+    losses = []
+    for folder in (tuned, scratch):
+        trained = load_trained(folder, weights="raw")
+        losses.append(MeanLosses(trained.detector, trained.categories, batch_size=8)(records)["loss"])
+    assert losses[0] < losses[1]
 
 
 def test_evaluate_and_predict(imported: Path, shared_data: Path, tmp_path: Path) -> None:

@@ -197,9 +197,10 @@ def test_thresholds_and_forced_matches_equal_a_plain_matcher(
     assert (matched, unmatched) != (0.7, 0.3) or (expected == -2).sum() > 50
 
 
-@pytest.mark.parametrize("xla", [False, True])
-def test_padding_between_objects(xla: bool) -> None:
+@pytest.mark.parametrize(("gpus", "xla"), [(0, False), (1, False), (0, True), (1, True)])
+def test_padding_between_objects(gpus: int, xla: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Equals the matrix of all IoUs, of boxes on a coarse grid: many equal overlaps, and equal boxes."""
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a device"] * gpus)
     random = np.random.default_rng(7)
     low = 8 * random.integers(0, 12, (3, 10, 2))
     boxes = np.concatenate([low, low + 8 * random.integers(0, 6, (3, 10, 2))], axis=2).astype(np.float32)

@@ -284,7 +284,8 @@ def _measure(way: str, ground_truth: str, detections: str, iou_type: str, arrays
         arrays = function(ground_truth, detections, iou_type)
         clock, processors = time.perf_counter() - clock, time.process_time() - processors
     print(clock, processors, memory.own + sum(memory.others))
-    np.savez(arrays_path, **{name: np.asarray(array) for name, array in zip(_ARRAYS, arrays, strict=bool(arrays))})
+    named: dict[str, Any] = dict(zip(_ARRAYS, map(np.asarray, arrays), strict=bool(arrays)))
+    np.savez(arrays_path, **named)
 
 
 def _run(way: str, ground_truth: Path, detections: Path, iou_type: str) -> tuple[Run, dict[str, Any]]:

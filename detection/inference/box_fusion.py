@@ -100,5 +100,5 @@ def _is_inside(boxes: Floats, windows: Floats) -> npt.NDArray[np.bool_]:
     """Marks the boxes that lie within one of the windows."""
     low = (boxes[:, None, :2] >= windows[None, :, :2]).all(axis=2)
     high = (boxes[:, None, 2:] <= windows[None, :, 2:]).all(axis=2)
-    inside: npt.NDArray[np.bool_] = (low & high).any(axis=1)
+    inside: npt.NDArray[np.bool_] = np.any(low & high, axis=1)
     return inside

@@ -51,8 +51,9 @@ class MaskPostprocess(BoxPostprocess):
     )
 
 
-# NMS mostly needs few of the candidates: it gets the best 256 first, and more only if these do not settle it.
-_WINDOWS = (256, 1024)
+# NMS mostly needs few of the candidates: it gets the best ones first, and more only if these do not settle it.
+# Gaussian NMS lowers the score of every box that another one touches, so that 256 rarely do.
+_WINDOWS = {"hard": (256, 1024, 2048), "linear": (256, 1024, 2048), "gaussian": (1024, 2048)}
 
 
 class Candidates(NamedTuple):
@@ -95,7 +96,7 @@ def detect_boxes(
     best = tf.concat([tf.reduce_max(level, axis=2) for level in class_logits], axis=1)
     pairs = best.shape[1] * (1 if options.one_class_per_anchor else class_logits[0].shape[2])
     limit = min(options.pre_nms_top_k, pairs)
-    windows = [*(window for window in _WINDOWS if branches and window < limit), limit]
+    windows = [*(window for window in _WINDOWS[options.nms] if branches and window < limit), limit]
 
     def detect(number: int) -> Detections:
         select = best_classes if options.one_class_per_anchor else best_pairs

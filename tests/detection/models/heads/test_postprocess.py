@@ -105,7 +105,7 @@ MODES = [
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: "-".join(map(str, mode.values())))
 def test_detections_are_those_of_all_candidates(monkeypatch: pytest.MonkeyPatch, mode: dict[str, Any]) -> None:
     # Small windows, so that the best candidates do, or do not, settle the result.
-    monkeypatch.setattr(postprocess, "_WINDOWS", (32, 128))
+    monkeypatch.setitem(postprocess._WINDOWS, mode["nms"], (32, 128))
     limits: dict[str, Any] = {"max_detections": 20, "pre_nms_top_k": LIMIT}
     case, options = Case(objects=6), BoxPostprocess(**mode, **limits)
     run = case.function(options)
@@ -137,7 +137,7 @@ def _require_expected(case: Case, options: BoxPostprocess, detections: Any) -> N
 
 @pytest.mark.parametrize("nms", ["hard", "linear", "gaussian"])
 def test_detections_compile_under_xla(monkeypatch: pytest.MonkeyPatch, nms: Any) -> None:
-    monkeypatch.setattr(postprocess, "_WINDOWS", (32,))
+    monkeypatch.setitem(postprocess._WINDOWS, nms, (32,))
     case = Case(objects=20)
     options = BoxPostprocess(nms=nms, max_detections=20, pre_nms_top_k=200)
     _require_expected(case, options, case.function(options, jit_compile=True)(*case.inputs()))

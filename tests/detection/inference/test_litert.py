@@ -15,6 +15,8 @@ from detection.inference.saved_model import SignatureDetector
 from detection.inference.serving_module import ServingModule
 from detection.input_pipeline.network_input import fit_pixels
 from detection.models.detector import Detector
+from detection.models.efficientdet.config import EFFICIENTDETS
+from detection.models.registry import build_detector
 from detection.types import EncodedImage
 from schemas.errors import CocoflowError
 from tests.detection.inference.exported_models import built_in_ops, random_detector, random_images
@@ -82,6 +84,23 @@ def test_int8(
     found = run(content, detector, "int8", tmp_path, images)
     best, best_found = (one["detection_scores"][:, 0] for one in (expected, found))
     np.testing.assert_allclose(best_found, best, atol=0.1)
+
+
+@pytest.mark.extended  # a minute or two each
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EFFICIENTDETS)
+def test_every_efficientdet_converts(name: str) -> None:
+    # The ops do not depend on the size of the input.
+    detector = build_detector(name, num_classes=len(CATEGORIES), image_size=128)
+    module = ServingModule(detector, CATEGORIES, batch_size=1)
+    content = convert_to_litert(module, precision="float16")
+    assert "CONV_2D" in built_in_ops(content)
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 128, 128, 3)).astype(np.float32)
+    found = tf.lite.Interpreter(model_content=content).get_signature_runner()(images=pixels)
+    expected = module.fitted_function()(tf.constant(pixels))
+    # Of a network with random weights many scores are nearly equal, so boxes may change places.
+    np.testing.assert_allclose(found["detection_scores"], expected["detection_scores"], atol=1e-4)
+    assert found["num_detections"] == expected["num_detections"] > 0
 
 
 def test_an_op_that_is_not_built_in_is_refused() -> None:

@@ -28,12 +28,22 @@ class BatchNormalization(keras.layers.Layer):
     Args:
         momentum: moving = momentum * moving + (1 - momentum) * batch.
         epsilon: added to the variance.
+        starts_at_zero: the initial scale is 0, not 1.
         name: layer name.
         dtype: Keras dtype policy; variables and statistics are float32 under any.
     """
 
-    def __init__(self, *, momentum: float = 0.99, epsilon: float = 1e-3, name: str | None = None, dtype: Any = None):
+    def __init__(
+        self,
+        *,
+        momentum: float = 0.99,
+        epsilon: float = 1e-3,
+        starts_at_zero: bool = False,
+        name: str | None = None,
+        dtype: Any = None,
+    ):
         super().__init__(name=name, dtype=dtype)
+        self._starts_at_zero = starts_at_zero
         self.momentum = momentum
         self.epsilon = epsilon
         self.synchronized = True
@@ -43,7 +53,8 @@ class BatchNormalization(keras.layers.Layer):
         """Creates scale, offset and moving statistics, each float32 [C]."""
         shape = (input_shape[-1],)
         options = {"shape": shape, "dtype": "float32", "autocast": False}
-        self.gamma = self.add_weight(name="gamma", initializer="ones", **options)
+        scale = "zeros" if self._starts_at_zero else "ones"
+        self.gamma = self.add_weight(name="gamma", initializer=scale, **options)
         self.beta = self.add_weight(name="beta", initializer="zeros", **options)
         self.moving_mean = self.add_weight(name="moving_mean", initializer="zeros", trainable=False, **options)
         self.moving_variance = self.add_weight(name="moving_variance", initializer="ones", trainable=False, **options)

@@ -205,7 +205,7 @@ def _resnet_values(
         detector: the detector whose pixel mean and standard deviation make the inputs.
         epsilon: epsilon of our batch norms.
     """
-    converted = {}
+    converted: dict[str, list[npt.NDArray[Any]]] = {}
     for name in (name for name in values if name.endswith("_conv")):
         (kernel, bias), norm = values[name], name.removesuffix("conv") + "bn"
         if name == "conv1_conv":

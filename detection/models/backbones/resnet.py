@@ -189,7 +189,10 @@ class Block(keras.layers.Layer):
         ]
         self.norms = [
             BatchNormalization(
-                name=f"batch_normalization_{number}", dtype=dtype, starts_at_zero=number == len(kernels), **batch_norm
+                initial_scale=0.0 if number == len(kernels) else 1.0,
+                name=f"batch_normalization_{number}",
+                dtype=dtype,
+                **batch_norm,
             )
             for number in range(1, len(kernels) + 1)
         ]

@@ -66,7 +66,7 @@ def _plain_conv(inputs: np.ndarray, kernel: np.ndarray, *, stride: int) -> np.nd
 @pytest.mark.parametrize("layout", ["keras", "tpu"])
 @pytest.mark.parametrize("bottleneck", [True, False])
 def test_a_block_with_a_stride_equals_loops(layout: ResNetLayout, bottleneck: bool) -> None:
-    block = _resnet(TINY._replace(bottleneck=bottleneck), layout=layout, epsilon=0.25).blocks[1]
+    block: Any = _resnet(TINY._replace(bottleneck=bottleneck), layout=layout, epsilon=0.25).blocks[1]
     random = np.random.default_rng(0)
     for variable in block.variables:
         variable.assign(random.uniform(0.1, 0.5, variable.shape) * random.choice([-1, 1], variable.shape))

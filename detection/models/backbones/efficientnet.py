@@ -69,6 +69,16 @@ class EfficientNet(keras.layers.Layer):
         if blocks[0].stride == 2:
             self.level_filters.insert(0, stem_filters(spec))
 
+    @property
+    def stages(self) -> list[list[keras.layers.Layer]]:
+        """Layers between the levels: the first stage begins at the image, each other one with a stride."""
+        stages: list[list[keras.layers.Layer]] = [[self.stem]]
+        for block in self.blocks:
+            if block.spec.stride == 2:
+                stages.append([])
+            stages[-1].append(block)
+        return stages
+
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the variables of all blocks."""
         self.stem.build(input_shape)

@@ -94,7 +94,7 @@ class ResNet(keras.layers.Layer):
 
     @property
     def stages(self) -> list[list[keras.layers.Layer]]:
-        """Layers of the stem, conv2_x, ..., conv5_x."""
+        """Layers between the levels: those of the stem, conv2_x, ..., conv5_x."""
         stages: list[list[keras.layers.Layer]] = [[self.stem]]
         start = 0
         for repeats in self.spec.repeats:

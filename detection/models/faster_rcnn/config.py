@@ -12,6 +12,7 @@ from detection.models.backbones.imagenet import RESNET_PIXEL_MEAN
 from detection.models.backbones.resnet import ResNetLayout
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
 from detection.models.heads.postprocess import MaskPostprocess
+from detection.ops.sampling import max_positives
 from schemas.config.section import Section
 
 Rgb = tuple[float, float, float]
@@ -132,6 +133,14 @@ class FasterRcnnConfig(Section):
         low, high = self.roi_background_iou
         if not 0.0 <= low < high <= 1.0:
             raise ValueError(f"roi_background_iou = [{low}, {high}] must be 0 <= low < high <= 1")
+        return self
+
+    @model_validator(mode="after")
+    def _there_is_room_for_positives(self) -> Self:
+        for stage in ("rpn", "roi"):
+            samples, fraction = getattr(self, f"{stage}_samples"), getattr(self, f"{stage}_positive_fraction")
+            if not max_positives(samples, fraction):
+                raise ValueError(f"{stage}_samples = {samples} of which {fraction} may be positive leave room for none")
         return self
 
     @model_validator(mode="after")

@@ -16,11 +16,25 @@ from detection.models.detector import Detector
 from detection.models.faster_rcnn.config import FasterRcnnConfig
 from detection.models.heads.roi_detections import detect_in_rois
 from detection.models.heads.roi_heads import BoxHead, BoxHeadOutputs, MaskHead
+from detection.models.heads.roi_losses import (
+    AnchorTargets,
+    RoiTargets,
+    mask_loss,
+    roi_box_loss,
+    roi_class_loss,
+    rpn_box_loss,
+    rpn_score_loss,
+    sample_anchors,
+    sample_rois,
+)
 from detection.models.heads.rpn import ProposalOptions, Proposals, RpnHead, RpnOutputs, propose
 from detection.models.layers.batch_norm import BatchNormalization
 from detection.models.necks.fpn import Fpn
 from detection.ops.anchors import pyramid_anchors_yxyx
+from detection.ops.masks import crop_masks
+from detection.ops.replicas import sum_over_replicas
 from detection.ops.roi_align import roi_align
+from detection.ops.sampling import max_positives
 from detection.types import Detections, ImageInfo, Labels
 from schemas.errors import ConfigError
 
@@ -133,6 +147,85 @@ class FasterRcnn(Detector):
     def count_positives(self, labels: Labels) -> tf.Tensor:
         """See `Detector.count_positives`: the number of images."""
         return tf.cast(tf.shape(labels.boxes)[0], tf.float32)
+
+    def losses(
+        self, outputs: RawOutputs, labels: Labels, positives: tf.Tensor | None = None, training: bool = False
+    ) -> dict[str, tf.Tensor]:
+        """See `Detector.losses`: of sampled anchors, and of sampled proposals and objects' own boxes.
+
+        Terms are means over what was sampled in all replicas' images; `rpn_score_loss` is
+        divided by the number of slots.  Under gradient accumulation each micro-batch counts by
+        its number of images.
+
+        Returns:
+            `rpn_score_loss`, `rpn_box_loss`, `class_loss`, `box_loss`, and with masks `mask_loss`.
+        """
+        config = self.config
+        anchors, rois = self._sample_anchors(outputs, labels), self._sample_rois(outputs, labels)
+        counts = [tf.reduce_sum(tf.cast(x, tf.float32)) for x in (anchors.positive, rois.valid, rois.positive)]
+        totals = sum_over_replicas(tf.stack([self.count_positives(labels), *counts]))
+        share = 1.0 if positives is None else totals[0] / positives
+        images, positive_anchors, all_rois, positive_rois = tf.unstack(tf.maximum(totals, 1.0) / share)
+        logits, deltas = (
+            tf.concat([tf.reshape(level, [tf.shape(level)[0], -1, *width]) for level in levels], axis=1)
+            for levels, width in ((outputs.rpn.logits, []), (outputs.rpn.deltas, [4]))
+        )
+        head = self._box_outputs(outputs, rois.boxes)
+        terms = {
+            "rpn_score_loss": config.rpn_score_loss_weight
+            * rpn_score_loss(logits, anchors, normalizer=images * config.rpn_samples),
+            "rpn_box_loss": config.rpn_box_loss_weight
+            * rpn_box_loss(deltas, anchors, normalizer=positive_anchors, delta=config.rpn_huber_delta),
+            "class_loss": config.class_loss_weight * roi_class_loss(head.class_logits, rois, normalizer=all_rois),
+            "box_loss": config.box_loss_weight
+            * roi_box_loss(head.box_deltas, rois, normalizer=positive_rois, delta=config.box_huber_delta),
+        }
+        if self.mask_head is not None:
+            terms["mask_loss"] = config.mask_loss_weight * self._mask_loss(outputs, labels, rois, positive_rois)
+        return terms
+
+    def _sample_anchors(self, outputs: RawOutputs, labels: Labels) -> AnchorTargets:
+        config = self.config
+        return sample_anchors(
+            tf.constant(self.anchors),
+            labels,
+            seed=outputs.seed,
+            count=config.rpn_samples,
+            positive_fraction=config.rpn_positive_fraction,
+            match_threshold=config.rpn_positive_iou,
+            unmatched_threshold=config.rpn_negative_iou,
+        )
+
+    def _sample_rois(self, outputs: RawOutputs, labels: Labels) -> RoiTargets:
+        config = self.config
+        # Labels do not tell how much of the input an image fills.
+        proposals = self._propose(outputs, tf.constant(config.image_size, tf.float32), training=True)
+        return sample_rois(
+            proposals.boxes,
+            proposals.valid,
+            labels,
+            seed=outputs.seed,
+            count=config.roi_samples,
+            positive_fraction=config.roi_positive_fraction,
+            positive_threshold=config.roi_positive_iou,
+            background_thresholds=config.roi_background_iou,
+            scale_factors=config.box_code_factors,
+            pixel_offset=self._pixel_offset,
+        )
+
+    def _mask_loss(self, outputs: RawOutputs, labels: Labels, rois: RoiTargets, normalizer: tf.Tensor) -> tf.Tensor:
+        """Returns the loss of the positive RoIs' masks; only the first slots can be positive."""
+        config = self.config
+        if labels.masks is None:
+            raise ValueError(f"{self.name}: the labels have no masks, which its losses need; see `mask_size`")
+        slots = max_positives(config.roi_samples, config.roi_positive_fraction)
+        boxes, columns, objects, positive = (
+            values[:, :slots] for values in (rois.boxes, rois.classes, rois.objects, rois.positive)
+        )
+        logits = self._mask_logits(outputs, boxes, columns)
+        targets = crop_masks(labels.masks, labels.boxes, boxes, objects, size=logits.shape[2])
+        weights = None if rois.weights is None else rois.weights[:, :slots]
+        return mask_loss(logits, targets, positive, normalizer=normalizer, weights=weights)
 
     def detect(self, outputs: RawOutputs, image_info: ImageInfo) -> Detections:
         """See `Detector.detect`: proposals, their classes and boxes, NMS, and the masks of what is left."""

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from detection.models.detector import Detector
 from detection.models.registry import build_detector, smallest_detectors
+from detection.ops.replicas import micro_batch
 from detection.types import Detections, ImageInfo, Labels
 from tests.detection import mask_keypoint_detector
 
@@ -19,12 +20,17 @@ SIDE, CLASSES, BATCH, OBJECTS, DETECTIONS = 64, 3, 4, 3, 10
 HALVES = (slice(0, BATCH // 2), slice(BATCH // 2, BATCH))
 
 # Overrides make a network smaller where its depth teaches nothing new.
+SMALL_HEADS = {"fpn_filters": 16, "fc_units": 32, "fc_layers": 1, "rpn_samples": 32, "roi_samples": 32}
 DETECTORS: dict[str, dict[str, Any]] = {name: {} for name in smallest_detectors()} | {
     "efficientdet-nano": {"fpn_filters": 16, "fpn_cells": 1, "head_layers": 1, "min_level": 4, "max_level": 6},
     "efficientdet-d0": {"fpn_cells": 1, "head_layers": 1},
     "efficientdet-lite0": {"fpn_cells": 1, "head_layers": 1},
+    "faster-rcnn-nano": SMALL_HEADS,
+    "mask-rcnn-nano": SMALL_HEADS | {"mask_filters": 16, "mask_layers": 1},
     "mask-keypoint": {},
 }
+# Their losses are means over samples, whose number depends on the outputs.
+SAMPLING = {"faster-rcnn-nano", "mask-rcnn-nano"}
 SLOW = {"efficientdet-d0", "efficientdet-lite0"}
 
 
@@ -58,6 +64,7 @@ def _labels() -> Labels:
         boxes=tf.constant(boxes * valid[..., None], tf.float32),
         classes=tf.constant(random.integers(0, CLASSES, (BATCH, OBJECTS)), tf.int32),
         valid=tf.constant(valid),
+        masks=tf.constant(random.integers(0, 2, (BATCH, OBJECTS, 28, 28)), tf.uint8),
     )
 
 
@@ -111,17 +118,30 @@ def test_builds_and_answers(name: str) -> None:
     assert len({variable.path for variable in detector.variables}) == len(detector.variables)
     count = len(detector.variables)
     outputs = detector(_images())
-    assert {output.dtype for output in tf.nest.flatten(outputs)} == {tf.float32}
+    assert {output.dtype for output in detector.named_outputs(outputs).values()} == {tf.float32}
     terms = detector.losses(outputs, _labels())
     assert all(term.shape == () and term.dtype == tf.float32 and np.isfinite(term) for term in terms.values())
-    positives = sum(detector.count_positives(_rows(_labels(), half)) for half in HALVES)
-    parts = [detector.losses(_rows(outputs, half), _rows(_labels(), half), positives) for half in HALVES]
-    for key, term in terms.items():
-        np.testing.assert_allclose(sum(part[key] for part in parts), term, rtol=1e-5, err_msg=key)
     _check(detector.detect(outputs, _image_info()))
     assert len(detector.variables) == count
     paths = {variable.path for variable in detector.variables}
     assert {variable.path for variable in detector.backbone_variables} < paths
+
+
+def test_losses_of_micro_batches_add_up(name: str) -> None:
+    """Those that are means over samples: each micro-batch's mean counts by its number of images."""
+    detector = _build(name)
+    outputs = detector(_images(), seed=tf.constant([1, 2]))
+    whole = detector.losses(outputs, _labels())
+    positives = sum(detector.count_positives(_rows(_labels(), half)) for half in HALVES)
+    parts, alone = [], []
+    for index, half in enumerate(HALVES):
+        with micro_batch(index, len(HALVES)):
+            parts.append(detector.losses(_rows(outputs, half), _rows(_labels(), half), positives))
+            alone.append(detector.losses(_rows(outputs, half), _rows(_labels(), half)))
+    for key, term in whole.items():
+        expected = term if name not in SAMPLING else sum(part[key] for part in alone) / len(HALVES)
+        np.testing.assert_allclose(sum(part[key] for part in parts), expected, rtol=1e-5, err_msg=key)
+        np.testing.assert_allclose(expected, term, rtol=0.5, err_msg=key)
 
 
 def test_tells_which_variables_depend_on_the_number_of_classes(name: str) -> None:
@@ -196,10 +216,10 @@ def test_survives_mixed_precision(name: str, policy: str) -> None:
     detector, reference = _build(name, dtype=policy), _build(name)
     reference.set_weights(detector.get_weights())
     assert {variable.dtype for variable in detector.variables} == {"float32"}
-    outputs = detector(_images())
-    assert {output.dtype for output in tf.nest.flatten(outputs)} == {tf.float32}
-    for ours, theirs in zip(tf.nest.flatten(outputs), tf.nest.flatten(reference(_images())), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=0.15)
+    outputs, expected = (network.named_outputs(network(_images())) for network in (detector, reference))
+    assert {output.dtype for output in outputs.values()} == {tf.float32}
+    for key, output in outputs.items():
+        np.testing.assert_allclose(output, expected[key], atol=0.15, err_msg=key)
     terms, gradients = _gradient_step(detector, _images(), _labels())
     assert all(term.dtype == tf.float32 and np.isfinite(term) for term in terms.values())
     assert all(gradient.dtype == tf.float32 and np.isfinite(gradient).all() for gradient in gradients)

@@ -181,6 +181,6 @@ _RESNETS = (18, 34, 50, 101, 152)
 FASTER_RCNNS: dict[str, FasterRcnnConfig] = {
     **{f"faster-rcnn-r{depth}": FasterRcnnConfig(backbone=f"resnet-{depth}", include_mask=False) for depth in _RESNETS},
     **{f"mask-rcnn-r{depth}": FasterRcnnConfig(backbone=f"resnet-{depth}") for depth in _RESNETS},
-    "faster-rcnn-nano": FasterRcnnConfig.model_validate(_NANO | {"include_mask": False}),
     "mask-rcnn-nano": FasterRcnnConfig.model_validate(_NANO | _NANO_MASKS),
+    "faster-rcnn-nano": FasterRcnnConfig.model_validate(_NANO | {"include_mask": False}),
 }

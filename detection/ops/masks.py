@@ -135,11 +135,11 @@ def rle_of_window(inside: npt.NDArray[Any], *, top: int, left: int, height: int,
     # Changes along columns, found in the order of memory, are few: sorting them is quicker than transposing the mask.
     row, column = np.divmod(np.flatnonzero(padded[1:] != padded[:-1]), max(columns, 1))
     bounds = np.sort((column + left) * height + row + top)
-    starts, ends = bounds[::2], bounds[1::2]
     # Runs count along columns, so one that ends at the bottom may go on at the next column's top.
-    apart = starts[1:] != ends[:-1]
-    runs = np.stack([np.append(starts[:1], starts[1:][apart]), np.append(ends[:-1][apart], ends[-1:])], axis=1)
-    counts = np.diff(np.concatenate([[0], runs.ravel(), [height * width]])).tolist()
+    apart = np.ones(len(bounds) + 1, bool)
+    apart[1:-1] = bounds[1:] != bounds[:-1]
+    bounds = np.concatenate([[0], bounds[apart[1:] & apart[:-1]], [height * width]])
+    counts = (bounds[1:] - bounds[:-1]).tolist()
     if len(counts) > 1 and counts[-1] == 0:
         counts.pop()
     rle = mask.frPyObjects({"size": [height, width], "counts": counts}, height, width)

@@ -32,6 +32,7 @@ class Detector(keras.Model):
         resizing: how images are scaled into the input; by default, they fit into `image_size`.
         mask_size: side in pixels of the mask crops that its losses need; 0: no masks.
         branches: `detect` may branch on values (`tf.cond`), which saves time.
+        portable: `detect` uses only ops that LiteRT and ONNX have.
         takes_keypoints: its losses need keypoints.
         takes_crowds: its losses ignore anchors in `Labels.crowds`.
         takes_weights: its losses multiply those of each object by `Labels.weights`.
@@ -40,6 +41,7 @@ class Detector(keras.Model):
 
     mask_size = 0
     branches = True
+    portable = False
     takes_keypoints = False
     takes_crowds = False
     takes_weights = False
@@ -72,12 +74,12 @@ class Detector(keras.Model):
         return super().__call__(self._of_input_size(images), *args, **kwargs)
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> Any:
-        """Raw outputs, float32 under any dtype policy.
+        """Raw outputs; those of `named_outputs` are float32 under any dtype policy.
 
         Args:
             images: float32 [B, H, W, 3], RGB, normalised; H, W are `image_size`.
             training: use batch statistics, and drop-connect if there is a seed.
-            seed: int32 [2], seed of this step; None: no drop-connect.
+            seed: int32 [2], seed of this step, also of what the losses sample; None: no drop-connect.
         """
         raise NotImplementedError
 
@@ -88,7 +90,7 @@ class Detector(keras.Model):
     def count_positives(self, labels: Labels) -> tf.Tensor:
         """Returns what `losses` divides by, as far as these labels of one replica tell: float32 scalar.
 
-        For example the number of their positive anchors, or of their objects.
+        For example the number of their positive anchors, of their objects, or of images.
         """
         raise NotImplementedError
 
@@ -97,7 +99,8 @@ class Detector(keras.Model):
     ) -> dict[str, tf.Tensor]:
         """Returns the weighted loss terms, float32 scalars, without L2.
 
-        Their sum over terms, replicas and micro-batches is the loss of the update's batch.
+        Their sum over terms, replicas and micro-batches is the loss of the update's batch.  Means over
+        samples that depend on the outputs are each micro-batch's own, weighted by its share of the images.
 
         Args:
             outputs: raw outputs of `call`.

@@ -10,6 +10,8 @@ from pydantic import ValidationError
 from detection.models.detector import Detector
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.efficientdet.model import EfficientDet
+from detection.models.faster_rcnn.config import FASTER_RCNNS
+from detection.models.faster_rcnn.model import FasterRcnn
 from detection.types import Resizing
 from schemas.config.config import ModelConfig
 from schemas.config.input_size import ResizeConfig, height_and_width
@@ -26,7 +28,7 @@ class _Family(NamedTuple):
 
 _POSTPROCESS = "postprocess"  # field of every family's config class: a section of its own, set by `model.postprocess`
 _POLICIES = {"bfloat16": "mixed_bfloat16"}
-_FAMILIES = (_Family(EFFICIENTDETS, EfficientDet),)
+_FAMILIES = (_Family(EFFICIENTDETS, EfficientDet), _Family(FASTER_RCNNS, FasterRcnn))
 
 
 def detector_names() -> tuple[str, ...]:

@@ -1,12 +1,15 @@
 """Boxes as (ymin, xmin, ymax, xmax): areas, overlaps, clipping, and encoding as deltas from anchors.
 
-Encoded boxes are those of Faster R-CNN without scale factors.  With centres (y, x) and
-sizes (h, w) of a box, and those of its anchor with index a:
+Encoded boxes are those of Faster R-CNN.  With centres (y, x) and sizes (h, w) of a box, and
+those of its anchor with index a:
 ty = (y - ya) / ha, tx = (x - xa) / wa, th = log(h / ha), tw = log(w / wa)
-(Ren et al., "Faster R-CNN", 2015, eq. 2; corners are edges, not pixel indices).
+(Ren et al., "Faster R-CNN", 2015, eq. 2), times four scale factors, by default 1.  Corners
+are edges; an option counts them as indices of the first and the last pixel.
 """
 
 import tensorflow as tf
+
+ScaleFactors = tuple[float, float, float, float]  # of (ty, tx, th, tw)
 
 
 def area_yxyx(boxes: tf.Tensor) -> tf.Tensor:
@@ -56,29 +59,61 @@ _EPSILON = 1e-8  # added to sizes before the logarithm
 _MAX_LOG_SIZE = 10.0  # e^10 times the anchor: keeps the boxes of an untrained network finite
 
 
-def encode_yxyx(boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
+def encode_yxyx(
+    boxes: tf.Tensor, anchors: tf.Tensor, *, scale_factors: ScaleFactors | None = None, pixel_offset: float = 0.0
+) -> tf.Tensor:
     """Encodes boxes as deltas (ty, tx, th, tw) from anchors.
 
     Args:
         boxes: float [..., 4], (ymin, xmin, ymax, xmax), any unit.
         anchors: float, same layout and unit; broadcasts to `boxes`.
+        scale_factors: factors of the deltas, > 0; None: 1.  Faster R-CNN's second stage has
+            (10, 10, 5, 5).
+        pixel_offset: added to (ymax, xmax) of boxes and anchors.  1 for corners that are
+            pixel indices, so that size = max - min + 1, as in TPU Mask R-CNN.
 
     Returns:
         float [..., 4].
     """
-    box_centre, box_size = centre_and_size(boxes)
-    anchor_centre, anchor_size = centre_and_size(anchors)
+    box_centre, box_size = centre_and_size(_with_edges(boxes, pixel_offset))
+    anchor_centre, anchor_size = centre_and_size(_with_edges(anchors, pixel_offset))
     offset = (box_centre - anchor_centre) / (anchor_size + _EPSILON)
     log_size = tf.math.log((box_size + _EPSILON) / (anchor_size + _EPSILON))
-    return tf.concat([offset, log_size], axis=-1)
+    deltas = tf.concat([offset, log_size], axis=-1)
+    return deltas if scale_factors is None else deltas * tf.constant(scale_factors, deltas.dtype)
 
 
-def decode_yxyx(deltas: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
-    """Decodes deltas [..., 4] to boxes (ymin, xmin, ymax, xmax) in the anchors' unit: the inverse of `encode_yxyx`."""
-    anchor_centre, anchor_size = centre_and_size(anchors)
+def decode_yxyx(
+    deltas: tf.Tensor,
+    anchors: tf.Tensor,
+    *,
+    scale_factors: ScaleFactors | None = None,
+    pixel_offset: float = 0.0,
+    max_log_size: float = _MAX_LOG_SIZE,
+) -> tf.Tensor:
+    """Decodes deltas to boxes: the inverse of `encode_yxyx`.
+
+    Args:
+        deltas: float [..., 4], (ty, tx, th, tw).
+        anchors: float, (ymin, xmin, ymax, xmax), any unit; broadcasts to `deltas`.
+        scale_factors: see `encode_yxyx`.
+        pixel_offset: see `encode_yxyx`.
+        max_log_size: upper limit of (th, tw) after division by the scale factors.
+
+    Returns:
+        float [..., 4], (ymin, xmin, ymax, xmax) in the anchors' unit.
+    """
+    if scale_factors is not None:
+        deltas = deltas / tf.constant(scale_factors, deltas.dtype)
+    anchor_centre, anchor_size = centre_and_size(_with_edges(anchors, pixel_offset))
     centre = deltas[..., :2] * anchor_size + anchor_centre
-    size = tf.exp(tf.minimum(deltas[..., 2:], _MAX_LOG_SIZE)) * anchor_size
-    return tf.concat([centre - size / 2.0, centre + size / 2.0], axis=-1)
+    size = tf.exp(tf.minimum(deltas[..., 2:], max_log_size)) * anchor_size
+    return _with_edges(tf.concat([centre - size / 2.0, centre + size / 2.0], axis=-1), -pixel_offset)
+
+
+def _with_edges(boxes: tf.Tensor, pixel_offset: float) -> tf.Tensor:
+    """Adds an offset to (ymax, xmax) of boxes [..., 4]."""
+    return boxes if pixel_offset == 0.0 else boxes + tf.constant([0.0, 0.0, pixel_offset, pixel_offset], boxes.dtype)
 
 
 def centre_and_size(boxes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

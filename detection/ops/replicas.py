@@ -1,11 +1,11 @@
-"""Replicas of a `tf.distribute` strategy: their number, this one's id and slice of the batch, sums over all.
+"""Replicas of a `tf.distribute` strategy: their number, this one's id, slice and random bits, sums over all.
 
 Everything here also works without a strategy and in cross-replica context, as with one
 replica: a sum is then the identity.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -82,3 +82,31 @@ def own_slice(values: tf.Tensor) -> tf.Tensor:
         return values
     own = _micro_batch.get()[0] * replica_count() + replica_id()
     return tf.gather(tf.reshape(values, [slices, -1, *values.shape[1:]]), own)
+
+
+def own_random_bits(batch: tf.Tensor | int, shape: Sequence[int], *, seed: tf.Tensor, index: int) -> tf.Tensor:
+    """Draws random bits for each example of this micro-batch and replica.
+
+    They depend on the example's position in the update's batch, not on the number of
+    replicas or micro-batches.
+
+    Args:
+        batch: B, number of examples of this micro-batch and replica.
+        shape: of one example's bits, static.
+        seed: int32 [2], seed of this training step.
+        index: number of the use, by which the uses of one step draw differently.
+
+    Returns:
+        int32 [B, *shape], uniform over all int32.
+    """
+    seed = tf.random.experimental.stateless_fold_in(_positive(seed), index)
+    # Integers, as XLA and TensorFlow's own kernel make different floats of the same bits.
+    bits = tf.random.stateless_uniform(
+        [batch * slice_count(), *shape], _positive(seed), minval=None, maxval=None, dtype=tf.int32
+    )
+    return own_slice(bits)
+
+
+def _positive(seed: tf.Tensor) -> tf.Tensor:
+    # XLA and TensorFlow's own kernels extend negative seeds to 64 bits differently.
+    return tf.bitwise.bitwise_and(seed, 0x7FFFFFFF)

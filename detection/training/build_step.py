@@ -118,13 +118,31 @@ def initialize_from_config(
         instead = init_config.checkpoint or backbone_weights or "random weights"
         _LOGGER.info("train.init.from_previous_model: no model was blessed before; starting from %s", instead)
     with strategy.scope():
-        return initialize(
+        report = initialize(
             state,
             categories=categories,
             backbone_weights=backbone_weights,
             base_model=base_model,
             match=config.train.pattern_match,
             **init_config.model_dump(exclude={"from_previous_model"}),
+        )
+    _warn_of_frozen_random_weights(state, report)
+    return report
+
+
+def _warn_of_frozen_random_weights(state: TrainState, report: InitReport | None) -> None:
+    """Logs a warning if a part of the backbone neither trains nor was loaded; some detectors freeze it by default."""
+    trainable = {variable.path for variable in state.trainable}
+    random_paths = {variable.path for variable in state.model.variables} if report is None else set(report.fresh)
+    backbone = [variable.path for variable in all_kernels(state.model.backbone_variables)]
+    frozen = [path for path in backbone if path in random_paths - trainable]
+    if frozen:
+        _LOGGER.warning(
+            "%d of the backbone's %d kernels, such as %s, are frozen with random weights: set model.backbone_weights "
+            "or train.init, or freeze less (train.freeze; frozen_stages in model.overrides of some detectors)",
+            len(frozen),
+            len(backbone),
+            frozen[0],
         )
 
 

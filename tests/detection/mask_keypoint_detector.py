@@ -64,6 +64,9 @@ class MaskKeypointDetector(Detector):
         maps = tf.cast(images, tf.float32) * gain
         return Outputs(maps, tf.convert_to_tensor(self.bias.value) + 0.0 * self.gain.value)
 
+    def named_outputs(self, outputs: Outputs) -> dict[str, tf.Tensor]:
+        return outputs._asdict()
+
     def count_positives(self, labels: Labels) -> tf.Tensor:
         return tf.reduce_sum(tf.cast(labels.valid, tf.float32))
 

@@ -55,7 +55,6 @@ class EfficientNet(keras.layers.Layer):
             Block(
                 spec=block,
                 index=index,
-                squeeze_excite=spec.squeeze_excite,
                 survival=None if survival is None else survival_probability(survival, index, len(blocks)),
                 name=f"blocks_{index}",
                 **common,
@@ -69,6 +68,16 @@ class EfficientNet(keras.layers.Layer):
         ]
         if blocks[0].stride == 2:
             self.level_filters.insert(0, stem_filters(spec))
+
+    @property
+    def stages(self) -> list[list[keras.layers.Layer]]:
+        """Layers between the levels: the first stage begins at the image, each other one with a stride."""
+        stages: list[list[keras.layers.Layer]] = [[self.stem]]
+        for block in self.blocks:
+            if block.spec.stride == 2:
+                stages.append([])
+            stages[-1].append(block)
+        return stages
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the variables of all blocks."""
@@ -112,9 +121,8 @@ class Block(keras.layers.Layer):
     """Inverted bottleneck: expand, depthwise, squeeze-and-excite, project, add.
 
     Args:
-        spec: kernel, stride and channels.
+        spec: kernel, stride, channels and branches.
         index: position in the network, which seeds its drop-connect.
-        squeeze_excite: True: with a squeeze-and-excite branch.
         survival: probability of keeping the branch in training; None: always kept.
         activation: name of the activation.
         batch_norm: arguments of `BatchNormalization`.
@@ -127,7 +135,6 @@ class Block(keras.layers.Layer):
         *,
         spec: BlockSpec,
         index: int,
-        squeeze_excite: bool,
         survival: float | None,
         activation: str,
         batch_norm: dict[str, float],
@@ -158,7 +165,7 @@ class Block(keras.layers.Layer):
         )
         self.depthwise_norm = norms[-2]
         self.squeeze_excite = None
-        if squeeze_excite:
+        if spec.squeeze_excite:
             squeezed = max(1, int(spec.in_filters * _SE_RATIO))
             self.squeeze_excite = SqueezeExcite(
                 filters=inner, squeezed=squeezed, activation=activation, name="se", dtype=dtype
@@ -189,7 +196,7 @@ class Block(keras.layers.Layer):
         if self.squeeze_excite is not None:
             outputs = self.squeeze_excite(outputs)
         outputs = self.project_norm(self.project_conv(outputs), training=training)
-        if self.spec.stride != 1 or self.spec.in_filters != self.spec.out_filters:
+        if not self.spec.adds or self.spec.stride != 1 or self.spec.in_filters != self.spec.out_filters:
             return outputs
         if training and seed is not None and self._survival is not None:
             outputs = drop_connect(outputs, survival=self._survival, seed=seed, index=self._index)

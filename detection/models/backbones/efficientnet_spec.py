@@ -1,6 +1,7 @@
-"""Specifications of the EfficientNets: stages, scaling, blocks.
+"""Specifications of the EfficientNets, and of the MnasNets, which have the same blocks: stages, scaling, blocks.
 
-Tan and Le, "EfficientNet", 2019, table 1; the lite variants as in google/automl.
+Tan and Le, "EfficientNet", 2019, table 1; the lite variants as in google/automl.  Tan et al.,
+"MnasNet", 2019, figure 7 (A1); B1 and small as in tensorflow/tpu.
 """
 
 import math
@@ -8,13 +9,19 @@ from typing import NamedTuple
 
 
 class Stage(NamedTuple):
-    """Blocks of the same shape, of which only the first has the stride."""
+    """Blocks of the same shape, of which only the first has the stride.
+
+    squeeze_excite: False: without squeeze-and-excitation, whatever the network has.
+    adds: False: no block adds its input, not even one that keeps the shape.
+    """
 
     repeats: int
     kernel: int
     stride: int
     expand: int
     filters: int
+    squeeze_excite: bool = True
+    adds: bool = True
 
 
 class EfficientNetSpec(NamedTuple):
@@ -45,6 +52,10 @@ def _lite(width: float, depth: float) -> EfficientNetSpec:
     return EfficientNetSpec(width, depth, lite=True, activation="relu6", squeeze_excite=False)
 
 
+def _mnasnet(stem: int, *stages: Stage) -> EfficientNetSpec:
+    return EfficientNetSpec(1.0, 1.0, activation="relu", stem_filters=stem, stages=stages)
+
+
 BACKBONES: dict[str, EfficientNetSpec] = {
     "efficientnet-b0": EfficientNetSpec(1.0, 1.0),
     "efficientnet-b1": EfficientNetSpec(1.0, 1.1),
@@ -59,6 +70,36 @@ BACKBONES: dict[str, EfficientNetSpec] = {
     "efficientnet-lite2": _lite(1.1, 1.2),
     "efficientnet-lite3": _lite(1.2, 1.4),
     "efficientnet-lite4": _lite(1.4, 1.8),
+    "mnasnet-a1": _mnasnet(
+        32,
+        Stage(1, 3, 1, 1, 16, squeeze_excite=False),
+        Stage(2, 3, 2, 6, 24, squeeze_excite=False),
+        Stage(3, 5, 2, 3, 40),
+        Stage(4, 3, 2, 6, 80, squeeze_excite=False),
+        Stage(2, 3, 1, 6, 112),
+        Stage(3, 5, 2, 6, 160),
+        Stage(1, 3, 1, 6, 320, squeeze_excite=False),
+    ),
+    "mnasnet-b1": _mnasnet(
+        32,
+        Stage(1, 3, 1, 1, 16),
+        Stage(3, 3, 2, 3, 24),
+        Stage(3, 5, 2, 3, 40),
+        Stage(3, 5, 2, 6, 80),
+        Stage(2, 3, 1, 6, 96),
+        Stage(4, 5, 2, 6, 192),
+        Stage(1, 3, 1, 6, 320),
+    )._replace(squeeze_excite=False),
+    "mnasnet-small": _mnasnet(
+        8,
+        Stage(1, 3, 1, 1, 8, squeeze_excite=False, adds=False),
+        Stage(1, 3, 2, 3, 16, squeeze_excite=False),
+        Stage(2, 3, 2, 6, 16, squeeze_excite=False),
+        Stage(4, 5, 2, 6, 32),
+        Stage(3, 3, 1, 6, 32),
+        Stage(3, 5, 2, 6, 88),
+        Stage(1, 3, 1, 6, 144, squeeze_excite=False),
+    ),
     "efficientnet-nano": EfficientNetSpec(
         1.0,
         1.0,
@@ -76,13 +117,19 @@ BACKBONES: dict[str, EfficientNetSpec] = {
 
 
 class BlockSpec(NamedTuple):
-    """One block: kernel side, stride, expansion factor, input and output channels."""
+    """One block: kernel side, stride, expansion factor, input and output channels, and its branches.
+
+    squeeze_excite: with a squeeze-and-excite branch.
+    adds: adds its input, if that has the shape of the output.
+    """
 
     kernel: int
     stride: int
     expand: int
     in_filters: int
     out_filters: int
+    squeeze_excite: bool
+    adds: bool
 
 
 def round_filters(filters: int, width: float) -> int:
@@ -100,7 +147,10 @@ def block_specs(spec: EfficientNetSpec) -> list[BlockSpec]:
         out_filters = round_filters(stage.filters, spec.width)
         for repeat in range(repeats):
             stride = stage.stride if repeat == 0 else 1
-            blocks.append(BlockSpec(stage.kernel, stride, stage.expand, filters, out_filters))
+            squeeze_excite = spec.squeeze_excite and stage.squeeze_excite
+            blocks.append(
+                BlockSpec(stage.kernel, stride, stage.expand, filters, out_filters, squeeze_excite, stage.adds)
+            )
             filters = out_filters
     return blocks
 

@@ -1,4 +1,4 @@
-"""Loads ImageNet weights of keras.applications' EfficientNets into ours."""
+"""Loads ImageNet weights of keras.applications' EfficientNets and ResNets into ours."""
 
 import contextlib
 import os
@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
+import numpy.typing as npt
 
 from detection.models.backbones.efficientnet import EfficientNet
 from detection.models.backbones.efficientnet_spec import stage_repeats
+from detection.models.backbones.resnet import ResNet
 from detection.models.detector import Detector
+from detection.models.layers.batch_norm import BatchNormalization
 from detection.storage.files import is_file
 from detection.storage.paths import require_supported
 from detection.storage.staging import local_copy
@@ -20,7 +24,11 @@ from schemas.errors import ConfigError, DataError
 
 IMAGENET = "imagenet"
 
-_APPLICATIONS = {f"efficientnet-b{number}": f"EfficientNetB{number}" for number in range(8)}
+_APPLICATIONS = {f"efficientnet-b{number}": f"EfficientNetB{number}" for number in range(8)} | {
+    f"resnet-{layers}": f"ResNet{layers}" for layers in (50, 101, 152)
+}
+# What keras.applications' ResNets subtract from 0..255 pixels, as RGB; they take BGR, and do not divide.
+RESNET_PIXEL_MEAN = (123.68, 116.779, 103.939)
 _STALL_SECONDS = 30.0  # a download that receives nothing for so long has failed
 
 
@@ -45,22 +53,35 @@ def load_imagenet_weights(detector: Detector, source: str) -> ImagenetReport:
     """Sets the whole backbone from keras.applications weights.
 
     Args:
-        detector: detector with a backbone of efficientnet-b0..b7.
+        detector: detector with a backbone of efficientnet-b0..b7, or of resnet-50, -101 or -152.
+            A ResNet's pixel mean should be `RESNET_PIXEL_MEAN`: with another one, features near
+            the border differ slightly from the original's.
         source: `imagenet`, or a weights file of the keras.applications model of the same
             size.
 
     Raises:
-        ConfigError: no ImageNet weights for this backbone.
+        ConfigError: no ImageNet weights for this backbone, or not for its layout.
         DataError: a missing or wrong file, or a failed download.
     """
     backbone = getattr(detector, "backbone", None)
-    name = backbone.name if isinstance(backbone, EfficientNet) else detector.name
+    name = backbone.name if isinstance(backbone, EfficientNet | ResNet) else detector.name
     file = find_weights_file(name, source)
-    assert isinstance(backbone, EfficientNet)  # the only backbones with such weights
+    assert isinstance(backbone, EfficientNet | ResNet)  # the only backbones with such weights
+    if isinstance(backbone, ResNet) and backbone.layout != "keras":
+        raise ConfigError(
+            f"model.backbone_weights = {source!r}: these weights are of a ResNet whose strides lie elsewhere. Set "
+            "model.overrides.resnet_layout to keras."
+        )
     theirs = {layer.name: layer for layer in _application(name, file).layers}
-    pairs = _layer_pairs(backbone)
+    pairs = _resnet_pairs(backbone) if isinstance(backbone, ResNet) else _efficientnet_pairs(backbone)
+    values = {layer_name: theirs[layer_name].get_weights() for layer_name in pairs}
+    if isinstance(backbone, ResNet):
+        values = _resnet_values(values, detector)
     for layer_name, layer in pairs.items():
-        layer.set_weights(theirs[layer_name].get_weights())
+        own = values[layer_name]
+        if isinstance(layer, BatchNormalization):
+            own = _with_epsilon(own, theirs[layer_name].epsilon, layer.epsilon)
+        layer.set_weights(own)
     return ImagenetReport(
         source=source,
         loaded=tuple(variable.path for layer in pairs.values() for variable in layer.variables),
@@ -95,8 +116,10 @@ def find_weights_file(backbone: str, source: str) -> Path:
 def _download(backbone: str) -> Path:
     """Downloads the backbone's weights without the classifier to Keras' cache, as keras.applications does."""
     module = sys.modules[getattr(keras.applications, _APPLICATIONS[backbone]).__module__]
-    name = f"{backbone.replace('-', '')}_notop.h5"
-    url, md5 = module.BASE_WEIGHTS_PATH + name, module.WEIGHTS_HASHES[backbone.removeprefix("efficientnet-")][1]
+    is_resnet = backbone.startswith("resnet")
+    name = backbone.replace("-", "") + ("_weights_tf_dim_ordering_tf_kernels" if is_resnet else "") + "_notop.h5"
+    key = backbone.replace("-", "") if is_resnet else backbone.removeprefix("efficientnet-")
+    url, md5 = module.BASE_WEIGHTS_PATH + name, module.WEIGHTS_HASHES[key][1]
     cache = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
     try:
         cache.mkdir(parents=True, exist_ok=True)  # Keras takes a missing folder for a read-only one
@@ -138,7 +161,7 @@ def _application(backbone: str, file: Path) -> keras.Model:
     )
 
 
-def _layer_pairs(backbone: EfficientNet) -> dict[str, Any]:
+def _efficientnet_pairs(backbone: EfficientNet) -> dict[str, Any]:
     """Returns our layers by the names of their counterparts in keras.applications."""
     pairs = {"stem_conv": backbone.stem.conv, "stem_bn": backbone.stem.norm}
     prefixes = [
@@ -158,3 +181,45 @@ def _layer_pairs(backbone: EfficientNet) -> dict[str, Any]:
         pairs[prefix + "project_conv"] = block.project_conv
         pairs[prefix + "project_bn"] = block.project_norm
     return pairs
+
+
+def _resnet_pairs(backbone: ResNet) -> dict[str, Any]:
+    """Returns our layers by the names of their counterparts in keras.applications."""
+    pairs = {"conv1_conv": backbone.stem.conv, "conv1_bn": backbone.stem.norm}
+    for block in backbone.blocks:
+        level, number = block.name.removeprefix("conv").split("_")
+        prefix = f"conv{level}_block{number}_"
+        if block.shortcut_conv is not None:
+            pairs |= {prefix + "0_conv": block.shortcut_conv, prefix + "0_bn": block.shortcut_norm}
+        for place, (conv, norm) in enumerate(zip(block.convs, block.norms, strict=True), start=1):
+            pairs |= {f"{prefix}{place}_conv": conv, f"{prefix}{place}_bn": norm}
+    return pairs
+
+
+def _with_epsilon(values: list[npt.NDArray[Any]], theirs: float, ours: float) -> list[npt.NDArray[Any]]:
+    """Returns the weights [gamma, beta, mean, variance] with which an epsilon of ours does what theirs did."""
+    gamma, beta, mean, variance = values
+    return [gamma if ours == theirs else gamma * np.sqrt((variance + ours) / (variance + theirs)), beta, mean, variance]
+
+
+def _resnet_values(values: dict[str, list[npt.NDArray[Any]]], detector: Detector) -> dict[str, list[npt.NDArray[Any]]]:
+    """Returns the values of our layers, which have other inputs, and convolutions without bias.
+
+    The network's function in inference stays the same.
+
+    Args:
+        values: weights of their layers: [kernel, bias], or [gamma, beta, mean, variance].
+        detector: the detector whose pixel mean and standard deviation make the inputs.
+    """
+    converted: dict[str, list[npt.NDArray[Any]]] = {}
+    for name in (name for name in values if name.endswith("_conv")):
+        (kernel, bias), norm = values[name], name.removesuffix("conv") + "bn"
+        if name == "conv1_conv":
+            kernel = kernel[:, :, ::-1]  # from BGR
+            # Their pixel is our input times our standard deviation, plus the difference of the means.
+            shift = np.subtract(detector.pixel_mean, RESNET_PIXEL_MEAN)
+            bias = bias + np.einsum("yxio,i->o", kernel, shift)
+            kernel = kernel * np.reshape(detector.pixel_std, [3, 1])
+        gamma, beta, mean, variance = values[norm]
+        converted |= {name: [kernel], norm: [gamma, beta, mean - bias, variance]}
+    return converted

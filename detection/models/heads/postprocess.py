@@ -105,7 +105,7 @@ def detect_boxes(
         boxes = decode_yxyx(deltas, tf.gather(anchors, candidates.anchors))
         scores = tf.sigmoid(candidates.logits)
         picked = suppress(boxes, scores, candidates.classes, options)
-        detections = _detections(picked, boxes, candidates.classes, image_info)
+        detections = picked_detections(picked, boxes, candidates.classes, image_info)
         if number + 1 == len(windows):
             return detections
         settled = tf.reduce_all(_is_settled(picked, scores[:, -1], options))
@@ -183,8 +183,15 @@ def suppress(boxes: tf.Tensor, scores: tf.Tensor, classes: tf.Tensor, options: B
     return soft_nms(boxes, scores, groups, decay=decay, score_threshold=floor, max_outputs=most)
 
 
-def _detections(picked: Picked, boxes: tf.Tensor, classes: tf.Tensor, image_info: ImageInfo) -> Detections:
-    """Gathers the picked boxes, and normalises them to the original image."""
+def picked_detections(picked: Picked, boxes: tf.Tensor, classes: tf.Tensor, image_info: ImageInfo) -> Detections:
+    """Gathers the picked boxes, and normalises them to the original image.
+
+    Args:
+        picked: result of NMS.
+        boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
+        classes: int32 [B, K].
+        image_info: sizes and scales of the images.
+    """
     counts = tf.range(picked.indices.shape[1]) < picked.num[:, tf.newaxis]
     normalised = normalize_boxes(tf.gather(boxes, picked.indices, batch_dims=1), image_info)
     return Detections(

@@ -28,12 +28,22 @@ class BatchNormalization(keras.layers.Layer):
     Args:
         momentum: moving = momentum * moving + (1 - momentum) * batch.
         epsilon: added to the variance.
+        initial_scale: initial value of all scales.
         name: layer name.
         dtype: Keras dtype policy; variables and statistics are float32 under any.
     """
 
-    def __init__(self, *, momentum: float = 0.99, epsilon: float = 1e-3, name: str | None = None, dtype: Any = None):
+    def __init__(
+        self,
+        *,
+        momentum: float = 0.99,
+        epsilon: float = 1e-3,
+        initial_scale: float = 1.0,
+        name: str | None = None,
+        dtype: Any = None,
+    ):
         super().__init__(name=name, dtype=dtype)
+        self._initial_scale = initial_scale
         self.momentum = momentum
         self.epsilon = epsilon
         self.synchronized = True
@@ -43,7 +53,8 @@ class BatchNormalization(keras.layers.Layer):
         """Creates scale, offset and moving statistics, each float32 [C]."""
         shape = (input_shape[-1],)
         options = {"shape": shape, "dtype": "float32", "autocast": False}
-        self.gamma = self.add_weight(name="gamma", initializer="ones", **options)
+        scale = keras.initializers.Constant(self._initial_scale)
+        self.gamma = self.add_weight(name="gamma", initializer=scale, **options)
         self.beta = self.add_weight(name="beta", initializer="zeros", **options)
         self.moving_mean = self.add_weight(name="moving_mean", initializer="zeros", trainable=False, **options)
         self.moving_variance = self.add_weight(name="moving_variance", initializer="ones", trainable=False, **options)

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from detection.ops.replicas import own_slice, slice_count
+from detection.ops.replicas import own_random_bits
 
 
 def drop_connect(inputs: tf.Tensor, *, survival: float, seed: tf.Tensor, index: int) -> tf.Tensor:
@@ -16,14 +16,6 @@ def drop_connect(inputs: tf.Tensor, *, survival: float, seed: tf.Tensor, index: 
         seed: int32 [2], seed of this training step.
         index: number of the branch, by which branches of one network draw differently.
     """
-    seed = tf.random.experimental.stateless_fold_in(_positive(seed), index)
-    shape = [tf.shape(inputs)[0] * slice_count()] + [1] * (inputs.shape.rank - 1)
-    # Integers, as XLA and TensorFlow's own kernel make different floats of the same bits.
-    bits = tf.random.stateless_uniform(shape, _positive(seed), minval=None, maxval=None, dtype=tf.int32)
-    kept = own_slice(bits) <= round(survival * (2**32 - 1)) - 2**31
+    bits = own_random_bits(tf.shape(inputs)[0], [1] * (inputs.shape.rank - 1), seed=seed, index=index)
+    kept = bits <= round(survival * (2**32 - 1)) - 2**31
     return tf.where(kept, inputs / tf.cast(survival, inputs.dtype), tf.zeros([], inputs.dtype))
-
-
-def _positive(seed: tf.Tensor) -> tf.Tensor:
-    # XLA and TensorFlow's own kernels extend negative seeds to 64 bits differently.
-    return tf.bitwise.bitwise_and(seed, 0x7FFFFFFF)

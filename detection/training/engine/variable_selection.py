@@ -44,6 +44,8 @@ def freeze_variables(
     whole computes what it did before.  In google/automl and the TF Object Detection API
     the statistics went on moving; `(?!.*moving_)backbone` does that.
 
+    What the model itself has frozen stays so.
+
     Args:
         model: built model; its batch-norm layers with frozen statistics are changed.
         trainable: regular expressions; all other variables are frozen.  Empty: none is.
@@ -68,7 +70,7 @@ def freeze_variables(
         own = {layer.moving_mean.path, layer.moving_variance.path}
         if batch_norm == "all":
             frozen |= {layer.gamma.path, layer.beta.path}
-        if batch_norm != "none" or frozen & own:
+        if batch_norm != "none" or frozen & own or layer.fixed_statistics or not layer.trainable:
             frozen |= own
             layer.fixed_statistics = True
     left = tuple(variable for variable in model.trainable_variables if variable.path not in frozen)

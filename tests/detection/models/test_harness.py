@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from detection.models.detector import Detector
 from detection.models.registry import build_detector, smallest_detectors
+from detection.ops.replicas import micro_batch
 from detection.types import Detections, ImageInfo, Labels
 from tests.detection import mask_keypoint_detector
 
@@ -19,13 +20,28 @@ SIDE, CLASSES, BATCH, OBJECTS, DETECTIONS = 64, 3, 4, 3, 10
 HALVES = (slice(0, BATCH // 2), slice(BATCH // 2, BATCH))
 
 # Overrides make a network smaller where its depth teaches nothing new.
+SMALL_HEADS = {
+    "min_level": 4,
+    "fpn_filters": 16,
+    "anchor_scale": 1.0,
+    "rpn_samples": 32,
+    "train_post_nms_top_k": 30,
+    "test_post_nms_top_k": 30,
+    "roi_samples": 32,
+    "fc_layers": 1,
+    "fc_units": 32,
+}
 DETECTORS: dict[str, dict[str, Any]] = {name: {} for name in smallest_detectors()} | {
     "efficientdet-nano": {"fpn_filters": 16, "fpn_cells": 1, "head_layers": 1, "min_level": 4, "max_level": 6},
     "efficientdet-d0": {"fpn_cells": 1, "head_layers": 1},
     "efficientdet-lite0": {"fpn_cells": 1, "head_layers": 1},
+    "faster-rcnn-nano": SMALL_HEADS,
+    "mask-rcnn-nano": SMALL_HEADS | {"mask_filters": 16, "mask_layers": 1},
     "mask-keypoint": {},
 }
-SLOW = {"efficientdet-d0", "efficientdet-lite0"}
+# Their losses are means over samples, whose number depends on the outputs.
+SAMPLING = {"faster-rcnn-nano", "mask-rcnn-nano"}
+SLOW = {"efficientdet-d0", "efficientdet-lite0", "faster-rcnn-nano"}
 
 
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.extended) if name in SLOW else name for name in DETECTORS])
@@ -58,6 +74,7 @@ def _labels() -> Labels:
         boxes=tf.constant(boxes * valid[..., None], tf.float32),
         classes=tf.constant(random.integers(0, CLASSES, (BATCH, OBJECTS)), tf.int32),
         valid=tf.constant(valid),
+        masks=tf.tile(tf.constant(np.tri(28), tf.uint8)[tf.newaxis, tf.newaxis], [BATCH, OBJECTS, 1, 1]),
     )
 
 
@@ -111,17 +128,30 @@ def test_builds_and_answers(name: str) -> None:
     assert len({variable.path for variable in detector.variables}) == len(detector.variables)
     count = len(detector.variables)
     outputs = detector(_images())
-    assert {output.dtype for output in tf.nest.flatten(outputs)} == {tf.float32}
+    assert {output.dtype for output in detector.named_outputs(outputs).values()} == {tf.float32}
     terms = detector.losses(outputs, _labels())
     assert all(term.shape == () and term.dtype == tf.float32 and np.isfinite(term) for term in terms.values())
-    positives = sum(detector.count_positives(_rows(_labels(), half)) for half in HALVES)
-    parts = [detector.losses(_rows(outputs, half), _rows(_labels(), half), positives) for half in HALVES]
-    for key, term in terms.items():
-        np.testing.assert_allclose(sum(part[key] for part in parts), term, rtol=1e-5, err_msg=key)
     _check(detector.detect(outputs, _image_info()))
     assert len(detector.variables) == count
     paths = {variable.path for variable in detector.variables}
     assert {variable.path for variable in detector.backbone_variables} < paths
+
+
+def test_losses_of_micro_batches_add_up(name: str) -> None:
+    """Those that are means over samples: each micro-batch's mean counts by its number of images."""
+    detector = _build(name)
+    outputs = detector(_images(), seed=tf.constant([1, 2]))
+    whole = detector.losses(outputs, _labels())
+    positives = sum(detector.count_positives(_rows(_labels(), half)) for half in HALVES)
+    parts, alone = [], []
+    for index, half in enumerate(HALVES):
+        with micro_batch(index, len(HALVES)):
+            parts.append(detector.losses(_rows(outputs, half), _rows(_labels(), half), positives))
+            alone.append(detector.losses(_rows(outputs, half), _rows(_labels(), half)))
+    for key, term in whole.items():
+        expected = term if name not in SAMPLING else sum(part[key] for part in alone) / len(HALVES)
+        np.testing.assert_allclose(sum(part[key] for part in parts), expected, rtol=1e-5, err_msg=key)
+        np.testing.assert_allclose(expected, term, rtol=0.5, err_msg=key)
 
 
 def test_tells_which_variables_depend_on_the_number_of_classes(name: str) -> None:
@@ -167,9 +197,9 @@ def test_images_of_another_size_are_refused(name: str) -> None:
             traced(images)
     with pytest.raises(ValueError, match=r"not of shape \(64, 64, 3\)"):
         detector(tf.zeros([64, 64, 3]))
-    known, unknown = tf.nest.flatten(detector(_images())), tf.nest.flatten(traced(_images()))
-    for ours, theirs in zip(unknown, known, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    known, unknown = (detector.named_outputs(outputs) for outputs in (detector(_images()), traced(_images())))
+    for key, output in known.items():
+        np.testing.assert_allclose(unknown[key], output, atol=1e-5, err_msg=key)
 
 
 def test_a_detector_may_be_wider_than_high(name: str) -> None:
@@ -196,10 +226,10 @@ def test_survives_mixed_precision(name: str, policy: str) -> None:
     detector, reference = _build(name, dtype=policy), _build(name)
     reference.set_weights(detector.get_weights())
     assert {variable.dtype for variable in detector.variables} == {"float32"}
-    outputs = detector(_images())
-    assert {output.dtype for output in tf.nest.flatten(outputs)} == {tf.float32}
-    for ours, theirs in zip(tf.nest.flatten(outputs), tf.nest.flatten(reference(_images())), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=0.15)
+    outputs, expected = (network.named_outputs(network(_images())) for network in (detector, reference))
+    assert {output.dtype for output in outputs.values()} == {tf.float32}
+    for key, output in outputs.items():
+        np.testing.assert_allclose(output, expected[key], atol=0.15, err_msg=key)
     terms, gradients = _gradient_step(detector, _images(), _labels())
     assert all(term.dtype == tf.float32 and np.isfinite(term) for term in terms.values())
     assert all(gradient.dtype == tf.float32 and np.isfinite(gradient).all() for gradient in gradients)

@@ -89,3 +89,53 @@ def test_an_empty_box_and_a_wild_code_stay_finite() -> None:
 def test_boxes_without_four_coordinates_are_refused() -> None:
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
         encode_yxyx(np.zeros([2, 5], np.float32), ANCHOR)
+
+
+TWO_STAGE: dict[str, Any] = {"scale_factors": (10.0, 10.0, 5.0, 5.0), "pixel_offset": 1.0}
+PIXELS = np.array([0, 0, 31, 15], np.float32)  # the same region as ANCHOR, by first and last pixel
+
+
+def test_encoding_of_inclusive_pixels(oracles: Oracles) -> None:
+    expected = oracles["coder.maskrcnn_plus1"]["expected"]["encode"]
+    encoded = encode_yxyx(np.array([10, 5, 29, 16], np.float32), PIXELS, **TWO_STAGE)
+    np.testing.assert_allclose(encoded, expected, atol=1e-5)
+
+
+def test_decoding_of_inclusive_pixels(oracles: Oracles) -> None:
+    expected = oracles["coder.maskrcnn_plus1"]["expected"]
+    deltas = np.array([0.1, -0.2, 0.2, -0.1], np.float32)
+    np.testing.assert_allclose(decode_yxyx(deltas, PIXELS, pixel_offset=1.0), expected["decode"], atol=1e-4)
+    scaled = deltas * np.array(TWO_STAGE["scale_factors"], np.float32)
+    np.testing.assert_allclose(decode_yxyx(scaled, PIXELS, **TWO_STAGE), expected["decode"], atol=1e-4)
+
+
+def test_the_limit_of_sizes_applies_to_unscaled_deltas(oracles: Oracles) -> None:
+    limit = oracles["coder.maskrcnn_plus1"]["expected"]["clip"]  # ln(1000 / 16)
+    deltas = np.array([0.0, 0.0, 5.0 * limit + 1.0, 5.0 * (limit - 1.0)], np.float32)
+    decoded = decode_yxyx(deltas, ANCHOR, scale_factors=(10.0, 10.0, 5.0, 5.0), max_log_size=limit).numpy()
+    np.testing.assert_allclose(decoded[2:] - decoded[:2], [32 * 62.5, 16 * 62.5 / np.e], rtol=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(_box, _box, st.sampled_from([0.0, 1.0]))
+def test_decoding_inverts_encoding_with_options(
+    box: tuple[float, ...], anchor: tuple[float, ...], pixel_offset: float
+) -> None:
+    def yxyx(values: tuple[float, ...]) -> np.ndarray:
+        y, x, height, width = values
+        return np.array([y, x, y + height, x + width], np.float32)
+
+    options: dict[str, Any] = {"scale_factors": (10.0, 9.0, 5.0, 4.0), "pixel_offset": pixel_offset}
+    decoded = decode_yxyx(encode_yxyx(yxyx(box), yxyx(anchor), **options), yxyx(anchor), **options)
+    np.testing.assert_allclose(decoded, yxyx(box), atol=1e-2)
+
+
+def test_coding_with_options_compiles_under_xla() -> None:
+    boxes, anchors = np.array([[10, 5, 29, 16]] * 3, np.float32), np.stack([PIXELS] * 3)
+
+    def both(boxes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        deltas = encode_yxyx(boxes, anchors, **TWO_STAGE)
+        return deltas, decode_yxyx(deltas, anchors, **TWO_STAGE)
+
+    for compiled, plain in zip(tf.function(both, jit_compile=True)(boxes), both(boxes), strict=True):
+        np.testing.assert_allclose(compiled, plain, rtol=1e-5)

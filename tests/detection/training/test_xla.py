@@ -18,7 +18,11 @@ from schemas.config.config_io import load_config
 
 BATCH, SIDE = 2, 64
 # Overrides make a network smaller where its depth teaches nothing new.
-OVERRIDES = {"efficientdet-nano": "{fpn_filters: 16, fpn_cells: 1, head_layers: 1, min_level: 4, max_level: 5}"}
+OVERRIDES = {
+    "efficientdet-nano": "{fpn_filters: 16, fpn_cells: 1, head_layers: 1, min_level: 4, max_level: 5}",
+    "mask-rcnn-nano": "{fpn_filters: 16, fc_layers: 1, fc_units: 16, mask_layers: 1, mask_filters: 16, min_level: 4, "
+    "anchor_scale: 1.0, train_post_nms_top_k: 30, roi_samples: 32}",
+}
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +42,8 @@ def _config(name: str, precision: str) -> Config:
 
 def _batches() -> tf.data.Dataset:
     boxes = tf.constant([[[8.0, 10.0, 40.0, 44.0], [20.0, 4.0, 60.0, 30.0]]] * BATCH)
-    labels = Labels(boxes, tf.constant([[0, 2]] * BATCH), tf.constant([[True, True], [True, False]]))
+    masks = tf.ones([BATCH, 2, 28, 28], tf.uint8)
+    labels = Labels(boxes, tf.constant([[0, 2]] * BATCH), tf.constant([[True, True], [True, False]]), masks)
     batch = Batch(tf.random.stateless_normal([BATCH, SIDE, SIDE, 3], [0, 0]), labels, tf.zeros([BATCH], tf.int32))
     return tf.data.Dataset.from_tensors(batch).repeat()
 

@@ -2,9 +2,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
-from detection.models.backbones.efficientnet import EfficientNet, survival_probability
+from detection.models.backbones.efficientnet import Block, EfficientNet, survival_probability
 from detection.models.backbones.efficientnet_spec import BACKBONES, EfficientNetSpec, Stage, block_specs, round_filters
 
 Oracles = dict[str, dict[str, Any]]
@@ -34,6 +35,41 @@ def _backbone_of(model: str) -> str:
     return {"d7": "efficientnet-b6", "d7x": "efficientnet-b7", "lite3x": "efficientnet-lite3"}.get(
         number, f"efficientnet-{number.replace('d', 'b')}"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "last", "published"), [("a1", 320, 3_887_038), ("b1", 320, 4_383_312), ("small", 144, 2_030_264)]
+)
+def test_mnasnets_have_as_many_parameters_as_published(name: str, last: int, published: int) -> None:
+    """Counts of timm's semnasnet_100, mnasnet_100 and mnasnet_small, with 1280 features and 1000 classes on top."""
+    backbone = EfficientNet(spec=BACKBONES[f"mnasnet-{name}"], name=name)
+    backbone.build((None, None, None, 3))
+    parameters = sum(int(np.prod(variable.shape)) for variable in backbone.trainable_variables)
+    assert parameters == published - (last * 1280 + 2 * 1280) - (1280 * 1000 + 1000)
+    assert backbone.level_filters[-1] == last
+    assert len(backbone.level_filters) == 5
+
+
+def test_only_blocks_that_keep_the_shape_add_their_input() -> None:
+    specs = block_specs(BACKBONES["mnasnet-small"])
+    assert [spec.adds for spec in specs] == [False] + [True] * 14
+    adding, other = (
+        Block(
+            spec=specs[0]._replace(adds=adds),
+            index=0,
+            survival=None,
+            activation="relu",
+            batch_norm={},
+            name="block",
+            dtype="float32",
+        )
+        for adds in (True, False)
+    )
+    inputs = tf.random.stateless_normal([1, 4, 4, 8], [0, 0])
+    for block in (adding, other):
+        block.build((None, None, None, 8))
+    adding.set_weights(other.get_weights())
+    np.testing.assert_allclose(adding(inputs) - inputs, other(inputs), atol=1e-6)
 
 
 def test_levels_halve_rounding_up() -> None:

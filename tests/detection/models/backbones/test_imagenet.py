@@ -3,13 +3,16 @@ import importlib
 import socket
 import urllib.error
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.backbones.imagenet import find_weights_file, load_imagenet_weights
+from detection.models.backbones.imagenet import RESNET_PIXEL_MEAN, find_weights_file, load_imagenet_weights
+from detection.models.backbones.resnet import RESNETS, ResNet, ResNetLayout
+from detection.models.detector import IMAGENET_STD, Detector
 from detection.models.efficientdet.model import EfficientDet
 from detection.models.registry import build_detector
 from schemas.errors import ConfigError, DataError
@@ -34,16 +37,21 @@ def theirs() -> keras.Model:
     return model
 
 
-@pytest.fixture
-def detector() -> EfficientDet:
+def _detector(**overrides: Any) -> EfficientDet:
     small = {"fpn_cells": 1, "head_layers": 1, "max_level": 5}
-    detector = build_detector("efficientdet-d0", num_classes=3, image_size=SIDE, overrides=small)
+    detector = build_detector("efficientdet-d0", num_classes=3, image_size=SIDE, overrides=small | overrides)
     assert isinstance(detector, EfficientDet)
     return detector
 
 
-@pytest.mark.parametrize("name", ["b0.weights.h5", "b0.h5"])
-def test_feature_maps_equal(theirs: keras.Model, detector: EfficientDet, tmp_path: Path, name: str) -> None:
+@pytest.fixture
+def detector() -> EfficientDet:
+    return _detector()
+
+
+@pytest.mark.parametrize(("name", "epsilon"), [("b0.weights.h5", 1e-3), ("b0.h5", 1e-2)])
+def test_feature_maps_equal(theirs: keras.Model, tmp_path: Path, name: str, epsilon: float) -> None:
+    detector = _detector(batch_norm_epsilon=epsilon)
     if name.endswith(".weights.h5"):
         theirs.save_weights(tmp_path / name)
     else:
@@ -87,6 +95,77 @@ def test_an_invalid_file_is_refused(detector: EfficientDet, tmp_path: Path, cont
         load_imagenet_weights(detector, str(path))
     for old, new in zip(before, detector.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
+
+
+class _WithResNet(Detector):
+    """The backbone of a detector, with a batch norm of another epsilon than keras.applications'."""
+
+    def __init__(self, pixel_mean: tuple[float, float, float], layout: ResNetLayout):
+        super().__init__(
+            image_size=(SIDE, SIDE), num_classes=3, pixel_mean=pixel_mean, pixel_std=IMAGENET_STD, name="with-resnet"
+        )
+        self.backbone = ResNet(spec=RESNETS["resnet-50"], layout=layout, epsilon=1e-2, name="resnet-50")
+        self.backbone.build((None, None, None, 3))
+
+
+@pytest.fixture(scope="module")
+def their_resnet(tmp_path_factory: pytest.TempPathFactory) -> tuple[keras.Model, str]:
+    """A ResNet50 with random weights, biases and statistics, and its file."""
+    model = keras.applications.ResNet50(weights=None, include_top=False, input_shape=(SIDE, SIDE, 3))
+    random = np.random.default_rng(0)
+    for layer in model.layers:
+        values = layer.get_weights()
+        if isinstance(layer, keras.layers.BatchNormalization):
+            values = [value + random.uniform(0.0, 0.3, value.shape) for value in values]
+        elif values:
+            values = [values[0], random.uniform(-0.3, 0.3, values[1].shape)]
+        layer.set_weights(values)
+    path = tmp_path_factory.mktemp("resnet") / "resnet50.weights.h5"
+    model.save_weights(path)
+    return model, str(path)
+
+
+def test_feature_maps_of_a_resnet_equal(their_resnet: tuple[keras.Model, str]) -> None:
+    model, file = their_resnet
+    detector, shifted = _WithResNet(RESNET_PIXEL_MEAN, "keras"), _WithResNet((100.0, 120.0, 130.0), "keras")
+    for ours in (detector, shifted):
+        report = load_imagenet_weights(ours, file)
+        assert (len(report.loaded), report.unused) == (len(ours.backbone.variables), ())
+
+    pixels = np.random.default_rng(1).uniform(0, 255, (2, SIDE, SIDE, 3)).astype(np.float32)
+    names = ["conv1_relu", "conv2_block3_out", "conv3_block4_out", "conv4_block6_out", "conv5_block3_out"]
+    outputs = keras.Model(model.input, [model.get_layer(name).output for name in names])
+    theirs = outputs(keras.applications.resnet.preprocess_input(pixels.copy()))
+    levels = detector.backbone(tf.constant((pixels - detector.pixel_mean) / detector.pixel_std, tf.float32))
+    for our_level, their_level in zip(levels, theirs, strict=True):
+        scale = np.abs(their_level).max()
+        np.testing.assert_allclose(our_level / scale, their_level / scale, atol=1e-5)
+    # With another mean, what the stem's windows see beyond the border differs.
+    stem = shifted.backbone.stem(tf.constant((pixels - shifted.pixel_mean) / shifted.pixel_std, tf.float32))
+    np.testing.assert_allclose(stem[:, 2:-2, 2:-2], theirs[0][:, 2:-2, 2:-2], atol=1e-3, rtol=1e-4)
+
+
+def test_weights_of_another_layout_are_refused(their_resnet: tuple[keras.Model, str]) -> None:
+    with pytest.raises(ConfigError, match=r"Set model\.overrides\.resnet_layout to keras"):
+        load_imagenet_weights(_WithResNet(RESNET_PIXEL_MEAN, "tpu"), their_resnet[1])
+
+
+@pytest.mark.parametrize("layers", [50, 101, 152])
+def test_imagenet_asks_for_the_resnet_file_that_keras_itself_asks_for(
+    layers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = _requests(monkeypatch)
+    # Without blocks the model is made quickly; its file's name does not depend on them.
+    monkeypatch.setattr(importlib.import_module("keras.src.applications.resnet"), "stack_residual_blocks_v1", _as_it_is)
+    with pytest.raises(OSError, match="no network"):
+        getattr(keras.applications, f"ResNet{layers}")(weights="imagenet", include_top=False)
+    ours = _requests(monkeypatch, tmp_path)
+    find_weights_file(f"resnet-{layers}", "imagenet")
+    assert ours == asked
+
+
+def _as_it_is(inputs: object, *_arguments: object, **_options: object) -> object:
+    return inputs
 
 
 FileRequest = tuple[str, str, str]  # name, URL, hash

@@ -69,6 +69,20 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Values, Valu
     return str(path), _weights(state), {name: weight.numpy() for name, weight in state.ema.weights.items()}
 
 
+def test_parts_that_are_frozen_with_random_weights_are_warned_of(
+    earlier: tuple[str, Values, Values], caplog: pytest.LogCaptureFixture
+) -> None:
+    frozen = tiny_config("train.freeze=[.*/stem/]")
+    with caplog.at_level(logging.WARNING, "cocoflow.trainer"):
+        _initialize(frozen, _state(frozen))
+        assert any("such as efficientnet-nano/stem/conv2d/kernel, are frozen with random" in m for m in caplog.messages)
+        caplog.clear()
+        loaded = tiny_config("train.freeze=[.*/stem/]", f"train.init.checkpoint={earlier[0]}")
+        _initialize(loaded, _state(loaded))
+        _initialize(frozen, _state(frozen), start_step=2)
+        assert not [message for message in caplog.messages if "frozen" in message]
+
+
 @pytest.mark.parametrize("weights", ["raw", "averaged", "auto"])
 def test_a_warm_start_takes_weights_and_nothing_else(earlier: tuple[str, Values, Values], weights: str) -> None:
     path, raw, ema_weights = earlier

@@ -1,0 +1,253 @@
+"""ResNet v1 without its classifier, as a feature extractor.
+
+He et al., "Deep Residual Learning for Image Recognition", 2016, table 1.
+"""
+
+import functools
+from typing import Any, Literal, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from detection.models.layers.batch_norm import BatchNormalization
+from detection.models.layers.recompute import recomputed
+
+ResNetLayout = Literal["keras", "tpu"]
+
+_STEM_FILTERS = 64
+_EXPANSION = 4  # output channels of a bottleneck per inner channel
+
+
+class ResNetSpec(NamedTuple):
+    """Specification of one ResNet.
+
+    repeats: number of blocks of conv2_x to conv5_x.
+    bottleneck: blocks are 1x1, 3x3, 1x1; False: 3x3, 3x3.
+    """
+
+    repeats: tuple[int, int, int, int]
+    bottleneck: bool = True
+
+
+RESNETS: dict[str, ResNetSpec] = {
+    "resnet-18": ResNetSpec((2, 2, 2, 2), bottleneck=False),
+    "resnet-34": ResNetSpec((3, 4, 6, 3), bottleneck=False),
+    "resnet-50": ResNetSpec((3, 4, 6, 3)),
+    "resnet-101": ResNetSpec((3, 4, 23, 3)),
+    "resnet-152": ResNetSpec((3, 8, 36, 3)),
+    "resnet-200": ResNetSpec((3, 24, 36, 3)),
+}
+
+
+class ResNet(keras.layers.Layer):
+    """Feature maps of levels 1..5, level l at stride 2^l: the stem's, and the last of conv2_x to conv5_x.
+
+    Args:
+        spec: network to build.
+        layout: where the strides lie.  `keras`, as in keras.applications: in the first 1x1
+            convolution of a bottleneck, and the first max-pooling pads one pixel on every
+            side.  `tpu`, as in TPU Mask R-CNN: in the 3x3 convolution, and the max-pooling
+            pads at the bottom and the right only, if the size is even.  The variables are the
+            same, but weights trained with one layout do not fit the other.
+        momentum: momentum of batch norm.
+        epsilon: epsilon of batch norm.
+        recompute: compute each block again for its gradient, see `recomputed`.
+        name: layer name.
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(
+        self,
+        *,
+        spec: ResNetSpec,
+        layout: ResNetLayout = "keras",
+        momentum: float = 0.997,
+        epsilon: float = 1e-4,
+        recompute: bool = False,
+        name: str | None = None,
+        dtype: Any = None,
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self.spec = spec
+        self.layout = layout
+        self._recompute = recompute
+        common = {"batch_norm": {"momentum": momentum, "epsilon": epsilon}, "dtype": self.dtype_policy}
+        self.stem = Stem(name="stem", **common)
+        self.blocks: list[Block] = []
+        self.level_filters = [_STEM_FILTERS]
+        for level, repeats in enumerate(spec.repeats, start=2):
+            filters = _STEM_FILTERS * 2 ** (level - 2)
+            for repeat in range(repeats):
+                first = repeat == 0
+                block = Block(
+                    in_filters=self.level_filters[-1] if first else self.blocks[-1].out_filters,
+                    filters=filters,
+                    stride=2 if first and level > 2 else 1,
+                    projects=first,
+                    bottleneck=spec.bottleneck,
+                    stride_in_first=layout == "keras" or not spec.bottleneck,
+                    name=f"conv{level}_{repeat + 1}",
+                    **common,
+                )
+                self.blocks.append(block)
+            self.level_filters.append(self.blocks[-1].out_filters)
+
+    @property
+    def stages(self) -> list[list[keras.layers.Layer]]:
+        """Layers between the levels: those of the stem, conv2_x, ..., conv5_x."""
+        stages: list[list[keras.layers.Layer]] = [[self.stem]]
+        start = 0
+        for repeats in self.spec.repeats:
+            stages.append(list(self.blocks[start : start + repeats]))
+            start += repeats
+        return stages
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the variables of all blocks."""
+        self.stem.build(input_shape)
+        for block in self.blocks:
+            block.build((None, None, None, block.in_filters))
+
+    def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> list[tf.Tensor]:
+        """Returns features [B, H / 2^l, W / 2^l, level_filters[l - 1]] of levels l = 1..5, sizes rounded up.
+
+        Args:
+            images: float [B, H, W, 3].
+            training: use batch statistics.
+            seed: ignored, there is nothing random; other backbones take one.
+        """
+        levels = [self.stem(images, training=training)]
+        features = _max_pool(levels[0], centred=self.layout == "keras")
+        ends = [stage[-1] for stage in self.stages[1:]]
+        for block in self.blocks:
+            call = functools.partial(block, training=training)
+            features = recomputed(call, features, enabled=training and self._recompute)
+            if block in ends:
+                levels.append(features)
+        return levels
+
+
+class Stem(keras.layers.Layer):
+    """7x7 convolution with stride 2, batch norm, relu."""
+
+    def __init__(self, *, batch_norm: dict[str, float], name: str, dtype: Any):
+        super().__init__(name=name, dtype=dtype)
+        self.conv = _conv(_STEM_FILTERS, 7, 2, name="conv2d", dtype=dtype)
+        self.norm = BatchNormalization(name="batch_normalization", dtype=dtype, **batch_norm)
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the variables."""
+        self.conv.build(input_shape)
+        self.norm.build((None, None, None, _STEM_FILTERS))
+
+    def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Maps [B, H, W, 3] to [B, H / 2, W / 2, 64]."""
+        return tf.nn.relu(self.norm(_padded_conv(self.conv, images), training=training))
+
+
+class Block(keras.layers.Layer):
+    """Residual block: convolutions with batch norm, added to the input or its projection, relu.
+
+    The last batch norm starts with a scale of 0, so that the block starts as its shortcut
+    (Goyal et al., "Accurate, Large Minibatch SGD", 2017).
+
+    Args:
+        in_filters: channels of the input.
+        filters: inner channels.
+        stride: stride of the block.
+        projects: the shortcut is a 1x1 convolution with batch norm; False: the input itself.
+        bottleneck: see `ResNetSpec`.
+        stride_in_first: the first convolution has the stride; False: the second one.
+        batch_norm: arguments of `BatchNormalization`.
+        name: layer name.
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(
+        self,
+        *,
+        in_filters: int,
+        filters: int,
+        stride: int,
+        projects: bool,
+        bottleneck: bool,
+        stride_in_first: bool,
+        batch_norm: dict[str, float],
+        name: str,
+        dtype: Any,
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self.in_filters = in_filters
+        self.out_filters = filters * (_EXPANSION if bottleneck else 1)
+        kernels = (1, 3, 1) if bottleneck else (3, 3)
+        widths = (filters,) * (len(kernels) - 1) + (self.out_filters,)
+        strides = [1] * len(kernels)
+        strides[0 if stride_in_first else 1] = stride
+        self.convs = [
+            _conv(width, kernel, step, name=f"conv2d_{number}", dtype=dtype)
+            for number, (width, kernel, step) in enumerate(zip(widths, kernels, strides, strict=True), start=1)
+        ]
+        self.norms = [
+            BatchNormalization(
+                initial_scale=0.0 if number == len(kernels) else 1.0,
+                name=f"batch_normalization_{number}",
+                dtype=dtype,
+                **batch_norm,
+            )
+            for number in range(1, len(kernels) + 1)
+        ]
+        self.shortcut_conv = self.shortcut_norm = None
+        if projects:
+            self.shortcut_conv = _conv(self.out_filters, 1, stride, name="shortcut_conv2d", dtype=dtype)
+            self.shortcut_norm = BatchNormalization(name="shortcut_batch_normalization", dtype=dtype, **batch_norm)
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the variables."""
+        shape = input_shape
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            conv.build(shape)
+            shape = (None, None, None, conv.filters)
+            norm.build(shape)
+        if self.shortcut_conv is not None and self.shortcut_norm is not None:
+            self.shortcut_conv.build(input_shape)
+            self.shortcut_norm.build(shape)
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Maps [B, H, W, in_filters] to [B, H / stride, W / stride, out_filters]."""
+        shortcut = inputs
+        if self.shortcut_conv is not None and self.shortcut_norm is not None:
+            shortcut = self.shortcut_norm(self.shortcut_conv(inputs), training=training)
+        outputs = inputs
+        for number, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
+            outputs = tf.nn.relu(outputs) if number else outputs
+            outputs = norm(_padded_conv(conv, outputs), training=training)
+        return tf.nn.relu(shortcut + outputs)
+
+
+def _conv(filters: int, kernel: int, stride: int, *, name: str, dtype: Any) -> Any:
+    return keras.layers.Conv2D(
+        filters,
+        kernel,
+        strides=stride,
+        # Strided ones get explicit padding, see `_padded_conv`.
+        padding="same" if stride == 1 else "valid",
+        use_bias=False,
+        kernel_initializer=keras.initializers.VarianceScaling(2.0, mode="fan_out", distribution="untruncated_normal"),
+        name=name,
+        dtype=dtype,
+    )
+
+
+def _padded_conv(conv: Any, inputs: tf.Tensor) -> tf.Tensor:
+    """Applies a convolution, a strided one with the same padding on every side, whatever the input's size."""
+    padding = conv.kernel_size[0] // 2
+    if conv.strides[0] > 1 and padding:
+        inputs = tf.pad(inputs, [[0, 0], [padding, padding], [padding, padding], [0, 0]])
+    return conv(inputs)
+
+
+def _max_pool(inputs: tf.Tensor, *, centred: bool) -> tf.Tensor:
+    """Max-pools activations, >= 0, with 3x3 windows and stride 2; centred: on pixels 0, 2, 4, ..."""
+    if not centred:
+        return tf.nn.max_pool2d(inputs, 3, 2, padding="SAME")
+    return tf.nn.max_pool2d(tf.pad(inputs, [[0, 0], [1, 1], [1, 1], [0, 0]]), 3, 2, padding="VALID")

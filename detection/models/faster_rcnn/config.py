@@ -1,0 +1,186 @@
+"""Configuration of the two-stage family, Faster R-CNN and Mask R-CNN, and its presets.
+
+Defaults are those of TPU Mask R-CNN.
+"""
+
+import math
+from typing import Self
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from detection.models.backbones.imagenet import RESNET_PIXEL_MEAN
+from detection.models.backbones.resnet import ResNetLayout
+from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
+from detection.models.heads.postprocess import MaskPostprocess
+from detection.ops.sampling import max_positives
+from schemas.config.section import Section
+
+Rgb = tuple[float, float, float]
+FourFactors = tuple[PositiveFloat, PositiveFloat, PositiveFloat, PositiveFloat]
+
+
+class FasterRcnnConfig(Section):
+    """Configuration of a Faster R-CNN or Mask R-CNN."""
+
+    include_mask: bool = Field(True, description="with the mask head: Mask R-CNN; false: Faster R-CNN")
+    image_size: tuple[PositiveInt, PositiveInt] = Field((1024, 1024), description="(height, width), pixels")
+    pixel_mean: Rgb = Field(
+        RESNET_PIXEL_MEAN, description="RGB, of 0..255 pixels; the default is that of keras.applications' ResNets"
+    )
+    pixel_std: Rgb = Field(IMAGENET_STD, description="RGB, of 0..255 pixels")
+
+    backbone: str = Field(
+        "resnet-50",
+        description="resnet-18, -34, -50, -101, -152 or -200, mnasnet-a1, -b1 or -small, or an EfficientNet",
+    )
+    resnet_layout: ResNetLayout = Field(
+        "keras",
+        description="where a ResNet's strides lie: keras: as in keras.applications, whose weights need it; tpu: as in "
+        "TPU Mask R-CNN, whose weights need it",
+    )
+    frozen_stages: NonNegativeInt = Field(
+        2,
+        description="backbone stages that do not train, batch norm included: stage l is what is between levels l - 1 "
+        "and l; 2: stem and conv2_x of a ResNet; 0: all train, as they should without pretrained weights",
+    )
+    train_batch_norm: bool = Field(
+        False,
+        description="batch norm uses and updates batch statistics in training; false: the statistics are fixed, scale "
+        "and offset train outside of the frozen stages",
+    )
+    batch_norm_momentum: float = Field(0.997, ge=0.0, lt=1.0)
+    batch_norm_epsilon: PositiveFloat = 1e-4
+    gradient_checkpointing: bool = Field(
+        False, description="compute backbone blocks again for their gradients: less memory, more time"
+    )
+    min_level: PositiveInt = Field(2, description="finest pyramid level; level l has stride 2^l")
+    max_level: PositiveInt = Field(6, description="coarsest pyramid level")
+    fpn_filters: PositiveInt = Field(256, description="channels of the pyramid and of the RPN head")
+
+    anchor_scale: PositiveFloat | tuple[PositiveFloat, ...] = Field(
+        8.0, description="base anchor side in strides; a list: one per level, finest first"
+    )
+    num_scales: PositiveInt = Field(1, description="anchor octave scales")
+    aspect_ratios: tuple[PositiveFloat | tuple[PositiveFloat, PositiveFloat], ...] = Field(
+        ((1.0, 1.0), (1.4, 0.7), (0.7, 1.4)),
+        min_length=1,
+        description="each width / height, or [width, height] in base sides",
+    )
+    tpu_coordinates: bool = Field(
+        False,
+        description="TPU Mask R-CNN's coordinates, which its weights need: box corners are indices of pixels, size = "
+        "max - min + 1, except in the RPN's targets, and a feature lies at its cell's start; false: corners are "
+        "edges, and a feature lies at its cell's centre",
+    )
+    max_log_size: PositiveFloat = Field(
+        math.log(1000.0 / 16.0), description="upper limit of the size deltas, log(size / size before), in decoding"
+    )
+
+    rpn_positive_iou: float = Field(0.7, gt=0.0, le=1.0, description="min IoU of an anchor with an object")
+    rpn_negative_iou: float = Field(
+        0.3, gt=0.0, le=1.0, description="anchors below this IoU are background; those between are ignored"
+    )
+    rpn_samples: PositiveInt = Field(256, description="anchors per image in the RPN's losses")
+    rpn_positive_fraction: float = Field(0.5, gt=0.0, le=1.0, description="max fraction of positives among them")
+    rpn_huber_delta: PositiveFloat = Field(1.0 / 9.0, description="of the RPN's box loss, in units of the deltas")
+
+    train_pre_nms_top_k: PositiveInt = Field(2000, description="best anchors of each level before NMS, in training")
+    train_post_nms_top_k: PositiveInt = Field(1000, description="max proposals per image, in training")
+    train_proposal_iou: float = Field(0.7, ge=0.0, le=1.0, description="IoU threshold of the NMS, in training")
+    test_pre_nms_top_k: PositiveInt = Field(1000, description="best anchors of each level before NMS, in detection")
+    test_post_nms_top_k: PositiveInt = Field(1000, description="max proposals per image, in detection")
+    test_proposal_iou: float = Field(0.7, ge=0.0, le=1.0, description="IoU threshold of the NMS, in detection")
+    proposal_min_size: NonNegativeFloat = Field(
+        1.0, description="proposals with a shorter side are left out; pixels of the network input"
+    )
+
+    roi_samples: PositiveInt = Field(512, description="RoIs per image in the losses of the heads")
+    roi_positive_fraction: float = Field(0.25, gt=0.0, le=1.0, description="max fraction of positives among them")
+    roi_positive_iou: float = Field(0.5, gt=0.0, le=1.0, description="RoIs above this IoU with an object are positive")
+    roi_background_iou: tuple[float, float] = Field(
+        (0.0, 0.5), description="(low, high): RoIs of low <= IoU < high are background; others are left out"
+    )
+    roi_align_samples: PositiveInt = Field(1, description="bilinear samples per side of a RoIAlign bin")
+    box_roi_size: PositiveInt = Field(7, description="RoIAlign bins per side, of the box head")
+    fc_layers: PositiveInt = Field(2, description="inner layers of the box head")
+    fc_units: PositiveInt = Field(1024, description="outputs of each of them")
+    box_code_factors: FourFactors = Field(
+        (10.0, 10.0, 5.0, 5.0), description="factors of the box head's deltas (ty, tx, th, tw)"
+    )
+    box_huber_delta: PositiveFloat = Field(1.0, description="of the box head's loss, in units of the scaled deltas")
+    mask_roi_size: PositiveInt = Field(
+        14, description="RoIAlign bins per side, of the mask head; masks have twice as many"
+    )
+    mask_layers: PositiveInt = Field(4, description="3x3 convolutions of the mask head")
+    mask_filters: PositiveInt = Field(256, description="channels of each of them")
+    object_mask_size: PositiveInt = Field(
+        112, description="side of the mask within each object's box, from which the mask head's targets are cut"
+    )
+
+    rpn_score_loss_weight: NonNegativeFloat = 1.0
+    rpn_box_loss_weight: NonNegativeFloat = 1.0
+    class_loss_weight: NonNegativeFloat = 1.0
+    box_loss_weight: NonNegativeFloat = 1.0
+    mask_loss_weight: NonNegativeFloat = 1.0
+    postprocess: MaskPostprocess = MaskPostprocess(score_threshold=0.05)
+
+    @model_validator(mode="after")
+    def _thresholds_fit(self) -> Self:
+        if self.rpn_negative_iou > self.rpn_positive_iou:
+            raise ValueError(
+                f"rpn_negative_iou = {self.rpn_negative_iou} is above rpn_positive_iou = {self.rpn_positive_iou}"
+            )
+        low, high = self.roi_background_iou
+        if not 0.0 <= low < high <= 1.0:
+            raise ValueError(f"roi_background_iou = [{low}, {high}] must be 0 <= low < high <= 1")
+        return self
+
+    @model_validator(mode="after")
+    def _there_is_room_for_positives(self) -> Self:
+        for stage in ("rpn", "roi"):
+            samples, fraction = getattr(self, f"{stage}_samples"), getattr(self, f"{stage}_positive_fraction")
+            if not max_positives(samples, fraction):
+                raise ValueError(f"{stage}_samples = {samples} of which {fraction} may be positive leave room for none")
+        return self
+
+    @model_validator(mode="after")
+    def _one_scale_per_level(self) -> Self:
+        levels = self.max_level - self.min_level + 1
+        if isinstance(self.anchor_scale, tuple) and len(self.anchor_scale) != levels:
+            raise ValueError(
+                f"anchor_scale has {len(self.anchor_scale)} values for the {levels} levels {self.min_level} to "
+                f"{self.max_level}; give one number, or one per level"
+            )
+        return self
+
+
+# Our own, for CPUs and tests: objects of about an eighth to a half of a small image, trained from random weights.
+_NANO = {
+    "backbone": "efficientnet-nano",
+    "image_size": (128, 128),
+    "pixel_mean": IMAGENET_MEAN,
+    "frozen_stages": 0,
+    "train_batch_norm": True,
+    "batch_norm_momentum": 0.99,
+    "batch_norm_epsilon": 1e-3,
+    "max_level": 5,
+    "fpn_filters": 48,
+    "anchor_scale": 4.0,
+    "rpn_samples": 64,
+    "train_pre_nms_top_k": 200,
+    "train_post_nms_top_k": 100,
+    "test_pre_nms_top_k": 200,
+    "test_post_nms_top_k": 100,
+    "roi_samples": 64,
+    "fc_units": 128,
+    "postprocess": MaskPostprocess(score_threshold=0.01),
+}
+_NANO_MASKS = {"mask_filters": 48, "mask_layers": 2, "object_mask_size": 56}
+_RESNETS = (18, 34, 50, 101, 152)
+
+FASTER_RCNNS: dict[str, FasterRcnnConfig] = {
+    **{f"faster-rcnn-r{depth}": FasterRcnnConfig(backbone=f"resnet-{depth}", include_mask=False) for depth in _RESNETS},
+    **{f"mask-rcnn-r{depth}": FasterRcnnConfig(backbone=f"resnet-{depth}") for depth in _RESNETS},
+    "mask-rcnn-nano": FasterRcnnConfig.model_validate(_NANO | _NANO_MASKS),
+    "faster-rcnn-nano": FasterRcnnConfig.model_validate(_NANO | {"include_mask": False}),
+}

@@ -1,0 +1,144 @@
+"""Heads on the features of regions of interest (RoIs): classes and boxes, and masks.
+
+Their outputs have a column or channel for the background, the first one, and one for each
+class.  Girshick, "Fast R-CNN", 2015; He et al., "Mask R-CNN", 2017.
+"""
+
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+
+class BoxHeadOutputs(NamedTuple):
+    """Outputs per RoI, column 0 for the background.
+
+    class_logits: float [B, R, C + 1], of a softmax.
+    box_deltas: float [B, R, C + 1, 4], see `detection.ops.boxes`; [B, R, 1, 4] if the boxes do
+        not depend on the class.
+    """
+
+    class_logits: tf.Tensor
+    box_deltas: tf.Tensor
+
+
+class BoxHead(keras.layers.Layer):
+    """Two fully connected layers with relu, then one for the classes and one for the boxes.
+
+    Args:
+        num_classes: C.
+        units: outputs of each inner layer.
+        layers: number of inner layers.
+        class_agnostic_boxes: one box per RoI, not one per class, as in Cascade R-CNN.
+        name: layer name.
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        units: int,
+        layers: int = 2,
+        class_agnostic_boxes: bool = False,
+        name: str = "box_head",
+        dtype: Any = None,
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self._units = units
+        self.inner = [
+            keras.layers.Dense(units, activation="relu", name=f"fc{number}", dtype=self.dtype_policy)
+            for number in range(6, 6 + layers)
+        ]
+        boxes = 1 if class_agnostic_boxes else num_classes + 1
+        self.classes = self._output(num_classes + 1, stddev=0.01, name="class")
+        self.boxes = self._output(boxes * 4, stddev=0.001, name="box")
+
+    def _output(self, units: int, *, stddev: float, name: str) -> Any:
+        initializer = keras.initializers.RandomNormal(stddev=stddev)
+        return keras.layers.Dense(units, kernel_initializer=initializer, name=name, dtype=self.dtype_policy)
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the variables; `input_shape` is that of the RoIs' features, [B, R, s, s, F]."""
+        side, _, channels = input_shape[2:]
+        assert side is not None
+        assert channels is not None
+        width = side * side * channels
+        for layer in self.inner:
+            layer.build((None, None, width))
+            width = self._units
+        for layer in (self.classes, self.boxes):
+            layer.build((None, None, width))
+
+    def call(self, rois: tf.Tensor) -> BoxHeadOutputs:
+        """Maps features [B, R, s, s, F] to outputs in the compute dtype."""
+        shape = tf.shape(rois)
+        outputs = tf.reshape(rois, [shape[0], rois.shape[1] or shape[1], rois.shape[2] ** 2 * rois.shape[4]])
+        for layer in self.inner:
+            outputs = layer(outputs)
+        deltas = self.boxes(outputs)
+        columns = deltas.shape[2] // 4
+        deltas = tf.reshape(deltas, [shape[0], rois.shape[1] or shape[1], columns, 4])
+        return BoxHeadOutputs(self.classes(outputs), deltas)
+
+
+class MaskHead(keras.layers.Layer):
+    """3x3 convolutions, a transposed one that doubles the size, each with relu, and a 1x1 one.
+
+    Only the mask of one class per RoI is computed: no loss and no detection needs the others.
+
+    Args:
+        num_classes: C.
+        filters: channels of each inner layer.
+        layers: number of 3x3 convolutions.
+        name: layer name.
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(self, *, num_classes: int, filters: int, layers: int = 4, name: str = "mask_head", dtype: Any = None):
+        super().__init__(name=name, dtype=dtype)
+        self._filters = filters
+        self.inner = [
+            keras.layers.Conv2D(
+                filters, 3, padding="same", activation="relu", name=f"conv2d_{number}", **self._common()
+            )
+            for number in range(1, layers + 1)
+        ]
+        self.upsample = keras.layers.Conv2DTranspose(
+            filters, 2, strides=2, activation="relu", name="conv2d_transpose", **self._common()
+        )
+        self.masks = keras.layers.Conv2D(num_classes + 1, 1, name="mask", **self._common())
+
+    def _common(self) -> dict[str, Any]:
+        # He et al., "Delving Deep into Rectifiers", 2015, by the outputs.  Each layer has one of its own: an
+        # initializer returns the same values whenever it is called.
+        initializer = keras.initializers.VarianceScaling(2.0, mode="fan_out", distribution="untruncated_normal")
+        return {"kernel_initializer": initializer, "dtype": self.dtype_policy}
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the variables; `input_shape` is that of the RoIs' features, [B, R, s, s, F]."""
+        shape = (None, *input_shape[2:])
+        for layer in (*self.inner, self.upsample):
+            layer.build(shape)
+            shape = (None, None, None, self._filters)
+        self.masks.build(shape)
+
+    def call(self, rois: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+        """Returns mask logits [B, R, 2 s, 2 s] in the compute dtype.
+
+        Args:
+            rois: float [B, R, s, s, F], features.
+            columns: int32 [B, R], class of each RoI's mask, plus 1; 0: background.
+        """
+        outputs = tf.reshape(rois, [-1, *rois.shape[2:]])
+        for layer in (*self.inner, self.upsample):
+            outputs = layer(outputs)
+        side = outputs.shape[1]
+        pixels = tf.reshape(outputs, [-1, side * side, self._filters])
+        # A product, not `gather`: its gradient is a product, too, instead of a sum at random places.
+        chosen = tf.one_hot(tf.reshape(columns, [-1]), self.masks.filters, dtype=pixels.dtype)
+        kernels = tf.matmul(chosen, tf.cast(self.masks.kernel, pixels.dtype)[0, 0], transpose_b=True)
+        biases = tf.linalg.matvec(chosen, tf.cast(self.masks.bias, pixels.dtype))
+        logits = tf.linalg.matvec(pixels, kernels) + biases[:, tf.newaxis]
+        shape = tf.shape(columns)
+        return tf.reshape(logits, [shape[0], columns.shape[1] or shape[1], side, side])

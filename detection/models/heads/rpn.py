@@ -1,0 +1,150 @@
+"""Region proposal network: a head over all pyramid levels, and the selection of its best boxes.
+
+Ren et al., "Faster R-CNN", 2015; over a pyramid as in Lin et al., "Feature Pyramid Networks
+for Object Detection", 2017.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from detection.ops.boxes import clip_yxyx, decode_yxyx
+from detection.ops.nms import hard_nms
+
+_LEFT_OUT = -1.0  # score of boxes that are too small: below those of all others
+
+
+class RpnOutputs(NamedTuple):
+    """Outputs per pyramid level, finest first, anchor by anchor within a cell.
+
+    logits: float [B, h, w, K] per level, K anchors per cell: is there an object?
+    deltas: float [B, h, w, K * 4] per level, see `detection.ops.boxes`.
+    """
+
+    logits: list[tf.Tensor]
+    deltas: list[tf.Tensor]
+
+
+class RpnHead(keras.layers.Layer):
+    """3x3 convolution and relu, then a 1x1 convolution for scores and one for boxes; shared by all levels.
+
+    Args:
+        filters: channels of its inputs and of the 3x3 convolution.
+        anchors_per_cell: K.
+        name: layer name.
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(self, *, filters: int, anchors_per_cell: int, name: str = "rpn", dtype: Any = None):
+        super().__init__(name=name, dtype=dtype)
+        self._filters = filters
+        self.conv = self._conv(filters, 3, "conv2d")
+        self.score = self._conv(anchors_per_cell, 1, "score")
+        self.box = self._conv(4 * anchors_per_cell, 1, "box")
+
+    def _conv(self, filters: int, kernel: int, name: str) -> Any:
+        initializer = keras.initializers.RandomNormal(stddev=0.01)
+        return keras.layers.Conv2D(
+            filters, kernel, padding="same", kernel_initializer=initializer, name=name, dtype=self.dtype_policy
+        )
+
+    def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
+        """Creates the variables; `input_shape` has one shape per level, all with the same channels."""
+        self.conv.build(input_shape[0])
+        for conv in (self.score, self.box):
+            conv.build((None, None, None, self._filters))
+
+    def call(self, features: Sequence[tf.Tensor]) -> RpnOutputs:
+        """Returns the outputs of each level, in the compute dtype."""
+        inner = [tf.nn.relu(self.conv(feature)) for feature in features]
+        return RpnOutputs([self.score(feature) for feature in inner], [self.box(feature) for feature in inner])
+
+
+class ProposalOptions(NamedTuple):
+    """How proposals are chosen.
+
+    pre_nms_top_k: best anchors of each level that enter NMS.
+    post_nms_top_k: P, max proposals of an image, over all levels.
+    iou_threshold: IoU with a better box of the same level above which a box is left out.
+    min_size: boxes with a shorter side, in pixels of the network input, are left out.
+    """
+
+    pre_nms_top_k: int
+    post_nms_top_k: int
+    iou_threshold: float
+    min_size: float
+
+
+class Proposals(NamedTuple):
+    """The proposals of each image, best score first.
+
+    boxes: float32 [B, P, 4], (ymin, xmin, ymax, xmax) in pixels of the network input; 0 for padding.
+    scores: float32 [B, P], probability of an object; 0 for padding.
+    valid: bool [B, P], False for padding.
+    """
+
+    boxes: tf.Tensor
+    scores: tf.Tensor
+    valid: tf.Tensor
+
+
+def propose(
+    outputs: RpnOutputs,
+    anchors: tf.Tensor,
+    image_sizes: tf.Tensor,
+    options: ProposalOptions,
+    *,
+    pixel_offset: float = 0.0,
+    max_log_size: float,
+) -> Proposals:
+    """Chooses the proposals: the best anchors of each level, decoded, clipped to the image, without overlaps.
+
+    Boxes compete within their level only; then the best of all levels remain.  No gradient
+    flows through proposals.
+
+    Args:
+        outputs: outputs of `RpnHead`.
+        anchors: float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the network input;
+            those of all levels, in the order of the outputs.
+        image_sizes: float32 [B, 2] or [2], (height, width) in pixels of the network input that the
+            images fill, from its top left corner on.
+        options: how many, and which.
+        pixel_offset: see `encode_yxyx`; with 1, the image ends at the index of its last pixel.
+        max_log_size: see `decode_yxyx`.
+    """
+    candidates, start = [], 0
+    for level, (level_logits, level_deltas) in enumerate(zip(outputs.logits, outputs.deltas, strict=True)):
+        height, width, per_cell = level_logits.shape[1:]
+        size = height * width * per_cell
+        logits = tf.reshape(tf.cast(tf.stop_gradient(level_logits), tf.float32), [-1, size])
+        deltas = tf.reshape(tf.stop_gradient(level_deltas), [-1, size, 4])
+        logits, rows = tf.math.top_k(logits, min(options.pre_nms_top_k, size))
+        boxes = decode_yxyx(
+            tf.cast(tf.gather(deltas, rows, batch_dims=1), tf.float32),
+            tf.gather(anchors[start : start + size], rows),
+            pixel_offset=pixel_offset,
+            max_log_size=max_log_size,
+        )
+        candidates.append((boxes, logits, tf.fill(tf.shape(rows), level)))
+        start += size
+    boxes, logits, levels = (tf.concat(values, axis=1) for values in zip(*candidates, strict=True))
+    limits = tf.reshape(image_sizes, [-1, 2]) - pixel_offset
+    boxes = clip_yxyx(boxes, limits[:, :1], limits[:, 1:])
+    large = tf.reduce_min(boxes[..., 2:] - boxes[..., :2], axis=-1) + pixel_offset >= options.min_size
+    # Logits tell boxes apart whose float32 probabilities are equal.
+    _, order = tf.math.top_k(tf.where(large, logits, logits.dtype.min), logits.shape[1])
+    boxes, levels = tf.gather(boxes, order, batch_dims=1), tf.gather(levels, order, batch_dims=1)
+    scores = tf.gather(tf.where(large, tf.sigmoid(logits), _LEFT_OUT), order, batch_dims=1)
+    picked = hard_nms(
+        boxes,
+        scores,
+        levels,
+        iou_threshold=options.iou_threshold,
+        score_threshold=_LEFT_OUT / 2.0,
+        max_outputs=options.post_nms_top_k,
+    )
+    valid = tf.range(options.post_nms_top_k) < picked.num[:, tf.newaxis]
+    boxes = tf.where(valid[..., tf.newaxis], tf.gather(boxes, picked.indices, batch_dims=1), 0.0)
+    return Proposals(boxes, picked.scores, valid)

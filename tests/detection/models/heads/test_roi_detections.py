@@ -1,0 +1,103 @@
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+
+from detection.models.heads.postprocess import MaskPostprocess
+from detection.models.heads.roi_detections import detect_in_rois
+from detection.models.heads.roi_heads import BoxHeadOutputs
+from detection.models.heads.rpn import Proposals
+from detection.types import Detections, ImageInfo
+from tests.detection.ops.plain_nms import plain_nms
+
+BATCH, ROIS, CLASSES = 2, 20, 3
+FACTORS, MAX_LOG_SIZE = (10.0, 10.0, 5.0, 5.0), 0.5
+OPTIONS = MaskPostprocess(score_threshold=0.05, iou_threshold=0.4, max_detections=15)
+INFO = ImageInfo(tf.constant([[100.0, 80.0], [50.0, 50.0]]), tf.constant([[0.5, 0.5], [1.0, 1.0]]))
+LIMITS = ((50.0, 40.0), (50.0, 50.0))
+
+
+def _case(columns: int = CLASSES + 1) -> tuple[BoxHeadOutputs, Proposals]:
+    random = np.random.default_rng(0)
+    corners = random.uniform(-5, 40, (BATCH, ROIS, 2))
+    boxes = np.concatenate([corners, corners + random.uniform(5, 25, (BATCH, ROIS, 2))], axis=2)
+    valid = np.arange(ROIS) < np.array([[ROIS], [12]])
+    logits = random.normal(scale=2.0, size=(BATCH, ROIS, CLASSES + 1))
+    deltas = random.normal(scale=3.0, size=(BATCH, ROIS, columns, 4))
+    outputs = BoxHeadOutputs(tf.constant(logits, tf.float32), tf.constant(deltas, tf.float32))
+    boxes = boxes * valid[..., None]
+    return outputs, Proposals(tf.constant(boxes, tf.float32), tf.zeros([BATCH, ROIS]), tf.constant(valid))
+
+
+def _detect(
+    outputs: BoxHeadOutputs, proposals: Proposals, options: MaskPostprocess, offset: float = 0.0
+) -> tuple[Detections, tf.Tensor]:
+    return detect_in_rois(
+        outputs,
+        proposals,
+        INFO,
+        options,
+        scale_factors=FACTORS,
+        pixel_offset=offset,
+        max_log_size=MAX_LOG_SIZE,
+    )
+
+
+def _plain_boxes(
+    outputs: BoxHeadOutputs, proposals: Proposals, image: int, offset: float
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+    """Box, score and class of each pair of RoI and class, in this order."""
+    rows = []
+    for roi in range(int(proposals.valid[image].numpy().sum())):
+        logits = outputs.class_logits[image, roi].numpy().astype(float)
+        probabilities = np.exp(logits) / np.exp(logits).sum()
+        low, high = np.split(proposals.boxes[image, roi].numpy().astype(float), 2)
+        for kind in range(CLASSES):
+            columns = outputs.box_deltas.shape[2]
+            delta = outputs.box_deltas[image, roi, kind + 1 if columns > 1 else 0].numpy() / FACTORS
+            size = high - low + offset
+            centre = low + size / 2 + delta[:2] * size
+            size = size * np.exp(np.minimum(delta[2:], MAX_LOG_SIZE))
+            box = np.concatenate([centre - size / 2, centre + size / 2 - offset])
+            rows.append((np.clip(box, 0, np.array(LIMITS[image] * 2) - offset), probabilities[kind + 1], kind))
+    boxes, scores, classes = zip(*rows, strict=True)
+    return np.array(boxes), np.array(scores), np.array(classes)
+
+
+@pytest.mark.parametrize("columns", [CLASSES + 1, 1])
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+def test_detections_equal_loops(columns: int, offset: float) -> None:
+    outputs, proposals = _case(columns)
+    detections, pixels = _detect(outputs, proposals, OPTIONS, offset)
+    for image in range(BATCH):
+        boxes, scores, classes = _plain_boxes(outputs, proposals, image, offset)
+        picked, values = plain_nms(
+            boxes, scores, classes, iou_threshold=0.4, score_threshold=0.05, max_outputs=OPTIONS.max_detections
+        )
+        count = int(detections.num[image])
+        assert count == len(picked) > 5
+        np.testing.assert_allclose(detections.scores[image, :count], values, rtol=1e-5)
+        np.testing.assert_array_equal(detections.classes[image, :count], classes[picked])
+        np.testing.assert_allclose(pixels[image, :count], boxes[picked], atol=1e-4)
+        normalised = boxes[picked] / np.array(LIMITS[image] * 2)
+        np.testing.assert_allclose(detections.boxes[image, :count], normalised, atol=1e-5)
+        assert not pixels[image, count:].numpy().any()
+
+
+def test_one_class_per_roi() -> None:
+    outputs, proposals = _case()
+    options = OPTIONS.model_copy(update={"one_class_per_anchor": True, "iou_threshold": 1.0, "max_detections": 100})
+    detections, _ = _detect(outputs, proposals, options)
+    best = tf.nn.softmax(outputs.class_logits)[..., 1:].numpy().max(axis=2)[0]
+    expected = np.sort(best[best > OPTIONS.score_threshold])[::-1]
+    np.testing.assert_allclose(detections.scores[0, : int(detections.num[0])], expected, rtol=1e-5)
+
+
+def test_without_proposals_nothing_is_found() -> None:
+    outputs, proposals = _case()
+    none = proposals._replace(valid=tf.zeros_like(proposals.valid), boxes=tf.zeros_like(proposals.boxes))
+    detections, pixels = _detect(outputs, none, OPTIONS.model_copy(update={"score_threshold": 0.0}))
+    assert not detections.num.numpy().any()
+    assert not pixels.numpy().any()

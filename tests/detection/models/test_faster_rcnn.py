@@ -1,0 +1,186 @@
+"""What the two-stage detectors make of their options: losses, proposals, masks."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from detection.models.faster_rcnn.model import FasterRcnn
+from detection.models.registry import build_detector
+from detection.types import ImageInfo, Labels
+
+SIDE, CLASSES, BATCH = 64, 3, 2
+SMALL: dict[str, Any] = {
+    "min_level": 4,
+    "fpn_filters": 8,
+    "anchor_scale": 1.0,
+    "rpn_samples": 16,
+    "train_post_nms_top_k": 20,
+    "test_post_nms_top_k": 20,
+    "roi_samples": 16,
+    "fc_layers": 1,
+    "fc_units": 8,
+    "mask_layers": 1,
+    "mask_filters": 8,
+    "train_batch_norm": False,
+}
+TERMS = ("rpn_score_loss", "rpn_box_loss", "class_loss", "box_loss", "mask_loss")
+INFO = ImageInfo(tf.fill([BATCH, 2], 64.0), tf.ones([BATCH, 2]))
+
+
+def _build(**overrides: Any) -> FasterRcnn:
+    keras.utils.set_random_seed(0)
+    detector = build_detector(
+        "mask-rcnn-nano",
+        num_classes=CLASSES,
+        image_size=SIDE,
+        overrides=SMALL | overrides,
+        postprocess={"max_detections": 10, "score_threshold": 0.0},
+    )
+    assert isinstance(detector, FasterRcnn)
+    return detector
+
+
+@pytest.fixture(scope="module")
+def images() -> tf.Tensor:
+    return tf.random.stateless_normal([BATCH, SIDE, SIDE, 3], [0, 0])
+
+
+@pytest.fixture(scope="module")
+def labels() -> Labels:
+    boxes = tf.constant([[[4.0, 6.0, 30.0, 28.0], [30.0, 20.0, 60.0, 50.0]], [[10.0, 12.0, 40.0, 44.0], [0.0] * 4]])
+    return Labels(
+        boxes=boxes,
+        classes=tf.constant([[0, 2], [1, 0]]),
+        valid=tf.constant([[True, True], [True, False]]),
+        masks=tf.ones([BATCH, 2, 28, 28], tf.uint8),
+    )
+
+
+@pytest.fixture(scope="module")
+def plain(images: tf.Tensor, labels: Labels) -> dict[str, tf.Tensor]:
+    """The losses of the detector as it is."""
+    detector = _build()
+    return detector.losses(detector(images), labels)
+
+
+def test_each_weight_multiplies_its_term(plain: dict[str, tf.Tensor], images: tf.Tensor, labels: Labels) -> None:
+    factors = dict(zip(TERMS, (2.0, 3.0, 5.0, 7.0, 11.0), strict=True))
+    detector = _build(**{f"{term}_weight": factor for term, factor in factors.items()})
+    terms = detector.losses(detector(images), labels)
+    assert terms.keys() == plain.keys() == factors.keys()
+    for term, value in terms.items():
+        np.testing.assert_allclose(value, plain[term] * factors[term], rtol=1e-5, err_msg=term)
+
+
+def test_an_untrained_head_is_undecided(plain: dict[str, tf.Tensor], labels: Labels) -> None:
+    """All 16 anchors and RoIs of an image are used; classes and masks start nearly even."""
+    np.testing.assert_allclose(plain["rpn_score_loss"], np.log(2.0), rtol=0.05)
+    np.testing.assert_allclose(plain["class_loss"], np.log(CLASSES + 1), rtol=0.05)
+    assert 0.3 < float(plain["mask_loss"]) < 3.0
+
+
+def test_faster_rcnn_has_the_losses_and_boxes_of_mask_rcnn(
+    plain: dict[str, tf.Tensor], images: tf.Tensor, labels: Labels
+) -> None:
+    masked, other = _build(), _build(include_mask=False)
+    other.set_weights([*masked.get_weights()][: len(other.get_weights())])
+    without = labels._replace(masks=None)
+    for key, value in other.losses(other(images), without).items():
+        np.testing.assert_allclose(value, plain[key], rtol=1e-5, err_msg=key)
+    ours, theirs = (network.detect(network(images), INFO) for network in (other, masked))
+    np.testing.assert_allclose(ours.boxes, theirs.boxes, atol=1e-5)
+    assert ours.masks is None
+    with pytest.raises(ValueError, match="the labels have no masks, which its losses need"):
+        masked.losses(masked(images), without)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("pre_nms_top_k", 1), ("post_nms_top_k", 2), ("proposal_iou", 0.0)], ids=str
+)
+def test_proposals_have_options_of_their_own_in_training_and_in_detection(
+    plain: dict[str, tf.Tensor], images: tf.Tensor, labels: Labels, key: str, value: float
+) -> None:
+    plain_detector = _build()
+    found = plain_detector.detect(plain_detector(images), INFO)
+    for stage in ("train", "test"):
+        detector = _build(**{f"{stage}_{key}": value})
+        outputs = detector(images)
+        losses_differ = float(detector.losses(outputs, labels)["class_loss"]) != float(plain["class_loss"])
+        detections_differ = bool((detector.detect(outputs, INFO).boxes.numpy() != found.boxes.numpy()).any())
+        assert (losses_differ, detections_differ) == (stage == "train", stage == "test")
+
+
+def test_small_proposals_are_left_out(images: tf.Tensor) -> None:
+    detector = _build(proposal_min_size=65.0)
+    assert not detector.detect(detector(images), INFO).num.numpy().any()
+
+
+def test_masks_are_those_of_the_final_boxes_and_classes(images: tf.Tensor) -> None:
+    """The mask of each class is a constant of its own."""
+    detector = _build()
+    head: Any = detector.mask_head
+    head.masks.kernel.assign(tf.zeros_like(head.masks.kernel))
+    head.masks.bias.assign([9.0, -1.0, 0.0, 1.0])
+    detections = detector.detect(detector(images), INFO)
+    for image in range(BATCH):
+        count = int(detections.num[image])
+        assert count > 0
+        assert detections.masks is not None
+        expected = tf.sigmoid(tf.gather([-1.0, 0.0, 1.0], detections.classes[image, :count]))
+        masks = detections.masks[image].numpy()
+        assert masks.shape == (10, 28, 28)
+        np.testing.assert_allclose(masks[:count].min(axis=(1, 2)), expected, rtol=1e-5)
+        np.testing.assert_allclose(masks[:count].max(axis=(1, 2)), expected, rtol=1e-5)
+        assert not masks[count:].any()
+
+
+def test_portable_detection_needs_no_sparse_product(images: tf.Tensor) -> None:
+    """Which LiteRT lacks, and which is faster elsewhere."""
+    detector = _build()
+    expected = detector.detect(detector(images), INFO)
+    sparse = []
+    for portable in (False, True):
+        detector.portable = portable
+        graph = tf.function(lambda: detector.detect(detector(images), INFO)).get_concrete_function().graph
+        sparse.append(any("Sparse" in operation.type for operation in graph.get_operations()))
+        detections = detector.detect(detector(images), INFO)
+        for ours, theirs in zip(detections[:5], expected[:5], strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    assert sparse == [not tf.config.list_physical_devices("GPU"), False]
+
+
+def test_detections_stay_inside_the_image_that_fills_a_part_of_the_input(images: tf.Tensor) -> None:
+    detector = _build()
+    info = ImageInfo(tf.constant([[40.0, 20.0], [128.0, 64.0]]), tf.constant([[1.0, 1.0], [0.5, 0.5]]))
+    boxes = detector.detect(detector(images), info).boxes.numpy()
+    assert ((boxes >= 0.0) & (boxes <= 1.0)).all()
+    assert (boxes[..., 2:] > boxes[..., :2]).any()
+
+
+def test_the_seed_chooses_the_samples(images: tf.Tensor, labels: Labels) -> None:
+    detector = _build(rpn_samples=4, roi_samples=4)
+
+    def loss(*seed: int) -> float:
+        outputs = detector(images, seed=tf.constant(seed)) if seed else detector(images)
+        return float(detector.losses(outputs, labels)["class_loss"])
+
+    assert loss(1, 2) == loss(1, 2) != loss(1, 3)
+    assert loss() == loss(0, 0)
+
+
+def test_objects_of_weight_zero_do_not_count(plain: dict[str, tf.Tensor], images: tf.Tensor, labels: Labels) -> None:
+    detector = _build()
+    weightless = detector.losses(detector(images), labels._replace(weights=tf.zeros([BATCH, 2])))
+    for key in ("rpn_box_loss", "box_loss", "mask_loss"):
+        assert float(weightless[key]) == 0.0 < float(plain[key])
+
+
+def test_without_objects_the_losses_are_those_of_the_background(images: tf.Tensor, labels: Labels) -> None:
+    detector = _build()
+    empty = labels._replace(valid=tf.zeros_like(labels.valid), boxes=tf.zeros_like(labels.boxes))
+    terms = detector.losses(detector(images), empty)
+    assert all(np.isfinite(value) for value in terms.values())
+    assert {key for key, value in terms.items() if value > 0.0} == {"rpn_score_loss", "class_loss"}

@@ -5,6 +5,7 @@ interpolation; beyond the crop there is 0, and a pixel belongs to the mask from
 `THRESHOLD` on.  Source: `paste_masks_in_image` of detectron2.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -97,21 +98,22 @@ def rle_of_crop(crop: npt.NDArray[Any], box_xywh: npt.NDArray[Any], *, height: i
         The compressed RLE in the image's size.
     """
     x, y, box_width, box_height = (float(value) for value in box_xywh)
-    top, rows = _window(y, box_height, height, len(crop))
-    left, columns = _window(x, box_width, width, len(crop))
-    inside = rows @ crop.astype(np.float64) @ columns.T >= THRESHOLD
+    top, rows = _places(y, box_height, height, len(crop))
+    left, columns = _places(x, box_width, width, len(crop))
+    # Of both axes at once, as arrays are so small that each call to NumPy counts.
+    weights = np.concatenate([rows, columns])[:, np.newaxis] - np.arange(len(crop))
+    np.abs(weights, out=weights)
+    np.subtract(1.0, weights, out=weights)
+    np.maximum(0.0, weights, out=weights)
+    inside = weights[: len(rows)] @ crop.astype(np.float64) @ weights[len(rows) :].T >= THRESHOLD
     return rle_of_window(inside, top=top, left=left, height=height, width=width)
 
 
-def _window(start: float, side: float, pixels: int, cells: int) -> tuple[int, npt.NDArray[np.float64]]:
-    """The first pixel of a box along one axis, and the cells' weights [n, cells] at its n pixels."""
-    first = min(max(int(np.floor(start)), 0), pixels)
-    last = max(min(int(np.ceil(start + side)), pixels), first) if side > 0.0 else first
-    places = (np.arange(first, last) + 0.5 - start) * cells / (side or 1.0) - 0.5
-    weights = places[:, np.newaxis] - np.arange(cells)
-    np.abs(weights, out=weights)
-    np.subtract(1.0, weights, out=weights)
-    return first, np.maximum(0.0, weights, out=weights)
+def _places(start: float, side: float, pixels: int, cells: int) -> tuple[int, npt.NDArray[np.float64]]:
+    """The first pixel of a box along one axis, and its pixels' places in cells from the first one's centre."""
+    first = min(max(math.floor(start), 0), pixels)
+    last = max(min(math.ceil(start + side), pixels), first) if side > 0.0 else first
+    return first, (np.arange(first, last) + 0.5 - start) * cells / (side or 1.0) - 0.5
 
 
 def rle_of_window(inside: npt.NDArray[Any], *, top: int, left: int, height: int, width: int) -> Rle:
@@ -131,15 +133,15 @@ def rle_of_window(inside: npt.NDArray[Any], *, top: int, left: int, height: int,
 
     rows, columns = inside.shape
     padded = np.zeros((rows + 2, columns), bool)
-    padded[1:-1] = inside != 0
+    padded[1:-1] = inside
     # Changes along columns, found in the order of memory, are few: sorting them is quicker than transposing the mask.
     row, column = np.divmod(np.flatnonzero(padded[1:] != padded[:-1]), max(columns, 1))
     bounds = np.sort((column + left) * height + row + top)
-    starts, ends = bounds[::2], bounds[1::2]
     # Runs count along columns, so one that ends at the bottom may go on at the next column's top.
-    apart = starts[1:] != ends[:-1]
-    runs = np.stack([np.append(starts[:1], starts[1:][apart]), np.append(ends[:-1][apart], ends[-1:])], axis=1)
-    counts = np.diff(np.concatenate([[0], runs.ravel(), [height * width]])).tolist()
+    apart = np.ones(len(bounds) + 1, bool)
+    apart[1:-1] = bounds[1:] != bounds[:-1]
+    bounds = np.concatenate([[0], bounds[apart[1:] & apart[:-1]], [height * width]])
+    counts = (bounds[1:] - bounds[:-1]).tolist()
     if len(counts) > 1 and counts[-1] == 0:
         counts.pop()
     rle = mask.frPyObjects({"size": [height, width], "counts": counts}, height, width)

@@ -123,19 +123,21 @@ def _find_bins(
     starts = [sum(height * width for height, width in sizes[:level]) for level in range(len(sizes))]
     first_of_row = rows * widths + tf.gather(tf.constant(starts), levels)[..., tf.newaxis]
 
-    def taps(by_row: tf.Tensor, by_column: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Splits values of rows and columns [2, B, R, S * samples] into each bin's, which broadcast to [K, ...]."""
-        shape = tf.concat([tf.shape(by_row)[:-1], [output_size, samples]], axis=0)
-        by_row = tf.transpose(tf.reshape(by_row, shape), [0, 4, 1, 2, 3])
-        by_column = tf.transpose(tf.reshape(by_column, shape), [0, 4, 1, 2, 3])
-        return by_row[:, :, tf.newaxis, tf.newaxis, ..., tf.newaxis], by_column[..., tf.newaxis, :]
-
-    row_part, column_part = taps(first_of_row, columns)
-    row_weight, column_weight = taps(row_weights, column_weights)
     shape = tf.concat([[4 * samples**2], tf.shape(levels), [output_size, output_size]], axis=0)
-    cells = tf.reshape(row_part + column_part, shape)
-    weights = tf.reshape(row_weight * column_weight, shape)
-    return _Bins(cells, weights / samples**2)
+    cells = _of_bins(first_of_row, samples, axis=0) + _of_bins(columns, samples, axis=1)
+    weights = _of_bins(row_weights, samples, axis=0) * _of_bins(column_weights, samples, axis=1)
+    return _Bins(tf.reshape(cells, shape), tf.reshape(weights, shape) / samples**2)
+
+
+def _of_bins(values: tf.Tensor, samples: int, *, axis: int) -> tf.Tensor:
+    """Turns values of rows (axis 0) or columns (1), [2, B, R, S * samples], so that both broadcast to all bins.
+
+    Returns:
+        [2, samples, 1, 1, B, R, S, 1] of rows, or [2, samples, B, R, 1, S] of columns.
+    """
+    shape = tf.concat([tf.shape(values)[:-1], [values.shape[-1] // samples, samples]], axis=0)
+    values = tf.transpose(tf.reshape(values, shape), [0, 4, 1, 2, 3])
+    return values[:, :, tf.newaxis, tf.newaxis, ..., tf.newaxis] if axis == 0 else values[..., tf.newaxis, :]
 
 
 def _neighbours(centres: tf.Tensor, counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -58,8 +58,8 @@ def test_the_model_folder(tmp_path: Path, checkpoint: Path, capfd: pytest.Captur
     for part in (
         rf"checkpoint {re.escape(str(checkpoint))}/model, step 700",
         r"EMA weights of \d+ of \d+ variables; the EMA weights are used",
-        "3 class outputs, 2 of them in the label map",
-        "1 class outputs have no category: their detections are not reported",
+        "3 classes, 2 of them in the label map",
+        "classes without a category: 1; their detections are not reported",
     ):
         assert re.search(part, printed.err), part
 
@@ -72,7 +72,7 @@ def test_raw_weights_and_cloud_storage(
     assert call(remote, f"{gcs.path}/model", *flags) == 0
     messages = capfd.readouterr().err
     assert re.search(r"raw weights of \d+ variables, no EMA weights", messages)
-    assert "3 class outputs, named by their ids: pass --label-map for names" in messages
+    assert "3 classes, named by their ids: pass --label-map for names" in messages
     model = load_detector(f"{gcs.path}/model")
     assert model.exported_from is not None
     assert model.exported_from.weights == "raw"
@@ -83,7 +83,7 @@ def test_raw_weights_and_cloud_storage(
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
-        (["--from", "tpu-mask-rcnn"], 2, "--from tpu-mask-rcnn: these checkpoints cannot be imported: there is no"),
+        (["--from", "tpu-mask-rcnn"], 2, "efficientdet-nano: not a Faster R-CNN or Mask R-CNN, so TPU Mask R-CNN has"),
         (["--from", "od-api"], 2, "--from od-api: these checkpoints cannot be imported: its EfficientDets order"),
         (["--set", "train.steps=3"], 2, "--set train.steps=3: set keys of the section model only"),
         (["--set", "model.name=efficientdet-d1"], 2, "set keys of the section model only; --model sets its name"),

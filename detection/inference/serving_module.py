@@ -150,7 +150,11 @@ class ServingModule(tf.Module):
         batch = self._batch_size or tf.shape(batch_of)[0]
         sizes = tf.tile(tf.constant([self._detector.image_size], tf.float32), [batch, 1])
         info = ImageInfo(original_size=sizes, scale=tf.ones_like(sizes))
-        return self._answer(self._suppress(outputs, info), info)
+        before, self._detector.portable = self._detector.portable, True
+        try:
+            return self._answer(self._suppress(outputs, info), info)
+        finally:
+            self._detector.portable = before
 
     def _serve_encoded(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         def fit(encoded: tf.Tensor) -> tuple[tf.Tensor, ImageInfo, tf.Tensor]:

@@ -32,6 +32,7 @@ class Detector(keras.Model):
         resizing: how images are scaled into the input; by default, they fit into `image_size`.
         mask_size: side in pixels of the mask crops that its losses need; 0: no masks.
         branches: `detect` may branch on values (`tf.cond`), which saves time.
+        portable: `detect` uses only ops that LiteRT and ONNX have.
         takes_keypoints: its losses need keypoints.
         takes_crowds: its losses ignore anchors in `Labels.crowds`.
         takes_weights: its losses multiply those of each object by `Labels.weights`.
@@ -40,6 +41,7 @@ class Detector(keras.Model):
 
     mask_size = 0
     branches = True
+    portable = False
     takes_keypoints = False
     takes_crowds = False
     takes_weights = False

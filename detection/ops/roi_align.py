@@ -132,12 +132,15 @@ def _find_bins(
 def _of_bins(values: tf.Tensor, samples: int, *, axis: int) -> tf.Tensor:
     """Turns values of rows (axis 0) or columns (1), [2, B, R, S * samples], so that both broadcast to all bins.
 
+    Not to more than five dimensions, as LiteRT does not.
+
     Returns:
-        [2, samples, 1, 1, B, R, S, 1] of rows, or [2, samples, B, R, 1, S] of columns.
+        [2 * samples, 1, B * R, S, 1] of rows, or [2 * samples, B * R, 1, S] of columns.
     """
-    shape = tf.concat([tf.shape(values)[:-1], [values.shape[-1] // samples, samples]], axis=0)
-    values = tf.transpose(tf.reshape(values, shape), [0, 4, 1, 2, 3])
-    return values[:, :, tf.newaxis, tf.newaxis, ..., tf.newaxis] if axis == 0 else values[..., tf.newaxis, :]
+    size = values.shape[-1] // samples
+    values = tf.transpose(tf.reshape(values, [2, -1, size, samples]), [0, 3, 1, 2])
+    shape = [2 * samples, 1, -1, size, 1] if axis == 0 else [2 * samples, -1, 1, size]
+    return tf.reshape(values, shape)
 
 
 def _neighbours(centres: tf.Tensor, counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

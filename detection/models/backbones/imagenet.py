@@ -16,6 +16,7 @@ from detection.models.backbones.efficientnet import EfficientNet
 from detection.models.backbones.efficientnet_spec import stage_repeats
 from detection.models.backbones.resnet import ResNet
 from detection.models.detector import Detector
+from detection.models.layers.batch_norm import BatchNormalization
 from detection.storage.files import is_file
 from detection.storage.paths import require_supported
 from detection.storage.staging import local_copy
@@ -28,7 +29,6 @@ _APPLICATIONS = {f"efficientnet-b{number}": f"EfficientNetB{number}" for number 
 }
 # What keras.applications' ResNets subtract from 0..255 pixels, as RGB; they take BGR, and do not divide.
 RESNET_PIXEL_MEAN = (123.68, 116.779, 103.939)
-_RESNET_EPSILON = 1.001e-5
 _STALL_SECONDS = 30.0  # a download that receives nothing for so long has failed
 
 
@@ -76,9 +76,12 @@ def load_imagenet_weights(detector: Detector, source: str) -> ImagenetReport:
     pairs = _resnet_pairs(backbone) if isinstance(backbone, ResNet) else _efficientnet_pairs(backbone)
     values = {layer_name: theirs[layer_name].get_weights() for layer_name in pairs}
     if isinstance(backbone, ResNet):
-        values = _resnet_values(values, detector, epsilon=backbone.stem.norm.epsilon)
+        values = _resnet_values(values, detector)
     for layer_name, layer in pairs.items():
-        layer.set_weights(values[layer_name])
+        own = values[layer_name]
+        if isinstance(layer, BatchNormalization):
+            own = _with_epsilon(own, theirs[layer_name].epsilon, layer.epsilon)
+        layer.set_weights(own)
     return ImagenetReport(
         source=source,
         loaded=tuple(variable.path for layer in pairs.values() for variable in layer.variables),
@@ -193,17 +196,20 @@ def _resnet_pairs(backbone: ResNet) -> dict[str, Any]:
     return pairs
 
 
-def _resnet_values(
-    values: dict[str, list[npt.NDArray[Any]]], detector: Detector, *, epsilon: float
-) -> dict[str, list[npt.NDArray[Any]]]:
-    """Returns the values of our layers, which have other inputs and another epsilon, and convolutions without bias.
+def _with_epsilon(values: list[npt.NDArray[Any]], theirs: float, ours: float) -> list[npt.NDArray[Any]]:
+    """Returns the weights [gamma, beta, mean, variance] with which an epsilon of ours does what theirs did."""
+    gamma, beta, mean, variance = values
+    return [gamma if ours == theirs else gamma * np.sqrt((variance + ours) / (variance + theirs)), beta, mean, variance]
+
+
+def _resnet_values(values: dict[str, list[npt.NDArray[Any]]], detector: Detector) -> dict[str, list[npt.NDArray[Any]]]:
+    """Returns the values of our layers, which have other inputs, and convolutions without bias.
 
     The network's function in inference stays the same.
 
     Args:
         values: weights of their layers: [kernel, bias], or [gamma, beta, mean, variance].
         detector: the detector whose pixel mean and standard deviation make the inputs.
-        epsilon: epsilon of our batch norms.
     """
     converted: dict[str, list[npt.NDArray[Any]]] = {}
     for name in (name for name in values if name.endswith("_conv")):
@@ -215,6 +221,5 @@ def _resnet_values(
             bias = bias + np.einsum("yxio,i->o", kernel, shift)
             kernel = kernel * np.reshape(detector.pixel_std, [3, 1])
         gamma, beta, mean, variance = values[norm]
-        gamma = gamma * np.sqrt((variance + epsilon) / (variance + _RESNET_EPSILON))
         converted |= {name: [kernel], norm: [gamma, beta, mean - bias, variance]}
     return converted

@@ -283,7 +283,7 @@ class FasterRcnn(Detector):
             output_size=size,
             samples=self.config.roi_align_samples,
             cell_centre=0.0 if self.config.tpu_coordinates else 0.5,
-            portable=not self.branches,
+            portable=self.portable,
         )
 
     @property

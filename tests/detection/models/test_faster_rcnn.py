@@ -137,6 +137,21 @@ def test_masks_are_those_of_the_final_boxes_and_classes(images: tf.Tensor) -> No
         assert not masks[count:].any()
 
 
+def test_portable_detection_needs_no_sparse_product(images: tf.Tensor) -> None:
+    """Which LiteRT lacks, and which is faster elsewhere."""
+    detector = _build()
+    expected = detector.detect(detector(images), INFO)
+    sparse = []
+    for portable in (False, True):
+        detector.portable = portable
+        graph = tf.function(lambda: detector.detect(detector(images), INFO)).get_concrete_function().graph
+        sparse.append(any("Sparse" in operation.type for operation in graph.get_operations()))
+        detections = detector.detect(detector(images), INFO)
+        for ours, theirs in zip(detections[:5], expected[:5], strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    assert sparse == [not tf.config.list_physical_devices("GPU"), False]
+
+
 def test_detections_stay_inside_the_image_that_fills_a_part_of_the_input(images: tf.Tensor) -> None:
     detector = _build()
     info = ImageInfo(tf.constant([[40.0, 20.0], [128.0, 64.0]]), tf.constant([[1.0, 1.0], [0.5, 0.5]]))

@@ -227,3 +227,21 @@ def test_boxes_that_are_not_numbers_give_no_numbers(portable: bool) -> None:
     """So that training's guard against NaN sees them, not an error about an index."""
     boxes = np.full((2, 1, 4), np.nan, np.float32)
     assert np.isnan(roi_align(_features(), boxes, portable=portable, **OPTIONS)).all()
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_converts_to_lite_rt_without_other_ops(samples: int) -> None:
+    specs = [tf.TensorSpec(feature.shape) for feature in _features()]
+    function = tf.function(
+        lambda boxes, *features: roi_align(list(features), boxes, portable=True, samples=samples, **OPTIONS)
+    ).get_concrete_function(tf.TensorSpec(BOXES.shape), *specs)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function])
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    interpreter = tf.lite.Interpreter(model_content=converter.convert())
+    interpreter.allocate_tensors()
+    values = {tuple(value.shape): value for value in (BOXES, *_features())}
+    for detail in interpreter.get_input_details():
+        interpreter.set_tensor(detail["index"], np.asarray(values[tuple(detail["shape"])], np.float32))
+    interpreter.invoke()
+    got = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    np.testing.assert_allclose(got, roi_align(_features(), BOXES, samples=samples, **OPTIONS), atol=1e-4)

@@ -13,10 +13,12 @@ from detection.models.faster_rcnn.config import FASTER_RCNNS
 from detection.models.faster_rcnn.model import FasterRcnn
 from detection.models.heads.postprocess import MaskPostprocess
 from detection.models.registry import build_detector
+from detection.training.initialization.warm_start import warm_start
 from detection.types import ImageInfo
 from detection.weights.imported_model import ImportedModel, import_model, write_model
 from detection.weights.program import require_variant
 from detection.weights.tpu_mask_rcnn import TPU_MASK_RCNN, structure_of_variables, structures
+from detection.weights.weight_source import WeightSource
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
 from schemas.errors import ConfigError, DataError
@@ -208,7 +210,7 @@ def test_variables_that_do_not_match_are_named(tmp_path: Path, original: Origina
         import_model(TPU_MASK_RCNN, save(tmp_path / "whole", original.variables), small_config(), weights="ema")
 
 
-def test_a_resnet_for_classification_is_a_backbone(tmp_path: Path) -> None:
+def test_a_resnet_for_classification_starts_a_backbone(tmp_path: Path) -> None:
     """A bottleneck network; its variables are in no scope, and the classifier is not used."""
     network = Original(scope="", repeats=(3, 4, 6, 3), bottleneck=True)
     images = tf.constant(IMAGES[:1])
@@ -220,9 +222,17 @@ def test_a_resnet_for_classification_is_a_backbone(tmp_path: Path) -> None:
     assert model.unused == ("dense/kernel",)
     assert len(model.raw) == len(network.variables) == 53 * 5
     assert {path.partition("/")[0] for path in model.missing} == {"fpn", "rpn", "box_head"}
+
+    folder = tmp_path / "model"
+    folder.mkdir()
+    write_model(model, folder)
+    with pytest.raises(DataError, match=r"there is no categories\.json beside its weights"):
+        load_trained(folder)
     detector = build_detector("faster-rcnn-r50", num_classes=2, image_size=64, overrides=model.config.model.overrides)
-    for variable in detector.backbone_variables:
-        variable.assign(model.raw[variable.path])
+    categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
+    source = WeightSource(folder)
+    started = warm_start(detector, source, categories=categories, fine_tune_type="classification")
+    assert len(started.plan.load) == 53 * 5
     assert isinstance(detector, FasterRcnn)
     for ours, theirs in zip(detector.backbone(images)[1:], expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)

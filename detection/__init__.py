@@ -22,7 +22,8 @@ def load_detector(path: "str | Path", *, weights: Literal["auto", "raw", "ema"] 
         The network.  `model(images)` takes float32 [B, H, W, 3], RGB, (pixel - `model.pixel_mean`) /
         `model.pixel_std`, of any size, and returns the raw outputs by name.  For EfficientDet:
         `class_p3` to `class_p7` float32 [B, h, w, 9 * C], logits; `box_p3` to `box_p7` float32
-        [B, h, w, 9 * 4], encoded boxes; anchor by anchor.
+        [B, h, w, 9 * 4], encoded boxes; anchor by anchor.  For Faster and Mask R-CNN: `rpn_score_p2`
+        to `rpn_score_p6` and `rpn_box_p2` to `rpn_box_p6`; the other heads need proposals.
 
     Raises:
         DataError: see `detection.inference.restore.load_trained`.

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import json
 import logging
 import random
 import threading
@@ -12,9 +13,10 @@ from typing import Any, cast
 import keras
 import tensorflow as tf
 
+from detection.inference.restore import is_described, read_model_config
 from detection.models.detector import variables_by_path
 from detection.models.layers.batch_norm import synchronize_batch_norm
-from detection.models.registry import detector_from_config
+from detection.models.registry import detector_config, detector_from_config
 from detection.training.distributed.strategy import is_op_deterministic, on_cpu
 from detection.training.engine import schedules
 from detection.training.engine.accumulation import AccumulatedStep
@@ -33,11 +35,15 @@ from detection.training.engine.variable_selection import (
     log_matches,
 )
 from detection.training.initialization.initialize import InitReport, initialize
+from schemas.artifacts import CONFIG_YAML
 from schemas.config.config import Config
 from schemas.config.schedule import ScheduleConfig
 from schemas.config.training import TrainConfig
+from schemas.errors import CocoflowError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
+# Fields of detectors' config classes that change the network's function, but not its variables.
+_SETTINGS_OF_WEIGHTS = ("pixel_mean", "pixel_std", "resnet_layout", "tpu_coordinates")
 _LARS_EXCLUDE_KEY = "train.optimizer.lars_exclude"
 
 Schedule = Callable[[tf.Tensor], tf.Tensor]
@@ -127,6 +133,8 @@ def initialize_from_config(
             **init_config.model_dump(exclude={"from_previous_model"}),
         )
     _warn_of_frozen_random_weights(state, report)
+    if report is not None and report.warm_start is not None:
+        _warn_of_other_settings(config, report.warm_start.source)
     return report
 
 
@@ -143,6 +151,34 @@ def _warn_of_frozen_random_weights(state: TrainState, report: InitReport | None)
             len(frozen),
             len(backbone),
             frozen[0],
+        )
+
+
+def _warn_of_other_settings(config: Config, source: str) -> None:
+    """Logs a warning if the loaded weights were trained with other values of `_SETTINGS_OF_WEIGHTS`.
+
+    Args:
+        config: configuration of this training.
+        source: the checkpoint that was loaded.
+    """
+    try:
+        if not is_described(source):
+            return
+        ours, theirs = (
+            detector_config(model.name, overrides=model.overrides)
+            for model in (config.model, read_model_config(source).model)
+        )
+    except CocoflowError:
+        return  # the weights are all that is needed of that training
+    others = {name: getattr(theirs, name, None) for name in _SETTINGS_OF_WEIGHTS if hasattr(ours, name)}
+    others = {name: value for name, value in others.items() if value not in (None, getattr(ours, name))}
+    if others:
+        _LOGGER.warning(
+            "the loaded weights were trained with other %s, and give another network here: set in model.overrides %s, "
+            "or start from their %s with --config",
+            " and ".join(others),
+            json.dumps(others),
+            CONFIG_YAML,
         )
 
 

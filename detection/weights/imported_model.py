@@ -1,4 +1,4 @@
-"""Importing a checkpoint of google/automl's EfficientDet as a model of ours."""
+"""Importing a checkpoint of another program as a model of ours."""
 
 import re
 from collections.abc import Mapping
@@ -9,20 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from detection.datasets.importers.label_map import read_label_map
-from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.registry import detector_config, detector_from_config
 from detection.storage.atomic import write_json, write_text
 from detection.storage.files import make_folder
 from detection.storage.literal_paths import literal_path
 from detection.storage.paths import join
-from detection.weights.automl import (
-    CLASS_BIAS,
-    Match,
-    class_categories,
-    class_count,
-    match_variables,
-    require_variant,
-)
+from detection.weights.program import Match, Program, class_categories, match_variables, require_variant
 from detection.weights.weight_source import WeightSource
 from schemas.artifacts import (
     CHECKPOINTS,
@@ -53,18 +45,21 @@ class ImportedModel(NamedTuple):
     step: number of training steps there; None: unknown.
     config: configuration of the model.
     categories: categories of the class outputs; `name` is None for an output without a category.
+        None: a backbone alone, which has none.
     raw: weights by path.
     ema: EMA weights by path; empty: none, or not wanted.
     unused: variables of the checkpoint that the network lacks.
+    missing: paths of the network's variables that the checkpoint lacks: none, or those outside of the backbone.
     """
 
     prefix: str
     step: int | None
     config: Config
-    categories: list[dict[str, Any]]
+    categories: list[dict[str, Any]] | None
     raw: Weights
     ema: Weights
     unused: tuple[str, ...]
+    missing: tuple[str, ...]
 
     def report(self) -> dict[str, Any]:
         """Returns the content of `schemas.artifacts.IMPORT_JSON`."""
@@ -74,40 +69,51 @@ class ImportedModel(NamedTuple):
             "variables": len(self.raw),
             "ema_variables": len(self.ema),
             "unused": self.unused,
+            "missing": self.missing,
         }
 
 
-def import_automl(
-    checkpoint: str | Path, config: Config, *, weights: WeightsChoice = "auto", label_map: str | Path | None = None
+def import_model(
+    program: Program,
+    checkpoint: str | Path,
+    config: Config,
+    *,
+    weights: WeightsChoice = "auto",
+    label_map: str | Path | None = None,
 ) -> ImportedModel:
-    """Reads a checkpoint of google/automl's EfficientDet.
+    """Reads a checkpoint of another program.
 
     Args:
+        program: the program that wrote it.
         checkpoint: prefix, with or without `.index`, or a folder (its newest checkpoint); of TF1, whose
             variables have names, or of TF2, with a graph of objects; local or remote.
-        config: its section `model` is the model's.
+        config: its section `model` is the model's; in what it leaves open, the model is as the
+            program's.
         weights: `auto`: the raw weights, and the EMA weights if there are any; `ema`: EMA weights are
             required; `raw`: the raw weights alone.
-        label_map: label map or COCO file of the training: class output i is the id i + 1.  None: COCO's
+        label_map: label map or COCO file of the training: class i is the id i + 1.  None: COCO's
             categories for 90 classes, else the ids as names.
 
     Raises:
-        ConfigError: no EfficientDet, or an override that does not fit.
+        ConfigError: a detector that the program does not have, or an override that does not fit.
         DataError: the checkpoint cannot be read, is not of this variant, or lacks variables or EMA weights;
             or the label map does not fit.
     """
+    config = _completed(config, program)
     name = config.model.name
     preset = detector_config(name, image_size=config.model.image_size, overrides=config.model.overrides)
-    if not isinstance(preset, EfficientDetConfig):
-        raise ConfigError(f"--model {name}: not an EfficientDet, so google/automl has no checkpoint of it.")
-    raw = _source(checkpoint, "raw")
-    require_variant(raw.shapes, preset, name=name, where=raw.prefix)
-    count = class_count(raw.shapes, preset, where=raw.prefix)
-    categories = class_categories(count, None if label_map is None else read_label_map(label_map))
-    detector = detector_from_config(config.model, num_classes=count)
-    shapes = {variable.path: tuple(variable.shape) for variable in detector.variables}
-    match = match_variables(shapes, raw.shapes, where=raw.prefix)
-    ema = None if weights == "raw" else _source(raw.prefix, weights)
+    raw = _source(program, checkpoint, "raw")
+    require_variant(program, raw.shapes, preset, name=name, where=raw.prefix)
+    count = program.class_count(raw.shapes, preset, where=raw.prefix)
+    categories = None
+    if count is not None:
+        categories = class_categories(count, None if label_map is None else read_label_map(label_map))
+    detector = detector_from_config(config.model, num_classes=count or 1)
+    held = detector.variables if count is not None else detector.backbone_variables
+    ours = {variable.path: tuple(variable.shape) for variable in held}
+    names = program.names_of(ours, config=preset, theirs=raw.shapes)
+    match = match_variables(ours, raw.shapes, names, where=raw.prefix)
+    ema = None if weights == "raw" else _source(program, raw.prefix, weights)
     return ImportedModel(
         prefix=raw.prefix,
         step=raw.step,
@@ -116,10 +122,27 @@ def import_automl(
         raw=_values(raw, match),
         ema={} if ema is None else _values(ema, match, only=ema.ema_names),
         unused=match.unused,
+        missing=tuple(variable.path for variable in detector.variables if variable.path not in ours),
     )
 
 
-def _source(checkpoint: str | Path, weights: WeightsChoice) -> WeightSource:
+def _completed(config: Config, program: Program) -> Config:
+    """Adds what makes our network the program's function, where the configuration does not set it.
+
+    Raises:
+        ConfigError: the detector is of another family, or there is none of this name.
+    """
+    model = config.model
+    if not isinstance(detector_config(model.name), program.config_class):
+        raise ConfigError(f"--model {model.name}: not {program.family}, so {program.title} has no checkpoint of it.")
+    changes = {
+        "overrides": {**program.overrides, **model.overrides},
+        "postprocess": {**program.postprocess, **model.postprocess},
+    }
+    return config.model_copy(update={"model": model.model_copy(update=changes)})
+
+
+def _source(program: Program, checkpoint: str | Path, weights: WeightsChoice) -> WeightSource:
     """Opens a checkpoint of another program, with names below the network."""
     kind: SourceWeights = "averaged" if weights == "ema" else weights
     source = WeightSource(checkpoint, weights=kind, option="--weights")
@@ -127,7 +150,8 @@ def _source(checkpoint: str | Path, weights: WeightsChoice) -> WeightSource:
         raise DataError(
             f"{source.prefix}: a model of Cocoflow, not of another program. Use it as it is, or name another."
         )
-    scope = next((name.removesuffix(CLASS_BIAS) for name in source.shapes if name.endswith(CLASS_BIAS)), "")
+    bias = program.class_bias
+    scope = next((name.removesuffix(bias) for name in source.shapes if name.endswith(bias)), "")
     if not scope:
         return source
     return WeightSource(checkpoint, weights=kind, rename=[(f"^{re.escape(scope)}", "")], option="--weights")
@@ -148,7 +172,8 @@ def write_model(model: ImportedModel, folder: Path) -> None:
         CocoflowError: the disk is full or read-only.
     """
     write_text(folder / CONFIG_YAML, to_yaml(model.config))
-    write_json(folder / LABELS_JSON, model.categories)
+    if model.categories is not None:
+        write_json(folder / LABELS_JSON, model.categories)
     write_json(folder / IMPORT_JSON, model.report())
     parts: dict[str, Any] = {STEP_PART: tf.Variable(_STEP, dtype=tf.int64), MODEL_PART: _variables(model.raw)}
     if model.ema:

@@ -4,8 +4,10 @@ The folder has config.yaml, categories.json and checkpoints/, like the output of
 detection.load_detector, train.init.checkpoint, export, evaluate and predict read it.
 
 --from automl reads google/automl's EfficientDet: checkpoints of TF1, such as the published
-ones, and of TF2. EMA weights are used if the checkpoint has them. 90 class outputs become
-COCO's 80 categories, by id. For any other number of classes, pass --label-map.
+ones, and of TF2. EMA weights are used if the checkpoint has them. --from tpu-mask-rcnn reads
+the Mask R-CNN and Faster R-CNN of tensorflow/tpu, and a ResNet alone, to start trainings from.
+
+90 classes become COCO's 80 categories, by id. For any other number, pass --label-map.
 """
 
 import argparse
@@ -13,7 +15,7 @@ import argparse
 from detection.storage.paths import require_supported_paths
 from pipelines.commands.common import add_assignments_argument
 
-SUMMARY = "import a checkpoint of google/automl's EfficientDet as a model"
+SUMMARY = "import a checkpoint of google/automl's EfficientDet or TPU Mask R-CNN as a model"
 EXAMPLE = (
     "pipeline_runner.py import-checkpoint --from automl --checkpoint efficientdet-d0 --model efficientdet-d0 "
     "--output models/d0"
@@ -27,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="program",
         choices=("automl", "tpu-mask-rcnn", "od-api"),
         required=True,
-        help="program that wrote the checkpoint; so far automl",
+        help="program that wrote the checkpoint; od-api is refused with the reason",
     )
     parser.add_argument(
         "--checkpoint",
@@ -35,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="checkpoint, with or without .index, or a folder: its newest checkpoint",
     )
-    parser.add_argument("--model", metavar="NAME", required=True, help="detector, such as efficientdet-d0")
+    parser.add_argument(
+        "--model", metavar="NAME", required=True, help="detector, such as efficientdet-d0 or mask-rcnn-r50"
+    )
     parser.add_argument("--output", metavar="DIR", required=True, help="model folder to write, new or empty")
     parser.add_argument(
         "--weights",

@@ -1,24 +1,27 @@
 """`import-checkpoint`: another program's checkpoint to a model folder."""
 
-import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from detection.storage.atomic import new_directory
-from detection.weights.automl import POSTPROCESS
-from detection.weights.imported_model import MODEL_INDEX, ImportedModel, import_automl, write_model
+from detection.weights.automl import AUTOML
+from detection.weights.imported_model import MODEL_INDEX, ImportedModel, import_model, write_model
+from detection.weights.program import some
+from detection.weights.tpu_mask_rcnn import TPU_MASK_RCNN
 from schemas.config.config_io import load_config
 from schemas.config.optimization import WeightsChoice
 from schemas.errors import ConfigError
 from schemas.quoting import one_line
 
-_LISTED = 5  # variables in a message
+_PROGRAMS = {"automl": AUTOML, "tpu-mask-rcnn": TPU_MASK_RCNN}
 
 # Programs whose checkpoints cannot be imported, and why.
 _REFUSED = {
-    "tpu-mask-rcnn": "there is no detector of the family Mask R-CNN yet that could hold its weights",
     "od-api": "its EfficientDets order the anchors of a cell by aspect ratio first and scale encoded boxes by 10 and "
-    "5, and no outputs of the original are at hand to prove a conversion; its other detectors do not exist here yet",
+    "5, and no outputs of the original are at hand to prove a conversion; the Faster R-CNNs of its model zoo have "
+    "one feature level and the last stage of the ResNet in the box head, and its Mask R-CNN has an Inception-ResNet, "
+    "unlike any detector here",
 }
 
 _LOGGER = logging.getLogger("cocoflow.import")
@@ -37,26 +40,26 @@ def import_checkpoint(
     """Writes a model folder, which appears whole or not at all; messages go to the logger `cocoflow.import`.
 
     Args:
-        program: `automl`.
-        checkpoint: see `import_automl`.
+        program: `automl` or `tpu-mask-rcnn`.
+        checkpoint: see `import_model`.
         model: name of the detector.
         output: folder, new or empty, local or remote.
-        weights: see `import_automl`.
-        label_map: see `import_automl`.
+        weights: see `import_model`.
+        label_map: see `import_model`.
         assignments: `key=value` of the section `model`.
 
     Raises:
-        ConfigError: another program, another section, or see `import_automl`.
-        DataError: see `import_automl`; the folder cannot be written.
+        ConfigError: another program, another section, or see `import_model`.
+        DataError: see `import_model`; the folder cannot be written.
     """
     if program in _REFUSED:
         raise ConfigError(f"--from {program}: these checkpoints cannot be imported: {_REFUSED[program]}.")
     for assignment in assignments:
         if not assignment.startswith("model.") or assignment.startswith("model.name="):
             raise ConfigError(f"--set {assignment}: set keys of the section model only; --model sets its name.")
-    config = load_config(None, [f"model.name={model}", f"model.postprocess={json.dumps(POSTPROCESS)}", *assignments])
+    config = load_config(None, [f"model.name={model}", *assignments])
     with new_directory(output, last=[MODEL_INDEX]) as folder:
-        imported = import_automl(checkpoint, config, weights=weights, label_map=label_map)
+        imported = import_model(_PROGRAMS[program], checkpoint, config, weights=weights, label_map=label_map)
         _log(imported, has_label_map=label_map is not None)
         write_model(imported, folder)
 
@@ -68,17 +71,28 @@ def _log(model: ImportedModel, *, has_label_map: bool) -> None:
         _LOGGER.info("EMA weights of %d of %d variables; the EMA weights are used", len(model.ema), len(model.raw))
     else:
         _LOGGER.info("raw weights of %d variables, no EMA weights", len(model.raw))
-    classes = len(model.categories)
-    named = sum(category["name"] is not None for category in model.categories)
-    if has_label_map:
-        _LOGGER.info("%d class outputs, %d of them in the label map", classes, named)
-    elif named < classes:
-        _LOGGER.info("%d class outputs: COCO's %d categories by id", classes, named)
+    if model.categories is None:
+        _LOGGER.warning(
+            "a backbone alone: %d variables of the network are not in the checkpoint. Start a training from it with "
+            "train.init.fine_tune_type=classification",
+            len(model.missing),
+        )
     else:
-        _LOGGER.warning("%d class outputs, named by their ids: pass --label-map for names", classes)
-    if named < classes:
-        _LOGGER.info("%d class outputs have no category: their detections are not reported", classes - named)
+        _log_classes(model.categories, has_label_map=has_label_map)
     if model.unused:
-        more = f" and {len(model.unused) - _LISTED} more" if len(model.unused) > _LISTED else ""
-        listed = one_line(", ".join(model.unused[:_LISTED]))
-        _LOGGER.warning("%d variables of the checkpoint are not in the network: %s%s", len(model.unused), listed, more)
+        listed = one_line(some(model.unused))
+        _LOGGER.warning("%d variables of the checkpoint are not in the network: %s", len(model.unused), listed)
+
+
+def _log_classes(categories: Sequence[Mapping[str, Any]], *, has_label_map: bool) -> None:
+    """Tells the categories of the class outputs."""
+    classes = len(categories)
+    named = sum(category["name"] is not None for category in categories)
+    if has_label_map:
+        _LOGGER.info("%d classes, %d of them in the label map", classes, named)
+    elif named < classes:
+        _LOGGER.info("%d classes: COCO's %d categories by id", classes, named)
+    else:
+        _LOGGER.warning("%d classes, named by their ids: pass --label-map for names", classes)
+    if named < classes:
+        _LOGGER.info("classes without a category: %d; their detections are not reported", classes - named)

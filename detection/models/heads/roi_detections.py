@@ -52,6 +52,8 @@ def detect_in_rois(
     )
     limits = image_info.original_size * image_info.scale - pixel_offset
     boxes = clip_yxyx(boxes, limits[:, :1], limits[:, 1:])
+    # By indices, a box below one pixel ends before it starts.
+    boxes = tf.concat([boxes[..., :2], tf.maximum(boxes[..., :2], boxes[..., 2:])], axis=-1)
     picked = suppress(boxes, candidates.logits, candidates.classes, options)
     detections = picked_detections(picked, boxes, candidates.classes, image_info)
     counts = tf.range(options.max_detections) < picked.num[:, tf.newaxis]

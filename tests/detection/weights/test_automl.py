@@ -10,13 +10,13 @@ from detection.datasets.importers.label_map import LabelMap
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.registry import build_detector
 from detection.weights.automl import (
+    AUTOML,
     automl_name,
-    class_categories,
     class_count,
-    require_variant,
     structure_of_config,
     structure_of_variables,
 )
+from detection.weights.program import class_categories, require_variant
 from schemas.errors import DataError
 
 
@@ -28,7 +28,7 @@ def _oracle_shapes(oracle_dir: Path) -> dict[str, tuple[int, ...]]:
 def test_the_original_s_variables_tell_its_variant_and_its_classes(oracle_dir: Path) -> None:
     shapes, d0 = _oracle_shapes(oracle_dir), EFFICIENTDETS["efficientdet-d0"]
     assert structure_of_variables(shapes, where="it") == structure_of_config(d0)
-    require_variant(shapes, d0, name="efficientdet-d0", where="it")
+    require_variant(AUTOML, shapes, d0, name="efficientdet-d0", where="it")
     assert class_count(shapes, d0, where="it") == 90
     wider = d0.model_copy(update={"num_scales": 7})
     with pytest.raises(DataError, match="810 class outputs do not divide among 21 anchors per cell"):
@@ -53,14 +53,14 @@ def test_only_d6_and_d7_have_the_same_structure() -> None:
 @pytest.mark.parametrize("name", [name for name in EFFICIENTDETS if name != "efficientdet-d0"])
 def test_another_variant_is_refused_by_the_name_of_the_right_one(oracle_dir: Path, name: str) -> None:
     with pytest.raises(DataError, match=f"looks like efficientdet-d0, not like {name}. Pass --model efficientdet-d0"):
-        require_variant(_oracle_shapes(oracle_dir), EFFICIENTDETS[name], name=name, where="it")
+        require_variant(AUTOML, _oracle_shapes(oracle_dir), EFFICIENTDETS[name], name=name, where="it")
 
 
 def test_an_unknown_structure_is_described(oracle_dir: Path) -> None:
     shapes = _oracle_shapes(oracle_dir)
     shapes["box_net/box-predict/pointwise_kernel"] = (1, 1, 72, 36)
     with pytest.raises(DataError, match=r"no known variant: it has 16 .* 3 BiFPN cells of 72 filters .* of 64 filters"):
-        require_variant(shapes, EFFICIENTDETS["efficientdet-d0"], name="efficientdet-d0", where="it")
+        require_variant(AUTOML, shapes, EFFICIENTDETS["efficientdet-d0"], name="efficientdet-d0", where="it")
 
 
 def test_other_networks_are_refused() -> None:

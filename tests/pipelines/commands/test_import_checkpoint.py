@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,14 @@ import pytest
 import tensorflow as tf
 
 from detection import load_detector
+from detection.datasets.coco_categories import COCO_CATEGORIES
 from detection.types import ImageInfo
 from pipeline_runner import main
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, IMPORT_JSON, LABELS_JSON
 from schemas.config.config_io import load_config
 from tests.detection.weights.automl_checkpoints import SMALL, random_weights, save_named
+from tests.detection.weights.original_mask_rcnn import SMALL as SMALL_HEADS
+from tests.detection.weights.original_mask_rcnn import Original, save_original
 from tests.full_disk import no_file_above
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload
@@ -58,8 +62,8 @@ def test_the_model_folder(tmp_path: Path, checkpoint: Path, capfd: pytest.Captur
     for part in (
         rf"checkpoint {re.escape(str(checkpoint))}/model, step 700",
         r"EMA weights of \d+ of \d+ variables; the EMA weights are used",
-        "3 class outputs, 2 of them in the label map",
-        "1 class outputs have no category: their detections are not reported",
+        "3 classes, 2 of them in the label map",
+        "classes without a category: 1; their detections are not reported",
     ):
         assert re.search(part, printed.err), part
 
@@ -72,7 +76,7 @@ def test_raw_weights_and_cloud_storage(
     assert call(remote, f"{gcs.path}/model", *flags) == 0
     messages = capfd.readouterr().err
     assert re.search(r"raw weights of \d+ variables, no EMA weights", messages)
-    assert "3 class outputs, named by their ids: pass --label-map for names" in messages
+    assert "3 classes, named by their ids: pass --label-map for names" in messages
     model = load_detector(f"{gcs.path}/model")
     assert model.exported_from is not None
     assert model.exported_from.weights == "raw"
@@ -80,10 +84,55 @@ def test_raw_weights_and_cloud_storage(
     assert model.config.model.postprocess == {"nms": "hard"}
 
 
+def test_a_faster_rcnn_of_coco(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """91 outputs of TPU Mask R-CNN are the background and COCO's 90 ids."""
+    network = Original(classes=91, masks=False)
+    save_original(tmp_path / "tf1" / "model.ckpt-22500", network.construct() | {"more/kernel": np.zeros(3, np.float32)})
+    output = tmp_path / "model"
+    flags = ["--from", "tpu-mask-rcnn", "--checkpoint", str(tmp_path / "tf1"), "--output", str(output)]
+    flags += ["--set", "model.image_size=64", "--set", f"model.overrides={json.dumps(SMALL_HEADS)}"]
+    assert main(["import-checkpoint", *flags, "--model", "mask-rcnn-r50"]) == 1
+    assert "looks like faster-rcnn-r18, not like mask-rcnn-r50. Pass --model faster-rcnn-r18" in capfd.readouterr().err
+    assert main(["import-checkpoint", *flags, "--model", "faster-rcnn-r18"]) == 0
+    messages = capfd.readouterr().err
+    for part in (
+        "model.ckpt-22500, step 22500",
+        f"raw weights of {len(network.variables)} variables, no EMA weights",
+        "90 classes: COCO's 80 categories by id",
+        "classes without a category: 10; their detections are not reported",
+        "1 variables of the checkpoint are not in the network: more/kernel",
+    ):
+        assert part in messages
+    report = json.loads((output / IMPORT_JSON).read_text())
+    assert (report["unused"], report["missing"]) == (["more/kernel"], [])
+    model = load_detector(output)
+    assert {one["id"]: one["name"] for one in model.categories if one["name"] is not None} == COCO_CATEGORIES
+    images = np.random.default_rng(0).normal(size=(1, 64, 64, 3)).astype(np.float32)
+    _, scores, boxes = network(tf.constant(images))
+    outputs = model(images)
+    for level, (wanted_scores, wanted_boxes) in enumerate(zip(scores, boxes, strict=True), 2):
+        np.testing.assert_allclose(outputs[f"rpn_score_p{level}"], wanted_scores, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(outputs[f"rpn_box_p{level}"], wanted_boxes, rtol=1e-4, atol=1e-4)
+
+
+def test_a_backbone_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    network = Original()
+    network.backbone(tf.zeros([1, 64, 64, 3]))
+    save_original(tmp_path / "resnet" / "model", network.variables)
+    flags = ["--from", "tpu-mask-rcnn", "--checkpoint", str(tmp_path / "resnet"), "--model", "mask-rcnn-r18"]
+    flags += ["--set", f"model.overrides={json.dumps(SMALL_HEADS)}", "--output", str(tmp_path / "model")]
+    assert main(["import-checkpoint", *flags]) == 0
+    layers = {"fpn": 8, "rpn": 3, "box_head": 4, "mask_head": 6}  # each with a kernel and a bias
+    assert "a backbone alone: 42 variables of the network are not in the checkpoint. Start" in capfd.readouterr().err
+    assert not (tmp_path / "model" / LABELS_JSON).exists()
+    missing = json.loads((tmp_path / "model" / IMPORT_JSON).read_text())["missing"]
+    assert Counter(path.partition("/")[0] for path in missing) == {part: 2 * count for part, count in layers.items()}
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
-        (["--from", "tpu-mask-rcnn"], 2, "--from tpu-mask-rcnn: these checkpoints cannot be imported: there is no"),
+        (["--from", "tpu-mask-rcnn"], 2, "efficientdet-nano: not a Faster R-CNN or Mask R-CNN, so TPU Mask R-CNN has"),
         (["--from", "od-api"], 2, "--from od-api: these checkpoints cannot be imported: its EfficientDets order"),
         (["--set", "train.steps=3"], 2, "--set train.steps=3: set keys of the section model only"),
         (["--set", "model.name=efficientdet-d1"], 2, "set keys of the section model only; --model sets its name"),

@@ -86,6 +86,19 @@ def test_detections_equal_loops(columns: int, offset: float) -> None:
         assert not pixels[image, count:].numpy().any()
 
 
+@pytest.mark.parametrize(("offset", "size"), [(0.0, 0.04), (1.0, 0.0)])
+def test_a_box_below_one_pixel_does_not_end_before_it_starts(offset: float, size: float) -> None:
+    """RoIs of 4 by 4 pixels, shrunk to a hundredth."""
+    outputs, proposals = _case()
+    deltas = tf.constant([0.0, 0.0, *2 * [5.0 * np.log(0.01)]], tf.float32)
+    outputs = outputs._replace(box_deltas=tf.zeros_like(outputs.box_deltas) + deltas)
+    edge = 14.0 - offset
+    rois = tf.zeros_like(proposals.boxes) + tf.constant([10.0, 10.0, edge, edge])
+    _, pixels = _detect(outputs, proposals._replace(boxes=rois), OPTIONS, offset)
+    np.testing.assert_allclose(pixels[0, 0, :2], 12.0 - 0.02, atol=1e-4)
+    np.testing.assert_allclose(pixels[0, 0, 2:] - pixels[0, 0, :2], size, atol=1e-4)
+
+
 def test_one_class_per_roi() -> None:
     outputs, proposals = _case()
     options = OPTIONS.model_copy(update={"one_class_per_anchor": True, "iou_threshold": 1.0, "max_detections": 100})

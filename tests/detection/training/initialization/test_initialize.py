@@ -13,8 +13,9 @@ from detection.storage.atomic import write_json
 from detection.training.build_step import initialize_from_config, state_from_config
 from detection.training.engine.state import TrainState
 from detection.training.initialization.initialize import InitReport
-from schemas.artifacts import EXTRA_FILES, LABELS_JSON
+from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON
 from schemas.config.config import Config
+from schemas.config.config_io import to_yaml
 from schemas.errors import DataError
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config
 
@@ -81,6 +82,30 @@ def test_parts_that_are_frozen_with_random_weights_are_warned_of(
         _initialize(loaded, _state(loaded))
         _initialize(frozen, _state(frozen), start_step=2)
         assert not [message for message in caplog.messages if "frozen" in message]
+
+
+def test_weights_of_another_network_function_are_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    state = _state(tiny_config())
+    path = state.checkpoint().write(str(tmp_path / "ckpt-7"))
+    write_json(tmp_path / LABELS_JSON, CATEGORIES)
+    started = tiny_config(f"train.init.checkpoint={path}")
+
+    def messages(text: str | None) -> list[str]:
+        caplog.clear()
+        if text is not None:
+            (tmp_path / CONFIG_YAML).write_text(text)
+        _initialize(started, state)
+        return [message for message in caplog.messages if "the loaded weights were trained" in message]
+
+    with caplog.at_level(logging.WARNING, "cocoflow.trainer"):
+        assert messages(None) == []
+        assert messages(to_yaml(tiny_config())) == []
+        [message] = messages(to_yaml(tiny_config("model.overrides.pixel_mean=[1, 2, 3]")))
+        assert (
+            'with other pixel_mean, and give another network here: set in model.overrides {"pixel_mean": [1.0'
+            in message
+        )
+        assert messages("model: {name: unknown}") == []
 
 
 @pytest.mark.parametrize("weights", ["raw", "averaged", "auto"])

@@ -13,7 +13,8 @@ from detection.datasets.coco_categories import COCO_CATEGORIES
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from detection.training.initialization.warm_start import warm_start
-from detection.weights.imported_model import import_automl, write_model
+from detection.weights.automl import AUTOML
+from detection.weights.imported_model import import_model, write_model
 from detection.weights.weight_source import WeightSource
 from schemas.config.config_io import from_yaml, load_config
 from schemas.config.initialization import InitConfig
@@ -37,7 +38,7 @@ def imported(oracle_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     """The model folder that the page recommends, of the TF1 checkpoint."""
     folder = tmp_path_factory.mktemp("imported")
     config = load_config(None, ["model.name=efficientdet-d0", "model.image_size=128"])
-    write_model(import_automl(oracle_dir / "efficientdet_d0" / "name_based", config), folder)
+    write_model(import_model(AUTOML, oracle_dir / "efficientdet_d0" / "name_based", config), folder)
     return folder
 
 

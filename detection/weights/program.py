@@ -1,0 +1,155 @@
+"""Other programs whose checkpoints can be imported: what they differ in, and what is the same for all."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from detection.datasets.coco_categories import COCO_CLASS_COUNTS, coco_classes
+from detection.datasets.importers.label_map import LabelMap
+from schemas.errors import DataError
+
+Shape = tuple[int, ...]
+Shapes = Mapping[str, Shape]
+
+_LISTED = 5  # variables in a message
+
+
+class NamesOf(Protocol):
+    """Maps paths of variables to names in a checkpoint."""
+
+    def __call__(self, paths: Collection[str], *, config: Any, theirs: Shapes) -> dict[str, str]:
+        """Returns the name by path, whether the checkpoint has it or not.
+
+        Args:
+            paths: paths of the network's variables.
+            config: configuration of the network.
+            theirs: shapes by the names in the checkpoint, which `structure_of_variables` accepts.
+        """
+
+
+class Program(NamedTuple):
+    """A program that wrote checkpoints, and its family of detectors.
+
+    title: the program in sentences.
+    family: its family of detectors in sentences, with an article.
+    config_class: configuration of a detector of the family.
+    presets: configurations by name.
+    overrides, postprocess: fields of `model.overrides` and `model.postprocess` with which our
+        network is the program's function.
+    class_bias: name of the variable of class outputs; what precedes it in a checkpoint is a scope.
+    structures: maps a configuration to the structures that a checkpoint of it may have.
+    structure_of_variables: maps the shapes in a checkpoint to its structure, which as a string
+        describes the network; `where` is the checkpoint.  DataError: not a checkpoint of the family.
+    class_count: maps the shapes, a configuration and `where` to the number of classes, without
+        background; None: the checkpoint holds a backbone alone.  DataError: no whole number.
+    names_of: see `NamesOf`.
+    """
+
+    title: str
+    family: str
+    config_class: type
+    presets: Mapping[str, Any]
+    overrides: Mapping[str, Any]
+    postprocess: Mapping[str, Any]
+    class_bias: str
+    structures: Callable[[Any], Collection[object]]
+    structure_of_variables: Callable[..., object]
+    class_count: Callable[..., int | None]
+    names_of: NamesOf
+
+
+def require_variant(program: Program, shapes: Shapes, config: Any, *, name: str, where: str) -> None:
+    """Requires that a checkpoint holds a network like the configured one.
+
+    Args:
+        program: the program that wrote the checkpoint.
+        shapes: shapes by the names in the checkpoint.
+        config: configuration of the network.
+        name: name of the detector.
+        where: the checkpoint.
+
+    Raises:
+        DataError: it does not; the message names the variant that the checkpoint looks like.
+    """
+    found = program.structure_of_variables(shapes, where=where)
+    wanted = program.structures(config)
+    if found in wanted:
+        return
+    alike = [other for other, preset in program.presets.items() if found in program.structures(preset)]
+    if alike:
+        names = " or ".join(alike)
+        raise DataError(f"{where}: the checkpoint looks like {names}, not like {name}. Pass --model {names}.")
+    raise DataError(
+        f"{where}: the checkpoint looks like no known variant: it has {found}; {name} has {next(iter(wanted))}. "
+        "Pass the fields of its configuration with --set model.overrides.FIELD=VALUE."
+    )
+
+
+class Match(NamedTuple):
+    """Variables of a network and of a checkpoint.
+
+    names: name in the checkpoint by path of the network's variable.
+    unused: names in the checkpoint that the network lacks.
+    """
+
+    names: dict[str, str]
+    unused: tuple[str, ...]
+
+
+def match_variables(ours: Shapes, theirs: Shapes, names: Mapping[str, str], *, where: str) -> Match:
+    """Matches the variables of a network with those of a checkpoint.
+
+    Args:
+        ours: shapes of the network's variables by path.
+        theirs: shapes by the names in the checkpoint.
+        names: name in the checkpoint by path.
+        where: the checkpoint.
+
+    Raises:
+        DataError: a variable of the network is missing in the checkpoint, or has another shape there; the
+            message names variables of both sides.
+    """
+    used = set(names.values())
+    unused = tuple(name for name in theirs if name not in used)
+    missing = [name for name in names.values() if name not in theirs]
+    other = [
+        f"{names[path]} {list(theirs[names[path]])} instead of {list(shape)}"
+        for path, shape in ours.items()
+        if names[path] in theirs and theirs[names[path]] != shape
+    ]
+    if missing or other:
+        issues = (("missing", missing), ("of another shape", other), ("without a counterpart", unused))
+        listed = "; ".join(f"{len(items)} {what}: {some(items)}" for what, items in issues if items)
+        raise DataError(f"{where}: the variables do not match: {listed}. Check --model and --set model.overrides.")
+    return Match(dict(names), unused)
+
+
+def class_categories(count: int, label_map: LabelMap | None) -> list[dict[str, Any]]:
+    """Returns the categories of the class outputs: class i is the id i + 1, the background is none.
+
+    Args:
+        count: number of classes.
+        label_map: names by id; None: COCO's categories for 90 classes, else the id as name.
+
+    Returns:
+        A category for each class; `name` is None for an id without a category.
+
+    Raises:
+        DataError: the label map has an id that is not among 1..count.
+    """
+    if label_map is None:
+        if count == COCO_CLASS_COUNTS[0]:
+            return coco_classes(count)
+        return [{"id": number, "name": str(number)} for number in range(1, count + 1)]
+    entries = {entry["id"]: entry for entry in label_map.categories}
+    beyond = [number for number in entries if not 1 <= number <= count]
+    if beyond:
+        raise DataError(
+            f"{label_map.source}: id {beyond[0]} is not among 1 to {count}, the ids of the checkpoint's class "
+            "outputs. Pass the label map that it was trained with."
+        )
+    return [entries.get(number, {"id": number, "name": None}) for number in range(1, count + 1)]
+
+
+def some(names: Sequence[str]) -> str:
+    """Returns the first few names, and the number of the others."""
+    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")

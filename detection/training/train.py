@@ -117,12 +117,7 @@ def train(
             keep_every_hours=config.train.keep_checkpoint_every_n_hours,
             writes=chief,
         )
-        with chief_first(strategy):
-            if mirror is not None and not chief:
-                mirror.pull()
-            start_step = checkpoints.restore_latest()
-            if mirror is not None and chief:
-                mirror.push()
+        start_step = _resume(checkpoints, strategy=strategy, mirror=mirror)
         init_report = initialize_from_config(
             config, state, categories, strategy=strategy, start_step=start_step, base_model=base_model
         )
@@ -171,6 +166,18 @@ def train(
                 destination=output / SAVED_MODEL,
             )
         wait_for_workers(strategy)
+
+
+def _resume(checkpoints: Checkpoints, *, strategy: tf.distribute.Strategy, mirror: Mirror | None) -> int:
+    """Restores the newest checkpoint on all machines, the chief's first; returns its step, 0 without one."""
+    chief = is_chief(strategy)
+    with chief_first(strategy):
+        if mirror is not None and not chief:
+            mirror.pull()
+        step = checkpoints.restore_latest()
+        if mirror is not None and chief:
+            mirror.push()
+    return step
 
 
 def _summary_writer(logs: Path, *, writes: bool) -> tf.summary.SummaryWriter:

@@ -116,8 +116,8 @@ def require_masks(model: Detector, reader: RecordReader) -> None:
         without += found is not None
     if without:
         raise DataError(
-            f"model.name = {model.name} learns masks, but no object of the {len(reader)} training records has one "
-            "(no `segmentation` in the COCO file). Train on a data set with masks, or choose a detector of boxes; "
+            f"model.name = {model.name} learns masks, but no object in the {len(reader)} training records has a mask "
+            "(`segmentation` in the COCO file). Train on a data set with masks, or choose a detector of boxes; "
             "a Mask R-CNN is one with --set model.overrides.include_mask=false."
         )
 

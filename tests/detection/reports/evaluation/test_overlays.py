@@ -44,7 +44,7 @@ def laid_out(overlay: Overlay) -> np.ndarray:
 def test_a_mask_is_filled() -> None:
     overlay = mask_overlay(rle(shape()), (10, 200, 30), scale=1.0)
     assert overlay is not None
-    assert overlay.frame == (33, 4, WIDTH, 21)
+    assert tuple(overlay.frame) == (33, 4, WIDTH, 21)
     pixels = laid_out(overlay)
     np.testing.assert_array_equal(pixels[..., 3] > 0, shape() > 0)
     assert set(map(tuple, pixels[shape() > 0])) == {(10, 200, 30, 120)}
@@ -67,7 +67,7 @@ def test_a_large_mask_is_stored_small() -> None:
     large = np.kron(shape(), np.ones((8, 8), np.uint8))
     overlay = mask_overlay(rle(large), (1, 2, 3), scale=0.125)
     assert overlay is not None
-    assert overlay.frame == (33 * 8, 4 * 8, WIDTH * 8, 21 * 8)
+    assert tuple(overlay.frame) == (33 * 8, 4 * 8, WIDTH * 8, 21 * 8)
     small = Overlay(overlay.png, overlay.frame._make(value // 8 for value in overlay.frame))
     np.testing.assert_array_equal(laid_out(small)[..., 3] > 0, shape() > 0)
 

@@ -31,10 +31,10 @@ format: env
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The page that is made from the configuration's classes.
+# The page, and the tables on pages, that are made from the configuration's classes.
 docs: env
 	$(BIN)/python -m schemas.config.config_table > docs/configuration.md
-	$(BIN)/python -m detection.models.efficientdet.config_page > docs/efficientdet.md
+	$(BIN)/python -m detection.models.option_tables docs/efficientdet.md docs/mask_rcnn.md
 
 # For the tests of pages: Debian's Chromium.  Where it cannot be had, the tests say what that means.
 browser:

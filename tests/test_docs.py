@@ -33,6 +33,7 @@ PAGES = {  # tables, at least
     "docs/losses.md": 5,
     "docs/training_input.md": 3,
     "docs/efficientdet.md": 4,
+    "docs/mask_rcnn.md": 6,
     "docs/storage.md": 2,
     "docs/runners.md": 3,
     "docs/export.md": 5,

@@ -152,7 +152,7 @@ def evaluate_models(task: Task, folder: str | Path, *, make_pipeline: MakePipeli
         ConfigError: see `analysis_options`.
         DataError: an invalid model or record, no record, or a file that cannot be written.
     """
-    config = complete(task.eval_config, has_baseline=BASELINE in task.models)
+    config = complete(task.eval_config, has_baseline=BASELINE in task.models, iou_type=task.config.iou_type)
     params = params_of(config)
     options = analysis_options(task.config.analysis, params)
     for model in task.models.values():

@@ -6,6 +6,7 @@ width, height in pixels of the image.
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -171,12 +172,14 @@ class Box:
     status: ground truth: `matched`, `Miss`, `crowd` (and others that need not be found);
         detection: `TP`, one of `ERROR_TYPES`, or `ignored` (it matches ignored
         ground truth, or is not among the best `max_dets`).
+    mask: compressed RLE in the size of the image, if masks were compared; None: there is none.
     """
 
     category_id: int
     bbox: list[float]
     score: float | None
     status: str
+    mask: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,32 @@ def decode_counts(text: str) -> list[int]:
     return counts
 
 
+def compressed_rle(segmentation: Any, *, height: int, width: int) -> dict[str, Any] | None:
+    """Returns a valid segmentation as a compressed RLE, `size` and `counts` as text; None if it is missing or empty.
+
+    Args:
+        segmentation: see `mask_issue`; polygons of fewer than three points are left out.
+        height: of the image, pixels.
+        width: of the image, pixels.
+    """
+    from pycocotools import mask
+
+    if not segmentation:
+        return None
+    if isinstance(segmentation, Mapping):
+        rle = segmentation
+        if isinstance(rle["counts"], list):
+            rle = mask.frPyObjects(rle, height, width)
+    else:
+        # Fewer than three points would be taken for a box.
+        polygons = without_degenerate_polygons(segmentation)
+        if not polygons:
+            return None
+        rle = mask.merge(mask.frPyObjects(polygons, height, width))
+    counts = rle["counts"]
+    return {"size": list(rle["size"]), "counts": counts if isinstance(counts, str) else counts.decode("ascii")}
+
+
 def _rle_issue(rle: Mapping[str, Any], height: int, width: int) -> str | None:
     size, counts = rle.get("size"), rle.get("counts")
     if size != [height, width] or not set(map(type, size)) <= {int}:

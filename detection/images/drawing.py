@@ -78,7 +78,7 @@ def draw_detections(
     *,
     category_ids: Sequence[int] | None = None,
     styles: Sequence[LineStyle] | None = None,
-    masks: Sequence[Mapping[str, Any]] | None = None,
+    masks: Sequence[Mapping[str, Any] | None] | None = None,
     keypoints: npt.ArrayLike | None = None,
     min_score: float = 0.0,
     scale: float = 1.0,
@@ -95,7 +95,7 @@ def draw_detections(
         category_ids: N ids that choose the colours; None: one colour a name, in
             order of appearance.
         styles: N styles in place of the categories' colours.
-        masks: N compressed RLEs in the size of `image`.
+        masks: N compressed RLEs of any scale of `image`; None: no mask.
         keypoints: [N, K, 3], (x, y, score) in pixels of `image`; points with a score of 0
             are left out.
         min_score: detections below are left out.
@@ -124,7 +124,8 @@ def draw_detections(
     chosen = [styles[index] for index in order]
     if masks is not None:
         for index in order:
-            picture = _with_mask(picture, masks[index], styles[index].color)
+            mask = masks[index]
+            picture = picture if mask is None else _with_mask(picture, mask, styles[index].color)
     _draw_frames(picture, frames, chosen)
     if points is not None:
         for index in order:

@@ -13,7 +13,7 @@ from detection.datasets.importers.coco_geometry import (
     segmentation_of,
 )
 from detection.datasets.importers.source_format import Record, first_bytes, object_count, parse_record, source_id
-from detection.datasets.masks import without_degenerate_polygons
+from detection.datasets.masks import compressed_rle
 from detection.datasets.packed_entries import unpack_entries
 from schemas import features
 from schemas.errors import DataError
@@ -54,6 +54,27 @@ def record_masks(serialized: bytes, height: int, width: int) -> np.ndarray:
     return masks
 
 
+def has_mask(serialized: bytes) -> bool | None:
+    """Tells whether any object of a record has a mask; None: the record has no objects, or only crowds.
+
+    Args:
+        serialized: a `tf.train.Example`.
+
+    Raises:
+        DataError: the record cannot be read, or its masks do not fit its objects.
+    """
+    record, where = _parsed(serialized)
+    annotations = _annotations(record, where)
+    if annotations is not None:
+        masks = [bool(annotation.get("segmentation")) for annotation in annotations if not annotation.get("iscrowd")]
+        return any(masks) if masks else None
+    count = object_count(record)
+    try:
+        return bool(object_masks(record, count)) if count else None
+    except MaskError as error:
+        raise DataError(f"{where}: {error}. Write the records again.") from None
+
+
 def draw_mask(segmentation: Any, *, height: int, width: int) -> np.ndarray:
     """Draws a valid COCO segmentation with pycocotools.
 
@@ -70,19 +91,10 @@ def draw_mask(segmentation: Any, *, height: int, width: int) -> np.ndarray:
     """
     from pycocotools import mask
 
-    if isinstance(segmentation, Mapping):
-        rle = segmentation
-        if list(rle["size"]) != [height, width]:
-            raise ValueError(f"its size is {rle['size']}")
-        if isinstance(rle["counts"], list):
-            rle = mask.frPyObjects(rle, height, width)
-    else:
-        # Fewer than three points would be taken for a box.
-        polygons = without_degenerate_polygons(segmentation or [])
-        if not polygons:
-            return np.zeros((height, width), np.uint8)
-        rle = mask.merge(mask.frPyObjects(polygons, height, width))
-    return np.asarray(mask.decode(rle), np.uint8)
+    if isinstance(segmentation, Mapping) and list(segmentation["size"]) != [height, width]:
+        raise ValueError(f"its size is {segmentation['size']}")
+    rle = compressed_rle(segmentation, height=height, width=width)
+    return np.zeros((height, width), np.uint8) if rle is None else np.asarray(mask.decode(rle), np.uint8)
 
 
 def record_keypoints(serialized: bytes, height: int, width: int, num_keypoints: int) -> np.ndarray:

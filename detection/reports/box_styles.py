@@ -1,7 +1,7 @@
 """Boxes to draw for the ground truth and detections of an image, styled by status."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from detection.analysis.analysis_file import ERROR_TYPES, Box, ImageResult
 from detection.images.drawing import LineStyle
@@ -38,23 +38,24 @@ DETECTION_STATUSES = tuple(status for status in STATUSES if status not in GROUND
 
 
 class StyledBox(NamedTuple):
-    """A box to draw: x, y, width, height in pixels of the image, its status and the text of its tag."""
+    """A box to draw: x, y, width, height in pixels of the image, its status, the text of its tag, its mask as RLE."""
 
     bbox: Sequence[float]
     status: str
     text: str
+    mask: Mapping[str, Any] | None = None
 
 
 def ground_truth_boxes(result: ImageResult, names: Mapping[int, str]) -> list[StyledBox]:
     """The ground truth, false negatives first."""
     ordered = sorted(result.ground_truth, key=lambda box: box.status != "Miss")
-    return [StyledBox(box.bbox, box.status, category_name(box.category_id, names)) for box in ordered]
+    return [StyledBox(box.bbox, box.status, category_name(box.category_id, names), box.mask) for box in ordered]
 
 
 def detection_boxes(result: ImageResult, names: Mapping[int, str]) -> list[StyledBox]:
     """The detections, false positives first, and within each group those with the highest score first."""
     ordered = sorted(result.detections, key=lambda box: (box.status not in ERROR_TYPES, -(box.score or 0.0)))
-    return [StyledBox(box.bbox, box.status, _detection_text(box, names)) for box in ordered]
+    return [StyledBox(box.bbox, box.status, _detection_text(box, names), box.mask) for box in ordered]
 
 
 def category_name(category_id: int, names: Mapping[int, str]) -> str:

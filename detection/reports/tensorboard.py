@@ -154,6 +154,7 @@ def _panel(image: Picture, boxes: Sequence[StyledBox], to_image: float, scale: f
         [[value * to_image for value in box.bbox] for box in ordered],
         [box.text for box in ordered],
         styles=[STATUSES[box.status].style for box in ordered],
+        masks=[box.mask for box in ordered],
         scale=scale,
     )
 

@@ -21,6 +21,7 @@ from detection.training.memory import require_measurable
 from detection.training.resolve import assumed
 from detection.weights.locate import locate_weights
 from schemas.config.config import Config
+from schemas.errors import ConfigError
 
 _UNKNOWN_CATEGORIES = ({"id": 0, "name": ""},)  # stands for categories that only the records tell
 
@@ -65,6 +66,25 @@ def check_start(
         return _build(config, categories, checkpoints=checkpoints if resumes else None, initializes=initializes)
 
 
+def require_iou_type(key: str, iou_type: str, model: Detector) -> None:
+    """Requires that the detector gives what an IoU type compares.
+
+    Args:
+        key: configuration key of the IoU type, for the message.
+        iou_type: `bbox`, `segm` or `keypoints`.
+        model: detector to evaluate.
+
+    Raises:
+        ConfigError: the detector has no masks, or no keypoints.
+    """
+    has = {"bbox": True, "segm": bool(model.mask_size), "keypoints": model.takes_keypoints}
+    if not has[iou_type]:
+        kind = "masks" if iou_type == "segm" else iou_type
+        raise ConfigError(
+            f"{key} = {iou_type}: {model.name} has no {kind}. Set it to bbox, or choose a detector with {kind}."
+        )
+
+
 def _require_weight_files(config: Config) -> None:
     """Checks that the files of the pretrained weights exist."""
     model_config, init_config = config.model, config.train.init
@@ -92,6 +112,8 @@ def _build(
     in_order = sorted(_UNKNOWN_CATEGORIES if categories is None else categories, key=lambda category: category["id"])
     state = state_from_config(config, num_classes=len(in_order), strategy=strategy)
     l2_from_config(config.train, state)
+    if config.train.validation.enabled:
+        require_iou_type("train.validation.iou_type", config.train.validation.iou_type, state.model)
     if categories is not None:
         named_class_weights(config.train, in_order)
         input_options_from_config(config, state.model, in_order)

@@ -13,7 +13,7 @@ from detection.models.detector import Detector
 from detection.storage.atomic import write_json, write_text
 from detection.storage.mirror import Mirror
 from detection.training.build_balance import balance_from_config
-from detection.training.build_input import batches_from_config, input_options_from_config
+from detection.training.build_input import batches_from_config, input_options_from_config, require_masks
 from detection.training.build_run import (
     callbacks_from_config,
     export_checkpoint,
@@ -95,6 +95,7 @@ def train(
     with contextlib.ExitStack() as stack:
         stack.enter_context(op_determinism(needed=is_deterministic(config.train, strategy)))
         state = state_from_config(config, num_classes=len(categories), strategy=strategy)
+        require_masks(state.model, reader)
         # Validation and export share one detector, which is built when the first of them needs it.
         shared_detector = functools.cache(lambda: detector or inference_detector(config, len(categories)))
         chief = is_chief(strategy)

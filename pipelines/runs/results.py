@@ -36,6 +36,7 @@ class RunResults(NamedTuple):
 
     nodes: results by node id, in the order of execution.
     metrics: COCO metrics by name.
+    iou_type: what they compare: `bbox`, `segm` or `keypoints`.
     blessed: True if the model is blessed.
     reasons: one sentence per threshold.
     pushed: folder of the pushed version; None: not pushed.
@@ -46,6 +47,7 @@ class RunResults(NamedTuple):
 
     nodes: dict[str, NodeResult]
     metrics: dict[str, float]
+    iou_type: str
     blessed: bool
     reasons: list[str]
     pushed: str | None
@@ -57,6 +59,7 @@ class RunResults(NamedTuple):
         """Returns the content of summary.json."""
         return {
             "metrics": self.metrics,
+            "iou_type": self.iou_type,
             "blessed": self.blessed,
             "reasons": self.reasons,
             "pushed_path": self.pushed,
@@ -92,6 +95,7 @@ def read_results(metadata_file: Path, run_id: str) -> RunResults:
     return RunResults(
         nodes=nodes,
         metrics=_read(join(evaluation, METRICS_JSON), "metrics"),
+        iou_type=_read(join(evaluation, METRICS_JSON), "iou_type"),
         blessed=_read(join(evaluation, BLESSING_JSON), "blessed"),
         reasons=_read(join(evaluation, BLESSING_JSON), "reasons"),
         pushed=_pushed_path(artifacts["pushed_model"]),
@@ -137,7 +141,7 @@ def print_results(results: RunResults, console: Console) -> None:
     # An EvalConfig may ask for another IoU type and other params than COCO's.
     every = {metric.name: metric for metrics in METRIC_DEFINITIONS.values() for metric in metrics}
     known = [metric for metric in every.values() if metric.name in results.metrics]
-    console.print(metrics_table(results.metrics, definitions=known))
+    console.print(metrics_table(results.metrics, definitions=known, iou_type=results.iou_type))
     line("Blessed:", "yes" if results.blessed else "no")
     for reason in results.reasons:
         line("", reason)

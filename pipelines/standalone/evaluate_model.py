@@ -43,7 +43,7 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
     eval_config = None if evaluation.eval_config is None else read_eval_config(evaluation.eval_config)
     model = model_folder(model)
     locations = {CANDIDATE: model} | ({BASELINE: model_folder(baseline)} if baseline else {})
-    iou_type = "bbox" if eval_config is None else params_of(eval_config).iou_type
+    iou_type = evaluation.iou_type if eval_config is None else params_of(eval_config).iou_type
     for place in locations.values():
         require_model(place, iou_type=iou_type)
 

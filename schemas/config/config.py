@@ -6,7 +6,7 @@ never see a section: they take keyword arguments.
 
 import re
 from datetime import date
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -232,6 +232,9 @@ class EvaluateConfig(Section):
         description="max images for one Beam worker to sum up; with more, each category and area range has its own "
         "worker",
     )
+    iou_type: Literal["bbox", "segm", "keypoints"] = Field(
+        "bbox", description="IoU type of metrics and thresholds: boxes, or masks or keypoints if the detector has them"
+    )
     eval_config: str | None = Field(
         None, description="file of a tfma.EvalConfig, JSON or text format: slices and further thresholds"
     )
@@ -243,6 +246,15 @@ class EvaluateConfig(Section):
         description="also compute mean loss terms: here on the analysed images, in `train.validation` and `follow` on "
         "the evaluated images",
     )
+
+    @model_validator(mode="after")
+    def _iou_type_is_one(self) -> Self:
+        if self.eval_config is not None and self.iou_type != "bbox":
+            raise ValueError(
+                f"iou_type = {self.iou_type} and eval_config exclude each other: an EvalConfig has the IoU type among "
+                f'the options of CocoMetrics; write config: \'{{"iou_type": "{self.iou_type}"}}\' there'
+            )
+        return self
 
     @model_validator(mode="after")
     def _significance_needs_intervals(self) -> Self:

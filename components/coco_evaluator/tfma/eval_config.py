@@ -4,6 +4,7 @@ A config that asks for something that the evaluator does not do is refused: it m
 honoured.
 """
 
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -222,7 +223,7 @@ def eval_config_to_json(config: Any) -> str:
     return json_format.MessageToJson(config)
 
 
-def complete(config: Any | None, *, has_baseline: bool = False) -> Any:
+def complete(config: Any | None, *, has_baseline: bool = False, iou_type: str = "bbox") -> Any:
     """The config as it takes effect, by TFMA's own rules.
 
     Without a baseline, change thresholds are dropped and the model has no name; with
@@ -231,6 +232,7 @@ def complete(config: Any | None, *, has_baseline: bool = False) -> Any:
     Args:
         config: checked; None: all images, no thresholds.  Stays unchanged.
         has_baseline: whether there is another model to compare with.
+        iou_type: IoU type of a config that has no metric.
     """
     from tensorflow_model_analysis.proto import config_pb2
     from tensorflow_model_analysis.utils import config_util
@@ -245,7 +247,8 @@ def complete(config: Any | None, *, has_baseline: bool = False) -> Any:
     if not completed.slicing_specs:
         completed.slicing_specs.add()
     if not any(spec.metrics for spec in completed.metrics_specs):
-        completed.metrics_specs.add().metrics.add(class_name=METRICS_CLASS, module=METRICS_MODULE)
+        options = "" if iou_type == "bbox" else json.dumps({"iou_type": iou_type})
+        completed.metrics_specs.add().metrics.add(class_name=METRICS_CLASS, module=METRICS_MODULE, config=options)
     return config_util.update_eval_config_with_defaults(completed, has_baseline=has_baseline, rubber_stamp=True)
 
 

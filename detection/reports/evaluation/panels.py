@@ -13,6 +13,7 @@ from detection.analysis.comparison import ImageChange
 from detection.images.drawing import Rectangle, frame_of, place_tags
 from detection.reports.box_styles import STATUSES, StyledBox, detection_boxes, ground_truth_boxes
 from detection.reports.evaluation.error_tables import label_error_text
+from detection.reports.evaluation.overlays import Overlay, mask_overlay, outline_overlay
 from detection.reports.html.table import shown_name
 
 # CSS pixels that an image is shown at on a wide screen; texts are chosen to be readable there.
@@ -22,6 +23,7 @@ _LINE = 1.35  # heights of the font
 _LETTER, _WIDE_LETTER, _TAG_EDGE = 0.58, 1.0, 0.6  # heights of the font
 _LONGEST_TAG = 28  # characters
 _CROWD = 12  # boxes; with more, only errors have tags
+_LONGEST_OVERLAY = 512  # pixels
 _NAMED = 3  # boxes of a status that an alternative text names
 
 LOOK = "look"  # status of a label-error candidate's box
@@ -58,11 +60,12 @@ class Shape(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """An image with shapes, its heading and alternative text."""
+    """An image with shapes, its heading and alternative text, and masks below the shapes."""
 
     heading: str
     alt: str
     shapes: Sequence[Shape]
+    overlays: Sequence[Overlay] = ()
 
 
 class Figure(NamedTuple):
@@ -94,7 +97,9 @@ class Figure(NamedTuple):
         shapes = [shape for panel in self.panels for shape in panel.shapes]
         texts = [text for shape in shapes for text in (shape.text, shape.tag_text)]
         texts += [self.file_name, self.caption, *(panel.alt for panel in self.panels)]
-        return _FIGURE_BYTES + _SHAPE_BYTES * len(shapes) + sum(len(escape(text).encode()) for text in texts)
+        overlays = [overlay for panel in self.panels for overlay in panel.overlays]
+        masks = sum(_SHAPE_BYTES + len(overlay.png) * 4 // 3 for overlay in overlays)
+        return _FIGURE_BYTES + _SHAPE_BYTES * len(shapes) + sum(len(escape(text).encode()) for text in texts) + masks
 
 
 def side_by_side(image: ImageResult, names: Mapping[int, str]) -> Figure:
@@ -123,7 +128,10 @@ def _whole_image(image: ImageResult, panels: Mapping[str, Sequence[StyledBox]], 
         region=None,
         view=view,
         font=font,
-        panels=[Panel(name, _alt(name, boxes), _shapes(boxes, view, font)) for name, boxes in panels.items()],
+        panels=[
+            Panel(name, _alt(name, boxes), _shapes(boxes, view, font), _overlays(image, boxes, view))
+            for name, boxes in panels.items()
+        ],
         file_name=shown_name(image.file_name),
         caption=caption,
     )
@@ -166,6 +174,18 @@ def _shapes(boxes: Sequence[StyledBox], view: Region, font: float) -> list[Shape
         Shape(frame, box.status, f"{box.text}: {STATUSES[box.status].words}", place, text)
         for frame, box, place, text in zip(frames, boxes, places, texts, strict=True)
     ]
+
+
+def _overlays(image: ImageResult, boxes: Sequence[StyledBox], view: Region) -> list[Overlay]:
+    """The masks of the boxes, the first on top, and outlines of the ground truth, to show errors at boundaries."""
+    scale = min(1.0, _LONGEST_OVERLAY / max(view.width, view.height))
+    masks = [
+        mask_overlay(box.mask, STATUSES[box.status].style.color, scale=scale)
+        for box in reversed(boxes)
+        if box.mask is not None
+    ]
+    outlines = [outline_overlay(box.mask, scale=scale) for box in image.ground_truth if box.mask is not None]
+    return [overlay for overlay in (*masks, *outlines) if overlay is not None]
 
 
 def _tag_text(text: str) -> str:

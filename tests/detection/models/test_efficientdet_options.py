@@ -1,6 +1,5 @@
 """The options of google/automl's hparams beyond the presets."""
 
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.efficientdet.config_page import page
 from detection.models.efficientdet.model import EfficientDet
 from detection.models.registry import build_detector
 from detection.types import ImageInfo
@@ -153,8 +151,3 @@ def test_odd_sides_have_the_levels_of_the_original() -> None:
     """google/automl halves each level and rounds up: 160 pixels have a P6 of 3 x 3."""
     outputs = _build(image_size=160, max_level=7)(_images(160))
     assert [tuple(level.shape[1:3]) for level in outputs.box_deltas] == [(10, 10), (5, 5), (3, 3), (2, 2)]
-
-
-def test_the_page_on_the_options_is_that_of_the_classes() -> None:
-    text = (Path(__file__).parents[3] / "docs/efficientdet.md").read_text(encoding="utf-8")
-    assert text == page(), "run `make docs`"

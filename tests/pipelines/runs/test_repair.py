@@ -286,7 +286,9 @@ class ByHand:
             event = mlmd.Event(type=mlmd.Event.OUTPUT)
             event.path.steps.add().key = key
             pairs.append((artifact, event))
-        (self.root / run_id / "evaluation/5/metrics.json").write_text(json.dumps({"metrics": {"AP": ap}}))
+        (self.root / run_id / "evaluation/5/metrics.json").write_text(
+            json.dumps({"metrics": {"AP": ap}, "iou_type": "bbox"})
+        )
         verdict = {"blessed": True, "reasons": [], "baseline": None}
         (self.root / run_id / "evaluation/5/blessing.json").write_text(json.dumps(verdict))
         store.put_execution(execution, pairs, [run, node], reuse_context_if_already_exist=True)

@@ -96,6 +96,16 @@ MISTAKES = {
         "train.optimizer.weight_decay_exclude: 'bone' matches no variable",
     ),
     "crowds that cannot be left out": (["train.crowds=ignore"], 2, "tiny cannot leave crowds out"),
+    "masks that validation would need": (
+        ["train.validation={every: 5, iou_type: segm}"],
+        2,
+        "train.validation.iou_type = segm: tiny has no masks. Set it to bbox, or choose a detector with masks.",
+    ),
+    "keypoints that the evaluation would need": (
+        ["evaluate.iou_type=keypoints"],
+        2,
+        "evaluate.iou_type = keypoints: tiny has no keypoints.",
+    ),
     "no cluster": (["train.strategy=multi_worker"], 2, "neither TF_CONFIG nor CLUSTER_SPEC names the machines"),
     "no checkpoint": (["train.init.checkpoint=NOWHERE"], 1, "nowhere: no such file or folder"),
     "a damaged checkpoint": (["train.init.checkpoint=DAMAGED"], 1, "cannot be read as a checkpoint"),
@@ -122,12 +132,16 @@ MISTAKES = {
 }
 
 
+OF_EVALUATION = ("keypoints that the evaluation would need",)
 BOTH_COMMANDS = ("frozen by no name", "no cluster", "no checkpoint", "another shape", "other categories")
 
 
 @pytest.mark.parametrize(
     ("command", "mistake"),
-    [*(("train", mistake) for mistake in MISTAKES), *(("run", mistake) for mistake in BOTH_COMMANDS)],
+    [
+        *(("train", mistake) for mistake in MISTAKES if mistake not in OF_EVALUATION),
+        *(("run", mistake) for mistake in (*BOTH_COMMANDS, *OF_EVALUATION)),
+    ],
 )
 def test_mistakes_are_told_before_data_is_read(
     command: str,

@@ -58,6 +58,10 @@ def test_assignments_override_the_file(tmp_path: Path) -> None:
             ["evaluate: thresholds.significant needs intervals; set analysis.replicates"],
         ),
         (
+            "evaluate={iou_type: segm, eval_config: a.pbtxt}",
+            ["evaluate: iou_type = segm and eval_config exclude each other", """config: '{"iou_type": "segm"}'"""],
+        ),
+        (
             "data.splits.train.annotations=a.json",
             ["data.splits.train", "annotations and images are needed, or records"],
         ),

@@ -39,8 +39,8 @@ def test_options() -> None:
     assert params.area_ranges == {"all": (0.0, 50.0)}
 
 
-def names(config: Any, **arguments: bool) -> tuple[list[str], list[str]]:
-    completed = complete(parse_eval_config(config), **arguments)
+def names(config: Any, *, has_baseline: bool = False) -> tuple[list[str], list[str]]:
+    completed = complete(parse_eval_config(config), has_baseline=has_baseline)
     return [spec.name for spec in completed.model_specs], list(completed.metrics_specs[0].model_names)
 
 
@@ -51,6 +51,13 @@ def test_models_are_named_as_tfma_names_them() -> None:
     two = 'model_specs { name: "x" } model_specs { name: "y" is_baseline: true }'
     assert names(two, has_baseline=True) == (["x", "y"],) * 2
     assert names(two) == ([""], [""])
+
+
+def test_an_iou_type_is_for_a_config_without_metrics() -> None:
+    assert params_of(complete(None, iou_type="segm")).iou_type == "segm"
+    assert params_of(complete(parse_eval_config('slicing_specs { feature_keys: "a" }'))).iou_type == "bbox"
+    given = f'metrics_specs {{ metrics {{ {OURS} config: \'{{"iou_type": "segm"}}\' }} }}'
+    assert params_of(complete(parse_eval_config(given))).iou_type == "segm"
 
 
 def test_completing_changes_nothing_given() -> None:

@@ -1,0 +1,161 @@
+"""Mask R-CNN through the commands and the pipeline: real masks, kills, exports, fine-tuning."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import pipeline_runner
+from detection.inference.restore import load_trained
+from detection.input_pipeline.network_input import fit_to_input
+from detection.types import ImageInfo
+from pipelines.demo_data import make_demo_data
+from schemas import serving
+from schemas.artifacts import CHECKPOINTS, DETECTIONS_JSON, METRICS_JSON, SAVED_MODEL
+from tests.detection.coco.generated_cases import pycocotools_eval
+from tests.detection.training.tiny_run import checkpoint_values
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.extended]  # half a minute to minutes each
+
+MODEL = ("model.name=mask-rcnn-nano", "train.batch_size=4", "evaluate.batch_size=4", "evaluate.iou_type=segm")
+CONFIG = Path(__file__).parents[2] / "pipelines" / "configs" / "demo_masks.yaml"
+STEPS = 6
+KILLED = (
+    "model.postprocess.score_threshold=0",
+    f"train.steps={STEPS}",
+    "train.checkpoint_every=2",
+    "train.log_every=1",
+    "train.keep_checkpoints=9",
+)
+
+
+def sets(*assignments: str) -> list[str]:
+    return [part for assignment in assignments for part in ("--set", assignment)]
+
+
+def call(command: str, *arguments: str | Path, keys: tuple[str, ...] = ()) -> None:
+    assert pipeline_runner.main([command, *map(str, arguments), *sets(*keys)]) == 0
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("digits") / "data"
+    make_demo_data(folder, train_images=40, eval_images=8)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training that nothing disturbed."""
+    output = tmp_path_factory.mktemp("trained") / "out"
+    call("train", "--data", digits, "--output", output, keys=(*MODEL, *KILLED))
+    return output
+
+
+@pytest.mark.parametrize(
+    ("data", "runner"), [("dali_masks", "local"), ("dali_masks", "beam"), ("coco2017_ccby", "beam")]
+)
+def test_the_pipeline_measures_real_masks_as_pycocotools(
+    data: str, runner: str, shared_data: Path, tmp_path: Path
+) -> None:
+    """Polygons, RLE and crowds; the network is trained long enough to find something."""
+    root = tmp_path / "run"
+    keys = (*MODEL, "train.steps=60", "train.schedule.learning_rate=0.02", f"run.root={root}")
+    call("run", "--data", shared_data / data, "--runner", runner, keys=keys)
+    (evaluation,) = root.glob("artifacts/CocoEvaluator/evaluation/*")
+    ground_truth = read(shared_data / data / "instances_val.json")
+    detections = read(evaluation / DETECTIONS_JSON)
+    sizes = {image["id"]: [image["height"], image["width"]] for image in ground_truth["images"]}
+    assert detections
+    for detection in detections:
+        assert set(detection) == {"image_id", "category_id", "score", "segmentation"}
+        assert detection["segmentation"]["size"] == sizes[detection["image_id"]]
+    metrics = read(evaluation / METRICS_JSON)
+    assert metrics["iou_type"] == "segm"
+    expected = pycocotools_eval(ground_truth, detections, "segm").stats
+    np.testing.assert_allclose(metrics["stats"], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("step", [2, 4])
+def test_killed_and_resumed_it_ends_with_the_same_bits(step: int, trained: Path, digits: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    runner = str(Path(pipeline_runner.__file__))
+    command = [sys.executable, runner, "train", "--data", str(digits), "--output", str(output), *sets(*MODEL, *KILLED)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and not (output / CHECKPOINTS / f"ckpt-{step}.index").exists():
+            time.sleep(0.01)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert not (output / SAVED_MODEL).exists()
+    call("train", "--data", digits, "--output", output, keys=(*MODEL, *KILLED))
+    resumed, undisturbed = checkpoint_values(output, STEPS), checkpoint_values(trained, STEPS)
+    assert resumed.keys() == undisturbed.keys()
+    for name, value in undisturbed.items():
+        np.testing.assert_array_equal(resumed[name], value, err_msg=name)
+
+
+def test_the_exported_model_equals_the_one_in_memory(trained: Path, digits: Path, tmp_path: Path) -> None:
+    exported = tmp_path / "exported"
+    call("export", "--model", trained, "--output", exported)
+    model = load_trained(trained)
+    paths = sorted((digits / "val").iterdir())
+    images = [tf.io.decode_image(path.read_bytes(), channels=3, expand_animations=False) for path in paths]
+    fitted = [
+        fit_to_input(
+            image,
+            image_size=model.detector.image_size,
+            resizing=model.detector.resizing,
+            mean=model.detector.pixel_mean,
+            std=model.detector.pixel_std,
+        )
+        for image in images
+    ]
+    info = ImageInfo(*(tf.stack([getattr(one, field) for _, one in fitted]) for field in ImageInfo._fields))
+    inputs = tf.stack([one for one, _ in fitted])
+    expected = tf.function(lambda: model.detector.detect(model.detector(inputs, training=False), info))()
+    loaded = tf.saved_model.load(str(exported))
+    found = loaded.signatures[serving.PIXEL_SIGNATURE](images=tf.stack(images))
+    assert expected.num.numpy().min() > 5
+    np.testing.assert_array_equal(found[serving.COUNT], expected.num)
+    np.testing.assert_allclose(found[serving.SCORES], expected.scores, atol=1e-5)
+    np.testing.assert_allclose(found[serving.BOXES], expected.boxes, atol=1e-5)
+    masks = found["detection_masks"].numpy()
+    assert masks.shape[2:] == (28, 28)
+    assert masks.std() > 0
+    np.testing.assert_allclose(masks, expected.masks, atol=1e-5)
+
+
+def evaluated(model: Path, data: Path, output: Path, iou_type: str) -> float:
+    keys = (f"evaluate.iou_type={iou_type}", "evaluate.analysis.replicates=0", "evaluate.losses=false")
+    call("evaluate", "--model", model, "--examples", data, "--output", output, keys=keys)
+    return float(read(output / METRICS_JSON)["metrics"]["AP50"])
+
+
+def test_fine_tuning_on_real_masks_beats_its_start(shared_data: Path, tmp_path: Path) -> None:
+    """Trained on digits first, then on the photographs; the start has their network, but has not seen fruit."""
+    data = tmp_path / "digits"
+    make_demo_data(data, train_images=300, eval_images=4)
+    before, after, start = tmp_path / "before", tmp_path / "after", tmp_path / "start"
+    call("train", "--config", CONFIG, "--data", data, "--output", before, keys=("train.steps=300",))
+    init = (f"train.init.checkpoint={before}", "train.augment={scale_min: 0.8, scale_max: 1.3, horizontal_flip: true}")
+    fruit = shared_data / "dali_masks"
+    for output, steps in ((start, 1), (after, 600)):
+        call("train", "--config", CONFIG, "--data", fruit, "--output", output, keys=(*init, f"train.steps={steps}"))
+    for iou_type in ("segm", "bbox"):
+        values = [
+            evaluated(folder / SAVED_MODEL, fruit, tmp_path / f"{folder.name}-{iou_type}", iou_type)
+            for folder in (start, after)
+        ]
+        print(f"{iou_type}: AP50 {values[0]:.4f} at the start, {values[1]:.4f} fine-tuned")
+        assert values[1] > values[0] + 0.02

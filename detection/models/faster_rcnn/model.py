@@ -33,7 +33,7 @@ from detection.models.necks.fpn import Fpn
 from detection.ops.anchors import pyramid_anchors_yxyx
 from detection.ops.masks import crop_masks
 from detection.ops.replicas import sum_over_replicas
-from detection.ops.roi_align import roi_align
+from detection.ops.roi_align import on_accelerator, roi_align
 from detection.ops.sampling import max_positives
 from detection.types import Detections, ImageInfo, Labels
 from schemas.errors import ConfigError
@@ -218,12 +218,12 @@ class FasterRcnn(Detector):
         config = self.config
         if labels.masks is None:
             raise ValueError(f"{self.name}: the labels have no masks, which its losses need; see `mask_size`")
-        slots = max_positives(config.roi_samples, config.roi_positive_fraction)
+        slots = self._mask_slots(rois.positive, max_positives(config.roi_samples, config.roi_positive_fraction))
         boxes, columns, objects, positive = (
             values[:, :slots] for values in (rois.boxes, rois.classes, rois.objects, rois.positive)
         )
         logits = self._mask_logits(outputs, boxes, columns)
-        targets = crop_masks(labels.masks, labels.boxes, boxes, objects, size=logits.shape[2])
+        targets = crop_masks(labels.masks, labels.boxes, boxes, objects, size=2 * config.mask_roi_size)
         weights = None if rois.weights is None else rois.weights[:, :slots]
         return mask_loss(logits, targets, positive, normalizer=normalizer, weights=weights)
 
@@ -243,9 +243,25 @@ class FasterRcnn(Detector):
         )
         if self.mask_head is None:
             return detections
-        logits = self._mask_logits(outputs, boxes, detections.classes + 1)
         counts = tf.range(config.postprocess.max_detections) < detections.num[:, tf.newaxis]
-        return detections._replace(masks=tf.where(counts[..., tf.newaxis, tf.newaxis], tf.sigmoid(logits), 0.0))
+        slots = self._mask_slots(counts, config.postprocess.max_detections)
+        masks = tf.sigmoid(self._mask_logits(outputs, boxes[:, :slots], detections.classes[:, :slots] + 1))
+        masks = tf.pad(masks, [[0, 0], [0, config.postprocess.max_detections - slots], [0, 0], [0, 0]])
+        masks = tf.ensure_shape(masks, [None, config.postprocess.max_detections, *[2 * config.mask_roi_size] * 2])
+        return detections._replace(masks=tf.where(counts[..., tf.newaxis, tf.newaxis], masks, 0.0))
+
+    def _mask_slots(self, used: tf.Tensor, most: int) -> tf.Tensor | int:
+        """Returns how many slots the mask head runs on: all, or on CPUs as many as an image of the batch uses.
+
+        The head is the largest part of a step.  Accelerators need shapes that do not depend on values.
+
+        Args:
+            used: bool [B, S], the used slots come first.
+            most: all slots that can be used.
+        """
+        if self.portable or on_accelerator():
+            return most
+        return tf.reduce_max(tf.reduce_sum(tf.cast(used, tf.int32), axis=1))
 
     def _propose(self, outputs: RawOutputs, image_sizes: tf.Tensor, *, training: bool) -> Proposals:
         config = self.config

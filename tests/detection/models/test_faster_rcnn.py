@@ -137,6 +137,30 @@ def test_masks_are_those_of_the_final_boxes_and_classes(images: tf.Tensor) -> No
         assert not masks[count:].any()
 
 
+def test_slots_without_an_object_need_no_masks(
+    plain: dict[str, tf.Tensor], images: tf.Tensor, labels: Labels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On CPUs the mask head runs on the slots in use; as on accelerators, where it runs on all."""
+    detector = _build()
+    counted: list[int] = []
+    mask_logits = detector._mask_logits
+
+    def counting(outputs: Any, boxes: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+        counted.append(boxes.shape[1])
+        return mask_logits(outputs, boxes, columns)
+
+    monkeypatch.setattr(detector, "_mask_logits", counting)
+    outputs = detector(images)
+    few = [detector.losses(outputs, labels)["mask_loss"], detector.detect(outputs, INFO).masks]
+    detector.portable = True
+    all_ = [detector.losses(outputs, labels)["mask_loss"], detector.detect(outputs, INFO).masks]
+    assert 0 < counted[0] < counted[2] == 4
+    assert counted[3] == 10
+    for one, other in zip(few, all_, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(few[0], plain["mask_loss"], rtol=1e-5)
+
+
 def test_portable_detection_needs_no_sparse_product(images: tf.Tensor) -> None:
     """Which LiteRT lacks, and which is faster elsewhere."""
     detector = _build()

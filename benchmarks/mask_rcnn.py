@@ -134,7 +134,9 @@ def _parts(detector: FasterRcnn, images: tf.Tensor, labels: Labels) -> dict[str,
         "proposals, RoI targets": lambda: detector._sample_rois(outputs, labels),
         "RoIAlign, 512 RoIs": lambda: detector._roi_features(outputs, rois.boxes, 7)[..., 0],
         "RoIAlign, 1,000 RoIs": lambda: detector._roi_features(outputs, proposals, 7)[..., 0],
-        "RoIAlign and box head, 512 RoIs": lambda: detector._box_outputs(outputs, rois.boxes),
+        "RoIAlign and box head, 512 RoIs": lambda: detector._box_outputs(
+            detector._box_features(outputs, rois.boxes), 0
+        ),
         "RoIAlign and mask head, 100 RoIs": lambda: detector._mask_logits(outputs, *few),
         "pasting 100 masks of 640 x 480": lambda: paste_masks(masks, few[0], height=480, width=640)[:, 0],
     }

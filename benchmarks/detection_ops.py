@@ -13,7 +13,6 @@ and spread of the clock, and of the processors' time, which other work on the ma
 import argparse
 import os
 import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from benchmarks.measure import measure_rounds, milliseconds
 from benchmarks.serving import smooth_images, spread_scores
 from detection.models.efficientdet.model import EfficientDet
 from detection.models.heads.postprocess import BoxPostprocess, detect_boxes
@@ -173,16 +173,11 @@ def _network_ways(*, side: int, batch: int, objects: int) -> dict[str, Callable[
     return {name: partial(tf.function(way, autograph=False), images) for name, way in ways.items()}
 
 
-def _measure(way: Callable[[], Any]) -> tuple[float, float]:
-    clock, processors = time.perf_counter(), time.process_time()
+def _read(way: Callable[[], Any]) -> None:
+    """Calls `way`, and waits for its results."""
     for tensor in tf.nest.flatten(way()):
         if tensor is not None:  # of optional outputs
             tensor.numpy()
-    return 1000 * (time.perf_counter() - clock), 1000 * (time.process_time() - processors)
-
-
-def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):7.1f} ({min(values):.1f} to {max(values):.1f})"
 
 
 def main() -> None:
@@ -200,15 +195,9 @@ def main() -> None:
         ways |= _network_ways(side=args.image_size, batch=args.batch_size, objects=args.objects)
     print(f"{case.anchors.shape[0]} anchors, {CLASSES} classes, batch {args.batch_size}, {args.objects} objects")
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before; ms a batch, clock and processors", flush=True)
-    for way in ways.values():
-        way()
-    results: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-    for _ in range(args.rounds):
-        for name, way in ways.items():
-            results[name].append(_measure(way))
+    results = measure_rounds({name: partial(_read, way) for name, way in ways.items()}, args.rounds)
     for name, rounds in results.items():
-        clock, processors = (list(values) for values in zip(*rounds, strict=True))
-        print(f"{name:38} {_spread(clock)}   {_spread(processors)}")
+        print(f"{name:38} {milliseconds(rounds)}")
     if args.network:
         pairs = zip(results["network"], results["network with hard NMS"], strict=True)
         ratios = [(alone[0] / both[0], alone[1] / both[1]) for alone, both in pairs]

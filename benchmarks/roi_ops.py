@@ -12,8 +12,6 @@ the clock, and of the processors' time, which other work on the machine changes 
 
 import argparse
 import os
-import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from detection.models.heads.roi_losses import sample_anchors, sample_rois
+from benchmarks.measure import measure_rounds, milliseconds
+from detection.models.heads.roi_targets import sample_anchors, sample_rois
 from detection.ops.anchors import feature_sizes, pyramid_anchors_yxyx
 from detection.ops.masks import crop_masks, paste_masks, rle_of_crop
 from detection.ops.roi_align import roi_align, roi_levels
@@ -156,16 +155,11 @@ def _mask_ways() -> dict[str, Callable[[], Any]]:
     return {"RLE of an image's masks": encode, "pasted masks of an image": tf.function(paste, autograph=False)}
 
 
-def _measure(way: Callable[[], Any]) -> tuple[float, float]:
-    clock, processors = time.perf_counter(), time.process_time()
+def _read(way: Callable[[], Any]) -> None:
+    """Calls `way`, and waits for its results."""
     for value in tf.nest.flatten(way()):
         if tf.is_tensor(value):
             value.numpy()
-    return 1000 * (time.perf_counter() - clock), 1000 * (time.process_time() - processors)
-
-
-def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):7.1f} ({min(values):.1f} to {max(values):.1f})"
 
 
 def main() -> None:
@@ -180,15 +174,9 @@ def main() -> None:
     ways = _align_ways(case, side=args.image_size) | _training_ways(case) | _mask_ways()
     print(f"{ROIS} RoIs, {args.image_size}x{args.image_size}, batch {args.batch_size}, {args.objects} objects")
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before; ms a batch, clock and processors", flush=True)
-    for way in ways.values():
-        way()
-    results: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-    for _ in range(args.rounds):
-        for name, way in ways.items():
-            results[name].append(_measure(way))
+    results = measure_rounds({name: partial(_read, way) for name, way in ways.items()}, args.rounds)
     for name, rounds in results.items():
-        clock, processors = (list(values) for values in zip(*rounds, strict=True))
-        print(f"{name:36} {_spread(clock)}   {_spread(processors)}")
+        print(f"{name:36} {milliseconds(rounds)}")
     print(f"load {os.getloadavg()[0]:.1f} after")
 
 

@@ -20,18 +20,16 @@ With --litert, the LiteRT float32 file at batch 1 is measured, too.
 
 import argparse
 import functools
-import itertools
 import os
-import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from benchmarks.measure import Measured, measure_rounds, spread
 from detection.inference.export import export_saved_model
 from detection.inference.litert import convert_to_litert
 from detection.inference.serving_module import ServingModule
@@ -47,13 +45,6 @@ _JPEG_SIZE = (480, 640)
 _SCORE = 0.3  # above it lies a detection that counts as an object
 
 Way = Callable[[], Any]
-
-
-class Measured(NamedTuple):
-    """Seconds per call of the clock and of the processors."""
-
-    clock: float
-    processors: float
 
 
 def _detector(args: argparse.Namespace) -> Detector:
@@ -80,8 +71,8 @@ def spread_scores(detector: Detector, images: np.ndarray, objects: int) -> None:
     mean, std = (np.array(values, np.float32) for values in (detector.pixel_mean, detector.pixel_std))
     outputs = detector(((images - mean) / std).astype(np.float32), training=False)
     logits = np.concatenate([np.asarray(level).reshape(len(images), -1) for level in outputs.class_logits], axis=1)
-    center, spread = float(logits.mean()), float(logits.std())
-    scale = 2.0 / spread  # of trained detectors' logits, whose mean is about -6
+    center, deviation = float(logits.mean()), float(logits.std())
+    scale = 2.0 / deviation  # of trained detectors' logits, whose mean is about -6
     wanted = np.log(_SCORE / (1 - _SCORE))
     top = np.quantile((logits - center) * scale, 1 - 5 * objects / logits.shape[1])
     for variable in detector.class_net.variables:
@@ -145,26 +136,14 @@ def _litert(detector: Detector) -> Way:
     return lambda: run(images=image)
 
 
-def _measure(way: Way, calls: int) -> Measured:
-    clock, processors = time.perf_counter(), time.process_time()
-    for _ in range(calls):
-        way()
-    return Measured((time.perf_counter() - clock) / calls, (time.process_time() - processors) / calls)
-
-
-def _spread(values: list[float], digits: int) -> str:
-    median, low, high = statistics.median(values), min(values), max(values)
-    return f"{median:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
-
-
 def _report(batch: int, results: dict[str, list[Measured]]) -> None:
     for name, rounds in results.items():
-        line = f"batch {batch}  {name:8} {_spread([1000 * one.clock for one in rounds], 1)} ms, "
-        line += f"processors {_spread([1000 * one.processors for one in rounds], 1)} ms"
+        line = f"batch {batch}  {name:8} {spread([1000 * one.clock for one in rounds], 1)} ms, "
+        line += f"processors {spread([1000 * one.processors for one in rounds], 1)} ms"
         if name != "network":
             for field, what in ((0, "clock"), (1, "processors")):
                 ratios = [one[field] / bound[field] for one, bound in zip(rounds, results["network"], strict=True)]
-                line += f", {what} {_spread(ratios, 3)} x network"
+                line += f", {what} {spread(ratios, 3)} x network"
         print(line, flush=True)
 
 
@@ -190,11 +169,7 @@ def main() -> None:
             ways = dict(_ways(detector, models, batch))
             if args.litert and batch == 1:
                 ways["litert"] = _litert(detector)
-            for way in ways.values():
-                way()
-            results: dict[str, list[Measured]] = {name: [] for name in ways}
-            for _, (name, way) in itertools.product(range(args.rounds), ways.items()):
-                results[name].append(_measure(way, args.calls))
+            results = measure_rounds(ways, args.rounds, args.calls)
             _report(batch, results)
     print(f"load {os.getloadavg()[0]:.1f} after")
 

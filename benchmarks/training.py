@@ -43,6 +43,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from benchmarks.measure import spread
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Batch
 from detection.models.detector import Detector
@@ -306,10 +307,6 @@ def _measure(way: Way, steps: int) -> Measured:
     return Measured(time.perf_counter() - clock, time.process_time() - processors, waited)
 
 
-def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
-
-
 def _compare(args: argparse.Namespace, options: list[str], folder: Path) -> dict[str, list[Measured]]:
     train_config = load_config(None, options).train
     strategy = make_strategy(train_config.strategy)
@@ -325,12 +322,12 @@ def _compare(args: argparse.Namespace, options: list[str], folder: Path) -> dict
 
 def _report(results: dict[str, list[Measured]], *, images: int, steps: int) -> None:
     for name, rounds in results.items():
-        line = f"{name:12} {_spread([images / one.clock for one in rounds])} images/s"
-        line += f", processors {_spread([one.processors / steps for one in rounds])} s a step"
+        line = f"{name:12} {spread([images / one.clock for one in rounds], 3)} images/s"
+        line += f", processors {spread([one.processors / steps for one in rounds], 3)} s a step"
         if "bare" in results and name not in ("bare", "input alone"):
             for field, what in ((0, "clock"), (1, "processors")):
                 ratios = [one[field] / bound[field] for one, bound in zip(rounds, results["bare"], strict=True)]
-                line += f", {what} {_spread(ratios)} x bare"
+                line += f", {what} {spread(ratios, 3)} x bare"
         if any(one.waited for one in rounds):
             line += f", waits {statistics.median([one.waited / one.clock for one in rounds]):.1%}"
         print(line)

@@ -19,7 +19,8 @@ RAW_SCORES = "raw_detection_scores"  # float32 [B, A, C]: probabilities of the c
 
 # Outputs of detectors with masks or keypoints.
 # Crops: float32 [B, N, 28, 28], probabilities within each box.  Pasted: uint8 [B, N, H, W], 1 inside; H, W are those of
-# the largest image of the batch, smaller images lie at the top left.
+# the largest image of the batch, smaller images lie at the top left.  RLE: string [B, N], the compressed counts of
+# COCO's RLE in each image's own size; empty for padding.
 MASKS = "detection_masks"
 KEYPOINTS = "detection_keypoints"  # float32 [B, N, K, 3]: y, x (0..1), score
 

@@ -42,6 +42,7 @@ class ModelDescription(NamedTuple):
     dtype: of the input, float32 or uint8; RGB, 0 to 255, [B, H, W, 3].
     padding: RGB of the pixels right of and below the resized image.
     nms: False: the outputs are the boxes and scores of all anchors.
+    masks: the outputs include masks.
     """
 
     format: FileFormat
@@ -52,6 +53,7 @@ class ModelDescription(NamedTuple):
     dtype: str
     padding: tuple[float, float, float]
     nms: bool
+    masks: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Returns the content of the file beside the model."""
@@ -63,6 +65,8 @@ class ModelDescription(NamedTuple):
             serving.CLASSES: f"int64 [B, N]: ids in {labels}",
             serving.COUNT: "int32 [B]: valid rows",
         }
+        if self.masks:
+            outputs[serving.MASKS] = "float32 [B, N, m, m]: probabilities within each box"
         if not self.nms:
             outputs = {
                 serving.RAW_BOXES: f"float32 [B, A, 4]: {boxes}",
@@ -130,6 +134,7 @@ def read_description(folder: str | Path) -> ModelDescription | None:
             dtype=str(given["dtype"]),
             padding=(float(red), float(green), float(blue)),
             nms=bool(content["non_maximum_suppression"]),
+            masks=serving.MASKS in content["outputs"],
         )
         if description.format not in get_args(FileFormat) or description.dtype not in ("float32", "uint8"):
             raise ValueError(description.format)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from detection.coco.io.results import results_from_rows
 from detection.datasets.entries import Rows
+from detection.datasets.masks import mask_issue
 from detection.ops.masks import Rle, rle_of_crop, rle_of_window
 from detection.types import EncodedImage
 from schemas import serving
@@ -104,7 +105,7 @@ def results_from_outputs(
         The results of each image.
 
     Raises:
-        DataError: pasted masks that are smaller than an image.
+        DataError: pasted masks that are smaller than an image, or RLEs that do not have its number of pixels.
     """
     return [_of_image(outputs, position, image, with_masks) for position, image in enumerate(images)]
 
@@ -127,8 +128,10 @@ def _of_image(outputs: Mapping[str, npt.NDArray[Any]], position: int, image: Enc
 
 
 def _rles(masks: npt.NDArray[Any], rows: Rows, image: EncodedImage) -> list[Rle]:
-    """Encodes the masks of one image, crops or pasted, as compressed RLEs."""
+    """Encodes the masks of one image, crops or pasted, as compressed RLEs; those of RLE remain as they are."""
     size = {"height": image.height, "width": image.width}
+    if masks.dtype == object:
+        return [_checked_rle(counts, image) for counts in masks]
     if masks.dtype != np.uint8:
         return [rle_of_crop(crop, row[1:5], **size) for crop, row in zip(masks, rows, strict=True)]
     if masks.shape[1] < image.height or masks.shape[2] < image.width:
@@ -137,6 +140,17 @@ def _rles(masks: npt.NDArray[Any], rows: Rows, image: EncodedImage) -> list[Rle]
             f"{image.width}x{image.height}. Check that the image's recorded size is that of the file."
         )
     return [rle_of_window(mask[: image.height, : image.width], top=0, left=0, **size) for mask in masks]
+
+
+def _checked_rle(counts: bytes, image: EncodedImage) -> Rle:
+    rle = {"size": [image.height, image.width], "counts": counts.decode("latin-1")}
+    issue = mask_issue(rle, height=image.height, width=image.width)
+    if issue is not None:
+        raise DataError(
+            f"{image.name}: the model's mask does not fit the image of {image.width}x{image.height} pixels: {issue}. "
+            "Check that the image's recorded size is that of the file."
+        )
+    return rle
 
 
 def xywh_pixels_from_normalised_yxyx(boxes: npt.NDArray[Any], *, height: int, width: int) -> Rows:

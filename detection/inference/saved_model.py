@@ -192,14 +192,18 @@ def _require_detections(outputs: Mapping[str, npt.NDArray[Any]], images: int, fo
     boxes, scores, classes, counts = (outputs[name] for name in _OUTPUTS)
     more = {name: outputs[name] for name in (serving.MASKS, serving.KEYPOINTS) if name in outputs}
     shaped = boxes.ndim == 3 and boxes.shape[2] == 4 and scores.shape == classes.shape == boxes.shape[:2]
-    shaped = shaped and all(values.ndim == 4 and values.shape[:2] == boxes.shape[:2] for values in more.values())
+    shaped = shaped and all(
+        values.ndim == (2 if values.dtype == object else 4) and values.shape[:2] == boxes.shape[:2]
+        for values in more.values()
+    )
     shaped = shaped and (serving.KEYPOINTS not in more or more[serving.KEYPOINTS].shape[3] == 3)
     if not (shaped and counts.shape == boxes.shape[:1] and len(boxes) >= images):
         shapes = ", ".join(f"{name} {list(outputs[name].shape)}" for name in (*_OUTPUTS, *more))
         raise DataError(f"{folder}: the SavedModel gives no detections: {shapes}. Export it again.")
     counted = np.arange(boxes.shape[1]) < counts[:, None]
     within = bool(((counts >= 0) & (counts <= boxes.shape[1])).all())
-    if not within or not all(np.isfinite(values[counted]).all() for values in (boxes, scores, *more.values())):
+    numbers = [boxes, scores, *(values for values in more.values() if values.dtype != object)]  # not texts of RLE
+    if not within or not all(np.isfinite(values[counted]).all() for values in numbers):
         raise DataError(
             f"{folder}: the SavedModel gives detections of NaN or infinity, or an impossible number of them. "
             "Its weights may be damaged: export or copy it again."

@@ -8,7 +8,7 @@ import tensorflow as tf
 from detection.images.decode import decode_rgb_or_blank
 from detection.input_pipeline.network_input import fit_to_input
 from detection.models.detector import Detector, variables_by_path
-from detection.ops.masks import paste_masks
+from detection.ops.masks import encode_rle, paste_masks
 from detection.types import Detections, ImageInfo, RawDetections
 from schemas.features import ENCODED
 from schemas.serving import (
@@ -163,8 +163,9 @@ class ServingModule(tf.Module):
 
         inputs, info, valid = self._fit_each(images, fit, tf.TensorSpec([], tf.bool))
         answer = self._answer(self.detect(inputs, info), info)
-        emptied = {name: _where(valid, answer[name]) for name in (SCORES, RAW_SCORES, COUNT) if name in answer}
-        return answer | emptied | {VALID: valid}
+        emptied = [name for name in (SCORES, RAW_SCORES, COUNT) if name in answer]
+        emptied += [name for name in (MASKS,) if name in answer and answer[name].dtype == tf.string]
+        return answer | {name: _where(valid, answer[name]) for name in emptied} | {VALID: valid}
 
     def _serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         # An example without an image is answered as one whose image does not decode.
@@ -210,17 +211,20 @@ class ServingModule(tf.Module):
             COUNT: detections.num,
         }
         if detections.masks is not None:
-            answer[MASKS] = self._masks(detections.masks, detections.boxes, info.original_size)
+            answer[MASKS] = self._masks(detections, info.original_size)
         if detections.keypoints is not None:
             answer[KEYPOINTS] = detections.keypoints
         return answer
 
-    def _masks(self, crops: tf.Tensor, boxes: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
+    def _masks(self, detections: Detections, sizes: tf.Tensor) -> tf.Tensor:
+        """Returns the masks in the form of `mask_output`, see `schemas.serving`."""
         if self._detector.mask_output == "crops":
-            return crops
+            return detections.masks
+        boxes = detections.boxes * tf.concat([sizes, sizes], axis=1)[:, tf.newaxis]
+        if self._detector.mask_output == "rle":
+            return _rle(detections.masks, boxes, detections.num, sizes)
         height, width = tf.unstack(tf.cast(tf.reduce_max(sizes, axis=0), tf.int32))
-        pixels = tf.concat([sizes, sizes], axis=1)[:, tf.newaxis]
-        return paste_masks(crops, boxes * pixels, height=height, width=width)
+        return paste_masks(detections.masks, boxes, height=height, width=width)
 
 
 def keep_classes(detections: Detections, kept: Sequence[bool]) -> Detections:
@@ -251,6 +255,19 @@ def keep_classes(detections: Detections, kept: Sequence[bool]) -> Detections:
         masks=None if detections.masks is None else moved(detections.masks),
         keypoints=None if detections.keypoints is None else moved(detections.keypoints),
     )
+
+
+def _rle(crops: tf.Tensor, boxes: tf.Tensor, num: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
+    """Returns the masks [B, N] of boxes in pixels as RLE, image by image, each in its own size."""
+    slots = crops.shape[1]
+
+    def encode(image: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        own_crops, own_boxes, count, size = image
+        height, width = tf.unstack(tf.cast(size, tf.int32))
+        texts = encode_rle(paste_masks(own_crops[:count], own_boxes[:count], height=height, width=width))
+        return tf.ensure_shape(tf.pad(texts, [[0, slots - count]], constant_values=""), [slots])
+
+    return tf.map_fn(encode, (crops, boxes, num, sizes), fn_output_signature=tf.TensorSpec([slots], tf.string))
 
 
 def _function(python_function: Any, spec: tf.TensorSpec) -> Any:

@@ -11,7 +11,7 @@ from detection.types import Detections, ImageInfo, Labels, RawDetections, Resizi
 from schemas.errors import ConfigError
 
 Activation = Literal["swish", "hswish", "mish", "relu6", "relu", "identity"]
-MaskOutput = Literal["crops", "pasted"]
+MaskOutput = Literal["crops", "pasted", "rle"]
 
 IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)

@@ -84,7 +84,7 @@ def roi_align(
         samples=samples,
         cell_centre=cell_centre,
     )
-    gathers = portable or features[0].dtype != tf.float32 or _on_accelerator()
+    gathers = portable or features[0].dtype != tf.float32 or on_accelerator()
     return _pool(tf.concat([_rows(feature) for feature in features], axis=1), bins, gathers=gathers)
 
 
@@ -167,7 +167,7 @@ def _rows(feature: tf.Tensor) -> tf.Tensor:
     return tf.reshape(feature, [-1, feature.shape[1] * feature.shape[2], feature.shape[3]])
 
 
-def _on_accelerator() -> bool:
+def on_accelerator() -> bool:
     """Returns whether the code being traced is for XLA, or may run on a GPU or TPU."""
     if tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("TPU"):
         return True

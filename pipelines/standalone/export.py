@@ -154,7 +154,23 @@ def _with_changes(trained: TrainedDetector, options: ExportOptions) -> TrainedDe
     return trained._replace(detector=detector, config=config)
 
 
+def _require_crops(trained: TrainedDetector, options: ExportOptions) -> None:
+    """Refuses masks in the size of the image for a model file, which does not see the image but the resized input.
+
+    Raises:
+        ConfigError: such masks.
+    """
+    form = trained.detector.mask_output
+    if options.nms and form != "crops":
+        raise ConfigError(
+            f"--format {options.format} with model.postprocess.mask_output = {form}: a model file gets the resized "
+            "image, and does not know the size of the image whose masks these would be. Add --set "
+            "model.postprocess.mask_output=crops, or export a SavedModel."
+        )
+
+
 def _write_file(trained: TrainedDetector, folder: Path, options: ExportOptions) -> None:
+    _require_crops(trained, options)
     batch_size = options.batch_size or (1 if options.format == "litert" else None)
     module = ServingModule(trained.detector, trained.categories, batch_size=batch_size, nms=options.nms)
     int8 = options.precision == "int8"
@@ -167,6 +183,7 @@ def _write_file(trained: TrainedDetector, folder: Path, options: ExportOptions) 
         dtype="uint8" if int8 else "float32",
         padding=trained.detector.pixel_mean,
         nms=options.nms,
+        masks=trained.detector.mask_size > 0 and options.nms,
     )
     if options.format == "onnx":
         content = convert_to_onnx(module)

@@ -134,7 +134,7 @@ class ModelConfig(Section):
         {},
         description="options of the detector's post-processing: nms (hard, linear, gaussian), class_agnostic, "
         "one_class_per_anchor, score_threshold, iou_threshold, sigma, max_detections and pre_nms_top_k for "
-        "anchor-based detectors (see postprocessing.md), mask_output (crops, pasted) for detectors with masks",
+        "anchor-based detectors (see postprocessing.md), mask_output (crops, pasted, rle) for detectors with masks",
     )
 
     @model_validator(mode="after")

@@ -100,6 +100,12 @@ class FasterRcnnConfig(Section):
     roi_background_iou: tuple[float, float] = Field(
         (0.0, 0.5), description="(low, high): RoIs of low <= IoU < high are background; others are left out"
     )
+    cascade_ious: tuple[float, ...] = Field(
+        (),
+        description="IoU thresholds of the box heads of a Cascade R-CNN, such as [0.5, 0.6, 0.7]: RoIs of each are the "
+        "boxes of the one before, and boxes do not depend on the class; the first takes the place of "
+        "roi_positive_iou; empty: one box head",
+    )
     roi_align_samples: PositiveInt = Field(1, description="bilinear samples per side of a RoIAlign bin")
     box_roi_size: PositiveInt = Field(7, description="RoIAlign bins per side, of the box head")
     fc_layers: PositiveInt = Field(2, description="inner layers of the box head")
@@ -133,6 +139,15 @@ class FasterRcnnConfig(Section):
         low, high = self.roi_background_iou
         if not 0.0 <= low < high <= 1.0:
             raise ValueError(f"roi_background_iou = [{low}, {high}] must be 0 <= low < high <= 1")
+        return self
+
+    @model_validator(mode="after")
+    def _cascade_rises(self) -> Self:
+        ious = self.cascade_ious
+        if ious and (len(ious) < 2 or list(ious) != sorted(set(ious)) or not 0.0 < ious[0] <= ious[-1] < 1.0):
+            raise ValueError(
+                f"cascade_ious = {list(ious)}: pass two or more thresholds between 0 and 1, each above the one before"
+            )
         return self
 
     @model_validator(mode="after")

@@ -4,36 +4,26 @@ Ren et al., "Faster R-CNN", 2015; Lin et al., "Feature Pyramid Networks for Obje
 2017; He et al., "Mask R-CNN", 2017.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from detection.models.backbones.efficientnet import EfficientNet
-from detection.models.backbones.efficientnet_spec import BACKBONES
-from detection.models.backbones.resnet import RESNETS, ResNet
 from detection.models.detector import Detector
+from detection.models.faster_rcnn.backbone import freeze_backbone, make_backbone
 from detection.models.faster_rcnn.config import FasterRcnnConfig
+from detection.models.heads.cascade import BoxRefinement, run_cascade, stage_factors
 from detection.models.heads.roi_detections import detect_in_rois
 from detection.models.heads.roi_heads import BoxHead, BoxHeadOutputs, MaskHead
-from detection.models.heads.roi_losses import (
-    AnchorTargets,
-    RoiTargets,
-    mask_loss,
-    roi_box_loss,
-    roi_class_loss,
-    rpn_box_loss,
-    rpn_score_loss,
-    sample_anchors,
-    sample_rois,
-)
+from detection.models.heads.roi_losses import mask_loss, roi_box_loss, roi_class_loss, rpn_box_loss, rpn_score_loss
+from detection.models.heads.roi_targets import AnchorTargets, RoiTargets, relabel_rois, sample_anchors, sample_rois
 from detection.models.heads.rpn import ProposalOptions, Proposals, RpnHead, RpnOutputs, propose
-from detection.models.layers.batch_norm import BatchNormalization
 from detection.models.necks.fpn import Fpn
 from detection.ops.anchors import pyramid_anchors_yxyx
 from detection.ops.masks import crop_masks
 from detection.ops.replicas import sum_over_replicas
-from detection.ops.roi_align import roi_align
+from detection.ops.roi_align import on_accelerator, roi_align
 from detection.ops.sampling import max_positives
 from detection.types import Detections, ImageInfo, Labels
 from schemas.errors import ConfigError
@@ -91,7 +81,7 @@ class FasterRcnn(Detector):
             anchor_scale=config.anchor_scale,
         )
         self._pixel_offset = 1.0 if config.tpu_coordinates else 0.0
-        self.backbone = _make_backbone(config, dtype=self.dtype_policy)
+        self.backbone = make_backbone(config, dtype=self.dtype_policy)
         self.fpn = Fpn(
             min_level=config.min_level,
             backbone_level=len(self.backbone.level_filters),
@@ -104,9 +94,17 @@ class FasterRcnn(Detector):
             anchors_per_cell=config.num_scales * len(config.aspect_ratios),
             dtype=self.dtype_policy,
         )
-        self.box_head = BoxHead(
-            num_classes=num_classes, units=config.fc_units, layers=config.fc_layers, dtype=self.dtype_policy
-        )
+        self.box_head, *self.later_box_heads = [
+            BoxHead(
+                num_classes=num_classes,
+                units=config.fc_units,
+                layers=config.fc_layers,
+                class_agnostic_boxes=bool(config.cascade_ious),
+                name=f"box_head_{stage + 1}" if stage else "box_head",
+                dtype=self.dtype_policy,
+            )
+            for stage in range(len(config.cascade_ious) or 1)
+        ]
         self.mask_head: MaskHead | None = None
         if config.include_mask:
             self.mask_head = MaskHead(
@@ -120,10 +118,11 @@ class FasterRcnn(Detector):
         self.backbone.build((None, None, None, 3))
         self.fpn.build([(None, None, None, filters) for filters in self.backbone.level_filters[config.min_level - 1 :]])
         self.rpn.build([(None, None, None, config.fpn_filters)])
-        self.box_head.build((None, None, config.box_roi_size, config.box_roi_size, config.fpn_filters))
+        for head in self.box_heads:
+            head.build((None, None, config.box_roi_size, config.box_roi_size, config.fpn_filters))
         if self.mask_head is not None:
             self.mask_head.build((None, None, config.mask_roi_size, config.mask_roi_size, config.fpn_filters))
-        _freeze_backbone(self.backbone, config)
+        freeze_backbone(self.backbone, config)
         self.built = True
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> RawOutputs:
@@ -136,6 +135,11 @@ class FasterRcnn(Detector):
             rpn=RpnOutputs(*([tf.cast(level, tf.float32) for level in levels] for levels in rpn)),
             seed=tf.zeros([2], tf.int32) if seed is None else seed,
         )
+
+    @property
+    def box_heads(self) -> list[BoxHead]:
+        """The box heads, one per stage of a cascade."""
+        return [self.box_head, *self.later_box_heads]
 
     def named_outputs(self, outputs: RawOutputs) -> dict[str, tf.Tensor]:
         """See `Detector.named_outputs`: `rpn_score_p2` to `rpn_score_p6`, `rpn_box_p2` to `rpn_box_p6`."""
@@ -158,31 +162,59 @@ class FasterRcnn(Detector):
         its number of images.
 
         Returns:
-            `rpn_score_loss`, `rpn_box_loss`, `class_loss`, `box_loss`, and with masks `mask_loss`.
+            `rpn_score_loss`, `rpn_box_loss`, `class_loss`, `box_loss`, with masks `mask_loss`, and
+            in a cascade `class_loss_2`, `box_loss_2` and so on of the later stages.
         """
         config = self.config
         anchors, rois = self._sample_anchors(outputs, labels), self._sample_rois(outputs, labels)
-        counts = [tf.reduce_sum(tf.cast(x, tf.float32)) for x in (anchors.positive, rois.valid, rois.positive)]
-        totals = sum_over_replicas(tf.stack([self.count_positives(labels), *counts]))
-        share = 1.0 if positives is None else totals[0] / positives
-        images, positive_anchors, all_rois, positive_rois = tf.unstack(tf.maximum(totals, 1.0) / share)
+        images, positive_anchors = self._totals(labels, positives, self.count_positives(labels), anchors.positive)
         logits, deltas = (
             tf.concat([tf.reshape(level, [tf.shape(level)[0], -1, *width]) for level in levels], axis=1)
             for levels, width in ((outputs.rpn.logits, []), (outputs.rpn.deltas, [4]))
         )
-        head = self._box_outputs(outputs, rois.boxes)
         terms = {
             "rpn_score_loss": config.rpn_score_loss_weight
             * rpn_score_loss(logits, anchors, normalizer=images * config.rpn_samples),
             "rpn_box_loss": config.rpn_box_loss_weight
             * rpn_box_loss(deltas, anchors, normalizer=positive_anchors, delta=config.rpn_huber_delta),
-            "class_loss": config.class_loss_weight * roi_class_loss(head.class_logits, rois, normalizer=all_rois),
-            "box_loss": config.box_loss_weight
-            * roi_box_loss(head.box_deltas, rois, normalizer=positive_rois, delta=config.box_huber_delta),
         }
-        if self.mask_head is not None:
-            terms["mask_loss"] = config.mask_loss_weight * self._mask_loss(outputs, labels, rois, positive_rois)
+        for stage in range(len(self.box_heads)):
+            head = self._box_outputs(self._box_features(outputs, rois.boxes), stage)
+            all_rois, positive_rois = self._totals(labels, positives, rois.valid, rois.positive)
+            name, weight = f"_{stage + 1}" if stage else "", 0.5**stage
+            terms[f"class_loss{name}"] = (
+                weight * config.class_loss_weight * roi_class_loss(head.class_logits, rois, normalizer=all_rois)
+            )
+            box_loss = roi_box_loss(head.box_deltas, rois, normalizer=positive_rois, delta=config.box_huber_delta)
+            terms[f"box_loss{name}"] = weight * config.box_loss_weight * box_loss
+            if self.mask_head is not None and stage == 0:
+                terms["mask_loss"] = config.mask_loss_weight * self._mask_loss(outputs, labels, rois, positive_rois)
+            if stage + 1 < len(self.box_heads):
+                rois = self._next_rois(rois, head, labels, stage)
         return terms
+
+    def _totals(self, labels: Labels, positives: tf.Tensor | None, *samples: tf.Tensor) -> list[tf.Tensor]:
+        """Returns numbers, or counts of masks, summed over replicas and scaled to what all micro-batches have."""
+        counts = [tf.reduce_sum(tf.cast(one, tf.float32)) for one in (self.count_positives(labels), *samples)]
+        totals = sum_over_replicas(tf.stack(counts))
+        share = 1.0 if positives is None else totals[0] / positives
+        return tf.unstack(tf.maximum(totals[1:], 1.0) / share)
+
+    def _next_rois(self, rois: RoiTargets, head: BoxHeadOutputs, labels: Labels, stage: int) -> RoiTargets:
+        """Returns the RoIs of the stage after `stage` of a cascade, with their targets."""
+        config = self.config
+        refine = self._refinement(tf.constant([config.image_size], tf.float32))
+        return relabel_rois(
+            refine(rois.boxes, head.box_deltas, stage_factors(config.box_code_factors, stage)),
+            rois.valid,
+            labels,
+            positive_threshold=config.cascade_ious[stage + 1],
+            scale_factors=stage_factors(config.box_code_factors, stage + 1),
+            pixel_offset=self._pixel_offset,
+        )
+
+    def _refinement(self, limits: tf.Tensor) -> BoxRefinement:
+        return BoxRefinement(limits, self._pixel_offset, self.config.max_log_size)
 
     def _sample_anchors(self, outputs: RawOutputs, labels: Labels) -> AnchorTargets:
         config = self.config
@@ -207,7 +239,7 @@ class FasterRcnn(Detector):
             seed=outputs.seed,
             count=config.roi_samples,
             positive_fraction=config.roi_positive_fraction,
-            positive_threshold=config.roi_positive_iou,
+            positive_threshold=config.cascade_ious[0] if config.cascade_ious else config.roi_positive_iou,
             background_thresholds=config.roi_background_iou,
             scale_factors=config.box_code_factors,
             pixel_offset=self._pixel_offset,
@@ -218,12 +250,12 @@ class FasterRcnn(Detector):
         config = self.config
         if labels.masks is None:
             raise ValueError(f"{self.name}: the labels have no masks, which its losses need; see `mask_size`")
-        slots = max_positives(config.roi_samples, config.roi_positive_fraction)
+        slots = self._mask_slots(rois.positive, max_positives(config.roi_samples, config.roi_positive_fraction))
         boxes, columns, objects, positive = (
             values[:, :slots] for values in (rois.boxes, rois.classes, rois.objects, rois.positive)
         )
         logits = self._mask_logits(outputs, boxes, columns)
-        targets = crop_masks(labels.masks, labels.boxes, boxes, objects, size=logits.shape[2])
+        targets = crop_masks(labels.masks, labels.boxes, boxes, objects, size=2 * config.mask_roi_size)
         weights = None if rois.weights is None else rois.weights[:, :slots]
         return mask_loss(logits, targets, positive, normalizer=normalizer, weights=weights)
 
@@ -231,21 +263,44 @@ class FasterRcnn(Detector):
         """See `Detector.detect`: proposals, their classes and boxes, NMS, and the masks of what is left."""
         config = self.config
         proposals = self._propose(outputs, image_info.original_size * image_info.scale, training=False)
-        head = self._box_outputs(outputs, proposals.boxes)
+        factors, stages = config.box_code_factors, len(self.box_heads)
+        head, proposals = run_cascade(
+            [partial(self._box_outputs, stage=stage) for stage in range(stages)],
+            partial(self._box_features, outputs),
+            proposals,
+            self._refinement(image_info.original_size * image_info.scale),
+            factors,
+        )
         detections, boxes = detect_in_rois(
             head,
             proposals,
             image_info,
             config.postprocess,
-            scale_factors=config.box_code_factors,
+            scale_factors=stage_factors(factors, stages - 1),
             pixel_offset=self._pixel_offset,
             max_log_size=config.max_log_size,
         )
         if self.mask_head is None:
             return detections
-        logits = self._mask_logits(outputs, boxes, detections.classes + 1)
         counts = tf.range(config.postprocess.max_detections) < detections.num[:, tf.newaxis]
-        return detections._replace(masks=tf.where(counts[..., tf.newaxis, tf.newaxis], tf.sigmoid(logits), 0.0))
+        slots = self._mask_slots(counts, config.postprocess.max_detections)
+        masks = tf.sigmoid(self._mask_logits(outputs, boxes[:, :slots], detections.classes[:, :slots] + 1))
+        masks = tf.pad(masks, [[0, 0], [0, config.postprocess.max_detections - slots], [0, 0], [0, 0]])
+        masks = tf.ensure_shape(masks, [None, config.postprocess.max_detections, *[2 * config.mask_roi_size] * 2])
+        return detections._replace(masks=tf.where(counts[..., tf.newaxis, tf.newaxis], masks, 0.0))
+
+    def _mask_slots(self, used: tf.Tensor, most: int) -> tf.Tensor | int:
+        """Returns how many slots the mask head runs on: all, or on CPUs as many as an image of the batch uses.
+
+        The head is the largest part of a step.  Accelerators need shapes that do not depend on values.
+
+        Args:
+            used: bool [B, S], the used slots come first.
+            most: all slots that can be used.
+        """
+        if self.portable or on_accelerator():
+            return most
+        return tf.reduce_max(tf.reduce_sum(tf.cast(used, tf.int32), axis=1))
 
     def _propose(self, outputs: RawOutputs, image_sizes: tf.Tensor, *, training: bool) -> Proposals:
         config = self.config
@@ -263,9 +318,12 @@ class FasterRcnn(Detector):
             max_log_size=config.max_log_size,
         )
 
-    def _box_outputs(self, outputs: RawOutputs, boxes: tf.Tensor) -> BoxHeadOutputs:
-        """Runs the box head on RoIs [B, R, 4]; float32."""
-        head = self.box_head(self._roi_features(outputs, boxes, self.config.box_roi_size))
+    def _box_features(self, outputs: RawOutputs, boxes: tf.Tensor) -> tf.Tensor:
+        return self._roi_features(outputs, boxes, self.config.box_roi_size)
+
+    def _box_outputs(self, features: tf.Tensor, stage: int) -> BoxHeadOutputs:
+        """Runs the box head of a stage, counted from 0, on features of RoIs; float32."""
+        head = self.box_heads[stage](features)
         return BoxHeadOutputs(*(tf.cast(values, tf.float32) for values in head))
 
     def _mask_logits(self, outputs: RawOutputs, boxes: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
@@ -294,9 +352,9 @@ class FasterRcnn(Detector):
     def output_classes(self, num_classes: int) -> dict[str, np.ndarray]:
         """See `Detector.output_classes`: the last layers of the heads, whose first output is the background."""
         columns = np.arange(-1, num_classes)
-        head = self.box_head
-        classes = {variable.path: columns for variable in head.classes.variables}
-        classes |= {variable.path: np.repeat(columns, 4) for variable in head.boxes.variables}
+        classes = {variable.path: columns for head in self.box_heads for variable in head.classes.variables}
+        if not self.config.cascade_ious:  # whose boxes do not depend on the class
+            classes |= {variable.path: np.repeat(columns, 4) for variable in self.box_head.boxes.variables}
         if self.mask_head is not None:
             classes |= {variable.path: columns for variable in self.mask_head.masks.variables}
         return classes
@@ -308,46 +366,3 @@ def _require_masks(config: FasterRcnnConfig) -> None:
             f"model.postprocess.mask_output = {config.postprocess.mask_output} does nothing without masks. Remove it, "
             "or set model.overrides.include_mask to true."
         )
-
-
-def _make_backbone(config: FasterRcnnConfig, *, dtype: Any) -> EfficientNet | ResNet:
-    common = {
-        "momentum": config.batch_norm_momentum,
-        "epsilon": config.batch_norm_epsilon,
-        "recompute": config.gradient_checkpointing,
-        "name": config.backbone,
-        "dtype": dtype,
-    }
-    backbone: EfficientNet | ResNet
-    if config.backbone in RESNETS:
-        backbone = ResNet(spec=RESNETS[config.backbone], layout=config.resnet_layout, **common)
-    elif config.backbone in BACKBONES:
-        backbone = EfficientNet(spec=BACKBONES[config.backbone], **common)
-    else:
-        raise ConfigError(
-            f"model.overrides.backbone = {config.backbone!r}: no such backbone. Choose from "
-            f"{', '.join((*RESNETS, *BACKBONES))}."
-        )
-    deepest = len(backbone.level_filters)
-    if not config.min_level <= deepest <= config.max_level:
-        raise ConfigError(
-            f"model.overrides: levels {config.min_level} to {config.max_level} do not fit {config.backbone}: its "
-            f"deepest level, {deepest}, must be one of them."
-        )
-    if config.frozen_stages > deepest:
-        raise ConfigError(
-            f"model.overrides.frozen_stages = {config.frozen_stages}: {config.backbone} has {deepest} stages."
-        )
-    return backbone
-
-
-def _freeze_backbone(backbone: EfficientNet | ResNet, config: FasterRcnnConfig) -> None:
-    """Freezes the first stages, and the statistics of batch norm."""
-    for stage in backbone.stages[: config.frozen_stages]:
-        for layer in stage:
-            layer.trainable = False
-    if not config.train_batch_norm:
-        # Keras has no public list of the layers inside layers.
-        for layer in backbone._flatten_layers():
-            if isinstance(layer, BatchNormalization):
-                layer.fixed_statistics = True

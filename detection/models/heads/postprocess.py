@@ -46,8 +46,8 @@ class MaskPostprocess(BoxPostprocess):
     mask_output: MaskOutput = Field(
         "crops",
         description="masks of the exported model: `crops`, probabilities within each box (detection_masks float32 "
-        "[B, N, 28, 28]); or `pasted`, 0 and 1 for every pixel of the image (uint8 [B, N, H, W], padded to the "
-        "largest image of the batch)",
+        "[B, N, 28, 28]); `pasted`, 0 and 1 for every pixel of the image (uint8 [B, N, H, W], padded to the "
+        "largest image of the batch); or `rle`, COCO's compressed counts in the image's size (string [B, N])",
     )
 
 

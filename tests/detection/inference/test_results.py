@@ -30,6 +30,11 @@ def pasted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def rle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("rle"), mask_output="rle")
+
+
+@pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> list[EncodedImage]:
     folder = tmp_path_factory.mktemp("data")
     return [
@@ -106,6 +111,32 @@ def test_crops_and_pasted_masks_give_the_same_results(
             assert np.diag(overlaps).min() > 0.99
 
 
+def test_rle_strings_are_those_of_the_pasted_masks(
+    pasted: Path, rle: Path, images: list[EncodedImage], triangle: tuple[EncodedImage, np.ndarray]
+) -> None:
+    """Images of several sizes in a batch; rows beyond the detections, and images that do not decode, have no mask."""
+    texts, pixels = (
+        tf.saved_model.load(str(folder)).signatures["serving_default"](
+            images=tf.constant([*(image.encoded for image in images), b"no image"])
+        )
+        for folder in (rle, pasted)
+    )
+    assert texts["detection_masks"].shape == (len(images) + 1, DETECTIONS)
+    sizes = [(image.height, image.width) for image in images] + [(1, 1)]
+    for number, (height, width) in enumerate(sizes):
+        count = int(texts["num_detections"][number])
+        own = pixels["detection_masks"].numpy()[number, :count, :height, :width]
+        expected = [masks.encode(np.asfortranarray(mask))["counts"] for mask in own]
+        assert texts["detection_masks"][number].numpy().tolist() == expected + [b""] * (DETECTIONS - count)
+    ours, theirs = (SavedModelDetector(folder=folder, batch_size=4).detect(images) for folder in (rle, pasted))
+    assert [one.masks for one in ours] == [one.masks for one in theirs]
+    assert sum(map(len, ours)) > len(images)
+    with pytest.raises(
+        DataError, match=r"^triangle\.png: the model's mask does not fit the image of 64x65 pixels: the RLE covers"
+    ):
+        SavedModelDetector(folder=rle, batch_size=1).detect([triangle[0]._replace(width=64, height=65)])
+
+
 def test_outputs_of_several_batches_are_padded(pasted: Path, images: list[EncodedImage]) -> None:
     outputs = SavedModelDetector(folder=pasted, batch_size=2).outputs(images)
     largest = (max(image.height for image in images), max(image.width for image in images))
@@ -155,6 +186,7 @@ def test_a_model_without_the_output_is_named_without_loading_it(tmp_path: Path, 
     [
         ({"detection_masks": np.zeros((1, 2, 28))}, r"gives no detections: .* detection_masks \[1, 2, 28\]"),
         ({"detection_masks": np.full((1, 2, 28, 28), np.nan)}, "NaN or infinity"),
+        ({"detection_masks": np.full((1, 2, 28), b"04", object)}, "gives no detections"),
         ({"detection_keypoints": np.zeros((1, 2, 17, 2))}, "gives no detections"),
         ({"detection_keypoints": np.full((1, 2, 17, 3), np.inf)}, "NaN or infinity"),
     ],

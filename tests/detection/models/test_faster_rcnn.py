@@ -10,6 +10,7 @@ import tensorflow as tf
 from detection.models.faster_rcnn.model import FasterRcnn
 from detection.models.registry import build_detector
 from detection.types import ImageInfo, Labels
+from schemas.errors import ConfigError
 
 SIDE, CLASSES, BATCH = 64, 3, 2
 SMALL: dict[str, Any] = {
@@ -137,6 +138,30 @@ def test_masks_are_those_of_the_final_boxes_and_classes(images: tf.Tensor) -> No
         assert not masks[count:].any()
 
 
+def test_slots_without_an_object_need_no_masks(
+    plain: dict[str, tf.Tensor], images: tf.Tensor, labels: Labels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On CPUs the mask head runs on the slots in use; as on accelerators, where it runs on all."""
+    detector = _build()
+    counted: list[int] = []
+    mask_logits = detector._mask_logits
+
+    def counting(outputs: Any, boxes: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+        counted.append(boxes.shape[1])
+        return mask_logits(outputs, boxes, columns)
+
+    monkeypatch.setattr(detector, "_mask_logits", counting)
+    outputs = detector(images)
+    few = [detector.losses(outputs, labels)["mask_loss"], detector.detect(outputs, INFO).masks]
+    detector.portable = True
+    all_ = [detector.losses(outputs, labels)["mask_loss"], detector.detect(outputs, INFO).masks]
+    assert 0 < counted[0] < counted[2] == 4
+    assert counted[3] == 10
+    for one, other in zip(few, all_, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(few[0], plain["mask_loss"], rtol=1e-5)
+
+
 def test_portable_detection_needs_no_sparse_product(images: tf.Tensor) -> None:
     """Which LiteRT lacks, and which is faster elsewhere."""
     detector = _build()
@@ -184,3 +209,27 @@ def test_without_objects_the_losses_are_those_of_the_background(images: tf.Tenso
     terms = detector.losses(detector(images), empty)
     assert all(np.isfinite(value) for value in terms.values())
     assert {key for key, value in terms.items() if value > 0.0} == {"rpn_score_loss", "class_loss"}
+
+
+def test_a_cascade_has_losses_of_each_stage_and_class_agnostic_boxes(
+    plain: dict[str, tf.Tensor], images: tf.Tensor, labels: Labels
+) -> None:
+    detector = _build(cascade_ious=(0.5, 0.6, 0.7))
+    paths = {variable.path.split("/")[0] for variable in detector.variables if "box_head" in variable.path}
+    assert paths == {"box_head", "box_head_2", "box_head_3"}
+    assert [head.boxes.kernel.shape[-1] for head in detector.box_heads] == [4, 4, 4]
+    classes = {path for path in detector.output_classes(CLASSES) if "box_head" in path}
+    assert {path.split("/")[1] for path in classes} == {"class"}
+    assert len(classes) == 6
+    terms = detector.losses(detector(images), labels)
+    assert terms.keys() == {*plain, "class_loss_2", "box_loss_2", "class_loss_3", "box_loss_3"}
+    # Untrained heads are undecided; weights halve from stage to stage.
+    np.testing.assert_allclose(terms["class_loss_2"] / terms["class_loss"], 0.5, rtol=0.1)
+    np.testing.assert_allclose(terms["class_loss_3"] / terms["class_loss"], 0.25, rtol=0.1)
+    assert detector.detect(detector(images), INFO).num.numpy().min() > 0
+
+
+@pytest.mark.parametrize("ious", [(0.5,), (0.6, 0.5), (0.5, 0.5), (0.5, 1.0), (0.0, 0.5)])
+def test_thresholds_of_a_cascade_must_rise(ious: tuple[float, ...]) -> None:
+    with pytest.raises(ConfigError, match="pass two or more thresholds between 0 and 1, each above the one before"):
+        _build(cascade_ious=ious)

@@ -37,11 +37,12 @@ DETECTORS: dict[str, dict[str, Any]] = {name: {} for name in smallest_detectors(
     "efficientdet-lite0": {"fpn_cells": 1, "head_layers": 1},
     "faster-rcnn-nano": SMALL_HEADS,
     "mask-rcnn-nano": SMALL_HEADS | {"mask_filters": 16, "mask_layers": 1},
+    "mask-rcnn-nano, cascade": SMALL_HEADS | {"cascade_ious": (0.4, 0.5, 0.6), "mask_filters": 16, "mask_layers": 1},
     "mask-keypoint": {},
 }
 # Their losses are means over samples, whose number depends on the outputs.
-SAMPLING = {"faster-rcnn-nano", "mask-rcnn-nano"}
-SLOW = {"efficientdet-d0", "efficientdet-lite0", "faster-rcnn-nano"}
+SAMPLING = {"faster-rcnn-nano", "mask-rcnn-nano", "mask-rcnn-nano, cascade"}
+SLOW = {"efficientdet-d0", "efficientdet-lite0", "faster-rcnn-nano", "mask-rcnn-nano, cascade"}
 
 
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.extended) if name in SLOW else name for name in DETECTORS])
@@ -52,7 +53,7 @@ def name(request: pytest.FixtureRequest) -> str:
 def _build(name: str, dtype: str | None = None) -> Detector:
     keras.utils.set_random_seed(0)
     return build_detector(
-        name,
+        name.partition(",")[0],
         num_classes=CLASSES,
         image_size=SIDE,
         overrides=DETECTORS[name],

@@ -7,18 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.heads.roi_losses import (
-    AnchorTargets,
-    RoiTargets,
-    mask_loss,
-    masks_of_class,
-    roi_box_loss,
-    roi_class_loss,
-    rpn_box_loss,
-    rpn_score_loss,
-    sample_anchors,
-    sample_rois,
-)
+from detection.models.heads.roi_losses import mask_loss, roi_box_loss, roi_class_loss, rpn_box_loss, rpn_score_loss
+from detection.models.heads.roi_targets import AnchorTargets, RoiTargets, relabel_rois, sample_anchors, sample_rois
 from detection.ops.anchors import pyramid_anchors_yxyx
 from detection.types import Labels
 
@@ -49,6 +39,12 @@ def _iou(first: np.ndarray, second: np.ndarray) -> float:
     overlap = max(height, 0.0) * max(width, 0.0)
     areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (first, second))
     return overlap / (areas - overlap) if areas > overlap else 0.0
+
+
+def _fraction_inside(box: np.ndarray, crowd: np.ndarray) -> float:
+    sides = np.minimum(box[2:], crowd[2:]) - np.maximum(box[:2], crowd[:2])
+    area = np.prod(box[2:] - box[:2])
+    return float(np.prod(np.maximum(sides, 0.0)) / area) if area > 0.0 else 0.0
 
 
 def _encoded(box: np.ndarray, anchor: np.ndarray, factors: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0)) -> np.ndarray:
@@ -137,6 +133,38 @@ def test_sampled_rois(count: int, thresholds: tuple[float, float]) -> None:
     assert targets.positive.numpy().sum(axis=1)[1] == 0
     # The proposals of an image without objects are background, of IoU 0.
     assert targets.valid.numpy()[1].any() == (thresholds[0] == 0.0)
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.6])
+def test_relabelled_rois(threshold: float) -> None:
+    """Boxes stay in their slots; each is positive, background or, inside a crowd, neither."""
+    proposals, valid = _proposals()
+    crowds = ~VALID
+    factors = (20.0, 20.0, 10.0, 10.0)
+    targets = relabel_rois(
+        tf.constant(proposals),
+        tf.constant(valid),
+        _labels(crowds=tf.constant(crowds)),
+        positive_threshold=threshold,
+        scale_factors=factors,
+    )
+    seen = set()
+    for image, slot in np.ndindex(*valid.shape):
+        box = proposals[image, slot]
+        ious = [_iou(box, own) if real else -1.0 for own, real in zip(BOXES[image], VALID[image], strict=True)]
+        hidden = any(_fraction_inside(box, crowd) >= 0.5 for crowd in BOXES[image][crowds[image]])
+        positive = bool(valid[image, slot]) and max(ious) > threshold
+        used = positive or (bool(valid[image, slot]) and not hidden)
+        seen.add((positive, used))
+        assert bool(targets.positive[image, slot]) == positive
+        assert bool(targets.valid[image, slot]) == used
+        own = int(np.argmax(ious)) if positive else 0
+        assert int(targets.objects[image, slot]) == own
+        assert int(targets.classes[image, slot]) == (CLASSES[image, own] + 1 if positive else 0)
+        expected = _encoded(BOXES[image, own], box, factors) if positive else np.zeros(4)
+        np.testing.assert_allclose(targets.deltas[image, slot], expected, atol=1e-3)
+        np.testing.assert_array_equal(targets.boxes[image, slot], box if used else np.zeros(4))
+    assert seen == {(True, True), (False, True), (False, False)}
 
 
 def test_an_iou_of_exactly_one_half_is_ignored(oracles: Oracles) -> None:
@@ -309,7 +337,7 @@ def test_second_stage_losses(weights: bool) -> None:
     np.testing.assert_allclose(
         roi_box_loss(tf.constant(deltas, tf.float32), targets, normalizer=3.0), box / 3, rtol=1e-5
     )
-    own = masks_of_class(tf.constant(cells, tf.float32), targets.classes)
+    own = tf.gather(tf.constant(cells, tf.float32), targets.classes, axis=4, batch_dims=2)
     loss = mask_loss(own, tf.cast(masks, tf.float32), targets.positive, normalizer=3.0, weights=targets.weights)
     np.testing.assert_allclose(loss, mask / 3, rtol=1e-5)
 
@@ -328,13 +356,13 @@ def test_losses_compile_under_xla_with_their_gradients() -> None:
     random = np.random.default_rng(2)
     anchors = _anchor_targets(random, weights=True)
     rois = _roi_targets(random.normal(size=(2, 4, 4)), [[3, 1, 0, 0], [2, 0, 0, 0]], [[1, 1, 1, 0], [1, 1, 0, 0]])
-    shapes = [(2, 10), (2, 10, 4), (2, 4, 4), (2, 4, 4, 4), (2, 4, 3, 3, 4)]
+    shapes = [(2, 10), (2, 10, 4), (2, 4, 4), (2, 4, 4, 4), (2, 4, 3, 3)]
     outputs = [tf.constant(random.normal(size=shape), tf.float32) for shape in shapes]
 
     def run(outputs: list[tf.Tensor]) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(outputs)
-            masks = masks_of_class(outputs[4], rois.classes)
+            masks = outputs[4]
             terms = [
                 rpn_score_loss(outputs[0], anchors, normalizer=8.0),
                 rpn_box_loss(outputs[1], anchors, normalizer=2.0),

@@ -1,0 +1,58 @@
+"""The backbone of a two-stage detector: which, and what of it does not train."""
+
+from typing import Any
+
+from detection.models.backbones.efficientnet import EfficientNet
+from detection.models.backbones.efficientnet_spec import BACKBONES
+from detection.models.backbones.resnet import RESNETS, ResNet
+from detection.models.faster_rcnn.config import FasterRcnnConfig
+from detection.models.layers.batch_norm import BatchNormalization
+from schemas.errors import ConfigError
+
+
+def make_backbone(config: FasterRcnnConfig, *, dtype: Any) -> EfficientNet | ResNet:
+    """Returns the backbone of a configuration.
+
+    Raises:
+        ConfigError: a backbone that does not exist, levels or frozen stages that it does not have.
+    """
+    common = {
+        "momentum": config.batch_norm_momentum,
+        "epsilon": config.batch_norm_epsilon,
+        "recompute": config.gradient_checkpointing,
+        "name": config.backbone,
+        "dtype": dtype,
+    }
+    backbone: EfficientNet | ResNet
+    if config.backbone in RESNETS:
+        backbone = ResNet(spec=RESNETS[config.backbone], layout=config.resnet_layout, **common)
+    elif config.backbone in BACKBONES:
+        backbone = EfficientNet(spec=BACKBONES[config.backbone], **common)
+    else:
+        raise ConfigError(
+            f"model.overrides.backbone = {config.backbone!r}: no such backbone. Choose from "
+            f"{', '.join((*RESNETS, *BACKBONES))}."
+        )
+    deepest = len(backbone.level_filters)
+    if not config.min_level <= deepest <= config.max_level:
+        raise ConfigError(
+            f"model.overrides: levels {config.min_level} to {config.max_level} do not fit {config.backbone}: its "
+            f"deepest level, {deepest}, must be one of them."
+        )
+    if config.frozen_stages > deepest:
+        raise ConfigError(
+            f"model.overrides.frozen_stages = {config.frozen_stages}: {config.backbone} has {deepest} stages."
+        )
+    return backbone
+
+
+def freeze_backbone(backbone: EfficientNet | ResNet, config: FasterRcnnConfig) -> None:
+    """Freezes the first stages, and the statistics of batch norm."""
+    for stage in backbone.stages[: config.frozen_stages]:
+        for layer in stage:
+            layer.trainable = False
+    if not config.train_batch_norm:
+        # Keras has no public list of the layers inside layers.
+        for layer in backbone._flatten_layers():
+            if isinstance(layer, BatchNormalization):
+                layer.fixed_statistics = True

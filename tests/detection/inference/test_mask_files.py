@@ -1,0 +1,117 @@
+"""Mask R-CNN in LiteRT and ONNX files: the detections and masks of the SavedModel's function."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from detection.inference.litert import convert_to_litert
+from detection.inference.model_files import (
+    FileDetector,
+    FileFormat,
+    ModelDescription,
+    read_description,
+    write_model_file,
+)
+from detection.inference.onnx_model import convert_to_onnx
+from detection.inference.saved_model import SignatureDetector
+from detection.inference.serving_module import ServingModule
+from detection.models.detector import Detector
+from detection.models.registry import build_detector
+from detection.types import EncodedImage
+from tests.detection.inference.exported_models import SIDE, built_in_ops, random_images
+from tests.detection.training.tiny_run import CATEGORIES
+
+SMALL = {
+    "min_level": 4,
+    "fpn_filters": 16,
+    "anchor_scale": 1.0,
+    "test_post_nms_top_k": 30,
+    "fc_layers": 1,
+    "fc_units": 32,
+    "mask_filters": 16,
+    "mask_layers": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def detector() -> Detector:
+    """Scores and masks of its random weights differ by much more than the rounding of any runtime."""
+    keras.utils.set_random_seed(0)
+    detector = build_detector(
+        "mask-rcnn-nano",
+        num_classes=len(CATEGORIES),
+        image_size=SIDE,
+        overrides=SMALL,
+        postprocess={"max_detections": 8},
+    )
+    random = np.random.default_rng(0)
+    for variable in detector.variables:
+        if variable.path.endswith(("class/kernel", "score/kernel", "mask/kernel")):
+            variable.assign(random.normal(0, 1, variable.shape))
+    return detector
+
+
+def run(content: bytes, detector: Detector, file: FileFormat, folder: Path, *, precision: str = "float32") -> dict:
+    description = ModelDescription(
+        format=file,
+        precision=precision,
+        batch_size=1,
+        image_size=detector.image_size,
+        resizing=detector.resizing,
+        dtype="uint8" if precision == "int8" else "float32",
+        padding=detector.pixel_mean,
+        nms=True,
+        masks=True,
+    )
+    write_model_file(folder, content, description)
+    assert read_description(folder) == description
+    return FileDetector(folder=folder, batch_size=1).outputs(images())
+
+
+def images() -> list[EncodedImage]:
+    """Those that fill the input: elsewhere a box may reach into the padding."""
+    return [image for image in random_images() if (image.height, image.width) == (SIDE, SIDE)]
+
+
+CONVERTERS: dict[FileFormat, Callable[[ServingModule], bytes]] = {
+    "litert": lambda module: convert_to_litert(module, precision="float32"),
+    "onnx": convert_to_onnx,
+}
+
+
+@pytest.mark.parametrize("file", ["litert", "onnx"])
+def test_a_file_gives_the_detections_and_masks_of_the_saved_model(
+    detector: Detector, file: FileFormat, tmp_path: Path
+) -> None:
+    if file == "onnx":
+        pytest.importorskip("tf2onnx", reason="the dependency group `onnx` is not installed")
+    module = ServingModule(detector, CATEGORIES, batch_size=1)
+    expected = SignatureDetector(module.serve_encoded, batch_size=1).outputs(images())
+    assert expected["num_detections"].min() > 3
+    assert expected["detection_masks"].std() > 0.1
+    content = CONVERTERS[file](module)
+    if file == "litert":
+        assert {"CONV_2D", "WHILE"} <= set(built_in_ops(content))
+    found = run(content, detector, file, tmp_path)
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.extended  # calibration and three conversions
+@pytest.mark.slow
+def test_int8(detector: Detector, tmp_path: Path) -> None:
+    module = ServingModule(detector, CATEGORIES, batch_size=1)
+    expected = SignatureDetector(module.serve_encoded, batch_size=1).outputs(images())
+
+    def calibration() -> Iterator[np.ndarray]:
+        for image in images():
+            yield tf.io.decode_png(image.encoded, channels=3)[tf.newaxis].numpy()
+
+    content = convert_to_litert(module, precision="int8", calibration=calibration)
+    found = run(content, detector, "litert", tmp_path, precision="int8")
+    assert found["detection_masks"].shape == expected["detection_masks"].shape
+    np.testing.assert_allclose(found["detection_scores"][:, 0], expected["detection_scores"][:, 0], atol=0.15)

@@ -56,6 +56,7 @@ class FasterRcnn(Detector):
             have, or an option of masks without masks.
     """
 
+    detects_by_device = True
     takes_crowds = True
     takes_weights = True
 

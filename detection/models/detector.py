@@ -32,7 +32,8 @@ class Detector(keras.Model):
         resizing: how images are scaled into the input; by default, they fit into `image_size`.
         mask_size: side in pixels of the mask crops that its losses need; 0: no masks.
         branches: `detect` may branch on values (`tf.cond`), which saves time.
-        portable: `detect` uses only ops that LiteRT and ONNX have.
+        portable: `detect` uses only ops and shapes that XLA, LiteRT and ONNX have.
+        detects_by_device: what `detect` traces on CPUs does not compile under XLA unless `portable`.
         takes_keypoints: its losses need keypoints.
         takes_crowds: its losses ignore anchors in `Labels.crowds`.
         takes_weights: its losses multiply those of each object by `Labels.weights`.
@@ -42,6 +43,7 @@ class Detector(keras.Model):
     mask_size = 0
     branches = True
     portable = False
+    detects_by_device = False
     takes_keypoints = False
     takes_crowds = False
     takes_weights = False

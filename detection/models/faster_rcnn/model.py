@@ -15,7 +15,7 @@ from detection.models.faster_rcnn.backbone import freeze_backbone, make_backbone
 from detection.models.faster_rcnn.config import FasterRcnnConfig
 from detection.models.heads.cascade import BoxRefinement, run_cascade, stage_factors
 from detection.models.heads.roi_detections import detect_in_rois
-from detection.models.heads.roi_heads import BoxHead, BoxHeadOutputs, MaskHead
+from detection.models.heads.roi_heads import BoxHead, BoxHeadOutputs, MaskHead, used_slots
 from detection.models.heads.roi_losses import mask_loss, roi_box_loss, roi_class_loss, rpn_box_loss, rpn_score_loss
 from detection.models.heads.roi_targets import AnchorTargets, RoiTargets, relabel_rois, sample_anchors, sample_rois
 from detection.models.heads.rpn import ProposalOptions, Proposals, RpnHead, RpnOutputs, propose
@@ -23,7 +23,7 @@ from detection.models.necks.fpn import Fpn
 from detection.ops.anchors import pyramid_anchors_yxyx
 from detection.ops.masks import crop_masks
 from detection.ops.replicas import sum_over_replicas
-from detection.ops.roi_align import on_accelerator, roi_align
+from detection.ops.roi_align import roi_align
 from detection.ops.sampling import max_positives
 from detection.types import Detections, ImageInfo, Labels
 from schemas.errors import ConfigError
@@ -56,6 +56,7 @@ class FasterRcnn(Detector):
             have, or an option of masks without masks.
     """
 
+    detects_by_device = True
     takes_crowds = True
     takes_weights = True
 
@@ -250,7 +251,8 @@ class FasterRcnn(Detector):
         config = self.config
         if labels.masks is None:
             raise ValueError(f"{self.name}: the labels have no masks, which its losses need; see `mask_size`")
-        slots = self._mask_slots(rois.positive, max_positives(config.roi_samples, config.roi_positive_fraction))
+        slots = max_positives(config.roi_samples, config.roi_positive_fraction)
+        slots = used_slots(rois.positive, slots, portable=self.portable)
         boxes, columns, objects, positive = (
             values[:, :slots] for values in (rois.boxes, rois.classes, rois.objects, rois.positive)
         )
@@ -283,24 +285,11 @@ class FasterRcnn(Detector):
         if self.mask_head is None:
             return detections
         counts = tf.range(config.postprocess.max_detections) < detections.num[:, tf.newaxis]
-        slots = self._mask_slots(counts, config.postprocess.max_detections)
+        slots = used_slots(counts, config.postprocess.max_detections, portable=self.portable)
         masks = tf.sigmoid(self._mask_logits(outputs, boxes[:, :slots], detections.classes[:, :slots] + 1))
         masks = tf.pad(masks, [[0, 0], [0, config.postprocess.max_detections - slots], [0, 0], [0, 0]])
         masks = tf.ensure_shape(masks, [None, config.postprocess.max_detections, *[2 * config.mask_roi_size] * 2])
         return detections._replace(masks=tf.where(counts[..., tf.newaxis, tf.newaxis], masks, 0.0))
-
-    def _mask_slots(self, used: tf.Tensor, most: int) -> tf.Tensor | int:
-        """Returns how many slots the mask head runs on: all, or on CPUs as many as an image of the batch uses.
-
-        The head is the largest part of a step.  Accelerators need shapes that do not depend on values.
-
-        Args:
-            used: bool [B, S], the used slots come first.
-            most: all slots that can be used.
-        """
-        if self.portable or on_accelerator():
-            return most
-        return tf.reduce_max(tf.reduce_sum(tf.cast(used, tf.int32), axis=1))
 
     def _propose(self, outputs: RawOutputs, image_sizes: tf.Tensor, *, training: bool) -> Proposals:
         config = self.config

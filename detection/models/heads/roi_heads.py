@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from detection.ops.roi_align import on_accelerator
+
 
 class BoxHeadOutputs(NamedTuple):
     """Outputs per RoI, column 0 for the background.
@@ -142,3 +144,19 @@ class MaskHead(keras.layers.Layer):
         logits = tf.linalg.matvec(pixels, kernels) + biases[:, tf.newaxis]
         shape = tf.shape(columns)
         return tf.reshape(logits, [shape[0], columns.shape[1] or shape[1], side, side])
+
+
+def used_slots(used: tf.Tensor, most: int, *, portable: bool) -> tf.Tensor | int:
+    """Returns how many slots the mask head runs on: on CPUs as many as an image of the batch uses.
+
+    The head is the largest part of a step.  Accelerators, XLA and model files get all, as their
+    shapes must not depend on values.
+
+    Args:
+        used: bool [B, S], the used slots come first.
+        most: number of slots that can be used.
+        portable: see `Detector`.
+    """
+    if portable or on_accelerator():
+        return most
+    return tf.reduce_max(tf.reduce_sum(tf.cast(used, tf.int32), axis=1))

@@ -1,4 +1,4 @@
-"""Mask R-CNN in LiteRT and ONNX files: the detections and masks of the SavedModel's function."""
+"""Mask R-CNN in every format: the detections and masks of the function that a SavedModel holds."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from detection.inference.export import export_saved_model
 from detection.inference.litert import convert_to_litert
 from detection.inference.model_files import (
     FileDetector,
@@ -21,7 +22,7 @@ from detection.inference.saved_model import SignatureDetector
 from detection.inference.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
-from detection.types import EncodedImage
+from detection.types import EncodedImage, ImageInfo
 from tests.detection.inference.exported_models import SIDE, built_in_ops, random_images
 from tests.detection.training.tiny_run import CATEGORIES
 
@@ -99,6 +100,20 @@ def test_a_file_gives_the_detections_and_masks_of_the_saved_model(
     found = run(content, detector, file, tmp_path)
     for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, atol=1e-4, err_msg=name)
+
+
+def test_detection_of_a_saved_model_compiles_under_xla(detector: Detector, tmp_path: Path) -> None:
+    """Although its signatures, exported on a CPU, have ops that do not."""
+    export_saved_model(detector, tmp_path, categories=CATEGORIES, config_yaml="")
+    loaded = tf.saved_model.load(str(tmp_path))
+    inputs = tf.random.stateless_normal([2, SIDE, SIDE, 3], [0, 0])
+    info = ImageInfo(tf.fill([2, 2], float(SIDE)), tf.ones([2, 2]))
+    compiled = tf.function(lambda: loaded.detect(inputs, info), jit_compile=True)()
+    expected = detector.detect(detector(inputs, training=False), info)
+    assert expected.num.numpy().min() > 1
+    for name, value in expected._asdict().items():
+        if value is not None:
+            np.testing.assert_allclose(getattr(compiled, name), value, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.extended  # calibration and three conversions

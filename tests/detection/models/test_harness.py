@@ -50,10 +50,15 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def _preset(name: str) -> str:
+    """The detector of a name; what follows a comma tells variants apart."""
+    return name.partition(",")[0]
+
+
 def _build(name: str, dtype: str | None = None) -> Detector:
     keras.utils.set_random_seed(0)
     return build_detector(
-        name.partition(",")[0],
+        _preset(name),
         num_classes=CLASSES,
         image_size=SIDE,
         overrides=DETECTORS[name],
@@ -157,7 +162,7 @@ def test_losses_of_micro_batches_add_up(name: str) -> None:
 
 def test_tells_which_variables_depend_on_the_number_of_classes(name: str) -> None:
     detector = _build(name)
-    more = build_detector(name, num_classes=CLASSES + 2, image_size=SIDE, overrides=DETECTORS[name])
+    more = build_detector(_preset(name), num_classes=CLASSES + 2, image_size=SIDE, overrides=DETECTORS[name])
     shapes = {variable.path: tuple(variable.shape) for variable in more.variables}
     differ = {variable.path for variable in detector.variables if tuple(variable.shape) != shapes[variable.path]}
     told = detector.output_classes(CLASSES + 2)
@@ -205,7 +210,7 @@ def test_images_of_another_size_are_refused(name: str) -> None:
 
 def test_a_detector_may_be_wider_than_high(name: str) -> None:
     overrides = DETECTORS[name] | {"image_size": (32, 64)}
-    detector = build_detector(name, num_classes=CLASSES, overrides=overrides)
+    detector = build_detector(_preset(name), num_classes=CLASSES, overrides=overrides)
     detector(tf.zeros([1, 32, 64, 3]))
     with pytest.raises(ValueError, match=r"images of 32 x 64 pixels \(height x width\) .* not of 64 x 32 pixels"):
         detector(tf.zeros([1, 64, 32, 3]))

@@ -27,6 +27,7 @@ from tests.detection.inference.exported_models import (
     random_images,
     write_training,
 )
+from tests.detection.mask_keypoint_data import save_model
 from tests.detection.training.tiny_run import CATEGORIES
 from tests.storage_emulator.fixture import Bucket
 
@@ -224,6 +225,18 @@ def test_refused_flags(refuse: Callable[[Sequence[str]], tuple[int, str]], flags
     given, said = refuse(flags.split())
     assert given == code
     assert message in said
+
+
+@pytest.mark.parametrize("file", ["litert", "onnx"])
+def test_masks_of_whole_images_are_refused_for_a_file(
+    file: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = save_model(tmp_path / "model", mask_output="rle")
+    assert main(["export", "--model", str(model), "--output", str(tmp_path / "out"), "--format", file]) == 2
+    said = capfd.readouterr().err
+    assert f"--format {file} with model.postprocess.mask_output = rle: a model file gets the resized" in said
+    assert "mask_output=crops" in said
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ def _refuse_file_flags(args: argparse.Namespace) -> None:
     if given:
         raise ConfigError(
             f"{', '.join(given)}: for detections from a file; remove it, or --model and --examples. "
-            "evaluate.eval_config specifies how a model is evaluated."
+            "evaluate.iou_type and evaluate.eval_config specify how a model is evaluated."
         )
 
 

@@ -103,9 +103,11 @@ class ValidationSplit:
             "annotations": [annotation for record in records.values() for annotation in record.annotations],
             "categories": self._categories,
         }
-        rows = joined(detector.detect([record.image for record in records.values()], with_masks=False)).rows
+        compared = "segm" if self._params.iou_type == "segm" else "bbox"
+        images = [record.image for record in records.values()]
+        detections = joined(detector.detect(images, with_masks=compared == "segm")).of_iou_type(compared)
         return draw_image_results(
-            image_results(tree, rows, params=make_params(), options=options),
+            image_results(tree, detections, params=make_params(compared), options=options),
             lambda image_id: stored_picture(records[image_id]),
             {category["id"]: str(category.get("name", category["id"])) for category in self._categories},
             max_boxes=options.max_boxes,

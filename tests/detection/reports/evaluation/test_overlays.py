@@ -10,6 +10,7 @@ from PIL import Image
 from pycocotools import mask
 
 from detection.analysis.analysis_file import Box
+from detection.images.drawing import Rectangle
 from detection.reports.evaluation.overlays import Overlay, mask_overlay, outline_overlay
 from detection.reports.evaluation.panels import side_by_side
 from tests.detection.reports.evaluation.builders import image_result
@@ -68,7 +69,7 @@ def test_a_large_mask_is_stored_small() -> None:
     overlay = mask_overlay(rle(large), (1, 2, 3), scale=0.125)
     assert overlay is not None
     assert tuple(overlay.frame) == (33 * 8, 4 * 8, WIDTH * 8, 21 * 8)
-    small = Overlay(overlay.png, overlay.frame._make(value // 8 for value in overlay.frame))
+    small = Overlay(overlay.png, Rectangle(33, 4, WIDTH, 21))
     np.testing.assert_array_equal(laid_out(small)[..., 3] > 0, shape() > 0)
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from detection.models.efficientdet.config import EFFICIENTDETS, EfficientDetConfig
 from detection.models.faster_rcnn.config import FASTER_RCNNS, FasterRcnnConfig
 from detection.models.heads.postprocess import BoxPostprocess, MaskPostprocess
+from detection.storage.atomic import write_text
+from detection.storage.reading import read_text
 from schemas.config.automl_keys import HPARAMS
 from schemas.config.config_table import rows, table
 from schemas.config.section import Section
@@ -112,4 +114,4 @@ _TABLES: Mapping[str, Callable[[], str]] = {
 
 if __name__ == "__main__":
     for page in map(Path, sys.argv[1:]):
-        page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
+        write_text(page, with_tables(read_text(page)))

@@ -33,7 +33,7 @@ def measure_rounds(ways: Mapping[str, Callable[[], Any]], rounds: int, calls: in
 
 
 def spread(values: Sequence[float], digits: int = 1) -> str:
-    """Formats the median, and the least and the greatest value."""
+    """Formats the median, min and max."""
     median, low, high = statistics.median(values), min(values), max(values)
     return f"{median:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 

@@ -64,8 +64,6 @@ def sample_anchors(
     positive_fraction: float = 0.5,
     match_threshold: float = 0.7,
     unmatched_threshold: float = 0.3,
-    scale_factors: ScaleFactors | None = None,
-    pixel_offset: float = 0.0,
 ) -> AnchorTargets:
     """Assigns anchors to objects, and samples positives and negatives.
 
@@ -80,8 +78,6 @@ def sample_anchors(
         positive_fraction: max fraction of positives among the S.
         match_threshold: see `assign_anchors`.
         unmatched_threshold: see `assign_anchors`.
-        scale_factors: see `encode_yxyx`.
-        pixel_offset: see `encode_yxyx`.
     """
     assignment = assign_anchors(
         anchors,
@@ -104,12 +100,8 @@ def sample_anchors(
         index=_ANCHOR_DRAW,
     )
     objects = tf.where(slots.positive, tf.gather(assignment.index, slots.indices, batch_dims=1), 0)
-    deltas = encode_yxyx(
-        tf.gather(labels.boxes, objects, batch_dims=1),
-        tf.gather(anchors, slots.indices),
-        scale_factors=scale_factors,
-        pixel_offset=pixel_offset,
-    )
+    # Corners as edges even with `tpu_coordinates`: so the original encodes the targets of its first stage.
+    deltas = encode_yxyx(tf.gather(labels.boxes, objects, batch_dims=1), tf.gather(anchors, slots.indices))
     return AnchorTargets(
         indices=slots.indices,
         positive=slots.positive,

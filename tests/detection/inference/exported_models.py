@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.lite.tools import flatbuffer_utils
 
+from detection.inference.model_files import FileFormat, ModelDescription, read_description, write_model_file
 from detection.models.detector import Detector, variables_by_path
 from detection.models.registry import detector_from_config
 from detection.types import EncodedImage
@@ -43,6 +44,32 @@ def write_training(folder: Path, detector: Detector) -> Path:
     tf.train.Checkpoint(**parts).write(str(folder / CHECKPOINTS / f"ckpt-{STEP}"))
     (folder / CONFIG_YAML).write_text(to_yaml(tiny_config()))
     (folder / LABELS_JSON).write_text(json.dumps(CATEGORIES))
+    return folder
+
+
+def write_file(
+    folder: Path,
+    content: bytes,
+    detector: Detector,
+    *,
+    file_format: FileFormat,
+    precision: str = "float32",
+    batch_size: int | None = 1,
+) -> Path:
+    """Writes a model file with its description into a folder, as `export` does; returns the folder."""
+    description = ModelDescription(
+        format=file_format,
+        precision=precision,
+        batch_size=batch_size,
+        image_size=detector.image_size,
+        resizing=detector.resizing,
+        dtype="uint8" if precision == "int8" else "float32",
+        padding=detector.pixel_mean,
+        nms=True,
+        masks=detector.mask_size > 0,
+    )
+    write_model_file(folder, content, description)
+    assert read_description(folder) == description
     return folder
 
 

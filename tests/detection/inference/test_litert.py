@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from detection.inference import litert
 from detection.inference.litert import Precision, convert_to_litert
-from detection.inference.model_files import FileDetector, ModelDescription, write_model_file
+from detection.inference.model_files import FileDetector
 from detection.inference.saved_model import SignatureDetector
 from detection.inference.serving_module import ServingModule
 from detection.input_pipeline.network_input import fit_pixels
@@ -19,7 +19,7 @@ from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.registry import build_detector
 from detection.types import EncodedImage
 from schemas.errors import CocoflowError
-from tests.detection.inference.exported_models import built_in_ops, random_detector, random_images
+from tests.detection.inference.exported_models import built_in_ops, random_detector, random_images, write_file
 from tests.detection.training.tiny_run import CATEGORIES
 
 INT8, FLOAT32 = 9, 0  # TensorType
@@ -46,17 +46,7 @@ def expected(module: ServingModule, images: list[EncodedImage]) -> dict[str, np.
 
 
 def run(content: bytes, detector: Detector, precision: Precision, folder: Path, images: list[EncodedImage]) -> Any:
-    description = ModelDescription(
-        format="litert",
-        precision=precision,
-        batch_size=1,
-        image_size=detector.image_size,
-        resizing=detector.resizing,
-        dtype="uint8" if precision == "int8" else "float32",
-        padding=detector.pixel_mean,
-        nms=True,
-    )
-    write_model_file(folder, content, description)
+    write_file(folder, content, detector, file_format="litert", precision=precision)
     return FileDetector(folder=folder, batch_size=4).outputs(images)
 
 

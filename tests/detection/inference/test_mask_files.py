@@ -10,20 +10,14 @@ import tensorflow as tf
 
 from detection.inference.export import export_saved_model
 from detection.inference.litert import convert_to_litert
-from detection.inference.model_files import (
-    FileDetector,
-    FileFormat,
-    ModelDescription,
-    read_description,
-    write_model_file,
-)
+from detection.inference.model_files import FileDetector, FileFormat
 from detection.inference.onnx_model import convert_to_onnx
 from detection.inference.saved_model import SignatureDetector
 from detection.inference.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from detection.types import EncodedImage, ImageInfo
-from tests.detection.inference.exported_models import SIDE, built_in_ops, random_images
+from tests.detection.inference.exported_models import SIDE, built_in_ops, random_images, write_file
 from tests.detection.training.tiny_run import CATEGORIES
 
 SMALL = {
@@ -57,19 +51,7 @@ def detector() -> Detector:
 
 
 def run(content: bytes, detector: Detector, file: FileFormat, folder: Path, *, precision: str = "float32") -> dict:
-    description = ModelDescription(
-        format=file,
-        precision=precision,
-        batch_size=1,
-        image_size=detector.image_size,
-        resizing=detector.resizing,
-        dtype="uint8" if precision == "int8" else "float32",
-        padding=detector.pixel_mean,
-        nms=True,
-        masks=True,
-    )
-    write_model_file(folder, content, description)
-    assert read_description(folder) == description
+    write_file(folder, content, detector, file_format=file, precision=precision)
     return FileDetector(folder=folder, batch_size=1).outputs(images())
 
 

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detection.inference.model_files import FileDetector, ModelDescription, write_model_file
+from detection.inference.model_files import FileDetector
 from detection.inference.onnx_model import OPSET, convert_to_onnx
 from detection.inference.saved_model import SignatureDetector
 from detection.inference.serving_module import ServingModule
-from detection.models.detector import Detector
 from schemas.errors import ConfigError
-from tests.detection.inference.exported_models import random_detector, random_images
+from tests.detection.inference.exported_models import random_detector, random_images, write_file
 from tests.detection.training.tiny_run import CATEGORIES
 
 onnx = pytest.importorskip("onnx", reason="the dependency group `onnx` is not installed")
@@ -31,19 +30,7 @@ def content(module: ServingModule) -> bytes:
 
 
 def write(folder: Path, content: bytes) -> Path:
-    detector: Detector = random_detector()
-    description = ModelDescription(
-        format="onnx",
-        precision="float32",
-        batch_size=None,
-        image_size=detector.image_size,
-        resizing=detector.resizing,
-        dtype="float32",
-        padding=detector.pixel_mean,
-        nms=True,
-    )
-    write_model_file(folder, content, description)
-    return folder
+    return write_file(folder, content, random_detector(), file_format="onnx", batch_size=None)
 
 
 def test_the_detections_are_the_detectors(module: ServingModule, content: bytes, tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ import tensorflow as tf
 from benchmarks.measure import Measured, measure, milliseconds, spread
 from benchmarks.torchvision_mask_rcnn import BATCH, CLASSES, SIDE
 from detection.models.faster_rcnn.model import FasterRcnn
+from detection.models.faster_rcnn.targets import anchor_targets, roi_targets
+from detection.models.heads.roi_targets import RoiTargets
 from detection.models.registry import build_detector
 from detection.ops.masks import paste_masks
 from detection.types import ImageInfo, Labels
@@ -122,16 +124,22 @@ def _train(detector: FasterRcnn, images: tf.Tensor, labels: Labels) -> Callable[
 def _parts(detector: FasterRcnn, images: tf.Tensor, labels: Labels) -> dict[str, Callable[[], Any]]:
     """Parts of a step and of a detection, forward only, on the outputs of the network."""
     outputs = detector(images, training=False)
-    rois = detector._sample_rois(outputs, labels)
-    proposals = detector._propose(outputs, tf.constant([float(SIDE)] * 2), training=False).boxes
+    size = tf.constant([float(SIDE)] * 2)
+    seed = outputs.seed
+
+    def sampled_rois() -> RoiTargets:
+        return roi_targets(detector.config, detector._propose(outputs, size, training=True), labels, seed=seed)
+
+    rois = sampled_rois()
+    proposals = detector._propose(outputs, size, training=False).boxes
     few = [rois.boxes[:, :_PADDED], rois.classes[:, :_PADDED]]
     masks = tf.sigmoid(detector._mask_logits(outputs, *few))
     return {
         "backbone, pyramid, RPN": lambda: [level[:, 0, 0] for level in detector(images, training=False).rpn.logits],
-        "proposals, training": lambda: detector._propose(outputs, tf.constant([float(SIDE)] * 2), training=True),
-        "proposals, detection": lambda: detector._propose(outputs, tf.constant([float(SIDE)] * 2), training=False),
-        "anchor targets": lambda: detector._sample_anchors(outputs, labels),
-        "proposals, RoI targets": lambda: detector._sample_rois(outputs, labels),
+        "proposals, training": lambda: detector._propose(outputs, size, training=True),
+        "proposals, detection": lambda: detector._propose(outputs, size, training=False),
+        "anchor targets": lambda: anchor_targets(detector.config, detector.anchors, labels, seed=seed),
+        "proposals, RoI targets": sampled_rois,
         "RoIAlign, 512 RoIs": lambda: detector._roi_features(outputs, rois.boxes, 7)[..., 0],
         "RoIAlign, 1,000 RoIs": lambda: detector._roi_features(outputs, proposals, 7)[..., 0],
         "RoIAlign and box head, 512 RoIs": lambda: detector._box_outputs(

@@ -130,6 +130,11 @@ class FasterRcnnConfig(Section):
     mask_loss_weight: NonNegativeFloat = 1.0
     postprocess: MaskPostprocess = MaskPostprocess(score_threshold=0.05)
 
+    @property
+    def pixel_offset(self) -> float:
+        """What boxes are larger by than the difference of their corners; see `encode_yxyx`."""
+        return 1.0 if self.tpu_coordinates else 0.0
+
     @model_validator(mode="after")
     def _thresholds_fit(self) -> Self:
         if self.rpn_negative_iou > self.rpn_positive_iou:
@@ -148,6 +153,8 @@ class FasterRcnnConfig(Section):
             raise ValueError(
                 f"cascade_ious = {list(ious)}: pass two or more thresholds between 0 and 1, each above the one before"
             )
+        if ious:
+            self.refuse(["roi_positive_iou"], "with cascade_ious, whose first threshold takes its place")
         return self
 
     @model_validator(mode="after")

@@ -13,11 +13,12 @@ import tensorflow as tf
 from detection.models.detector import Detector
 from detection.models.faster_rcnn.backbone import freeze_backbone, make_backbone
 from detection.models.faster_rcnn.config import FasterRcnnConfig
-from detection.models.heads.cascade import BoxRefinement, run_cascade, stage_factors
+from detection.models.faster_rcnn.targets import anchor_targets, next_roi_targets, refinement, roi_targets
+from detection.models.heads.cascade import run_cascade, stage_factors
 from detection.models.heads.roi_detections import detect_in_rois
 from detection.models.heads.roi_heads import BoxHead, BoxHeadOutputs, MaskHead, used_slots
 from detection.models.heads.roi_losses import mask_loss, roi_box_loss, roi_class_loss, rpn_box_loss, rpn_score_loss
-from detection.models.heads.roi_targets import AnchorTargets, RoiTargets, relabel_rois, sample_anchors, sample_rois
+from detection.models.heads.roi_targets import RoiTargets
 from detection.models.heads.rpn import ProposalOptions, Proposals, RpnHead, RpnOutputs, propose
 from detection.models.necks.fpn import Fpn
 from detection.ops.anchors import pyramid_anchors_yxyx
@@ -81,7 +82,6 @@ class FasterRcnn(Detector):
             aspect_ratios=config.aspect_ratios,
             anchor_scale=config.anchor_scale,
         )
-        self._pixel_offset = 1.0 if config.tpu_coordinates else 0.0
         self.backbone = make_backbone(config, dtype=self.dtype_policy)
         self.fpn = Fpn(
             min_level=config.min_level,
@@ -167,7 +167,10 @@ class FasterRcnn(Detector):
             in a cascade `class_loss_2`, `box_loss_2` and so on of the later stages.
         """
         config = self.config
-        anchors, rois = self._sample_anchors(outputs, labels), self._sample_rois(outputs, labels)
+        # Labels do not tell how much of the input an image fills.
+        proposals = self._propose(outputs, tf.constant(config.image_size, tf.float32), training=True)
+        anchors = anchor_targets(config, self.anchors, labels, seed=outputs.seed)
+        rois = roi_targets(config, proposals, labels, seed=outputs.seed)
         images, positive_anchors = self._totals(labels, positives, self.count_positives(labels), anchors.positive)
         logits, deltas = (
             tf.concat([tf.reshape(level, [tf.shape(level)[0], -1, *width]) for level in levels], axis=1)
@@ -191,7 +194,7 @@ class FasterRcnn(Detector):
             if self.mask_head is not None and stage == 0:
                 terms["mask_loss"] = config.mask_loss_weight * self._mask_loss(outputs, labels, rois, positive_rois)
             if stage + 1 < len(self.box_heads):
-                rois = self._next_rois(rois, head, labels, stage)
+                rois = next_roi_targets(config, rois, head, labels, stage=stage)
         return terms
 
     def _totals(self, labels: Labels, positives: tf.Tensor | None, *samples: tf.Tensor) -> list[tf.Tensor]:
@@ -200,51 +203,6 @@ class FasterRcnn(Detector):
         totals = sum_over_replicas(tf.stack(counts))
         share = 1.0 if positives is None else totals[0] / positives
         return tf.unstack(tf.maximum(totals[1:], 1.0) / share)
-
-    def _next_rois(self, rois: RoiTargets, head: BoxHeadOutputs, labels: Labels, stage: int) -> RoiTargets:
-        """Returns the RoIs of the stage after `stage` of a cascade, with their targets."""
-        config = self.config
-        refine = self._refinement(tf.constant([config.image_size], tf.float32))
-        return relabel_rois(
-            refine(rois.boxes, head.box_deltas, stage_factors(config.box_code_factors, stage)),
-            rois.valid,
-            labels,
-            positive_threshold=config.cascade_ious[stage + 1],
-            scale_factors=stage_factors(config.box_code_factors, stage + 1),
-            pixel_offset=self._pixel_offset,
-        )
-
-    def _refinement(self, limits: tf.Tensor) -> BoxRefinement:
-        return BoxRefinement(limits, self._pixel_offset, self.config.max_log_size)
-
-    def _sample_anchors(self, outputs: RawOutputs, labels: Labels) -> AnchorTargets:
-        config = self.config
-        return sample_anchors(
-            tf.constant(self.anchors),
-            labels,
-            seed=outputs.seed,
-            count=config.rpn_samples,
-            positive_fraction=config.rpn_positive_fraction,
-            match_threshold=config.rpn_positive_iou,
-            unmatched_threshold=config.rpn_negative_iou,
-        )
-
-    def _sample_rois(self, outputs: RawOutputs, labels: Labels) -> RoiTargets:
-        config = self.config
-        # Labels do not tell how much of the input an image fills.
-        proposals = self._propose(outputs, tf.constant(config.image_size, tf.float32), training=True)
-        return sample_rois(
-            proposals.boxes,
-            proposals.valid,
-            labels,
-            seed=outputs.seed,
-            count=config.roi_samples,
-            positive_fraction=config.roi_positive_fraction,
-            positive_threshold=config.cascade_ious[0] if config.cascade_ious else config.roi_positive_iou,
-            background_thresholds=config.roi_background_iou,
-            scale_factors=config.box_code_factors,
-            pixel_offset=self._pixel_offset,
-        )
 
     def _mask_loss(self, outputs: RawOutputs, labels: Labels, rois: RoiTargets, normalizer: tf.Tensor) -> tf.Tensor:
         """Returns the loss of the positive RoIs' masks; only the first slots can be positive."""
@@ -270,7 +228,7 @@ class FasterRcnn(Detector):
             [partial(self._box_outputs, stage=stage) for stage in range(stages)],
             partial(self._box_features, outputs),
             proposals,
-            self._refinement(image_info.original_size * image_info.scale),
+            refinement(config, image_info.original_size * image_info.scale),
             factors,
         )
         detections, boxes = detect_in_rois(
@@ -279,7 +237,7 @@ class FasterRcnn(Detector):
             image_info,
             config.postprocess,
             scale_factors=stage_factors(factors, stages - 1),
-            pixel_offset=self._pixel_offset,
+            pixel_offset=config.pixel_offset,
             max_log_size=config.max_log_size,
         )
         if self.mask_head is None:
@@ -303,7 +261,7 @@ class FasterRcnn(Detector):
             tf.constant(self.anchors),
             image_sizes,
             options._replace(min_size=config.proposal_min_size),
-            pixel_offset=self._pixel_offset,
+            pixel_offset=config.pixel_offset,
             max_log_size=config.max_log_size,
         )
 

@@ -233,3 +233,8 @@ def test_a_cascade_has_losses_of_each_stage_and_class_agnostic_boxes(
 def test_thresholds_of_a_cascade_must_rise(ious: tuple[float, ...]) -> None:
     with pytest.raises(ConfigError, match="pass two or more thresholds between 0 and 1, each above the one before"):
         _build(cascade_ious=ious)
+
+
+def test_a_cascade_refuses_the_threshold_that_its_first_one_replaces() -> None:
+    with pytest.raises(ConfigError, match="does nothing with cascade_ious, whose first threshold takes its place"):
+        _build(cascade_ious=(0.5, 0.6), roi_positive_iou=0.6)

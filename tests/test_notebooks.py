@@ -1,27 +1,86 @@
-"""The notebooks run, cell by cell, on a small data set and a model that knows nothing."""
+"""The notebooks run in a Jupyter kernel on a small data set, and are stored without outputs."""
 
-import json
 from pathlib import Path
+from typing import Any
 
-import matplotlib as mpl
+import nbclient
+import nbformat
 import pytest
 
 from pipelines.demo_data import make_demo_data
 from tests.detection.fake_detector import save_fake_detector
+from tests.pipelines.small_run import FEW_STEPS
 
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+PROJECT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))
+
+# Assignments in place of those of the cell tagged `parameters`; paths are below the test's folder.
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "data": {"DATA": "data", "REPORT": "report.html"},
+    "pipeline": {
+        "CONFIG": str(PROJECT / "pipelines/configs/demo.yaml"),
+        "SETTINGS": [*FEW_STEPS, "train.checkpoint_every=3", "train.log_every=1", "data.root=data", "run.root=run"],
+    },
+    "results": {"SERVING": "serving", "TRUTH": "data/annotations/instances_val.json", "IMAGES": "data/val"},
+}
 
 
-@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
-def test_the_cells_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_demo_data(tmp_path / "runs" / "demo-data", train_images=1, eval_images=3)
-    (tmp_path / "runs" / "demo" / "serving").mkdir(parents=True)
-    save_fake_detector(tmp_path / "runs" / "demo" / "serving" / "12", category_ids=(1, 2, 3))
-    monkeypatch.chdir(tmp_path)
-    mpl.use("Agg")
-    namespace: dict[str, object] = {}
-    cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
-    for number, cell in enumerate(cells):
-        exec(compile("".join(cell["source"]), f"{path.name} cell {number}", "exec"), namespace)
-    assert len(namespace["results"]) == 3  # type: ignore[arg-type]
-    assert set(namespace["metrics"].by_name) >= {"AP", "AR100"}  # type: ignore[attr-defined]
+@pytest.fixture
+def executed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The cells of a notebook after their execution, in an empty folder."""
+    name = request.param
+    make_demo_data(tmp_path / "data", train_images=4, eval_images=3)
+    save_fake_detector(tmp_path / "serving" / "12", category_ids=(1, 2, 3))
+    notebook = nbformat.read(PROJECT / "notebooks" / f"{name}.ipynb", as_version=4)
+    [parameters] = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    assigned = {line.partition(" = ")[0] for line in parameters.source.splitlines()}
+    assert assigned == PARAMETERS[name].keys()
+    parameters.source = "\n".join(f"{key} = {value!r}" for key, value in PARAMETERS[name].items())
+    monkeypatch.setenv("PYTHONPATH", str(PROJECT))
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def _shown(cells: list[Any], kind: str) -> list[str]:
+    """The outputs of a MIME type."""
+    return [
+        output.data[kind]
+        for cell in cells
+        for output in cell.outputs
+        if output.output_type in ("execute_result", "display_data") and kind in output.data
+    ]
+
+
+@pytest.mark.parametrize("executed", ["data"], indirect=True)
+def test_the_notebook_of_data_shows_splits_issues_and_pictures(executed: list[Any], tmp_path: Path) -> None:
+    assert "instances_train.json" in _shown(executed, "text/plain")[0]
+    assert len(_shown(executed, "image/png")) == 3
+    assert (tmp_path / "report.html").is_file()
+
+
+@pytest.mark.parametrize("executed", ["results"], indirect=True)
+def test_the_notebook_of_results_shows_metrics_and_pictures(executed: list[Any]) -> None:
+    assert any("'AR100'" in text for text in _shown(executed, "text/plain"))
+    assert len(_shown(executed, "image/png")) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+@pytest.mark.parametrize("executed", ["pipeline"], indirect=True)
+def test_the_notebook_of_the_pipeline_runs_every_node(executed: list[Any], tmp_path: Path) -> None:
+    texts = _shown(executed, "text/plain")
+    assert any("'image/encoded': 'bytes_list'" in text for text in texts)
+    assert any("'AP50'" in text for text in texts)
+    assert len(_shown(executed, "image/png")) == 1
+    [version] = (tmp_path / "run" / "serving").iterdir()
+    assert (version / "saved_model.pb").is_file()
+    assert repr(str(version)) in texts[-1]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_are_stored_without_outputs_and_are_executed_here(path: Path) -> None:
+    assert path.stem in PARAMETERS
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [(cell.outputs, cell.execution_count) for cell in code] == [([], None)] * len(code)

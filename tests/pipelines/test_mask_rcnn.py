@@ -15,12 +15,19 @@ import tensorflow as tf
 import pipeline_runner
 from detection.inference.restore import load_trained
 from detection.input_pipeline.network_input import fit_to_input
+from detection.storage import files
+from detection.storage.json_files import read_json
+from detection.storage.paths import join
 from detection.types import ImageInfo
 from pipelines.demo_data import make_demo_data
 from schemas import serving
 from schemas.artifacts import CHECKPOINTS, DETECTIONS_JSON, METRICS_JSON, SAVED_MODEL
 from tests.detection.coco.generated_cases import pycocotools_eval
 from tests.detection.training.tiny_run import checkpoint_values
+from tests.pipelines.runners.compiled_pipeline import CompiledPipeline
+from tests.pipelines.small_run import read_summary
+from tests.storage_emulator.fixture import Bucket
+from tests.storage_emulator.folders import upload
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.extended]  # half a minute to minutes each
 
@@ -61,6 +68,39 @@ def trained(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("trained") / "out"
     call("train", "--data", digits, "--output", output, keys=(*MODEL, *KILLED))
     return output
+
+
+def test_on_cloud_storage_and_compiled_the_pipeline_gives_the_same_masks(
+    installed_programs: Path, gcs: Bucket, digits: Path, tmp_path: Path
+) -> None:
+    """The compiled one is executed with the wheel alone, on gs:// alone."""
+    keys = (*MODEL, "model.postprocess.score_threshold=0", "train.steps=3", "evaluate.thresholds.absolute={AP: 0.0}")
+    call("run", "--data", digits, keys=(*keys, f"run.root={tmp_path / 'run'}"))
+    summary = read_summary(tmp_path / "run")
+    assert (summary["iou_type"], summary["blessed"]) == ("segm", True)
+    [evaluation] = tmp_path.glob("run/artifacts/CocoEvaluator/evaluation/*")
+    expected = read(evaluation / DETECTIONS_JSON)
+    assert len(expected) > 100
+    data, root = upload(digits, f"{gcs.path}/data"), f"{gcs.path}/runs/masks"
+    call("run", "--data", data, keys=(*keys, f"run.root={root}"))
+    assert read_summary(root)["metrics"] == summary["metrics"]
+    [remote] = files.glob(join(root, "artifacts/CocoEvaluator/evaluation/*"))
+    assert read_json(join(remote, DETECTIONS_JSON)) == expected
+    compiled, root = tmp_path / "pipeline.yaml", f"{gcs.path}/runs/compiled"
+    own = (f"run.root={root}", "run.image=image:1", f"data.root={data}")
+    call("compile", "--runner", "kubeflow", "--output", compiled, keys=(*keys, *own))
+    outputs = CompiledPipeline(
+        compiled,
+        programs=installed_programs,
+        root=join(root, "artifacts"),
+        scratch=tmp_path / "scratch",
+        environment=gcs.emulator.environment(),
+        runs_drivers=False,
+    ).run()
+    remote = outputs["CocoEvaluator"]["evaluation"]["uri"]
+    assert read_json(join(remote, METRICS_JSON))["metrics"] == summary["metrics"]
+    assert read_json(join(remote, DETECTIONS_JSON)) == expected
+    assert outputs["SavedModelPusher"]["pushed_model"]["metadata"]["pushed_destination"].startswith(root)
 
 
 @pytest.mark.parametrize(

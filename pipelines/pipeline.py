@@ -204,7 +204,10 @@ def _nodes(config: Config, places: _Here | _Remote) -> list[BaseNode]:
         history=places.history,
     )
     pusher = SavedModelPusher(
-        model=model, model_blessing=evaluator.outputs["blessing"], push_directory=places.push_directory
+        model=model,
+        model_blessing=evaluator.outputs["blessing"],
+        push_directory=places.push_directory,
+        history=places.history,
     )
     checks = [schema_gen, statistics_gen, example_validator]
     return [example_gen, *checks, *window, *base, trainer, baseline, evaluator, pusher]

@@ -73,7 +73,8 @@ ALLOWED_IMPORTS = {
         "pipelines.standalone": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.models detection.weights detection.coco detection.inference detection.analysis "
         "detection.reports detection.training.distributed detection.training.checkpoints detection.training.validation "
-        "detection.training components.coco_example_gen components.coco_evaluator pipelines pipelines.runs",
+        "detection.training components.history components.coco_example_gen components.coco_evaluator pipelines "
+        "pipelines.runs",
         "pipelines.commands": "schemas schemas.config detection.storage detection.coco detection.training.validation "
         "components.coco_evaluator pipelines.runners pipelines pipelines.runs pipelines.standalone",
         "pipeline_runner": "schemas pipelines.runs",

@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from components.history import (
@@ -32,6 +31,7 @@ from components.history import (
 from detection.storage.files import is_file
 from detection.storage.paths import join
 from detection.storage.reading import read_text
+from pipelines.runs.metadata import RunStore
 from schemas.artifacts import CONFIG_YAML
 
 
@@ -58,13 +58,13 @@ class MadeArtifacts:
     """The artifacts of a pipeline in ML Metadata, with the inputs and the other outputs of their producers.
 
     Args:
-        store: metadata of the runs.
+        runs: metadata of the runs.
     """
 
-    def __init__(self, store: metadata_store.MetadataStore) -> None:
-        self._store = store
-        self._by_id = {artifact.id: artifact for artifact in store.get_artifacts()}
-        self._types = {kind.id: kind.name for kind in store.get_artifact_types()}
+    def __init__(self, runs: RunStore) -> None:
+        self._store = runs.store
+        self._by_id = {artifact.id: artifact for artifact in runs.artifacts()}
+        self._types = {kind.id: kind.name for kind in runs.store.get_artifact_types()}
 
     def of_type(self, name: str) -> list[mlmd.Artifact]:
         """Returns the whole artifacts of a type, oldest first."""

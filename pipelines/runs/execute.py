@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from components.coco_example_gen.locate import locate, source_of
@@ -13,9 +12,10 @@ from detection.storage.lock import exclusive_use
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.folders import RunLayout, scratch_tempdir
+from pipelines.metadata_database import MetadataDatabase, passwords_hidden
 from pipelines.runs.history import DataRead, OpenRun, RunHistory, recorded_run, require_id
 from pipelines.runs.local_files import local_files
-from pipelines.runs.metadata import check_metadata, metadata_failures_explained
+from pipelines.runs.metadata import check_metadata, metadata_failures_explained, open_run_store
 from pipelines.runs.start_check import check_run
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
@@ -64,14 +64,15 @@ def execute_run(
         history = RunHistory(layout.root)
         recorded = recorded_run(history, use, run_id=run_id, config_yaml=to_yaml(config), fields=fields)
         with recorded as open_run, local_files(layout, use) as local:
-            check_metadata(layout, local.database)
+            database = MetadataDatabase(config.run.metadata, root=layout.root, file=local.database)
+            check_metadata(layout, database)
             require_writable(layout.push_directory)
             write_text(layout.config, to_yaml(config))
             # The summary of an earlier run must not pass for this one's.
             remove_file(layout.summary)
             with quiet_run(local.log, verbose=verbose):
-                check_run(config, located.files, is_first=not local.database.exists())
-                results = _run_pipeline(config, layout, local.database, located, open_run)
+                check_run(config, located.files, is_first=_is_first(database))
+                results = _run_pipeline(config, layout, database, located, open_run)
             results = results._replace(images=located.files[config.evaluate.split].images)
             use.require_held()
             write_json(layout.summary, {"run_id": open_run.record.id, **results.summary()})
@@ -87,15 +88,20 @@ def _require_one_machine() -> None:
         )
 
 
+def _is_first(database: MetadataDatabase) -> bool:
+    if database.file is not None:
+        return not database.file.exists()
+    return open_run_store(database).is_empty()
+
+
 def _run_pipeline(
-    config: Config, layout: RunLayout, database: Path, located: "SpanSplits", open_run: OpenRun
+    config: Config, layout: RunLayout, database: MetadataDatabase, located: "SpanSplits", open_run: OpenRun
 ) -> "RunResults":
     _LOGGER.info("loading TFX, which takes half a minute")
     from components.detection_trainer.working_folder import remove_served
     from pipelines.pipeline import create_pipeline
     from pipelines.runners.local import RUNNERS, new_run_id
     from pipelines.runs.component_records import MadeArtifacts, record_components
-    from pipelines.runs.metadata import open_store
     from pipelines.runs.repair import record_outputs, repair
     from pipelines.runs.results import read_results, run_fields
 
@@ -106,13 +112,13 @@ def _run_pipeline(
         open_run.update(metadata_run=run_id)
         open_run.write()
         try:
-            with scratch_tempdir():
+            with scratch_tempdir(), passwords_hidden():
                 RUNNERS[open_run.record.runner](pipeline, run_id)
         finally:
             # A failure here must not hide that of the run.
             with contextlib.suppress(Exception):
-                open_run.update(**run_fields(open_store(database, read_only=True), run_id))
+                open_run.update(**run_fields(database.open(read_only=True), run_id))
         remove_served(layout.training)
         record_outputs(layout, database)
-        record_components(MadeArtifacts(open_store(database, read_only=True)), layout.history)
-        return read_results(database, run_id)
+        record_components(MadeArtifacts(open_run_store(database, read_only=True)), layout.history)
+        return read_results(database.open(read_only=True), run_id)

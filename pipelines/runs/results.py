@@ -15,7 +15,7 @@ from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from pipelines.runs.artifact_files import first_missing
 from pipelines.runs.component_records import examples_record_of
-from pipelines.runs.metadata import node_name, open_store
+from pipelines.runs.metadata import node_name
 from schemas.artifacts import BLESSING_JSON, LOGS, METRICS_JSON, REPORT_HTML
 from schemas.errors import CocoflowError, DataError
 from schemas.metrics import METRIC_DEFINITIONS
@@ -96,18 +96,18 @@ def run_fields(store: metadata_store.MetadataStore, run_id: str) -> dict[str, An
     return fields
 
 
-def read_results(metadata_file: Path, run_id: str) -> RunResults:
+def read_results(store: metadata_store.MetadataStore, run_id: str) -> RunResults:
     """Reads the results of a run from its metadata.
 
     Args:
-        metadata_file: local database of the run.
+        store: metadata of the run.
         run_id: id that the runner returned.
 
     Raises:
         CocoflowError: a component did not run.
         DataError: an output is missing, such as one removed during the run.
     """
-    nodes, artifacts = _read_nodes(open_store(metadata_file, read_only=True), run_id)
+    nodes, artifacts = _read_nodes(store, run_id)
     evaluation, model_run, _ = (_present(artifacts, key) for key in _REPORTED)
     return RunResults(
         nodes=nodes,

@@ -17,9 +17,11 @@ class Server(NamedTuple):
     """A running server.
 
     socket: folder of its socket, which stands for the host.
+    programs: folder of PostgreSQL's programs.
     """
 
     socket: str
+    programs: Path
 
     def keys(self, database: str) -> tuple[str, ...]:
         """Returns the configuration's assignments of a database of this server."""
@@ -60,8 +62,16 @@ def running_server(programs: Path) -> Iterator[Server]:
         call(*create, "--auth=scram-sha-256", "--encoding=UTF8")
         call(*control, "-l", f"{folder}/log", "-o", f"-F -k {folder} -c listen_addresses=''", "-w", "start")
         try:
-            yield Server(folder)
+            yield Server(folder, programs)
         finally:
             call(*control, "-m", "immediate", "stop")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def end_connections(server: Server, database: str) -> None:
+    """Ends the connections to a database, as a server does that is restarted."""
+    statement = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'"
+    command = [str(server.programs / "psql"), "-h", server.socket, "-U", USER, "-d", "postgres", "-c", statement]
+    environment = os.environ | {"PGPASSWORD": PASSWORD}
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)

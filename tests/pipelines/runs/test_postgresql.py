@@ -13,14 +13,14 @@ import pipeline_runner
 from pipelines.demo_data import make_demo_data
 from pipelines.folders import RunLayout
 from pipelines.metadata_database import MetadataDatabase
-from pipelines.runs.metadata import check_metadata, open_run_store
+from pipelines.runs.metadata import check_metadata, metadata_failures_explained, open_run_store
 from schemas.config.config_io import load_config
 from schemas.errors import CocoflowError, ConfigError
 from tests.forked_calls import ForkedCalls, forked_calls
 from tests.pipelines import stubbed_run
 from tests.pipelines.small_run import read_summary, run_pipeline
 from tests.pipelines.stubbed_run import NODES, lines
-from tests.postgresql import PASSWORD, PASSWORD_VARIABLE, Server
+from tests.postgresql import PASSWORD, PASSWORD_VARIABLE, Server, end_connections
 
 RUN = f"{stubbed_run.__name__}:run"
 
@@ -133,6 +133,20 @@ def test_a_server_that_refuses_is_explained(
     with pytest.raises(CocoflowError, match=rf"(?s){message}.*Check that the server runs"):
         check_metadata(layout, MetadataDatabase(config.run.metadata, root=layout.root, file=layout.metadata))
     assert capfd.readouterr().err == "", "what the library logs is told once"
+
+
+def test_a_server_that_ends_meanwhile_is_explained(postgresql: Server, tmp_path: Path) -> None:
+    layout = RunLayout(load_config(None, [f"run.root={tmp_path}"]))
+    database = _database(tmp_path, postgresql.keys("ended"))
+    store = database.open()
+
+    def fail() -> None:
+        with metadata_failures_explained(layout, database):
+            end_connections(postgresql, "ended")
+            store.get_executions()
+
+    with pytest.raises(CocoflowError, match=r"database ended at .*: the run's metadata cannot be .*: .*server runs"):
+        fail()
 
 
 def test_a_missing_password_is_named(postgresql: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,9 @@ from schemas.errors import CocoflowError, DataError, causes
 
 _LOCK_SECONDS = 2.0  # ML Metadata would wait silently for more than a minute
 # In ML Metadata's errors, of SQLite and of servers.
-_FAILED_QUERY = re.compile(r"Error when executing query: (.+?)\s+query:|SQL metadata source error: ([^\n]*)", re.DOTALL)
+_FAILED_QUERY = re.compile(
+    r"Error when executing query: (.+?)\s+query:|(?:SQL metadata source error|mysql_\w+ failed): ([^\n]*)", re.DOTALL
+)
 _PRIMARY = 0xFF  # mask of the primary codes in SQLite's extended error codes
 
 

@@ -33,7 +33,7 @@ def record_day(root: str, span: int, *, base: Day | None = None, with_run: bool 
         config=config,
     )
     for number, record in enumerate(_records(day, span, base)):
-        kind: history.Kind = ("examples", "models", "blessings", "pushes")[number]  # type: ignore[assignment]
+        kind: history.Kind = ("examples", "models", "blessings", "pushes")[number]
         history.write_record(folder, kind, f"{span:020d}-0.json", record)
     history.store_config(folder, config)
     write_text(join(day.examples, "dataset.json"), "{}")

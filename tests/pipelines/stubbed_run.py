@@ -50,7 +50,7 @@ def run(root: str, data: str, options: dict[str, Any]) -> None:
 
     stubs = _STUBS if options["stubs"] else {}
     if stubs:
-        pipelines.runs.execute.check_run = lambda *_, **__: None  # type: ignore[assignment]
+        pipelines.runs.execute.check_run = lambda *_, **__: None
     for node, executor in _executors().items():
         _replace(executor, node, stubs.get(node), options["log"], options.get("kill"))
     code = run_pipeline(root, data, *options.get("flags", ()), assignments=tuple(options.get("assignments", ())))

@@ -29,7 +29,7 @@ def _json(capsys: pytest.CaptureFixture[str], root: str, *flags: str) -> Any:
 def test_runs_are_listed_the_newest_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = local_root(tmp_path)
     day = record_day(root, 3)
-    unfinished = {"seconds": None, "metrics": {}, "blessed": None, "pushed_path": None}
+    unfinished: dict[str, Any] = {"seconds": None, "metrics": {}, "blessed": None, "pushed_path": None}
     dead = this_process() | {"started": "another"}
     RunHistory(root).write(run_of(day, 3, state="running", process=dead, **unfinished))
     rows = [line.split("  ") for line in _status(capsys, root).splitlines() if "run-" in line]

@@ -16,6 +16,8 @@ COMMANDS = (
     "run",
     "compile",
     "train",
+    "status",
+    "lineage",
     "follow",
     "evaluate",
     "compare",

@@ -54,6 +54,7 @@ LOCAL_ONLY = {
     "pipelines/runs/repair.py": "artifacts in a local run.root, and the metadata database",
     "pipelines/standalone/to_coco.py": "a new folder that storage yields, and whether one local folder lies in another",
     "pipelines/standalone/train.py": "copies that storage made, and a new folder that it yields",
+    "pipelines/standalone/status.py": "the metadata database of a local run.root",
     "schemas/config/config_io.py": "a local configuration; `pipelines.config_files` reads remote ones",
 }
 

@@ -3,18 +3,21 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import pipeline_runner
+from components import history
 from detection.storage import files, paths
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from detection.storage.staging import local_copy
 from pipelines.demo_data import make_demo_data
 from pipelines.runners.compiled import TARGETS, Target
+from pipelines.runs.history import RunHistory
 from schemas.artifacts import ANALYSIS_JSON, CONFIG_YAML, DETECTIONS_JSON, LOGS, METRICS_JSON, REPORT_HTML
 from schemas.config.config_io import load_config
 from tests.detection.coco.generated_cases import pycocotools_eval
@@ -25,6 +28,8 @@ from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
+
+OWN = {"run_id": None, "seconds": None}  # of one run
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +48,7 @@ def first_run(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
 
 def test_a_run_leaves_what_the_contract_says(first_run: Path) -> None:
     summary = read_summary(first_run)
-    assert set(summary) == {"metrics", "iou_type", "blessed", "reasons", "pushed_path", "seconds"}
+    assert set(summary) == {"run_id", "metrics", "iou_type", "blessed", "reasons", "pushed_path", "seconds"}
     assert list(summary["metrics"]) == [
         "AP",
         "AP50",
@@ -65,6 +70,7 @@ def test_a_run_leaves_what_the_contract_says(first_run: Path) -> None:
     (model_config,) = first_run.glob(f"artifacts/DetectionTrainer/model/*/{CONFIG_YAML}")
     assert load_config(model_config).run.root == str(first_run)
     assert not list((first_run / "training").iterdir())
+    _require_records(first_run, summary)
     (evaluation,) = first_run.glob("artifacts/CocoEvaluator/evaluation/*")
     analysis = json.loads((evaluation / ANALYSIS_JSON).read_text())
     assert analysis["sample"] == {"images": 6, "of": 6, "seed": 0}
@@ -77,11 +83,35 @@ def test_a_run_leaves_what_the_contract_says(first_run: Path) -> None:
     assert {tags["DetectionBoxes_Precision/mAP"], tags["Loss/total_loss"], tags["eval_side_by_side_0_0"]} == {3}
 
 
+def _require_records(root: Path, summary: dict[str, Any]) -> None:
+    """The records of a local run are those that a compiled pipeline writes."""
+    [run] = RunHistory(str(root)).read_all()
+    assert (run.id, run.state, run.trigger, run.runner) == (summary["run_id"], "done", "command", "local")
+    assert (run.metrics, run.blessed, run.pushed_path) == (summary["metrics"], True, summary["pushed_path"])
+    assert run.config is not None
+    assert load_config(root / run.config.path) == load_config(root / CONFIG_YAML)
+    folder = str(root / "history")
+    [examples], [model], [verdict], [push] = (
+        history.read_examples(folder),
+        history.read_models(folder),
+        history.read_verdicts(folder),
+        history.read_pushes(folder),
+    )
+    assert run.data is not None
+    assert (examples.uri, examples.identity) == (run.data.examples, run.data.identity)
+    assert (examples.span, examples.version, examples.splits) == (0, None, ["train", "eval"])
+    assert (model.uri, model.base_model, model.examples) == (run.model, None, [examples.uri])
+    trained = Path(history.config_path(folder, str(model.config))).read_text()
+    assert trained == Path(model.uri, CONFIG_YAML).read_text()
+    assert verdict == (model.uri, True, run.evaluation)
+    assert push[:3] == (run.pushed_path, Path(str(run.pushed_path)).name, model.uri)
+
+
 def test_the_same_run_again_reuses_everything(first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = read_summary(first_run)
     pushed = sorted((first_run / "serving").iterdir())
     assert run_pipeline(first_run, digits) == 0
-    assert read_summary(first_run) | {"seconds": None} == before | {"seconds": None}
+    assert read_summary(first_run) | OWN == before | OWN
     assert sorted((first_run / "serving").iterdir()) == pushed
     shown = capfd.readouterr().err
     for node in ("CocoExampleGen", "StatisticsGen", "DetectionTrainer", "CocoEvaluator", "SavedModelPusher"):
@@ -95,7 +125,7 @@ def test_a_pushed_model_that_was_removed_is_pushed_again(
     shutil.rmtree(first_run / "serving")
     assert run_pipeline(first_run, digits) == 0
     summary = read_summary(first_run)
-    assert summary | {"seconds": None, "pushed_path": None} == before | {"seconds": None, "pushed_path": None}
+    assert summary | OWN | {"pushed_path": None} == before | OWN | {"pushed_path": None}
     assert Path(summary["pushed_path"], "saved_model.pb").is_file()
     assert list((first_run / "serving").iterdir()) == [Path(summary["pushed_path"])]
     shown = capfd.readouterr().err
@@ -209,7 +239,7 @@ def test_on_cloud_storage_the_same_run_gives_the_same_bits(
     own = (f"push.directory={serving}",)
     assert run_pipeline(root, data, assignments=own) == 0
     expected, summary = read_summary(first_run), read_summary(root)
-    assert summary | {"seconds": None, "pushed_path": None} == expected | {"seconds": None, "pushed_path": None}
+    assert summary | OWN | {"pushed_path": None} == expected | OWN | {"pushed_path": None}
     [version] = files.list_folders(serving)
     assert summary["pushed_path"] == join(serving, version)
     [checkpoints] = files.glob(join(root, "artifacts/DetectionTrainer/model_run/*"))
@@ -220,7 +250,7 @@ def test_on_cloud_storage_the_same_run_gives_the_same_bits(
     assert not files.walk_files(join(root, "training"))
     assert "error" not in capfd.readouterr().err
     assert run_pipeline(root, data, assignments=own) == 0
-    assert read_summary(root) | {"seconds": None} == summary | {"seconds": None}
+    assert read_summary(root) | OWN == summary | OWN
     shown = capfd.readouterr().err
     for node in ("CocoExampleGen", "StatisticsGen", "DetectionTrainer", "CocoEvaluator", "SavedModelPusher"):
         assert f"{node} reused" in shown
@@ -273,5 +303,7 @@ def test_a_compiled_pipeline_gives_the_same_metrics(
     assert files.is_file(join(pushed, "saved_model.pb"))
     model = local_copy(outputs["DetectionTrainer"]["model"]["uri"])
     assert load_config(model / CONFIG_YAML).train.steps == 3
-    recorded = [files.list_folder(join(root, "history", kind)) for kind in ("examples", "models", "blessings")]
-    assert list(map(len, recorded)) == [1, 1, 1]
+    recorded = [
+        files.list_folder(join(root, "history", kind)) for kind in ("examples", "models", "blessings", "pushes")
+    ]
+    assert list(map(len, recorded)) == [1, 1, 1, 1]

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 _PROGRAM = Path(__file__).parents[2] / "pipeline_runner.py"
 _END_SECONDS = 8.0  # for an orderly end; `stop_signals` ends this process after 10
@@ -18,6 +19,14 @@ if prctl is not None:
 if os.getppid() == int(sys.argv[1]):
     os.execv(sys.argv[2], sys.argv[2:])
 """
+
+
+class Command(Protocol):
+    """Makes the command line of a run; see `run_command`."""
+
+    def __call__(self, *, run_id: str, trigger: str, config: str) -> list[str]:
+        """Returns the command line."""
+        ...
 
 
 def run_command(*, run_id: str, trigger: str, config: str) -> list[str]:

@@ -2,83 +2,49 @@
 
 from dataclasses import replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import Literal
 
-from pipelines.watch.journal import Cause, Data, Entry, Known, as_text
+from pipelines.watch.journal import Data, Entry, Known, as_text
 from pipelines.watch.schedule import Due
 
 MAX_PAUSE_SECONDS = 86400.0
 
 
-class Trigger(NamedTuple):
-    """A reason to look at the data.
-
-    due: cron times that have come; None: a new span.
-    told: the trigger as part of a sentence.
-    """
-
-    due: Due | None
-    told: str
-
-    @property
-    def cause(self) -> Cause:
-        """The cause as entries have it."""
-        return "new span" if self.due is None else "cron"
-
-
 def is_new(data: Data, known: Known) -> bool:
-    """Returns whether data is newer than what was decided about last; also after a change of a given-up run's keys."""
+    """Returns whether a new span triggers: data newer than what was decided about last.
+
+    After a run that was given up, another configuration counts as new, too.  Fingerprints do not matter here.
+    """
     last = known.considered
-    if last is None:
-        return True
-    return data.order > last.order or (known.given_up and data.config != last.config)
+    return last is None or data.order > last.order or (known.given_up and data.config != last.config)
 
 
-def skip_reason(data: Data, known: Known) -> str | None:
-    """Returns why a run would change nothing, as a sentence; None: it would."""
+def sameness(data: Data, known: Known) -> str | None:
+    """Returns why a run would change nothing, as part of a sentence; None: it would."""
     if data != known.trained:
         return None
-    return f"nothing changed since run {known.trained_by}: the same data ({data}) and configuration"
+    return f"neither {data} nor the configuration changed since run {known.trained_by}"
 
 
-def change_told(data: Data, known: Known) -> str:
+def change(data: Data, known: Known) -> str:
     """Returns how data differs from that of the last training, as part of a sentence."""
     last = known.trained
     if last is None:
         return "no run of `watch` is done yet"
     if data.order != last.order:
-        return f"the data is {data}, the last run trained on {last}"
-    changed = [
-        what
-        for what, differs in {
-            "the files of the data": data.fingerprint != last.fingerprint,
-            "the configuration": data.config != last.config,
-        }.items()
-        if differs
-    ]
-    return f"{' and '.join(changed)} changed since run {known.trained_by}"
+        return f"{data} is there, and run {known.trained_by} trained on {last}"
+    differs = {
+        "the files of the data": data.fingerprint != last.fingerprint,
+        "the configuration": data.config != last.config,
+    }
+    return f"{' and '.join(what for what, is_so in differs.items() if is_so)} changed since run {known.trained_by}"
 
 
-def entry_to_skip(number: int, now: datetime, trigger: Trigger, known: Known, *, reason: str, data: Data) -> Entry:
-    """Returns the entry of a decision not to run; the data counts as decided about."""
-    considered = known if data == known.trained else replace(known, considered=data, given_up=False)
-    return _entry(number, now, trigger, considered, decision="skip", reason=reason, data=data)
-
-
-def entry_to_run(number: int, now: datetime, trigger: Trigger, known: Known, *, reason: str, data: Data) -> Entry:
-    """Returns the entry of a decision to run."""
-    run_id = f"watch-{now:%Y%m%d-%H%M%S}-{number:06d}"
-    return replace(
-        _entry(number, now, trigger, known, decision="run", reason=reason, data=data),
-        run_id=run_id,
-    )
-
-
-def entry_of_missed(number: int, now: datetime, due: Due, known: Known) -> Entry:
-    """Returns the entry of cron times that are not made up for."""
-    trigger = Trigger(due, "cron")
-    reason = f"{times_told(due)} passed while `watch` was down, and watch.catch_up is off"
-    return _entry(number, now, trigger, known, decision="skip", reason=reason, data=None)
+def times_told(due: Due) -> str:
+    """Returns cron times as part of a sentence."""
+    if due.number == 1:
+        return f"the cron time {due.last:%Y-%m-%d %H:%M} UTC"
+    return f"{due.number} cron times from {due.first:%Y-%m-%d %H:%M} to {due.last:%Y-%m-%d %H:%M} UTC"
 
 
 def first_entry(now: datetime) -> Entry:
@@ -86,34 +52,47 @@ def first_entry(now: datetime) -> Entry:
     return Entry(1, as_text(now), "begin", "begin", "`watch` was started for the first time", Known(as_text(now)))
 
 
-def times_told(due: Due) -> str:
-    """Returns cron times as part of a sentence."""
-    if due.count == 1:
-        return f"the cron time {as_minute(due.last)}"
-    return f"{due.count} cron times from {as_minute(due.first)} to {as_minute(due.last)}"
+def entry_to_run(before: Entry, now: datetime, due: Due | None, *, reason: str, data: Data) -> Entry:
+    """Returns the entry of a decision to run.
+
+    Args:
+        before: the newest entry.
+        now: time of the decision.
+        due: cron times that trigger it; None: a new span.
+        reason: why, as part of a sentence.
+        data: data to train on.
+    """
+    if due is not None and due.number > 1:
+        reason = f"{times_told(due)}: {reason}"
+    entry = _entry(before, now, due, "run", reason)
+    return replace(entry, data=data, run_id=f"watch-{now:%Y%m%d-%H%M%S}-{entry.number:06d}")
 
 
-def as_minute(moment: datetime) -> str:
-    """Returns a cron time in UTC, for a sentence."""
-    return f"{moment:%Y-%m-%d %H:%M} UTC"
+def entry_to_skip(before: Entry, now: datetime, due: Due | None, *, reason: str, data: Data) -> Entry:
+    """Returns the entry of a decision not to run; arguments as for `entry_to_run`."""
+    entry = _entry(before, now, due, "skip", reason)
+    known = replace(entry.known, considered=data, given_up=False)
+    return replace(entry, data=data, known=known)
+
+
+def entry_of_missed(before: Entry, now: datetime, due: Due) -> Entry:
+    """Returns the entry of cron times that no run makes up for."""
+    return _entry(before, now, due, "skip", f"{times_told(due)} passed while `watch` was down, and catch_up is off")
 
 
 def pause_after(failures: int, retry_seconds: float) -> float:
-    """Returns the pause before the next attempt of a run, in seconds; it doubles with each failure, up to a day."""
+    """Returns the pause before a run's next attempt, in seconds; it doubles with each failure, up to a day."""
     return min(MAX_PAUSE_SECONDS, retry_seconds * 2.0 ** min(failures - 1, 64)) if failures else 0.0
 
 
-def _entry(
-    number: int, now: datetime, trigger: Trigger, known: Known, *, decision: str, reason: str, data: Data | None
-) -> Entry:
-    due = None if trigger.due is None else as_text(trigger.due.last)
+def _entry(before: Entry, now: datetime, due: Due | None, decision: Literal["run", "skip"], reason: str) -> Entry:
+    known = before.known if due is None else replace(before.known, decided_until=as_text(due.last))
     return Entry(
-        number=number,
+        number=before.number + 1,
         time=as_text(now),
-        cause=trigger.cause,
-        decision="run" if decision == "run" else "skip",
+        cause="new span" if due is None else "cron",
+        decision=decision,
         reason=reason,
-        due=due,
-        data=data,
-        known=known if due is None else replace(known, decided_until=due),
+        known=known,
+        due=None if due is None else as_text(due.last),
     )

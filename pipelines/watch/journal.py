@@ -45,6 +45,8 @@ class Data:
         return self.span, -1 if self.version is None else self.version
 
     def __str__(self) -> str:
+        if self.order == (0, -1):
+            return "the data"
         return f"span {self.span}" + ("" if self.version is None else f", version {self.version}")
 
 
@@ -115,6 +117,13 @@ class Entry:
     outcome: Literal["done", "failed"] | None = None
     attempts: list[Attempt] = field(default_factory=list)
     result: dict[str, Any] | None = None
+
+    @property
+    def trigger(self) -> str:
+        """The cause with its time or data, for the record of the run and the log."""
+        if self.due is not None:
+            return f"{self.cause} {moment_of(self.due):%Y-%m-%d %H:%M} UTC"
+        return self.cause if self.data is None else f"{self.cause} ({self.data})"
 
     @property
     def is_open(self) -> bool:
@@ -194,3 +203,8 @@ class Journal:
 def as_text(moment: datetime) -> str:
     """Returns a moment in UTC as entries have it."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+def moment_of(text: str) -> datetime:
+    """Inverse of `as_text`."""
+    return datetime.fromisoformat(text)

@@ -10,7 +10,7 @@ from pipelines.folders import RunLayout
 from pipelines.watch import child
 from pipelines.watch.decisions import pause_after
 from pipelines.watch.journal import Attempt, Entry, Outcome, as_text, moment_of
-from pipelines.watch.results import read_result, run_state
+from pipelines.watch.results import is_done, read_result
 from schemas.config.config import Config
 from schemas.errors import CocoflowError
 
@@ -81,7 +81,7 @@ class Pursuit:
     def _close_if_ended(self, entry: Entry) -> bool:
         """Closes the entry if its run is done or given up."""
         run_id = str(entry.run_id)
-        if run_state(self._root, run_id) == "done":
+        if is_done(self._root, run_id):
             attempts = [*entry.attempts[:-1], *(replace(one, outcome="done") for one in entry.attempts[-1:])]
             result = read_result(self._root, run_id)
             self._write(replace(entry, attempts=attempts).closed("done", result.as_dict()))
@@ -132,10 +132,10 @@ class Pursuit:
             code = process.wait()
         except BaseException:
             child.end(process)
-            if run_state(self._root, str(entry.run_id)) != "done":
+            if not is_done(self._root, str(entry.run_id)):
                 self._with_end(entry, "interrupted", process.returncode)
             raise
-        outcome: Outcome = "done" if run_state(self._root, str(entry.run_id)) == "done" else "failed"
+        outcome: Outcome = "done" if is_done(self._root, str(entry.run_id)) else "failed"
         return self._with_end(entry, outcome, code)
 
     def _with_end(self, entry: Entry, outcome: Outcome, code: int | None) -> Entry:

@@ -8,11 +8,11 @@ from cronsim import CronSim
 
 
 class Due(NamedTuple):
-    """Cron times that have come, in UTC: the first and the last of them, and how many there are."""
+    """Cron times that have come, in UTC: the first and the last of them, and their number."""
 
     first: datetime
     last: datetime
-    count: int
+    number: int
 
 
 class Schedule:

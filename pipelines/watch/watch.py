@@ -11,28 +11,41 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import NamedTuple
 
+from detection.datasets.layouts import SplitFiles
 from detection.storage.atomic import write_text
+from detection.storage.files import is_file
 from detection.storage.lock import Use, exclusive_use
 from detection.storage.paths import join
 from pipelines.folders import RunLayout
 from pipelines.watch.child import Command, run_command
 from pipelines.watch.data import check_new_span, config_digest, config_for, find_data, observe
 from pipelines.watch.decisions import (
-    change_told,
+    change,
     entry_of_missed,
     entry_to_run,
     entry_to_skip,
     first_entry,
     is_new,
-    skip_reason,
+    sameness,
 )
+from pipelines.watch.drift import Drift, drift_reason, measure
 from pipelines.watch.journal import Data, Entry, Journal, moment_of
 from pipelines.watch.pursuit import Pursuit
 from pipelines.watch.schedule import Due, Schedule
+from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
 from schemas.errors import ConfigError, DataError
+
+
+class _Found(NamedTuple):
+    """Data to decide about, and the files of its training split."""
+
+    data: Data
+    train: SplitFiles
+
 
 FOLDER = "watch"  # below run.root
 _JOURNAL = "journal"
@@ -64,6 +77,7 @@ class Watch:
         check_new_span(config)
         self._config = config
         self._options = config.watch
+        self._digest = config_digest(config)
         self._clock = clock
         self._folder = join(RunLayout(config).root, FOLDER)
         self._journal = Journal(join(self._folder, _JOURNAL))
@@ -99,9 +113,9 @@ class Watch:
             raise ConfigError("watch.catch_up = False with --once would never run. Remove one of them.")
         with self._held():
             before = self._newest
-            if not before.is_open:
+            if not self._has_run():
                 self._decide(once=True)
-            if self._newest.is_open:
+            if self._has_run():
                 self._pursuit.advance(self._newest)
             after = self._newest
             return after == before or after.decision != "run" or after.outcome == "done"
@@ -125,14 +139,18 @@ class Watch:
 
     def _step(self) -> float:
         """Does what is to do now; returns the seconds until the next step."""
-        if not self._newest.is_open:
+        if not self._has_run():
             self._decide(once=False)
-        if not self._newest.is_open:
+        if not self._has_run():
             return self._pause()
         pause = self._pursuit.advance(self._newest)
-        if not self._newest.is_open:
+        if not self._has_run():
             self._log_next(self._newest)
         return pause
+
+    def _has_run(self) -> bool:
+        """Returns whether there is a run that has not ended."""
+        return self._newest.is_open
 
     def _decide(self, *, once: bool) -> None:
         """Writes a decision if a trigger says so and the data is complete."""
@@ -141,7 +159,7 @@ class Watch:
             return
         while True:
             data = self._look(due, raises=once)
-            if data is None or self._skip_if_same(due, data) or self._run_if_settled(due, data) or not once:
+            if data is None or self._conclude_on(due, data) or not once:
                 return
             time.sleep(self._options.poll_seconds)
 
@@ -149,50 +167,70 @@ class Watch:
         """Returns the cron times to decide about."""
         if self._schedule is None:
             return None
-        now, known = self._clock(), self._newest.known
-        due = self._schedule.due(moment_of(known.decided_until), now)
+        now = self._clock()
+        due = self._schedule.due(moment_of(self._newest.known.decided_until), now)
         if due is None or once or self._options.catch_up or due.last > self._began:
             return due
-        self._conclude(entry_of_missed(self._newest.number + 1, now, due, known))
+        self._conclude(entry_of_missed(self._newest, now, due))
         return None
 
-    def _look(self, due: Due | None, *, raises: bool) -> Data | None:
+    def _look(self, due: Due | None, *, raises: bool) -> "_Found | None":
         """Returns the data to decide about; None: there is none, or it is not new."""
-        known = self._newest.known
         try:
             located = find_data(self._config)
-            at, digest = located.newest, config_digest(self._config)
-            if due is None and not is_new(Data(at.span, at.version, "", digest), known):
+            at = located.newest
+            if due is None and not is_new(Data(at.span, at.version, "", self._digest), self._newest.known):
                 self._seen = self._told = None
                 return None
-            return observe(self._config, located)
+            return _Found(observe(self._config, located), located.files[TRAIN_SPLIT])
         except DataError as error:
             if raises:
                 raise
             self._tell(f"waiting for data: {error}")
             return None
 
-    def _skip_if_same(self, due: Due | None, data: Data) -> bool:
-        known = self._newest.known
-        reason = skip_reason(data, known)
-        if reason is None:
+    def _conclude_on(self, due: Due | None, found: "_Found") -> bool:
+        """Decides about data, unless it is not the same as at the last look: then it may still be written."""
+        data = found.data
+        reason = sameness(data, self._newest.known)
+        if reason is not None:
+            self._conclude(entry_to_skip(self._newest, self._clock(), due, reason=reason, data=data))
+            return True
+        if data != self._seen:
+            found_so = f"{data} was found" if self._seen is None else f"{data} has changed"
+            self._seen = data
+            self._tell(f"{found_so}: looking again in {self._options.poll_seconds:g} s, as it may still be written")
             return False
-        self._conclude(entry_to_skip(self._newest.number + 1, self._clock(), due, known, reason=reason, data=data))
+        self._run_or_skip(due, found)
         return True
 
-    def _run_if_settled(self, due: Due | None, data: Data) -> bool:
-        """Decides to run if the data was the same at the last look."""
-        if data != self._seen:
-            told = f"{data}: " if self._seen is None else f"{data} has changed: "
-            self._seen = data
-            self._tell(f"{told}looking again in {self._options.poll_seconds:g} s, as it may still be written")
-            return False
-        known, now, number = self._newest.known, self._clock(), self._newest.number + 1
-        reason = change_told(data, known)
-        entry = entry_to_run(number, now, due, known, reason=reason, data=data)
-        write_text(self._config_path(entry), to_yaml(config_for(self._config, data)))
+    def _run_or_skip(self, due: Due | None, found: "_Found") -> None:
+        """Decides about complete data that was not trained on."""
+        reason, has_drifted = change(found.data, self._newest.known), True
+        if self._options.drift.enabled:
+            drifts = self._drift_of(found)
+            if drifts:
+                reason = f"{reason}; {drift_reason(drifts)}"
+                has_drifted = any(drift.is_above for drift in drifts)
+        make = entry_to_run if has_drifted else entry_to_skip
+        entry = make(self._newest, self._clock(), due, reason=reason, data=found.data)
+        if has_drifted:
+            write_text(self._config_path(entry), to_yaml(config_for(self._config, found.data)))
         self._conclude(entry)
-        return True
+
+    def _drift_of(self, found: "_Found") -> list[Drift]:
+        """Returns the drift since the last training, empty without its statistics."""
+        trained = self._newest.known.trained
+        reference = None if trained is None else self._statistics_path(trained)
+        return measure(
+            found.train,
+            self._options.drift,
+            destination=self._statistics_path(found.data),
+            reference=reference if reference is not None and is_file(reference) else None,
+        )
+
+    def _statistics_path(self, data: Data) -> str:
+        return join(self._folder, "statistics", f"{data.fingerprint}.pb")
 
     def _config_path(self, entry: Entry) -> str:
         return join(self._folder, "configs", f"{entry.run_id}.yaml")

@@ -17,6 +17,8 @@ COMMANDS = (
     "watch",
     "compile",
     "train",
+    "status",
+    "lineage",
     "follow",
     "evaluate",
     "compare",

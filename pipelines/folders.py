@@ -38,6 +38,7 @@ class RunLayout:
         self.file_records = join(self.artifacts, ".files")
         self.unregistered = join(self.root, "unregistered")
         self.training = join(self.root, TRAINING)
+        self.history = join(self.root, HISTORY)
         # A remote one lies in a folder of its own, which is mirrored: see `pipelines.runs.local_files`.
         self.metadata = join(self.root, *(["metadata"] if is_remote(self.root) else []), "metadata.sqlite")
         self.config = join(self.root, CONFIG_YAML)

@@ -2,12 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Literal
 
 from tfx.components import ExampleValidator, StatisticsGen
 from tfx.dsl.components.base.base_node import BaseNode
-from tfx.orchestration import metadata
 from tfx.orchestration.data_types import RuntimeParameter
 from tfx.orchestration.pipeline import Pipeline
 from tfx.types import BaseChannel
@@ -22,6 +20,7 @@ from components.record_schema_gen.component import RecordSchemaGen
 from components.saved_model_pusher.component import SavedModelPusher
 from detection.storage.paths import is_remote
 from pipelines.folders import RemoteLayout, RunLayout
+from pipelines.metadata_database import MetadataDatabase
 from pipelines.resolvers.base_model import model_to_start_from, recorded_base_model
 from pipelines.resolvers.baseline import previous_blessed_model, recorded_baseline
 from pipelines.resolvers.span_window import recorded_window, spans_to_train_on
@@ -29,7 +28,9 @@ from schemas.config.config import Config, DataConfig
 from schemas.config.runtime_parameters import RUNTIME_PARAMETERS, default_value
 
 
-def create_pipeline(config: Config, located: SpanSplits | None = None, *, database: Path | None = None) -> Pipeline:
+def create_pipeline(
+    config: Config, located: SpanSplits | None = None, *, database: MetadataDatabase | None = None
+) -> Pipeline:
     """Creates the pipeline from a COCO data set to a pushed detector, for LocalDagRunner or BeamDagRunner.
 
     Data flows example_gen -> (statistics, validation) and trainer -> evaluator (with
@@ -41,23 +42,21 @@ def create_pipeline(config: Config, located: SpanSplits | None = None, *, databa
     Args:
         config: whole configuration; `data.root` or `data.splits` is set.
         located: files of the data set if the caller has located them; None: locates them.
-        database: local metadata database; None: that of a local `run.root`, and of a remote one none.
+        database: metadata database; None: that of `run.root`, and of a remote one with a SQLite file none.
 
     Raises:
         DataError: no recognised data set, or no weights at `train.init.checkpoint`.
     """
     layout = RunLayout(config)
-    if database is None and not is_remote(layout.root):
-        database = Path(layout.metadata)
+    if database is None and not (is_remote(layout.root) and config.run.metadata.kind == "sqlite"):
+        database = MetadataDatabase(config.run.metadata, root=layout.root, file=layout.metadata)
     return Pipeline(
-        pipeline_name=config.run.name,
+        pipeline_name=config.run.name if database is None else database.pipeline_name(config),
         pipeline_root=layout.artifacts,
         components=_nodes(config, _Here(config, layout, located)),
         enable_cache=True,
         beam_pipeline_args=list(config.run.beam_args),
-        metadata_connection_config=(
-            None if database is None else metadata.sqlite_metadata_connection_config(str(database))
-        ),
+        metadata_connection_config=None if database is None else database.connection(),
     )
 
 
@@ -204,7 +203,10 @@ def _nodes(config: Config, places: _Here | _Remote) -> list[BaseNode]:
         history=places.history,
     )
     pusher = SavedModelPusher(
-        model=model, model_blessing=evaluator.outputs["blessing"], push_directory=places.push_directory
+        model=model,
+        model_blessing=evaluator.outputs["blessing"],
+        push_directory=places.push_directory,
+        history=places.history,
     )
     checks = [schema_gen, statistics_gen, example_validator]
     return [example_gen, *checks, *window, *base, trainer, baseline, evaluator, pusher]

@@ -51,7 +51,7 @@ POINTER_JSON = "pushed.json"  # {"destination", "version", "model"} in the Pushe
 RESOLVED_JSON = "resolved.json"  # {"artifacts": [{"uri", ...}]}, see `components.history`
 
 # The folder of one run.
-HISTORY = "history"  # records of earlier runs, of compiled pipelines: see `components.history`
+HISTORY = "history"  # records of runs and of what they made: see `pipelines.runs.history`, `components.history`
 TRAINING = "training"  # working folders of trainings, from which a killed one resumes
 SUMMARY_JSON = "summary.json"
 

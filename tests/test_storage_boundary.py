@@ -47,6 +47,7 @@ LOCAL_ONLY = {
     "pipelines/console.py": "the log, which storage uploads",
     "pipelines/demo_data.py": "writes the demo's data set on this machine",
     "pipelines/folders.py": "scratch folders, and a new local output folder",
+    "pipelines/metadata_database.py": "a pipe of this process",
     "pipelines/runs/artifact_files.py": "artifacts in a local run.root; storage tells of remote ones",
     "pipelines/runs/execute.py": "the metadata database, which storage mirrors",
     "pipelines/runs/local_files.py": "the metadata database and the log, which storage uploads",
@@ -54,6 +55,7 @@ LOCAL_ONLY = {
     "pipelines/runs/repair.py": "artifacts in a local run.root, and the metadata database",
     "pipelines/standalone/to_coco.py": "a new folder that storage yields, and whether one local folder lies in another",
     "pipelines/standalone/train.py": "copies that storage made, and a new folder that it yields",
+    "pipelines/standalone/status.py": "the metadata database of a local run.root",
     "schemas/config/config_io.py": "a local configuration; `pipelines.config_files` reads remote ones",
 }
 

@@ -95,7 +95,12 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             baseline=baseline,
             properties=exec_properties,
         )
-        record_verdict(exec_properties.get(HISTORY_KEY), model=model.uri, blessed=evaluation.verdict.blessed)
+        record_verdict(
+            exec_properties.get(HISTORY_KEY),
+            model=model.uri,
+            blessed=evaluation.verdict.blessed,
+            evaluation=artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY]),
+        )
 
 
 def make_task(examples: types.Artifact, models: dict[str, types.Artifact], properties: dict[str, Any]) -> Task:

@@ -12,7 +12,7 @@ from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionP
 
 from components.coco_example_gen.driver import Driver
 from components.coco_example_gen.executor import Executor
-from components.coco_example_gen.locate import require_one_data_set
+from components.coco_example_gen.locate import data_source, require_one_data_set
 from components.coco_example_gen.resolution import (
     DATA_KEY,
     DATA_SOURCE_KEY,
@@ -22,7 +22,6 @@ from components.coco_example_gen.resolution import (
     PINNED_SPAN_KEY,
     PINNED_VERSION_KEY,
     SPLITS_KEY,
-    data_source,
     pinned_to,
     splits_to_json,
 )

@@ -1,8 +1,11 @@
 """Locates the files of the data set that a configuration names."""
 
+import json
+from collections.abc import Mapping
+
 from components.coco_example_gen.spans import SpanSplits, locate_given, locate_root
 from detection.datasets.layouts import Division
-from detection.storage.paths import require_supported
+from detection.storage.paths import absolute, require_supported
 from schemas.config.config import DataConfig
 from schemas.errors import ConfigError, DataError
 
@@ -62,3 +65,15 @@ def _locate(data: DataConfig) -> SpanSplits:
         return locate_root(data.root, division=division, span=data.span, version=data.version)
     given = {name: split.files for name, split in data.splits.items()}
     return locate_given(given, division=division, span=data.span, version=data.version)
+
+
+def data_source(root: str | None, splits: Mapping[str, tuple[str, str | None]]) -> str:
+    """Names the data set that all spans of the same paths belong to."""
+    if root:
+        return absolute(root)
+    return json.dumps({name: absolute(annotations) for name, (annotations, _) in sorted(splits.items())})
+
+
+def source_of(data: DataConfig) -> str:
+    """Names the data set of a configuration, see `data_source`."""
+    return data_source(data.root, {name: split.files for name, split in data.splits.items()})

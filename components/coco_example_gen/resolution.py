@@ -13,11 +13,10 @@ from tfx import types
 from tfx.components.example_gen import utils
 
 from components.coco_example_gen.fingerprint import fingerprint
-from components.coco_example_gen.locate import locate
+from components.coco_example_gen.locate import locate, source_of
 from components.coco_example_gen.spans import SpanVersion, fill_version, find_newest, map_paths, splits_at
-from components.history import IDENTITY_PROPERTY
+from components.history import IDENTITY_PROPERTY, SOURCE_PROPERTY
 from detection.datasets.layouts import SplitFiles
-from detection.storage.paths import absolute
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config, DataConfig
 from schemas.config.runtime_parameters import with_parameters
@@ -26,7 +25,7 @@ from schemas.config.runtime_parameters import with_parameters
 SPLITS_KEY = "splits"  # JSON: split name -> fields of SplitFiles, with placeholders until they are resolved
 PINNED_SPAN_KEY = "pinned_span"
 PINNED_VERSION_KEY = "pinned_version"
-DATA_SOURCE_KEY = "data_source"  # of the execution and of its `Examples`: the paths as the user wrote them
+DATA_SOURCE_KEY = SOURCE_PROPERTY  # of the execution and of its `Examples`
 DATA_KEY = "data"  # JSON of a DataConfig, in place of SPLITS_KEY: the files are located when the component runs
 ON_FAULT_KEY = "on_fault"  # JSON: IssuePolicies
 MAX_PIXELS_KEY = "max_pixels"
@@ -51,7 +50,7 @@ def resolve(properties: Mapping[str, Any]) -> dict[str, Any]:
         data = _data_config(properties)
         located = locate(data)
         splits, newest, pinned = located.splits, located.newest, data.version
-        resolved[DATA_SOURCE_KEY] = data_source(data.root, {name: split.files for name, split in data.splits.items()})
+        resolved[DATA_SOURCE_KEY] = source_of(data)
     else:
         splits, pinned = splits_from_json(properties[SPLITS_KEY]), properties.get(PINNED_VERSION_KEY)
         newest = find_newest(splits, span=properties.get(PINNED_SPAN_KEY))
@@ -88,13 +87,6 @@ def files_of(properties: Mapping[str, Any]) -> dict[str, SplitFiles]:
     """Returns the files that an execution reads, of its span and version."""
     at = SpanVersion(int(properties.get(SPAN_PROPERTY) or 0), properties.get(VERSION_PROPERTY))
     return splits_at(splits_from_json(properties[SPLITS_KEY]), at)
-
-
-def data_source(root: str | None, splits: Mapping[str, tuple[str, str | None]]) -> str:
-    """Names the data set that all spans of the same paths belong to."""
-    if root:
-        return absolute(root)
-    return json.dumps({name: absolute(annotations) for name, (annotations, _) in sorted(splits.items())})
 
 
 def splits_to_json(splits: Mapping[str, SplitFiles]) -> str:

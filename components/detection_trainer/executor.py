@@ -14,9 +14,7 @@ from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
 from components.detection_trainer.identity import (
-    BASE_MODEL_PROPERTY,
     SPLIT_KEY,
-    TRAINING_PROPERTY,
     VALIDATION_SPLIT_KEY,
     remote_identity,
     training_identity,
@@ -29,7 +27,7 @@ from components.detection_trainer.working_folder import (
     shared_folder,
     working_folder,
 )
-from components.history import HISTORY_KEY, record_model, resolved
+from components.history import BASE_MODEL_PROPERTY, HISTORY_KEY, TRAINING_PROPERTY, record_model, resolved
 from detection.datasets.annotations import differing_categories
 from detection.datasets.importers.label_map import read_dataset_file
 from detection.input_pipeline.record_index import fingerprint_records
@@ -121,6 +119,8 @@ class Executor(base_executor.BaseExecutor):
             uri=model.uri,
             training=identity(properties, examples),
             base_model=None if base_model is None else base_model.uri,
+            examples=[one.uri for one in examples],
+            config_yaml=read_text(join(model.uri, CONFIG_YAML)) if history else None,
         )
 
 

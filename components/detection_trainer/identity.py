@@ -24,10 +24,6 @@ VALIDATION_SPLIT_KEY = "validation_split"
 # Parameters of a submission that reach a compiled training.
 REMOTE_PARAMETERS = ("data_root", "model_name", "train_steps", "train_batch_size")
 
-# Custom properties of a trained `Model`.
-TRAINING_PROPERTY = "training"  # identity of the training, without the base model
-BASE_MODEL_PROPERTY = "base_model_id"  # id of the `Model` that its weights started from; 0: none
-
 
 def training_properties(config: Config, split: str) -> dict[str, str]:
     """Returns the component's execution parameters that decide about its outputs.

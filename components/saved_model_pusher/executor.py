@@ -9,6 +9,7 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
+from components.history import HISTORY_KEY, record_push
 from components.saved_model_pusher.publish import publish
 from detection.storage.atomic import write_json
 from detection.storage.paths import join, name_of
@@ -48,6 +49,9 @@ class Executor(base_executor.BaseExecutor):
         model = artifact_utils.get_single_instance(input_dict[keys.MODEL_KEY])
         destination = publish(path_utils.serving_model_path(model.uri), exec_properties[PUSH_DIRECTORY_KEY])
         _record(pushed_model, destination, model.uri)
+        record_push(
+            exec_properties.get(HISTORY_KEY), destination=destination, version=name_of(destination), model=model.uri
+        )
 
 
 def is_blessed(input_dict: dict[str, list[types.Artifact]]) -> bool:

@@ -5,6 +5,7 @@ import argparse
 from pipelines.commands.common import add_config_arguments, config_of
 from pipelines.runners.compiled import TARGETS
 from pipelines.runners.local import RUNNERS
+from schemas.errors import ConfigError
 
 SUMMARY = "run the whole pipeline: COCO data set to blessed, pushed detector"
 EXAMPLE = "pipeline_runner.py run --data my_coco --set run.root=runs/mine --set model.name=efficientdet-d0"
@@ -20,6 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="local, beam: in this process; vertex, kubeflow: compiles the pipeline and submits it; default: local",
     )
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs instead of the progress")
+    parser.add_argument(
+        "--run-id",
+        metavar="ID",
+        help="id of the run's record; that of a run that did not finish is taken up again, that of a finished one "
+        "refused; default: a new one",
+    )
+    parser.add_argument("--trigger", metavar="TEXT", help="why it runs, for the run's record; default: command")
     add_config_arguments(parser)
 
 
@@ -30,6 +38,8 @@ def run(args: argparse.Namespace) -> int:
         CocoflowError: the run failed for a reason that the user can fix.
     """
     if args.runner in TARGETS:
+        if args.run_id is not None or args.trigger is not None:
+            raise ConfigError(f"--run-id and --trigger are for runs of this process, not for --runner {args.runner}.")
         from pipelines.runners.submit import compile_and_submit
 
         print(f"submitted: {compile_and_submit(config_of(args), args.runner, verbose=args.verbose)}")
@@ -39,6 +49,12 @@ def run(args: argparse.Namespace) -> int:
     from pipelines.runs.execute import execute_run
     from pipelines.runs.results import print_results
 
-    results = execute_run(config_of(args), runner=args.runner, verbose=args.verbose)
+    results = execute_run(
+        config_of(args),
+        runner=args.runner,
+        verbose=args.verbose,
+        run_id=args.run_id,
+        trigger=args.trigger or "command",
+    )
     print_results(results, Console())
     return 0

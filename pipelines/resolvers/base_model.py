@@ -18,16 +18,14 @@ from tfx.orchestration.data_types import RuntimeParameter
 from tfx.types import standard_artifacts
 
 from components.detection_trainer.identity import (
-    BASE_MODEL_PROPERTY,
     REMOTE_PARAMETERS,
-    TRAINING_PROPERTY,
     remote_identity,
     remote_properties,
     training_identity,
     training_of,
     training_properties,
 )
-from components.history import read_blessed, read_models, resolve_to, resolved
+from components.history import BASE_MODEL_PROPERTY, TRAINING_PROPERTY, read_blessed, read_models, resolve_to, resolved
 from pipelines.resolvers.baseline import Key, blessings_by_model, newest_blessed
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config

@@ -1,39 +1,50 @@
 """Runners of `run --runner`: LocalDagRunner and BeamDagRunner."""
 
-from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
     from tfx.orchestration.portable.tfx_runner import IrBasedRunner
 
 
-def run_local(pipeline: "Pipeline") -> str:
-    """Runs the components one after the other in this process; returns the id of the run."""
+def run_local(pipeline: "Pipeline", run_id: str | None = None) -> str:
+    """Runs the components one after the other in this process; returns the id of the run in ML Metadata."""
     from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
-    return _run(LocalDagRunner(), pipeline)
+    return _run(LocalDagRunner(), pipeline, run_id)
 
 
-def run_beam(pipeline: "Pipeline") -> str:
-    """Runs the pipeline as a Beam pipeline, each component in a worker; returns the id of the run."""
+def run_beam(pipeline: "Pipeline", run_id: str | None = None) -> str:
+    """Runs the pipeline as a Beam pipeline, each component in a worker; returns the id of the run in ML Metadata."""
     from tfx.orchestration.beam.beam_dag_runner import BeamDagRunner
 
-    return _run(BeamDagRunner(), pipeline)
+    return _run(BeamDagRunner(), pipeline, run_id)
 
 
-def _run(runner: "IrBasedRunner", pipeline: "Pipeline") -> str:
+def new_run_id() -> str:
+    """Returns an id for a run in ML Metadata, where two attempts at one of our runs need different ones."""
+    return datetime.now().astimezone().isoformat()
+
+
+def _run(runner: "IrBasedRunner", pipeline: "Pipeline", run_id: str | None) -> str:
     """Runs under an id chosen here, as a runner does not return the id that it generates."""
     from tfx.dsl.compiler.compiler import Compiler
     from tfx.dsl.compiler.constants import PIPELINE_RUN_ID_PARAMETER_NAME
     from tfx.orchestration.portable.runtime_parameter_utils import substitute_runtime_parameter
 
-    run_id = datetime.now().astimezone().isoformat()
+    run_id = run_id or new_run_id()
     compiled = Compiler().compile(pipeline)
     substitute_runtime_parameter(compiled, {PIPELINE_RUN_ID_PARAMETER_NAME: run_id})
     runner.run_with_ir(compiled)
     return run_id
 
 
-RUNNERS: dict[str, Callable[["Pipeline"], str]] = {"local": run_local, "beam": run_beam}
+class Runner(Protocol):
+    """Runs pipelines in this process."""
+
+    def __call__(self, pipeline: "Pipeline", run_id: str | None = None) -> str:
+        """Runs a pipeline to its end, under a given or a new id in ML Metadata, which it returns."""
+
+
+RUNNERS: dict[str, Runner] = {"local": run_local, "beam": run_beam}

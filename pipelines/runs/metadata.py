@@ -12,6 +12,7 @@ from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from pipelines.folders import RunLayout
+from pipelines.metadata_database import MetadataDatabase
 from schemas.errors import CocoflowError, DataError, causes
 
 _LOCK_SECONDS = 2.0  # ML Metadata would wait silently for more than a minute
@@ -19,17 +20,25 @@ _FAILED_QUERY = re.compile(r"Error when executing query: (.+?)\s+query:", re.DOT
 _PRIMARY = 0xFF  # mask of the primary codes in SQLite's extended error codes
 
 
-def check_metadata(layout: RunLayout, database: Path) -> None:
+def check_metadata(layout: RunLayout, database: MetadataDatabase) -> None:
     """Checks that a run can use the metadata database, which may not exist yet.
 
     Args:
         layout: of the run.
-        database: local file that the run works on.
+        database: database that the run works on.
 
     Raises:
         DataError: the database is damaged, of another version or read-only, or no database.
-        CocoflowError: another process has locked it.
+        CocoflowError: another process has locked it, or its server cannot be reached.
+        ConfigError: see `MetadataDatabase.connection`.
     """
+    if database.file is None:
+        database.open()
+    else:
+        _check_file(layout, database.file)
+
+
+def _check_file(layout: RunLayout, database: Path) -> None:
     if os.path.lexists(database) and not database.is_file():
         raise DataError(f"{layout.metadata}: not a file, but the run's metadata database belongs there. Move it away.")
     if not database.exists() or not database.stat().st_size:
@@ -90,11 +99,8 @@ def _explained(error: sqlite3.Error, layout: RunLayout, database: Path) -> Cocof
 
 def _check_version(layout: RunLayout, database: Path) -> None:
     """Lets ML Metadata open the database, which checks its version."""
-    connection = mlmd.ConnectionConfig()
-    connection.sqlite.filename_uri = str(database)
-    connection.sqlite.connection_mode = mlmd.SqliteMetadataSourceConfig.READWRITE
     try:
-        metadata_store.MetadataStore(connection)
+        MetadataDatabase.of_file(database).open()
     except RuntimeError as error:
         sentence = str(error).partition(". ")[0]
         how = f"does not fit the installed ML Metadata ({sentence})"
@@ -121,13 +127,51 @@ def _lock_holder(path: Path) -> str:
     return "another process"
 
 
-def open_store(metadata_file: Path, *, read_only: bool = False) -> metadata_store.MetadataStore:
-    """Opens the store; creates it if missing, unless `read_only`."""
-    connection = mlmd.ConnectionConfig()
-    connection.sqlite.filename_uri = str(metadata_file)
-    mode = mlmd.SqliteMetadataSourceConfig
-    connection.sqlite.connection_mode = mode.READONLY if read_only else mode.READWRITE_OPENCREATE
-    return metadata_store.MetadataStore(connection)
+class RunStore:
+    """What ML Metadata lists of the pipelines of a `run.root`; other roots may share the database.
+
+    Args:
+        store: the database's store.
+        database: the database of the root.
+    """
+
+    def __init__(self, store: metadata_store.MetadataStore, database: MetadataDatabase) -> None:
+        self.store = store
+        self._database = database
+
+    def executions(self) -> list[mlmd.Execution]:
+        """Returns the executions, oldest first."""
+        if self._database.file is not None:
+            return sorted(self.store.get_executions(), key=lambda execution: execution.id)
+        found = [one for context in self._pipelines() for one in self.store.get_executions_by_context(context.id)]
+        return [one for _, one in sorted({execution.id: execution for execution in found}.items())]
+
+    def artifacts(self) -> list[mlmd.Artifact]:
+        """Returns the artifacts, oldest first."""
+        if self._database.file is not None:
+            return sorted(self.store.get_artifacts(), key=lambda artifact: artifact.id)
+        found = [one for context in self._pipelines() for one in self.store.get_artifacts_by_context(context.id)]
+        return [one for _, one in sorted({artifact.id: artifact for artifact in found}.items())]
+
+    def is_empty(self) -> bool:
+        """Returns whether no run came before."""
+        return not self._pipelines()
+
+    def last_execution(self) -> int:
+        """Returns the highest id of an execution of the whole database; 0: there is none."""
+        newest = metadata_store.ListOptions(
+            limit=1, order_by=metadata_store.OrderByField.ID, is_asc=False, filter_query=None
+        )
+        return max((execution.id for execution in self.store.get_executions(newest)), default=0)
+
+    def _pipelines(self) -> list[mlmd.Context]:
+        contexts = self.store.get_contexts_by_type("pipeline")
+        return [context for context in contexts if self._database.is_own(context.name)]
+
+
+def open_run_store(database: MetadataDatabase, *, read_only: bool = False) -> RunStore:
+    """Opens the store of a `run.root`, see `MetadataDatabase.open`."""
+    return RunStore(database.open(read_only=read_only), database)
 
 
 def node_name(store: metadata_store.MetadataStore, execution_id: int) -> str:

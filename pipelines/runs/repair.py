@@ -3,7 +3,7 @@
 TFX reuses an execution if its output artifacts are LIVE and their folders exist.  Here the
 files of every output are compared with their records; a damaged artifact is marked DELETED,
 so that TFX produces it again, and no resolver selects it as baseline, base model or span.
-Only the process that holds the run folder calls this: every unfinished execution is dead.
+Only the process that holds the run folder calls this: every unfinished execution of its pipelines is dead.
 """
 
 import contextlib
@@ -12,17 +12,16 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
-from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from detection.storage import files
 from detection.storage.atomic import remove_leftovers
 from detection.storage.paths import is_remote, join, name_of, parent, relative
 from pipelines.folders import RunLayout
+from pipelines.metadata_database import MetadataDatabase
 from pipelines.runs.artifact_files import FileRecords
-from pipelines.runs.metadata import node_name, open_store, producer_of
+from pipelines.runs.metadata import RunStore, node_name, open_run_store, producer_of
 from schemas.errors import DataError
 
 _LISTED = 10  # outputs named in the log
@@ -30,20 +29,20 @@ _LISTED = 10  # outputs named in the log
 _LOGGER = logging.getLogger("cocoflow.run")
 
 
-def repair(layout: RunLayout, database: Path, nodes: Sequence[str]) -> None:
+def repair(layout: RunLayout, database: MetadataDatabase, nodes: Sequence[str]) -> None:
     """Prepares a run folder for the next run, and logs the repairs.
 
     Args:
         layout: layout of a folder that this process holds.
-        database: local metadata database.
+        database: metadata database, perhaps with runs of other folders.
         nodes: ids of the nodes that will run.
 
     Raises:
         DataError: the folder cannot be written.
     """
-    if not database.exists() and not files.is_dir(layout.artifacts):
+    if database.file is not None and not database.file.exists() and not files.is_dir(layout.artifacts):
         return
-    store = open_store(database)
+    store = open_run_store(database)
     closed = close_dead_executions(store)
     if closed:
         _LOGGER.info("an earlier run was interrupted in %s", ", ".join(dict.fromkeys(closed)))
@@ -52,42 +51,42 @@ def repair(layout: RunLayout, database: Path, nodes: Sequence[str]) -> None:
         _LOGGER.info("removed folders of killed or failed runs: %d", len(removed))
     aside = set_unregistered_aside(store, layout.artifacts, nodes, layout.unregistered)
     if aside is not None:
-        listing = name_of(layout.metadata)
+        listing = name_of(layout.metadata) if database.file is not None else database.place
         _LOGGER.warning(
             "%s: set aside, as %s does not list these outputs. Remove the folder to free space.", aside, listing
         )
     forget_damaged_outputs(store, FileRecords(layout.file_records))
 
 
-def record_outputs(layout: RunLayout, database: Path) -> None:
+def record_outputs(layout: RunLayout, database: MetadataDatabase) -> None:
     """Records the files of a run's outputs, for the next run's `repair`.
 
     Raises:
         DataError: the records cannot be written.
     """
-    forget_damaged_outputs(open_store(database), FileRecords(layout.file_records))
+    forget_damaged_outputs(open_run_store(database), FileRecords(layout.file_records))
 
 
-def forget_damaged_outputs(store: metadata_store.MetadataStore, records: FileRecords) -> list[int]:
+def forget_damaged_outputs(store: RunStore, records: FileRecords) -> list[int]:
     """Marks damaged artifacts DELETED and records the others; returns the ids of the damaged.
 
     Raises:
         DataError: the records cannot be written.
     """
     damaged: list[mlmd.Artifact] = []
-    for artifact in store.get_artifacts():
+    for artifact in store.artifacts():
         if artifact.state != mlmd.Artifact.LIVE:
             continue
         damage = records.check(artifact)
         if damage is None:
             continue
         if len(damaged) < _LISTED:
-            _LOGGER.warning("%s: %s, so this result is not reused", producer_of(store, artifact.id), damage)
+            _LOGGER.warning("%s: %s, so this result is not reused", producer_of(store.store, artifact.id), damage)
         artifact.state = mlmd.Artifact.DELETED
         damaged.append(artifact)
     if len(damaged) > _LISTED:
         _LOGGER.warning("... and %d more results that are not reused", len(damaged) - _LISTED)
-    store.put_artifacts(damaged)
+    store.store.put_artifacts(damaged)
     for artifact in damaged:
         records.forget(artifact)
     return [artifact.id for artifact in damaged]
@@ -103,16 +102,16 @@ _EXECUTOR_EXECUTION = "executor_execution"
 _WORKING = "stateful_working_dir"
 
 
-def close_dead_executions(store: metadata_store.MetadataStore) -> list[str]:
+def close_dead_executions(store: RunStore) -> list[str]:
     """Marks unfinished executions as failed; returns their nodes."""
-    dead = [execution for execution in store.get_executions() if execution.last_known_state in _UNFINISHED]
+    dead = [execution for execution in store.executions() if execution.last_known_state in _UNFINISHED]
     for execution in dead:
         execution.last_known_state = mlmd.Execution.FAILED
-    store.put_executions(dead)
-    return [node_name(store, execution.id) for execution in dead]
+    store.store.put_executions(dead)
+    return [node_name(store.store, execution.id) for execution in dead]
 
 
-def remove_dead_folders(store: metadata_store.MetadataStore, artifacts: str) -> list[str]:
+def remove_dead_folders(store: RunStore, artifacts: str) -> list[str]:
     """Removes leftovers of failed executions: unregistered outputs, working folders of TFX and Beam.
 
     Removes only folders that TFX named after such an execution, and our temporary folders
@@ -125,11 +124,11 @@ def remove_dead_folders(store: metadata_store.MetadataStore, artifacts: str) -> 
     Returns:
         The removed folders.
     """
-    registered = {artifact.uri for artifact in store.get_artifacts()}
-    failed = [execution for execution in store.get_executions() if execution.last_known_state in _FAILED]
+    registered = {artifact.uri for artifact in store.artifacts()}
+    failed = [execution for execution in store.executions() if execution.last_known_state in _FAILED]
     removed = []
     for execution in failed:
-        node = node_name(store, execution.id)
+        node = node_name(store.store, execution.id)
         if not node:
             continue
         keys = _output_keys(join(artifacts, node))
@@ -149,9 +148,7 @@ def remove_dead_folders(store: metadata_store.MetadataStore, artifacts: str) -> 
     return removed
 
 
-def set_unregistered_aside(
-    store: metadata_store.MetadataStore, artifacts: str, nodes: Sequence[str], aside: str
-) -> str | None:
+def set_unregistered_aside(store: RunStore, artifacts: str, nodes: Sequence[str], aside: str) -> str | None:
     """Moves outputs that the metadata do not list, in folders that future executions will use.
 
     They exist after the metadata database was removed or replaced by an older one.  An
@@ -166,7 +163,7 @@ def set_unregistered_aside(
     Returns:
         The new folder; None: nothing to move.
     """
-    last = max((execution.id for execution in store.get_executions()), default=0)
+    last = store.last_execution()
     unknown = [
         join(key, name)
         for node in nodes

@@ -14,7 +14,8 @@ from detection.storage.files import is_dir
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from pipelines.runs.artifact_files import first_missing
-from pipelines.runs.metadata import node_name, open_store
+from pipelines.runs.component_records import examples_record_of
+from pipelines.runs.metadata import node_name
 from schemas.artifacts import BLESSING_JSON, LOGS, METRICS_JSON, REPORT_HTML
 from schemas.errors import CocoflowError, DataError
 from schemas.metrics import METRIC_DEFINITIONS
@@ -67,30 +68,46 @@ class RunResults(NamedTuple):
         }
 
 
-def read_results(metadata_file: Path, run_id: str) -> RunResults:
+def run_fields(store: metadata_store.MetadataStore, run_id: str) -> dict[str, Any]:
+    """Returns the fields of `RunRecord` that the metadata and the outputs of a run tell, whole or not.
+
+    Args:
+        store: metadata of the run.
+        run_id: id that the runner returned.
+    """
+    nodes, artifacts = _read_nodes(store, run_id)
+    fields: dict[str, Any] = {
+        "components": {name: {"state": node.state, "seconds": round(node.seconds, 3)} for name, node in nodes.items()}
+    }
+    if "examples" in artifacts:
+        fields["data"] = _data_read(artifacts["examples"])
+    if "model" in artifacts:
+        fields["model"] = artifacts["model"].uri
+    if "evaluation" in artifacts:
+        evaluation = artifacts["evaluation"].uri
+        fields |= {
+            "evaluation": evaluation,
+            "metrics": _read(join(evaluation, METRICS_JSON), "metrics"),
+            "blessed": _read(join(evaluation, BLESSING_JSON), "blessed"),
+            "reasons": _read(join(evaluation, BLESSING_JSON), "reasons"),
+        }
+    if "pushed_model" in artifacts:
+        fields["pushed_path"] = _pushed_path(artifacts["pushed_model"])
+    return fields
+
+
+def read_results(store: metadata_store.MetadataStore, run_id: str) -> RunResults:
     """Reads the results of a run from its metadata.
 
     Args:
-        metadata_file: local database of the run.
+        store: metadata of the run.
         run_id: id that the runner returned.
 
     Raises:
         CocoflowError: a component did not run.
         DataError: an output is missing, such as one removed during the run.
     """
-    store = open_store(metadata_file, read_only=True)
-    run = store.get_context_by_type_and_name("pipeline_run", run_id)
-    executions = sorted(store.get_executions_by_context(run.id), key=lambda execution: execution.id) if run else []
-    outputs = {execution.id: _outputs(store, execution.id) for execution in executions}
-    nodes = {
-        node_name(store, execution.id): NodeResult(
-            _STATES.get(execution.last_known_state, "failed"),
-            (execution.last_update_time_since_epoch - execution.create_time_since_epoch) / 1000,
-            {key: artifact.uri for key, artifact in outputs[execution.id].items()},
-        )
-        for execution in executions
-    }
-    artifacts = {key: artifact for named in outputs.values() for key, artifact in named.items()}
+    nodes, artifacts = _read_nodes(store, run_id)
     evaluation, model_run, _ = (_present(artifacts, key) for key in _REPORTED)
     return RunResults(
         nodes=nodes,
@@ -102,6 +119,35 @@ def read_results(metadata_file: Path, run_id: str) -> RunResults:
         evaluation=evaluation,
         model_run=model_run,
     )
+
+
+def _read_nodes(
+    store: metadata_store.MetadataStore, run_id: str
+) -> tuple[dict[str, NodeResult], dict[str, mlmd.Artifact]]:
+    """Returns the nodes of a run, and its outputs by their keys."""
+    run = store.get_context_by_type_and_name("pipeline_run", run_id)
+    executions = sorted(store.get_executions_by_context(run.id), key=lambda execution: execution.id) if run else []
+    outputs = {execution.id: _outputs(store, execution.id) for execution in executions}
+    nodes = {
+        node_name(store, execution.id): NodeResult(
+            _STATES.get(execution.last_known_state, "failed"),
+            (execution.last_update_time_since_epoch - execution.create_time_since_epoch) / 1000,
+            {key: artifact.uri for key, artifact in outputs[execution.id].items()},
+        )
+        for execution in executions
+    }
+    return nodes, {key: artifact for named in outputs.values() for key, artifact in named.items()}
+
+
+def _data_read(examples: mlmd.Artifact) -> dict[str, Any]:
+    record = examples_record_of(examples)
+    return {
+        "source": record.source,
+        "span": record.span,
+        "version": record.version,
+        "identity": record.identity,
+        "examples": record.uri,
+    }
 
 
 def _present(artifacts: dict[str, mlmd.Artifact], key: str) -> str:

@@ -128,11 +128,46 @@ class KubeflowConfig(Section):
     namespace: str | None = Field(None, description="namespace of the run, with several users; none: the client's")
 
 
+class MetadataConfig(Section):
+    """The ML Metadata database of local runs."""
+
+    kind: Literal["sqlite", "postgresql", "mysql"] = Field(
+        "sqlite", description="sqlite: a file in run.root; postgresql, mysql: a server, also for several run.roots"
+    )
+    host: str | None = Field(
+        None, min_length=1, description="name or address of the server; for postgresql also the folder of its socket"
+    )
+    port: PositiveInt | None = Field(None, le=65535, description="none: 5432 for postgresql, 3306 for mysql")
+    socket: str | None = Field(None, min_length=1, description="mysql: Unix socket, in place of host and port")
+    database: str | None = Field(None, min_length=1, description="name of the database; created if missing")
+    user: str | None = Field(None, min_length=1, description="user of the server")
+    password_env: str | None = Field(
+        None, min_length=1, description="environment variable that holds the password; none: no password"
+    )
+
+    @model_validator(mode="after")
+    def _every_key_acts(self) -> Self:
+        if self.kind == "sqlite":
+            self.refuse(["host", "port", "socket", "database", "user", "password_env"], "with kind = sqlite")
+            return self
+        if self.kind == "postgresql":
+            self.refuse(["socket"], "with kind = postgresql; set host to the folder of the socket")
+        if self.socket is not None:
+            self.refuse(["host", "port"], "with socket")
+        elif self.host is None:
+            raise ValueError(f"kind = {self.kind} needs host")
+        for name in ("database", "user"):
+            if getattr(self, name) is None:
+                raise ValueError(f"kind = {self.kind} needs {name}")
+        return self
+
+
 class RunConfig(Section):
     """Folder and name of a run."""
 
     root: str = Field("runs/default", description="folder below which a run writes everything")
     name: str = Field("cocoflow", description="name of the pipeline")
+    metadata: MetadataConfig = MetadataConfig()
     beam_args: tuple[str, ...] = Field(
         (), description="options of the Beam pipelines inside the components, as `[--runner=FlinkRunner, ...]`"
     )

@@ -38,10 +38,33 @@ def test_records_are_read_in_the_order_in_which_they_were_written(tmp_path: Path
     ]
     for uri, base in (("a", None), ("b", "a"), ("a", "b")):
         history.record_model(folder, uri=uri, training=f"training {uri}", base_model=base)
-    assert history.read_models(folder) == [("a", "training a", "b"), ("b", "training b", "a")], "the last of a URI"
+    assert [one[:3] for one in history.read_models(folder)] == [("a", "training a", "b"), ("b", "training b", "a")]
     for model, blessed in (("a", True), ("b", False), ("a", False)):
         history.record_verdict(folder, model=model, blessed=blessed)
     assert history.read_blessed(folder) == {"a"}
+    for version in ("7", "8", "7"):
+        history.record_push(folder, destination=f"serving/{version}", version=version, model="a")
+    assert [one[:3] for one in history.read_pushes(folder)] == [("serving/7", "7", "a"), ("serving/8", "8", "a")]
+
+
+def test_records_of_other_versions_are_read(tmp_path: Path) -> None:
+    from components import history
+    from detection.storage.atomic import write_json
+
+    old = {"uri": "a", "training": "t", "base_model": None}
+    write_json(tmp_path / "models" / "1.json", old)
+    write_json(tmp_path / "models" / "2.json", old | {"uri": "b", "examples": ["e"], "config": "c", "later": 1})
+    assert history.read_models(str(tmp_path)) == [("a", "t", None, (), None), ("b", "t", None, ["e"], "c")]
+
+
+def test_a_configuration_is_kept_once(tmp_path: Path) -> None:
+    from components import history
+
+    folder = str(tmp_path)
+    digests = [history.store_config(folder, text) for text in ("a: 1\n", "a: 2\n", "a: 1\n")]
+    assert digests == [history.config_digest(text) for text in ("a: 1\n", "a: 2\n", "a: 1\n")]
+    assert sorted(path.read_text() for path in (tmp_path / "configs").iterdir()) == ["a: 1\n", "a: 2\n"]
+    assert Path(history.config_path(folder, digests[1])).read_text() == "a: 2\n"
 
 
 def test_without_a_history_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,8 @@ from tests.storage_emulator.folders import upload
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
+OWN = {"run_id": None, "seconds": None}  # of one run
+
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -43,7 +45,7 @@ def first_run(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
 
 def test_a_run_leaves_what_the_contract_says(first_run: Path) -> None:
     summary = read_summary(first_run)
-    assert set(summary) == {"metrics", "iou_type", "blessed", "reasons", "pushed_path", "seconds"}
+    assert set(summary) == {"run_id", "metrics", "iou_type", "blessed", "reasons", "pushed_path", "seconds"}
     assert list(summary["metrics"]) == [
         "AP",
         "AP50",
@@ -81,7 +83,7 @@ def test_the_same_run_again_reuses_everything(first_run: Path, digits: Path, cap
     before = read_summary(first_run)
     pushed = sorted((first_run / "serving").iterdir())
     assert run_pipeline(first_run, digits) == 0
-    assert read_summary(first_run) | {"seconds": None} == before | {"seconds": None}
+    assert read_summary(first_run) | OWN == before | OWN
     assert sorted((first_run / "serving").iterdir()) == pushed
     shown = capfd.readouterr().err
     for node in ("CocoExampleGen", "StatisticsGen", "DetectionTrainer", "CocoEvaluator", "SavedModelPusher"):
@@ -95,7 +97,7 @@ def test_a_pushed_model_that_was_removed_is_pushed_again(
     shutil.rmtree(first_run / "serving")
     assert run_pipeline(first_run, digits) == 0
     summary = read_summary(first_run)
-    assert summary | {"seconds": None, "pushed_path": None} == before | {"seconds": None, "pushed_path": None}
+    assert summary | OWN | {"pushed_path": None} == before | OWN | {"pushed_path": None}
     assert Path(summary["pushed_path"], "saved_model.pb").is_file()
     assert list((first_run / "serving").iterdir()) == [Path(summary["pushed_path"])]
     shown = capfd.readouterr().err
@@ -209,7 +211,7 @@ def test_on_cloud_storage_the_same_run_gives_the_same_bits(
     own = (f"push.directory={serving}",)
     assert run_pipeline(root, data, assignments=own) == 0
     expected, summary = read_summary(first_run), read_summary(root)
-    assert summary | {"seconds": None, "pushed_path": None} == expected | {"seconds": None, "pushed_path": None}
+    assert summary | OWN | {"pushed_path": None} == expected | OWN | {"pushed_path": None}
     [version] = files.list_folders(serving)
     assert summary["pushed_path"] == join(serving, version)
     [checkpoints] = files.glob(join(root, "artifacts/DetectionTrainer/model_run/*"))
@@ -220,7 +222,7 @@ def test_on_cloud_storage_the_same_run_gives_the_same_bits(
     assert not files.walk_files(join(root, "training"))
     assert "error" not in capfd.readouterr().err
     assert run_pipeline(root, data, assignments=own) == 0
-    assert read_summary(root) | {"seconds": None} == summary | {"seconds": None}
+    assert read_summary(root) | OWN == summary | OWN
     shown = capfd.readouterr().err
     for node in ("CocoExampleGen", "StatisticsGen", "DetectionTrainer", "CocoEvaluator", "SavedModelPusher"):
         assert f"{node} reused" in shown
@@ -273,5 +275,7 @@ def test_a_compiled_pipeline_gives_the_same_metrics(
     assert files.is_file(join(pushed, "saved_model.pb"))
     model = local_copy(outputs["DetectionTrainer"]["model"]["uri"])
     assert load_config(model / CONFIG_YAML).train.steps == 3
-    recorded = [files.list_folder(join(root, "history", kind)) for kind in ("examples", "models", "blessings")]
-    assert list(map(len, recorded)) == [1, 1, 1]
+    recorded = [
+        files.list_folder(join(root, "history", kind)) for kind in ("examples", "models", "blessings", "pushes")
+    ]
+    assert list(map(len, recorded)) == [1, 1, 1, 1]

@@ -108,6 +108,6 @@ def test_the_component_is_wired_by_its_spec() -> None:
     blessings = types.Channel(type=standard_artifacts.ModelBlessing)
     pusher = SavedModelPusher(model=models, model_blessing=blessings, push_directory="serving")
     assert pusher.inputs == {"model": models, "model_blessing": blessings}
-    assert pusher.exec_properties == {"push_directory": "serving"}
+    assert pusher.exec_properties == {"push_directory": "serving", "history": None}
     assert pusher.outputs["pushed_model"].type is standard_artifacts.PushedModel
     assert set(SavedModelPusher(model=models, push_directory="serving").inputs) == {"model"}

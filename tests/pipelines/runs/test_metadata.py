@@ -15,6 +15,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 import pipeline_runner
 from detection.storage.atomic import write_json
 from pipelines.folders import RunLayout
+from pipelines.metadata_database import MetadataDatabase
 from pipelines.runs.metadata import check_metadata, metadata_failures_explained
 from pipelines.runs.repair import repair
 from schemas.config.config_io import load_config
@@ -89,13 +90,13 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 def test_a_whole_database_and_a_new_folder_are_accepted(layout: RunLayout, tmp_path: Path) -> None:
     before = Path(layout.metadata).read_bytes()
-    check_metadata(layout, Path(layout.metadata))
+    check_metadata(layout, MetadataDatabase.of_file(layout.metadata))
     assert Path(layout.metadata).read_bytes() == before
     new = RunLayout(load_config(None, [f"run.root={tmp_path / 'new'}"]))
-    check_metadata(new, Path(new.metadata))
+    check_metadata(new, MetadataDatabase.of_file(new.metadata))
     Path(new.root).mkdir()
     Path(new.metadata).touch()  # of a run that was killed at once
-    check_metadata(new, Path(new.metadata))
+    check_metadata(new, MetadataDatabase.of_file(new.metadata))
 
 
 @pytest.mark.parametrize("lose", [Path.unlink, lambda path: path.write_bytes(b"")], ids=["removed", "emptied"])
@@ -103,13 +104,13 @@ def test_a_lost_database_is_a_new_one_and_results_of_earlier_runs_are_set_aside(
     lose: Callable[[Path], object], layout: RunLayout
 ) -> None:
     lose(Path(layout.metadata))
-    check_metadata(layout, Path(layout.metadata))
-    repair(layout, Path(layout.metadata), ["CocoExampleGen"])
+    check_metadata(layout, MetadataDatabase.of_file(layout.metadata))
+    repair(layout, MetadataDatabase.of_file(layout.metadata), ["CocoExampleGen"])
     [aside] = Path(layout.unregistered).iterdir()
     assert [path.relative_to(aside) for path in aside.rglob("*") if path.is_file()] == [
         Path("CocoExampleGen", "examples", "1", "dataset.json")
     ]
-    check_metadata(layout, Path(layout.metadata))
+    check_metadata(layout, MetadataDatabase.of_file(layout.metadata))
 
 
 @pytest.mark.parametrize(("damage", "words"), DAMAGES.values(), ids=DAMAGES.keys())
@@ -118,7 +119,7 @@ def test_a_database_that_cannot_be_used_is_named_with_the_way_out(
 ) -> None:
     damage(Path(layout.metadata))
     with pytest.raises(DataError) as refused:
-        check_metadata(layout, Path(layout.metadata))
+        check_metadata(layout, MetadataDatabase.of_file(layout.metadata))
     message = str(refused.value)
     assert message.startswith(f"{layout.metadata}: ")
     assert words in message
@@ -141,9 +142,9 @@ def test_who_has_locked_it_is_said_within_seconds(layout: RunLayout) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         with pytest.raises(CocoflowError, match=r"(process \d+ \('.*python.*|another process) has locked the run's"):
-            check_metadata(layout, Path(layout.metadata))
+            check_metadata(layout, MetadataDatabase.of_file(layout.metadata))
         process.kill()
-    check_metadata(layout, Path(layout.metadata))
+    check_metadata(layout, MetadataDatabase.of_file(layout.metadata))
 
 
 def test_a_run_tells_it_before_it_does_anything(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from detection.storage.lock import exclusive_use
 from detection.storage.paths import join
 from detection.storage.reading import read_text
 from pipelines.folders import RunLayout
+from pipelines.metadata_database import MetadataDatabase
 from pipelines.runs.local_files import local_files
 from schemas.config.config import Config
 from tests.storage_emulator.fixture import Bucket
@@ -39,26 +40,26 @@ class RemoteRuns:
     def __call__(self, *, seed: int = 1, blessed: int = 1, runner: str = "local") -> dict[str, str]:
         """Returns the state of each node's execution in this run."""
         from pipelines.runners.local import RUNNERS
-        from pipelines.runs.metadata import open_store
         from pipelines.runs.repair import record_outputs, repair
         from tests.pipelines.baseline_stubs import create_pipeline
 
         with self.database() as database:
             pipeline = create_pipeline(self.layout.root, seed=seed, blessed=blessed, database=database)
-            repair(self.layout, database, [component.id for component in pipeline.components])
+            repair(self.layout, MetadataDatabase.of_file(database), [component.id for component in pipeline.components])
             run_id = RUNNERS[runner](pipeline)
-            record_outputs(self.layout, database)
-            store = open_store(database)
+            record_outputs(self.layout, MetadataDatabase.of_file(database))
+            store = MetadataDatabase.of_file(database).open()
             run = store.get_context_by_type_and_name("pipeline_run", run_id)
             executions = store.get_executions_by_context(run.id)
             names = {one.type.rpartition(".")[2]: one.State.Name(one.last_known_state) for one in executions}
             return {name: state for name, state in names.items() if name in DONE}
 
     def newest(self, kind: str) -> Any:
-        from pipelines.runs.metadata import open_store
 
         with self.database() as database:
-            return max(open_store(database).get_artifacts_by_type(kind), key=lambda artifact: artifact.id)
+            return max(
+                MetadataDatabase.of_file(database).open().get_artifacts_by_type(kind), key=lambda artifact: artifact.id
+            )
 
     def versions(self) -> list[str]:
         return [name for name in files.list_folders(self.layout.push_directory) if name.isdecimal()]

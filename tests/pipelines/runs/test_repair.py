@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pipelines.folders import RunLayout
+from pipelines.metadata_database import MetadataDatabase
 from schemas.config.config import Config
 from schemas.errors import CocoflowError, DataError
 
@@ -23,7 +24,7 @@ class Runs:
 
     def __init__(self, root: Path) -> None:
         self.layout = RunLayout(Config.model_validate({"run": {"root": str(root)}}))
-        self.database, self.artifacts = Path(self.layout.metadata), Path(self.layout.artifacts)
+        self.database, self.artifacts = MetadataDatabase.of_file(self.layout.metadata), Path(self.layout.artifacts)
         self.push_directory = Path(self.layout.push_directory)
         self.seen = 0
 
@@ -45,9 +46,7 @@ class Runs:
         }
 
     def store(self) -> Any:
-        from pipelines.runs.metadata import open_store
-
-        return open_store(self.database)
+        return self.database.open()
 
     def newest(self, kind: str) -> Any:
         return max(self.store().get_artifacts_by_type(kind), key=lambda artifact: artifact.id)
@@ -173,7 +172,7 @@ def test_metadata_that_were_lost_do_not_mix_old_outputs_with_new_ones(
     runs = Runs(tmp_path)
     runs(seed=1)
     (runs.artifacts / "mine" / "notes" / "7").mkdir(parents=True)
-    runs.database.unlink()
+    Path(runs.layout.metadata).unlink()
     runs.seen = 0
     assert set(runs(seed=2).values()) == {"COMPLETE"}
     [aside] = Path(runs.layout.unregistered).iterdir()
@@ -231,11 +230,12 @@ def test_a_killed_execution_is_closed_and_its_folders_go(runs: Runs, caplog: pyt
 
 
 def test_outputs_of_other_executions_are_never_removed(runs: Runs) -> None:
+    from pipelines.runs.metadata import open_run_store
     from pipelines.runs.repair import close_dead_executions, remove_dead_folders
 
     before = sorted(path for path in runs.artifacts.rglob("*") if ".system" not in path.parts)
-    assert close_dead_executions(runs.store()) == []
-    remove_dead_folders(runs.store(), str(runs.artifacts))
+    assert close_dead_executions(open_run_store(runs.database)) == []
+    remove_dead_folders(open_run_store(runs.database), str(runs.artifacts))
     after = sorted(path for path in runs.artifacts.rglob("*") if ".system" not in path.parts)
     assert after == before
 
@@ -245,9 +245,9 @@ def test_a_run_without_an_evaluation_is_told_so(runs: Runs) -> None:
 
     runs()
     with pytest.raises(CocoflowError, match="the run has no evaluation: its component did not run"):
-        read_results(runs.database, runs.run_id)
+        read_results(runs.database.open(), runs.run_id)
     with pytest.raises(CocoflowError, match="the run has no evaluation"):
-        read_results(runs.database, "no such run")
+        read_results(runs.database.open(), "no such run")
 
 
 class ByHand:
@@ -255,7 +255,7 @@ class ByHand:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.file = root / "metadata.sqlite"
+        self.database = MetadataDatabase.of_file(root / "metadata.sqlite")
 
     def add(self, run_id: str, ap: float) -> None:
         """A run whose evaluation has this AP."""
@@ -263,10 +263,9 @@ class ByHand:
 
         from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-        from pipelines.runs.metadata import open_store
         from tests.pipelines.runs.test_artifact_files import whole
 
-        store = open_store(self.file)
+        store = self.database.open()
         kind = store.put_context_type(mlmd.ContextType(name="pipeline_run"))
         run = mlmd.Context(type_id=kind, name=run_id)
         node = mlmd.Context(type_id=store.put_context_type(mlmd.ContextType(name="node")), name="my.run.Stub")
@@ -300,11 +299,11 @@ def test_results_are_those_of_the_run_and_not_of_the_newest(tmp_path: Path) -> N
     store = ByHand(tmp_path)
     store.add("first", 0.25)
     store.add("second", 0.75)
-    results = read_results(store.file, "first")
+    results = read_results(store.database.open(), "first")
     assert results.metrics == {"AP": 0.25}
     assert results.pushed == str(tmp_path / "first" / "pushed_model" / "serving" / "7")
     assert list(results.nodes) == ["Stub"]
-    assert read_results(store.file, "second").metrics == {"AP": 0.75}
+    assert read_results(store.database.open(), "second").metrics == {"AP": 0.75}
 
 
 @pytest.mark.parametrize("gone", ["pushed_model/serving", "evaluation/5/metrics.json", "model_run/5/checkpoints"])
@@ -315,7 +314,7 @@ def test_results_name_no_folder_that_is_gone(tmp_path: Path, gone: str) -> None:
     store.add("run", 0.5)
     (tmp_path / "run" / gone).rename(tmp_path / "away")
     with pytest.raises(DataError, match=r"run/.*: missing, though this run produced or reused it\. Run again"):
-        read_results(store.file, "run")
+        read_results(store.database.open(), "run")
 
 
 @pytest.mark.parametrize(
@@ -333,7 +332,7 @@ def test_an_evaluation_that_cannot_be_read_is_named(tmp_path: Path, name: str, t
     store.add("run", 0.5)
     (tmp_path / "run/evaluation/5" / name).write_text(text)
     with pytest.raises(DataError, match=f"{name}: .*{message}"):
-        read_results(store.file, "run")
+        read_results(store.database.open(), "run")
 
 
 def test_the_names_of_tfx_are_tfxs() -> None:

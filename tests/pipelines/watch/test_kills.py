@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -67,13 +68,24 @@ class Story:
     def finish(self) -> list[Entry]:
         """Lets `watch` work until the newest span is trained."""
         with self.start() as process:
-            deadline = time.monotonic() + 60
-            while not any(one.outcome == "done" and one.data and one.data.span == self.spans for one in self.entries()):
-                assert time.monotonic() < deadline
-                assert process.poll() is None
-                time.sleep(0.05)
-            process.kill()
+            try:
+                wait_for(self.is_trained, process)
+            finally:
+                process.kill()
         return self.entries()
+
+    def is_trained(self) -> bool:
+        """Whether the newest span's run is done."""
+        return any(one.outcome == "done" and one.data and one.data.span == self.spans for one in self.entries())
+
+
+def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
+    """Waits for a condition while a process runs."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
 
 
 def require_complete(story: Story, entries: list[Entry]) -> None:

@@ -1,0 +1,361 @@
+"""Records of runs: one JSON file per run below `run.root`, which other processes and later runs read.
+
+The process that holds `run.root` writes them: at the start of a run, at its end, and at the start of
+the next run if the process of an earlier one was killed.  `components.history` has the records of
+what the runs made.
+"""
+
+import contextlib
+import logging
+import re
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from components.history import config_path, store_config
+from detection.storage.atomic import write_json
+from detection.storage.files import is_dir, is_file, list_folder
+from detection.storage.json_files import read_json
+from detection.storage.lock import Use
+from detection.storage.paths import join
+from detection.storage.processes import has_ended, in_words, this_process
+from pipelines.runners.local import RUNNERS
+from schemas.artifacts import HISTORY
+from schemas.errors import CocoflowError, ConfigError, DataError, find_user_error, was_interrupted
+from schemas.quoting import one_line, quoted
+
+RUNNING, DONE, FAILED, INTERRUPTED = "running", "done", "failed", "interrupted"
+
+_RUNS = "runs"
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_MAX_ERROR = 500  # characters
+_KILLED = "its process ended without a word, as after a kill"
+_READERS = 16  # records read at a time
+
+_LOGGER = logging.getLogger("cocoflow.run")
+
+
+class _Part(BaseModel):
+    """Part of a record; a reader leaves out keys of later versions."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, protected_namespaces=())
+
+
+class ConfigCopy(_Part):
+    """The resolved configuration of a run.
+
+    Attributes:
+        digest: names its content.
+        path: of a copy, relative to `run.root`.
+    """
+
+    digest: str
+    path: str
+
+
+class DataRead(_Part):
+    """The data of a run.
+
+    Attributes:
+        source: data set that the span belongs to, as the user named it.
+        span: 0 for data without spans.
+        version: version of the span; None: the data has no versions.
+        identity: of the `Examples`, equal if made of the same data in the same way; None: not made.
+        examples: URI of the `Examples`; None: not made.
+    """
+
+    source: str
+    span: int = 0
+    version: int | None = None
+    identity: str | None = None
+    examples: str | None = None
+
+
+class ComponentState(_Part):
+    """State of a component in a run, "done", "reused" or "failed", and its wall-clock seconds."""
+
+    state: str
+    seconds: float
+
+
+class RunRecord(_Part):
+    """A run.
+
+    Attributes:
+        id: name of the record.
+        trigger: why it ran, such as "command" or "cron 0 3 * * *".
+        state: "running", "done", "failed" or "interrupted"; of a submitted run "submitted".
+        attempt: 1, or more if a run was taken up again.
+        started: time of this attempt's start, in ISO format with the time zone.
+        ended: time of its end, likewise; None: not ended.
+        seconds: from start to end.
+        process: `detection.storage.processes.this_process` of the run.
+        runner: "local", "beam", or where it was submitted to.
+        pipeline: name of the pipeline.
+        config: its configuration.
+        data: what it read; None: not known.
+        metadata_run: id of the run in ML Metadata; None: not started there.
+        components: states by node, in the order of execution.
+        model: URI of the model; None: not trained.
+        evaluation: URI of the evaluation; None: not evaluated.
+        metrics: metrics by name.
+        blessed: True if the model is blessed; None: not evaluated.
+        reasons: one sentence per threshold.
+        pushed_path: folder of the pushed version; None: not pushed.
+        error: reason of a failure, on one line.
+    """
+
+    id: str
+    trigger: str = "command"
+    state: str
+    attempt: int = 1
+    started: str
+    ended: str | None = None
+    seconds: float | None = None
+    process: dict[str, Any] = {}
+    runner: str = "local"
+    pipeline: str = ""
+    config: ConfigCopy | None = None
+    data: DataRead | None = None
+    metadata_run: str | None = None
+    components: dict[str, ComponentState] = {}
+    model: str | None = None
+    evaluation: str | None = None
+    metrics: dict[str, float] = {}
+    blessed: bool | None = None
+    reasons: tuple[str, ...] = ()
+    pushed_path: str | None = None
+    error: str | None = None
+
+    @property
+    def is_dead(self) -> bool:
+        """True if the record says that the run goes on, but its process has ended."""
+        return self.is_open and has_ended(self.process)
+
+    @property
+    def is_open(self) -> bool:
+        """True if the record says that the run goes on in a process that holds `run.root`: submitted runs do not."""
+        return self.state == RUNNING and self.runner in RUNNERS
+
+
+class RunHistory:
+    """The records of the runs below a `run.root`.
+
+    Args:
+        root: local or remote folder.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.folder = join(root, HISTORY)
+        self._runs = join(self.folder, _RUNS)
+
+    def read(self, run_id: str) -> RunRecord | None:
+        """Reads the record of a run; None: there is none.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        path = self._path(run_id)
+        if not is_file(path):
+            return None
+        try:
+            return RunRecord.model_validate(read_json(path))
+        except ValidationError as error:
+            reason = error.errors(include_input=False, include_url=False)[0]
+            place = ".".join(map(str, reason["loc"]))
+            raise DataError(
+                f"{path}: not the record of a run: {place}: {reason['msg']}. Restore the file, or remove it."
+            ) from None
+
+    def read_all(self) -> list[RunRecord]:
+        """Reads the records of all runs, the one that started last first; warns of those that it cannot read."""
+        names = list_folder(self._runs) if is_dir(self._runs) else []
+        ids = [name.removesuffix(".json") for name in names if name.endswith(".json") and not name.startswith(".")]
+        with ThreadPoolExecutor(_READERS) as pool:
+            found = [record for record in pool.map(self._read_or_warn, ids) if record is not None]
+        return sorted(found, key=lambda record: _instant(record.started), reverse=True)
+
+    def _read_or_warn(self, run_id: str) -> RunRecord | None:
+        try:
+            return self.read(run_id)
+        except CocoflowError as error:
+            _LOGGER.warning("%s", error)
+            return None
+
+    def write(self, record: RunRecord) -> None:
+        """Writes the record of a run, over an old one.
+
+        Raises:
+            DataError: it cannot be written.
+        """
+        write_json(self._path(record.id), record.model_dump(mode="json"))
+
+    def store_config(self, config_yaml: str) -> ConfigCopy:
+        """Keeps a copy of a configuration, once.
+
+        Raises:
+            DataError: it cannot be written.
+        """
+        digest = store_config(self.folder, config_yaml)
+        return ConfigCopy(digest=digest, path=config_path(HISTORY, digest))
+
+    def close_dead(self, *, alone: bool) -> list[str]:
+        """Marks the runs of dead processes as interrupted; returns their ids.
+
+        Args:
+            alone: this process holds `run.root`: the process of every other local run has ended.
+
+        Raises:
+            DataError: a record cannot be written.
+        """
+        closed = []
+        for record in self.read_all():
+            if record.is_open and (alone or record.is_dead):
+                # When it ended is not known.
+                self.write(record.model_copy(update={"state": INTERRUPTED, "error": _KILLED}))
+                closed.append(record.id)
+        return closed
+
+    def _path(self, run_id: str) -> str:
+        return join(self._runs, f"{require_id(run_id)}.json")
+
+
+class OpenRun:
+    """The record of the run of this process, while it runs.
+
+    Args:
+        history: where it is kept.
+        record: its first state.
+    """
+
+    def __init__(self, history: RunHistory, record: RunRecord) -> None:
+        self._history = history
+        self.record = record
+
+    def update(self, **fields: Any) -> None:
+        """Changes fields of the record; `write` stores them."""
+        self.record = RunRecord.model_validate(self.record.model_dump() | fields)
+
+    def write(self) -> None:
+        """Stores the record.
+
+        Raises:
+            DataError: it cannot be written.
+        """
+        self._history.write(self.record)
+
+    def end(self, state: str, error: str | None = None) -> None:
+        """Stores the record with its last state."""
+        self.record = _ended(self.record, state, error=error)
+        self.write()
+
+
+@contextlib.contextmanager
+def recorded_run(
+    history: RunHistory, use: Use, *, run_id: str | None, config_yaml: str, fields: Mapping[str, Any]
+) -> Iterator[OpenRun]:
+    """Records a run from its start to its end, however it ends; first closes the records of killed runs.
+
+    Args:
+        history: records below the `run.root` of the run.
+        use: of this folder.
+        run_id: id of the run, new, or that of a run that did not finish; None: a new one.
+        config_yaml: its resolved configuration.
+        fields: other fields of `RunRecord` that are known at the start.
+
+    Raises:
+        CocoflowError: the run of this id is done, or goes on.
+        ConfigError: an id that is no file name.
+        DataError: a record cannot be read or written.
+    """
+    for closed in history.close_dead(alone=bool(use)):
+        _LOGGER.info("the run %s was interrupted", closed)
+    attempt = _next_attempt(history, run_id)
+    open_run = OpenRun(
+        history,
+        RunRecord(
+            id=run_id or new_id(),
+            state=RUNNING,
+            attempt=attempt,
+            started=_now(),
+            process=this_process(),
+            config=history.store_config(config_yaml),
+            **fields,
+        ),
+    )
+    open_run.write()
+    try:
+        yield open_run
+    except BaseException as error:
+        # A folder that another process has taken over is no longer ours to write.
+        with contextlib.suppress(CocoflowError):
+            use.require_held()
+            state = INTERRUPTED if was_interrupted(error) else FAILED
+            open_run.end(state, None if state == INTERRUPTED else _reason(error))
+        raise
+    use.require_held()
+    open_run.end(DONE)
+
+
+def _next_attempt(history: RunHistory, run_id: str | None) -> int:
+    earlier = None if run_id is None else history.read(run_id)
+    if earlier is None:
+        return 1
+    if earlier.state not in (FAILED, INTERRUPTED):
+        raise CocoflowError(f"--run-id {run_id}: {_state_in_words(earlier)}. Choose another id for another run.")
+    return earlier.attempt + 1
+
+
+def _state_in_words(record: RunRecord) -> str:
+    if record.state == DONE:
+        return f"this run is done, since {record.ended}"
+    with contextlib.suppress(TypeError, KeyError, ValueError):
+        return f"this run goes on, in {in_words(record.process)}"
+    return f"this run is {record.state}, since {record.started}"
+
+
+def require_id(run_id: str) -> str:
+    """Returns an id of a run after checking that it is a file name on every system.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if not _ID.fullmatch(run_id):
+        raise ConfigError(
+            f"--run-id {quoted(run_id)}: an id has letters, digits, dots, hyphens and underscores, at most 100, and "
+            "begins with a letter or a digit. Choose another."
+        )
+    return run_id
+
+
+def new_id() -> str:
+    """Returns an id for a run, which begins with the local time."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
+
+
+def _ended(record: RunRecord, state: str, *, error: str | None) -> RunRecord:
+    ended = _now()
+    seconds = (_instant(ended) - _instant(record.started)).total_seconds()
+    return record.model_copy(update={"state": state, "ended": ended, "seconds": round(seconds, 3), "error": error})
+
+
+def _reason(error: BaseException) -> str:
+    user_error = find_user_error(error)
+    text = str(user_error) if user_error is not None else f"{type(error).__name__}: {error}"
+    return one_line(text.strip())[:_MAX_ERROR]
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="milliseconds")
+
+
+def _instant(time_text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(time_text).astimezone()
+    except ValueError:
+        return datetime.fromtimestamp(0).astimezone()

@@ -1,0 +1,373 @@
+"""Tells what a pushed model came from: training, data, evaluation and runs, from files below `run.root` and its own."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from components.coco_example_gen.spans import SpanVersion
+from components.history import (
+    ExamplesRecord,
+    ModelRecord,
+    PushRecord,
+    config_digest,
+    config_path,
+    read_examples,
+    read_models,
+    read_pushes,
+    read_verdicts,
+)
+from detection.storage.files import is_dir, is_file, list_folders
+from detection.storage.json_files import read_json
+from detection.storage.paths import absolute, join, parent
+from detection.storage.reading import read_bytes, read_text
+from pipelines.runs.artifact_files import SERVING_DIR
+from pipelines.runs.history import DONE, RunHistory, RunRecord
+from schemas.artifacts import (
+    BLESSING_JSON,
+    CONFIG_YAML,
+    EXPORTED_FROM_JSON,
+    EXTRA_FILES,
+    HISTORY,
+    METRICS_JSON,
+)
+from schemas.config.config_io import from_yaml
+from schemas.errors import CocoflowError, DataError
+from schemas.quoting import printable
+
+_MARKER = "saved_model.pb"
+_FINGERPRINT = "fingerprint.pb"  # TensorFlow's, another one with each export
+_UNKNOWN = "unknown"
+_NO_WRAP = 10_000  # columns: paths stay whole
+
+
+class Trained(NamedTuple):
+    """A trained model and its data.
+
+    Attributes:
+        model: URI; None: not recorded.
+        training: identity of the training.
+        config: digest of the configuration.
+        config_path: file with the configuration; None: there is none any more.
+        data: records of the `Examples`, the newest span first.
+        run: id of the run that trained it.
+    """
+
+    model: str | None
+    training: str | None
+    config: str | None
+    config_path: str | None
+    data: Sequence[ExamplesRecord]
+    run: str | None
+
+
+class Evaluated(NamedTuple):
+    """The verdict on a model; None, or empty: not known."""
+
+    evaluation: str | None
+    blessed: bool | None
+    metrics: dict[str, float]
+    reasons: Sequence[str]
+    baseline: Any
+    run: str | None
+
+
+class Lineage(NamedTuple):
+    """What a SavedModel came from.
+
+    Attributes:
+        saved_model: its folder.
+        root: `run.root` with the records; None: not found.
+        push: record of its push, perhaps to another folder, from which it was moved; None: not recorded.
+        pushed_by: id of the run that pushed it.
+        exported: checkpoint that it was exported from, as the SavedModel itself says.
+        chain: its training, then those of its base models.
+        evaluated: the verdict on it.
+        unknown: what could not be found, in sentences.
+    """
+
+    saved_model: str
+    root: str | None
+    push: PushRecord | None
+    pushed_by: str | None
+    exported: dict[str, Any]
+    chain: Sequence[Trained]
+    evaluated: Evaluated | None
+    unknown: Sequence[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the lineage as JSON."""
+        trained = [one._asdict() | {"data": [examples._asdict() for examples in one.data]} for one in self.chain]
+        return self._asdict() | {
+            "push": None if self.push is None else self.push._asdict(),
+            "chain": trained,
+            "evaluated": None if self.evaluated is None else self.evaluated._asdict(),
+        }
+
+
+class _Records:
+    """All records below a `run.root`."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.history = join(root, HISTORY)
+        self.runs = list(reversed(RunHistory(root).read_all()))  # oldest first
+        self.models = {record.uri: record for record in read_models(self.history)}
+        self.examples = {record.uri: record for record in read_examples(self.history)}
+        self.verdicts = read_verdicts(self.history)
+        self.pushes = read_pushes(self.history)
+
+    def run_that(self, node: str, **fields: str | None) -> RunRecord | None:
+        """Returns the first run in which a node made a result, not reused it; None: not recorded."""
+        for run in self.runs:
+            state = run.components.get(node)
+            made = state is not None and state.state == DONE
+            if made and all(getattr(run, key) == value for key, value in fields.items()):
+                return run
+        return None
+
+
+def find_lineage(path: str, *, root: str | None = None) -> Lineage:
+    """Finds what a pushed model came from.
+
+    Args:
+        path: folder of a SavedModel, push directory, of which the newest version counts, or `run.root`, of which
+            the last push counts.
+        root: `run.root` with the records; None: looks above the folder, and where the model's own configuration says.
+
+    Raises:
+        DataError: no such folder, no SavedModel there, or no record in `root`.
+    """
+    saved_model = _saved_model(absolute(path))
+    records = _find_records(saved_model, root)
+    model, push = (None, None) if records is None else _model_and_push(records, saved_model)
+    own = _own_description(saved_model)
+    chain = [own] if records is None or model is None else list(_chain(records, model))
+    evaluated = None if records is None or model is None else _evaluated(records, model.uri)
+    pusher = (
+        None if records is None or push is None else records.run_that("SavedModelPusher", pushed_path=push.destination)
+    )
+    lineage = Lineage(
+        saved_model=saved_model,
+        root=None if records is None else records.root,
+        push=push,
+        pushed_by=None if pusher is None else pusher.id,
+        exported=_json_or_empty(join(saved_model, EXTRA_FILES, EXPORTED_FROM_JSON)),
+        chain=chain,
+        evaluated=evaluated,
+        unknown=(),
+    )
+    return lineage._replace(unknown=list(_unknown(lineage)))
+
+
+def _saved_model(path: str) -> str:
+    if is_file(join(path, _MARKER)):
+        return path
+    if not is_dir(path):
+        raise DataError(f"{path}: no such folder. Name a pushed version, a push directory or a run.root.")
+    if is_dir(join(path, HISTORY)):
+        pushes = read_pushes(join(path, HISTORY))
+        if not pushes:
+            raise DataError(f"{path}: no push was recorded here. See the runs with `status --root {path}`.")
+        destination = pushes[-1].destination
+        if not is_file(join(destination, _MARKER)):
+            raise DataError(f"{destination}: the last pushed model is not there. Name the folder that it was moved to.")
+        return destination
+    versions = [name for name in list_folders(path) if name.isdecimal() and is_file(join(path, name, _MARKER))]
+    if not versions:
+        raise DataError(f"{path}: no pushed model here. Name a pushed version, a push directory or a run.root.")
+    return join(path, max(versions, key=int))
+
+
+def _find_records(saved_model: str, root: str | None) -> _Records | None:
+    """Returns the records that belong to a model: the first of several places that has any."""
+    if root is not None:
+        if not is_dir(join(absolute(root), HISTORY)):
+            raise DataError(f"--root {root}: no records here. Name the run.root that the model was trained in.")
+        return _Records(absolute(root))
+    places = [parent(parent(saved_model)), parent(saved_model)]
+    config = join(saved_model, EXTRA_FILES, CONFIG_YAML)
+    if is_file(config):
+        with contextlib.suppress(CocoflowError):  # a configuration of another version
+            places.append(absolute(from_yaml(read_text(config), config).run.root))
+    found = next((place for place in places if is_dir(join(place, HISTORY))), None)
+    return None if found is None else _Records(found)
+
+
+def _model_and_push(records: _Records, saved_model: str) -> tuple[ModelRecord | None, PushRecord | None]:
+    """Returns the records of the model that was exported and of its push; a moved folder is known by its content."""
+    push = next((one for one in reversed(records.pushes) if one.destination == saved_model), None)
+    if push is not None:
+        return records.models.get(push.model), push
+    model = _equal_model(records, saved_model)
+    pushes = [one for one in records.pushes if model is not None and one.model == model.uri]
+    return model, pushes[-1] if pushes else None
+
+
+def _equal_model(records: _Records, saved_model: str) -> ModelRecord | None:
+    models = list(records.models.values())
+    fingerprint = join(saved_model, _FINGERPRINT)
+    if is_file(fingerprint):
+        content = read_bytes(fingerprint)
+        for model in models:
+            path = join(model.uri, SERVING_DIR, _FINGERPRINT)
+            if is_file(path) and read_bytes(path) == content:
+                return model
+    config = join(saved_model, EXTRA_FILES, CONFIG_YAML)
+    digest = config_digest(read_text(config)) if is_file(config) else None
+    same = [model for model in models if digest is not None and model.config == digest]
+    return same[0] if len(same) == 1 else None
+
+
+def _own_description(saved_model: str) -> Trained:
+    """Describes a model by the files inside the SavedModel alone."""
+    path = join(saved_model, EXTRA_FILES, CONFIG_YAML)
+    if not is_file(path):
+        return Trained(None, None, None, None, (), None)
+    return Trained(None, None, config_digest(read_text(path)), path, (), None)
+
+
+def _chain(records: _Records, model: ModelRecord) -> Iterator[Trained]:
+    seen: set[str] = set()
+    current: ModelRecord | None = model
+    while current is not None and current.uri not in seen:
+        seen.add(current.uri)
+        yield _trained(records, current)
+        if current.base_model is None:
+            return
+        base = records.models.get(current.base_model)
+        if base is None:
+            yield Trained(current.base_model, None, None, None, (), None)
+        current = base
+
+
+def _trained(records: _Records, model: ModelRecord) -> Trained:
+    run = records.run_that("DetectionTrainer", model=model.uri)
+    path = _config_of(records, model)
+    digest = model.config or (None if path is None else config_digest(read_text(path)))
+    return Trained(
+        model=model.uri,
+        training=model.training,
+        config=digest,
+        config_path=path,
+        data=[records.examples[uri] for uri in _examples_of(model, run) if uri in records.examples],
+        run=None if run is None else run.id,
+    )
+
+
+def _config_of(records: _Records, model: ModelRecord) -> str | None:
+    kept = [] if model.config is None else [config_path(records.history, model.config)]
+    return next((path for path in [*kept, join(model.uri, CONFIG_YAML)] if is_file(path)), None)
+
+
+def _examples_of(model: ModelRecord, run: RunRecord | None) -> Sequence[str]:
+    if model.examples or run is None or run.data is None or run.data.examples is None:
+        return model.examples
+    return [run.data.examples]
+
+
+def _evaluated(records: _Records, model: str) -> Evaluated | None:
+    verdict = next((one for one in reversed(records.verdicts) if one.model == model), None)
+    if verdict is None:
+        return None
+    run = records.run_that("CocoEvaluator", model=model, evaluation=verdict.evaluation)
+    folder = verdict.evaluation
+    metrics = {} if folder is None else _json_or_empty(join(folder, METRICS_JSON)).get("metrics", {})
+    judged = {} if folder is None else _json_or_empty(join(folder, BLESSING_JSON))
+    return Evaluated(
+        evaluation=folder,
+        blessed=verdict.blessed,
+        metrics=metrics or ({} if run is None else run.metrics),
+        reasons=judged.get("reasons") or ([] if run is None else list(run.reasons)),
+        baseline=judged.get("baseline"),
+        run=None if run is None else run.id,
+    )
+
+
+def _json_or_empty(path: str) -> dict[str, Any]:
+    content = read_json(path) if is_file(path) else {}
+    return content if isinstance(content, dict) else {}
+
+
+def _unknown(lineage: Lineage) -> Iterator[str]:
+    """Says what could not be found, and why."""
+    trained = lineage.chain[0]
+    if trained.config is None:
+        yield "configuration: neither recorded nor in the SavedModel"
+    elif trained.config_path is None:
+        yield f"configuration: its file is gone, only the digest {trained.config} is recorded"
+    if lineage.root is None:
+        yield "runs, data and evaluation: no records were found; name the run.root of the training with --root"
+    elif trained.model is None:
+        yield f"runs, data and evaluation: no model recorded below {lineage.root} equals this one"
+    else:
+        yield from _unknown_in_records(lineage)
+
+
+def _unknown_in_records(lineage: Lineage) -> Iterator[str]:
+    if lineage.push is None:
+        yield "push: no push of this model was recorded"
+    for one in lineage.chain:
+        if not one.data:
+            yield f"data of {one.model}: not recorded"
+    if lineage.evaluated is None:
+        yield "evaluation: not recorded"
+    elif not lineage.evaluated.metrics:
+        yield "metrics: the evaluation's folder is not recorded, or gone"
+    if lineage.chain[0].run is None and lineage.pushed_by is None:
+        yield "runs: not recorded, as of compiled pipelines or of an earlier version"
+
+
+def print_lineage(lineage: Lineage) -> None:
+    """Prints the lineage as a tree on stdout."""
+    tree = Tree(_text(lineage.saved_model))
+    exported = lineage.exported
+    if exported:
+        _add(tree, "exported", f"step {exported.get('step', _UNKNOWN)}, {exported.get('weights', _UNKNOWN)} weights")
+    if lineage.push is not None:
+        by = f" by the run {lineage.pushed_by}" if lineage.pushed_by is not None else ""
+        moved = "" if lineage.push.destination == lineage.saved_model else f", to {lineage.push.destination}"
+        _add(tree, "pushed", f"{lineage.push.time}{by}{moved}")
+    branch = tree
+    for number, trained in enumerate(lineage.chain):
+        branch = _add(branch, "base model" if number else "model", trained.model or _UNKNOWN)
+        _add_training(branch, trained)
+        if number == 0 and lineage.evaluated is not None:
+            _add_evaluation(branch, lineage.evaluated)
+    if lineage.unknown:
+        missing = _add(tree, "unknown", "")
+        for sentence in lineage.unknown:
+            missing.add(_text(sentence))
+    Console(width=_NO_WRAP).print(tree)
+
+
+def _add_training(branch: Tree, trained: Trained) -> None:
+    if trained.run is not None:
+        _add(branch, "trained", f"by the run {trained.run}")
+    if trained.config is not None:
+        _add(branch, "config", f"{trained.config}, {trained.config_path or 'its file is gone'}")
+    for examples in trained.data:
+        data = _add(branch, "data", f"{examples.source}, {SpanVersion(examples.span, examples.version)}")
+        _add(data, "examples", f"{examples.uri}, identity {examples.identity}")
+
+
+def _add_evaluation(branch: Tree, evaluated: Evaluated) -> None:
+    by = f", by the run {evaluated.run}" if evaluated.run is not None else ""
+    node = _add(branch, "evaluation", f"{evaluated.evaluation or _UNKNOWN}{by}")
+    if evaluated.metrics:
+        listed = (f"{name} {evaluated.metrics[name]:.4f}" for name in ("AP", "AP50") if name in evaluated.metrics)
+        _add(node, "metrics", ", ".join(listed))
+    _add(node, "blessed", "yes" if evaluated.blessed else "no")
+    for reason in evaluated.reasons:
+        node.add(_text(reason))
+
+
+def _add(branch: Tree, label: str, text: str) -> Tree:
+    return branch.add(_text(f"{label}: {text}" if text else label))
+
+
+def _text(text: str) -> Text:
+    return Text(printable(text), no_wrap=True)

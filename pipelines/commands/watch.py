@@ -15,8 +15,10 @@ says that a run failed; the next call repeats it.
 """
 
 import argparse
+import contextlib
 import logging
 import sys
+from collections.abc import Iterator
 
 from pipelines.commands.common import add_config_arguments, config_of
 
@@ -40,16 +42,23 @@ def run(args: argparse.Namespace) -> int:
     from pipelines.watch.watch import Watch
 
     watch = Watch(config_of(args))
-    _log_to_stderr()
-    if args.once:
-        return 0 if watch.run_once() else 1
-    watch.run()
+    with _log_on_stderr():
+        if args.once:
+            return 0 if watch.run_once() else 1
+        watch.run()
     return 0
 
 
-def _log_to_stderr() -> None:
+@contextlib.contextmanager
+def _log_on_stderr() -> Iterator[None]:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     logger = logging.getLogger("cocoflow")
+    level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)

@@ -118,7 +118,7 @@ class Watch:
             if self._has_run():
                 self._pursuit.advance(self._newest)
             after = self._newest
-            return after == before or after.decision != "run" or after.outcome == "done"
+            return not after.is_open and (after == before or after.outcome != "failed")
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:

@@ -32,18 +32,22 @@ class Story:
     Args:
         folder: for the configuration and the data.
         root: run.root.
+        work_ms: length of a run's work, milliseconds.
     """
 
-    def __init__(self, folder: Path, root: str) -> None:
+    def __init__(self, folder: Path, root: str, *, work_ms: int = 150) -> None:
         self.root = root
         self.data = folder / "data"
         self.config = folder / "config.yaml"
         self.spans = 0
         self.began = time.time()
+        self.write_config(work_ms=work_ms)
+
+    def write_config(self, *, work_ms: int) -> None:
         self.config.write_text(
             yaml.safe_dump(
                 {
-                    "run": {"root": root, "name": "stub-150"},
+                    "run": {"root": self.root, "name": f"stub-{work_ms}"},
                     "data": {"root": str(self.data / "{SPAN}")},
                     "watch": {"new_span": True, "poll_seconds": 0.05, "cron": CRON},
                 }

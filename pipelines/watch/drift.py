@@ -6,7 +6,6 @@ equal distributions of whole numbers apart.  TensorFlow is loaded in a process o
 which returns its memory.
 """
 
-import math
 import multiprocessing
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +64,7 @@ def drift_reason(drifts: Sequence[Drift]) -> str:
 def annotation_table(split: SplitFiles) -> Table:
     """Returns the values of each feature: names of the objects' categories, and bins of numbers as texts.
 
-    Crowds are left out.
+    Crowds, and entries that the example gen finds invalid, are left out.
 
     Args:
         split: COCO files.
@@ -94,15 +93,12 @@ def _values(split: SplitFiles) -> Iterator[tuple[str, Any]]:
                 yield "image height", height
             for one in objects:
                 yield CATEGORY, names.get(one["category_id"], str(one["category_id"]))
-                yield from _of_box(one.get("bbox"), (width or 0) * (height or 0))
+                yield from _of_box(one["bbox"], (width or 0) * (height or 0))
 
 
-def _of_box(bbox: Any, image_area: float) -> Iterator[tuple[str, float]]:
-    """Yields the numbers of a box; none of one that the example gen would find invalid."""
-    if not (isinstance(bbox, list) and len(bbox) == 4 and all(isinstance(side, int | float) for side in bbox)):
-        return
+def _of_box(bbox: Sequence[float], image_area: float) -> Iterator[tuple[str, float]]:
     _, _, width, height = bbox
-    if 0 < width < math.inf and 0 < height < math.inf:
+    if width > 0 and height > 0:
         yield "box aspect ratio", width / height
         if image_area:
             yield "relative box size", (width * height / image_area) ** 0.5

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from detection.storage.atomic import write_text
 from detection.storage.lock import exclusive_use
 from pipelines.watch.decisions import pause_after
+from pipelines.watch.drift import Drift
 from pipelines.watch.journal import moment_of
 from pipelines.watch.schedule import Schedule
 from schemas.errors import DataError
@@ -294,3 +296,33 @@ def require_one_run_each(world: World, *, cron: bool) -> None:
             assert decided == due.last
     if cron and world.data is not None:
         assert world.now - moment_of(entries[-1].known.decided_until) < HOUR, "all cron times are decided"
+
+
+def test_new_data_without_drift_is_skipped_and_compared_with_the_last_training(make: Any) -> None:
+    world = make(new_span=True, drift="{enabled: true}")
+    measured: list[tuple[str, str | None]] = []
+    values = {2: 0.05, 3: 0.2, 4: 0.01}
+
+    def measure(split: Any, options: Any, *, destination: str, reference: str | None) -> list[Drift]:
+        measured.append((Path(destination).name, reference and Path(reference).name))
+        write_text(destination, "statistics")
+        return [] if reference is None else [Drift("category", values[world.data[0]], options.infinity_norm)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelines.watch.watch.measure", measure)
+        for span in (1, 2, 3, 4):
+            world.data = (span, f"{span}")
+            world.run_until(START + span * HOUR)
+        world.assignments = ["watch.drift.infinity_norm=0.001"]
+        world.data = (5, "5")
+        values[5] = 0.002
+        world.run_until(START + 5 * HOUR)
+    first, third = (one.run_id for one in world.entries() if one.run_id and one.data.span in (1, 3))
+    assert world.told() == [
+        "run, new span: no run of `watch` is done yet",
+        f"skip, new span: span 2 is there, and run {first} trained on span 1; no drift: category 0.050 (up to 0.1)",
+        f"run, new span: span 3 is there, and run {first} trained on span 1; drifted: category 0.200 (above 0.1)",
+        f"skip, new span: span 4 is there, and run {third} trained on span 3; no drift: category 0.010 (up to 0.1)",
+        f"run, new span: span 5 is there, and run {third} trained on span 3; drifted: category 0.002 (above 0.001)",
+    ]
+    assert [reference for _, reference in measured] == [None, "1.pb", "1.pb", "3.pb", "3.pb"]

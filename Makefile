@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # uv is used where it is installed; elsewhere pip puts it into a venv of its own.
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 STAMP := $(VENV)/.synced
-.PHONY: env demo test test-all browser lint lock format docs clean
+.PHONY: env demo test test-all browser postgresql lint lock format docs clean
 
 env: $(STAMP)
 
@@ -43,10 +43,18 @@ browser:
 	    apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1 \
 	  || echo "chromium could not be installed: see the tests of pages"; fi
 
-test: lint browser
+# For the tests of metadata databases: Debian's PostgreSQL, likewise.
+postgresql:
+	@if [ -z "$$(ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null)" ] && command -v apt-get >/dev/null \
+	  && [ "$$(id -u)" = 0 ]; then \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends postgresql; } >/dev/null 2>&1 \
+	  || echo "postgresql could not be installed: see the tests of metadata databases"; fi
+
+test: lint browser postgresql
 	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 2 -m "not extended"
 
-test-all: lint browser
+test-all: lint browser postgresql
 	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 2
 
 # Resolves pyproject.toml's dependency groups for every supported Python into one

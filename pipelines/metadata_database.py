@@ -21,8 +21,8 @@ from schemas.errors import CocoflowError, ConfigError
 
 _DIGEST_LENGTH = 8
 _PORTS = {"postgresql": 5432, "mysql": 3306}
-# ML Metadata logs the server's reason, and raises an error without it.
-_REASON = re.compile(r"(?:PostgreSQL error|mysql_real_connect failed|MYSQL.*?error)[^:\n]*:\s*(.+)", re.IGNORECASE)
+# ML Metadata logs PostgreSQL's reason, and raises an error without it; MySQL's it does not tell at all.
+_REASON = re.compile(r"PostgreSQL error: (.+)")
 _PASSWORD = re.compile(r'(password:\s*)"(?:[^"\\]|\\.)*"')  # in a printed proto
 
 
@@ -133,7 +133,7 @@ class MetadataDatabase:
                 return metadata_store.MetadataStore(connection)
             except Exception as error:
                 failure = error
-        reasons = _REASON.findall("".join(captured)) or [str(failure).partition("\n")[0]]
+        reasons = _REASON.findall("".join(captured)) or ["ML Metadata does not say why"]
         raise CocoflowError(
             f"{self.place}: the run's metadata cannot be reached: {' '.join(reasons[-1].split())}. Check that the "
             "server runs, the keys of run.metadata, and the password in the variable that password_env names."

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.browser import Browser, find_browser, running_browser
+from tests.postgresql import PASSWORD, PASSWORD_VARIABLE, Server, find_programs, running_server
 from tests.storage_emulator.client import TENSORFLOW_ENVIRONMENT
 from tests.storage_emulator.fixture import gcs, storage_emulator
 from tests.wheel import build_wheel, make_environment
@@ -64,6 +65,21 @@ def browser() -> Iterator[Browser]:
         pytest.skip(lacking)
     with running_browser(program) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    """A PostgreSQL server; without one installed it skips, and under CI fails."""
+    programs = find_programs()
+    if programs is None:
+        lacking = "no PostgreSQL to keep metadata in: run `make postgresql` as root, or install postgresql"
+        if os.environ.get("CI"):
+            pytest.fail(lacking)
+        pytest.skip(lacking)
+    os.environ[PASSWORD_VARIABLE] = PASSWORD
+    with running_server(programs) as running:
+        yield running
+    del os.environ[PASSWORD_VARIABLE]
 
 
 @pytest.fixture(scope="session")

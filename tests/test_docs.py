@@ -36,6 +36,7 @@ PAGES = {  # tables, at least
     "docs/mask_rcnn.md": 6,
     "docs/storage.md": 2,
     "docs/runners.md": 3,
+    "docs/operations.md": 2,
     "docs/export.md": 5,
     "docs/postprocessing.md": 2,
 }

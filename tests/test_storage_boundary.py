@@ -47,7 +47,6 @@ LOCAL_ONLY = {
     "pipelines/console.py": "the log, which storage uploads",
     "pipelines/demo_data.py": "writes the demo's data set on this machine",
     "pipelines/folders.py": "scratch folders, and a new local output folder",
-    "pipelines/metadata_database.py": "a pipe of this process",
     "pipelines/runs/artifact_files.py": "artifacts in a local run.root; storage tells of remote ones",
     "pipelines/runs/execute.py": "the metadata database, which storage mirrors",
     "pipelines/runs/local_files.py": "the metadata database and the log, which storage uploads",

@@ -107,7 +107,7 @@ def _run_pipeline(
 
     pipeline = create_pipeline(config, located, database=database)
     run_id = new_run_id()
-    with metadata_failures_explained(layout):
+    with metadata_failures_explained(layout, database):
         repair(layout, database, [component.id for component in pipeline.components])
         open_run.update(metadata_run=run_id)
         open_run.write()

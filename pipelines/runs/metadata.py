@@ -16,7 +16,10 @@ from pipelines.metadata_database import MetadataDatabase
 from schemas.errors import CocoflowError, DataError, causes
 
 _LOCK_SECONDS = 2.0  # ML Metadata would wait silently for more than a minute
-_FAILED_QUERY = re.compile(r"Error when executing query: (.+?)\s+query:", re.DOTALL)  # in ML Metadata's errors
+# In ML Metadata's errors, of SQLite and of servers.
+_FAILED_QUERY = re.compile(
+    r"Error when executing query: (.+?)\s+query:|(?:SQL metadata source error|mysql_\w+ failed): ([^\n]*)", re.DOTALL
+)
 _PRIMARY = 0xFF  # mask of the primary codes in SQLite's extended error codes
 
 
@@ -51,7 +54,7 @@ def _check_file(layout: RunLayout, database: Path) -> None:
 
 
 @contextlib.contextmanager
-def metadata_failures_explained(layout: RunLayout) -> Iterator[None]:
+def metadata_failures_explained(layout: RunLayout, database: MetadataDatabase) -> Iterator[None]:
     """Replaces errors of reading and writing the database in the block by one with advice.
 
     Raises:
@@ -63,9 +66,13 @@ def metadata_failures_explained(layout: RunLayout) -> Iterator[None]:
         for cause in causes(error):
             failed = _FAILED_QUERY.search(str(cause))
             if failed:
+                reason = failed[1] or failed[2] or "the connection is lost"
+                remedy = "the disk has free space and the file is writable"
+                if database.file is None:
+                    remedy = "the server runs and its disk has free space"
                 raise CocoflowError(
-                    f"{layout.metadata}: the run's metadata cannot be read or written: {failed[1]}. Make sure that "
-                    "the disk has free space and the file is writable, then start the run again: it reuses the "
+                    f"{layout.metadata if database.file is not None else database.place}: the run's metadata cannot "
+                    f"be read or written: {reason}. Make sure that {remedy}, then start the run again: it reuses the "
                     f"finished components, and training resumes from its checkpoints below {layout.training}."
                 ) from error
         raise

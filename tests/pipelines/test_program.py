@@ -44,6 +44,8 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
         (["run", "--set", "train.stepz=3"], 2, ["unknown key train.stepz", "train.steps"]),
         (["run", "--config", "nowhere.yaml"], 2, ["nowhere.yaml", "--config"]),
         (["run"], 2, ["no data set", "--data"]),
+        (["run", "--run-id", "a/b"], 2, ["--run-id 'a/b'", "letters, digits"]),
+        (["run", "--runner", "vertex", "--trigger", "cron"], 2, ["--trigger", "not for --runner vertex"]),
         (["train", "--output", "{tmp}/out"], 2, ["no data set", "--data"]),
         (["train", "--data", "{tmp}/nowhere", "--output", "{tmp}/out"], 1, ["nowhere"]),
     ],

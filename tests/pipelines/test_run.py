@@ -3,18 +3,21 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import pipeline_runner
+from components import history
 from detection.storage import files, paths
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from detection.storage.staging import local_copy
 from pipelines.demo_data import make_demo_data
 from pipelines.runners.compiled import TARGETS, Target
+from pipelines.runs.history import RunHistory
 from schemas.artifacts import ANALYSIS_JSON, CONFIG_YAML, DETECTIONS_JSON, LOGS, METRICS_JSON, REPORT_HTML
 from schemas.config.config_io import load_config
 from tests.detection.coco.generated_cases import pycocotools_eval
@@ -67,6 +70,7 @@ def test_a_run_leaves_what_the_contract_says(first_run: Path) -> None:
     (model_config,) = first_run.glob(f"artifacts/DetectionTrainer/model/*/{CONFIG_YAML}")
     assert load_config(model_config).run.root == str(first_run)
     assert not list((first_run / "training").iterdir())
+    _require_records(first_run, summary)
     (evaluation,) = first_run.glob("artifacts/CocoEvaluator/evaluation/*")
     analysis = json.loads((evaluation / ANALYSIS_JSON).read_text())
     assert analysis["sample"] == {"images": 6, "of": 6, "seed": 0}
@@ -77,6 +81,30 @@ def test_a_run_leaves_what_the_contract_says(first_run: Path) -> None:
     ]
     tags = {value.tag: event.step for event in events for value in event.summary.value}
     assert {tags["DetectionBoxes_Precision/mAP"], tags["Loss/total_loss"], tags["eval_side_by_side_0_0"]} == {3}
+
+
+def _require_records(root: Path, summary: dict[str, Any]) -> None:
+    """The records of a local run are those that a compiled pipeline writes."""
+    [run] = RunHistory(str(root)).read_all()
+    assert (run.id, run.state, run.trigger, run.runner) == (summary["run_id"], "done", "command", "local")
+    assert (run.metrics, run.blessed, run.pushed_path) == (summary["metrics"], True, summary["pushed_path"])
+    assert run.config is not None
+    assert load_config(root / run.config.path) == load_config(root / CONFIG_YAML)
+    folder = str(root / "history")
+    [examples], [model], [verdict], [push] = (
+        history.read_examples(folder),
+        history.read_models(folder),
+        history.read_verdicts(folder),
+        history.read_pushes(folder),
+    )
+    assert run.data is not None
+    assert (examples.uri, examples.identity) == (run.data.examples, run.data.identity)
+    assert (examples.span, examples.version, examples.splits) == (0, None, ["train", "eval"])
+    assert (model.uri, model.base_model, model.examples) == (run.model, None, [examples.uri])
+    trained = Path(history.config_path(folder, str(model.config))).read_text()
+    assert trained == Path(model.uri, CONFIG_YAML).read_text()
+    assert verdict == (model.uri, True, run.evaluation)
+    assert push[:3] == (run.pushed_path, Path(str(run.pushed_path)).name, model.uri)
 
 
 def test_the_same_run_again_reuses_everything(first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]) -> None:

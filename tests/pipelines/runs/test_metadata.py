@@ -16,6 +16,7 @@ import pipeline_runner
 from detection.storage.atomic import write_json
 from pipelines.folders import RunLayout
 from pipelines.metadata_database import MetadataDatabase
+from pipelines.runs.history import RunHistory
 from pipelines.runs.metadata import check_metadata, metadata_failures_explained
 from pipelines.runs.repair import repair
 from schemas.config.config_io import load_config
@@ -158,7 +159,10 @@ def test_a_run_tells_it_before_it_does_anything(tmp_path: Path, capfd: pytest.Ca
     captured = capfd.readouterr()
     assert captured.err.startswith(f"error: {root}/metadata.sqlite: the run's metadata database is damaged")
     assert captured.err.count("\n") == 1
-    assert sorted(path.name for path in root.iterdir()) == ["metadata.sqlite", "summary.json"]
+    assert sorted(path.name for path in root.iterdir()) == ["history", "metadata.sqlite", "summary.json"]
+    [record] = RunHistory(str(root)).read_all()
+    assert record.state == "failed"
+    assert captured.err.startswith(f"error: {record.error}")
 
 
 def test_what_ml_metadata_meets_on_the_way_is_explained(layout: RunLayout) -> None:
@@ -174,8 +178,15 @@ def test_what_ml_metadata_meets_on_the_way_is_explained(layout: RunLayout) -> No
         except Exception as error:
             raise RuntimeError("node failed") from error
 
+    database = MetadataDatabase.of_file(layout.metadata)
     words = r"metadata\.sqlite: .* written: database or disk is full\. .*it reuses the finished"
-    with pytest.raises(CocoflowError, match=words), metadata_failures_explained(layout):
+    with (
+        pytest.raises(CocoflowError, match=words),
+        metadata_failures_explained(layout, database),
+    ):
         fail()
-    with pytest.raises(ValueError, match="a bug"), metadata_failures_explained(layout):
+    with (
+        pytest.raises(ValueError, match="a bug"),
+        metadata_failures_explained(layout, database),
+    ):
         raise ValueError("a bug")

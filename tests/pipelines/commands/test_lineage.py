@@ -1,0 +1,175 @@
+"""`lineage`: from a pushed model back to its data, by the records and by what the SavedModel itself holds."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline_runner
+from components.history import config_digest
+from tests.pipelines.recorded_root import SOURCE, local_root, record_day, run_of, write_saved_model
+from tests.storage_emulator.fixture import Bucket
+
+
+def _lineage(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert pipeline_runner.main(["lineage", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("named", ["", "serving", "serving/1002"])
+def test_a_pushed_model_leads_to_its_data_and_base_model(
+    named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = local_root(tmp_path)
+    lineage = _lineage(capsys, str(Path(root, named)))
+    assert lineage["saved_model"] == f"{root}/serving/1002"
+    assert lineage["pushed_by"] == "run-2"
+    assert lineage["push"]["time"] == "2026-01-02T03:00:00+00:00"
+    assert lineage["exported"] == {"step": 20, "weights": "ema"}
+    assert lineage["unknown"] == []
+    model, base = lineage["chain"]
+    assert (model["model"], base["model"]) == (f"{root}/artifacts/model/2", f"{root}/artifacts/model/1")
+    assert [(one["source"], one["span"], one["version"], one["identity"]) for one in model["data"]] == [
+        (SOURCE, 2, 2, "data of 2"),
+        (SOURCE, 1, 2, "data of 1"),
+    ]
+    assert (model["run"], base["run"]) == ("run-2", "run-1")
+    text = Path(model["config_path"]).read_text()
+    assert "seed: 2" in text
+    assert model["config"] == config_digest(text)
+    assert lineage["evaluated"] == {
+        "evaluation": f"{root}/artifacts/evaluation/2",
+        "blessed": True,
+        "metrics": {"AP": 0.2, "AP50": 0.5},
+        "reasons": ["AP is 2"],
+        "baseline": None,
+        "run": "run-2",
+    }
+
+
+def test_the_tree_says_the_same_in_whole_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = local_root(tmp_path)
+    assert pipeline_runner.main(["lineage", f"{root}/serving/1001"]) == 0
+    lines = [line.lstrip("│├└─ ") for line in capsys.readouterr().out.splitlines()]
+    digest = config_digest(f"run:\n  root: {root}\ntrain:\n  seed: 1\n")
+    assert lines == [
+        f"{root}/serving/1001",
+        "exported: step 10, ema weights",
+        "pushed: 2026-01-01T03:00:00+00:00 by the run run-1",
+        f"model: {root}/artifacts/model/1",
+        "trained: by the run run-1",
+        f"config: {digest}, {root}/history/configs/{digest}.yaml",
+        f"data: {SOURCE}, span 1, version 2",
+        f"examples: {root}/artifacts/examples/1, identity data of 1",
+        f"evaluation: {root}/artifacts/evaluation/1, by the run run-1",
+        "metrics: AP 0.1000, AP50 0.5000",
+        "blessed: yes",
+        "AP is 1",
+    ]
+
+
+def test_on_cloud_storage_the_records_of_a_compiled_pipeline_are_enough(
+    gcs: Bucket, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = f"{gcs.path}/run"
+    day = record_day(root, 1, with_run=False)
+    lineage = _lineage(capsys, day.pushed)
+    assert lineage["chain"][0]["data"][0]["span"] == 1
+    assert lineage["evaluated"]["metrics"]["AP"] == 0.1
+    assert lineage["pushed_by"] is None
+    assert lineage["unknown"] == ["runs: not recorded, as of compiled pipelines or of an earlier version"]
+
+
+@pytest.mark.parametrize("recognised", ["by its content", "by its configuration"])
+def test_a_moved_version_is_recognised(recognised: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = local_root(tmp_path)
+    moved = tmp_path / "elsewhere" / "best"
+    shutil.move(f"{root}/serving/1001", moved)
+    if recognised == "by its configuration":
+        shutil.rmtree(f"{root}/artifacts/model")
+    for flags in ([], ["--root", root]):  # its configuration names the root
+        lineage = _lineage(capsys, str(moved), *flags)
+        assert lineage["chain"][0]["model"] == f"{root}/artifacts/model/1"
+        assert lineage["push"]["destination"] == f"{root}/serving/1001"
+        assert lineage["pushed_by"] == "run-1"
+
+
+def test_what_is_unknown_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = f"run:\n  root: {tmp_path}/gone\n"
+    write_saved_model(str(tmp_path / "alone"), config, fingerprint=None, step=7)
+    lineage = _lineage(capsys, str(tmp_path / "alone"))
+    assert lineage["exported"]["step"] == 7
+    assert lineage["chain"][0]["config"] == config_digest(config)
+    assert lineage["chain"][0]["config_path"] == f"{tmp_path}/alone/assets.extra/config.yaml"
+    assert lineage["unknown"] == [
+        "runs, data and evaluation: no records were found; name the run.root of the training with --root"
+    ]
+
+    root = local_root(tmp_path)
+    lineage = _lineage(capsys, str(tmp_path / "alone"), "--root", root)
+    assert lineage["unknown"] == [f"runs, data and evaluation: no model recorded below {root} equals this one"]
+    write_saved_model(str(tmp_path / "bare"), None, fingerprint=None, step=None)
+    lineage = _lineage(capsys, str(tmp_path / "bare"))
+    assert lineage["unknown"][0] == "configuration: neither recorded nor in the SavedModel"
+
+
+def test_records_that_are_gone_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = local_root(tmp_path)
+    for part in ("history/configs", "history/examples", "history/blessings", "history/runs"):
+        shutil.rmtree(f"{root}/{part}")
+    lineage = _lineage(capsys, f"{root}/serving/1001")
+    digest = lineage["chain"][0]["config"]
+    assert lineage["unknown"] == [
+        f"configuration: its file is gone, only the digest {digest} is recorded",
+        f"data of {root}/artifacts/model/1: not recorded",
+        "evaluation: not recorded",
+        "runs: not recorded, as of compiled pipelines or of an earlier version",
+    ]
+
+
+def test_old_records_of_models_take_data_and_metrics_from_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = str(tmp_path)
+    record_day(root, 1)
+    record = next((tmp_path / "history" / "models").iterdir())
+    record.write_text(json.dumps({"uri": f"{root}/artifacts/model/1", "training": "t", "base_model": None}))
+    shutil.rmtree(tmp_path / "artifacts" / "evaluation")
+    lineage = _lineage(capsys, root)
+    assert lineage["chain"][0]["data"][0]["identity"] == "data of 1"
+    assert lineage["evaluated"]["metrics"] == {"AP": 0.1}
+
+
+def test_a_run_that_reused_a_model_did_not_train_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from pipelines.runs.history import RunHistory
+
+    root = str(tmp_path)
+    day = record_day(root, 1)
+    reused = {node: {"state": "reused", "seconds": 0.0} for node in ("DetectionTrainer", "SavedModelPusher")}
+    RunHistory(root).write(run_of(day, 1, id="earlier", started="2025-01-01T00:00:00+00:00", components=reused))
+    lineage = _lineage(capsys, root)
+    assert (lineage["chain"][0]["run"], lineage["pushed_by"]) == ("run-1", "run-1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["{tmp}/nowhere"], 1, "nowhere: no such folder. Name a pushed version"),
+        (["{tmp}/empty"], 1, "empty: no pushed model here"),
+        (["{tmp}/unpushed"], 1, "unpushed: no push was recorded here"),
+        (["{tmp}/moved"], 1, "1001: the last pushed model is not there"),
+        (["{tmp}/moved/artifacts/model/1/Format-Serving", "--root", "{tmp}/empty"], 1, "empty: no records here"),
+        (["s3://bucket/x"], 2, "MODEL"),
+    ],
+)
+def test_what_has_no_lineage_is_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "unpushed" / "history").mkdir(parents=True)
+    record_day(str(tmp_path / "moved"), 1)
+    shutil.rmtree(tmp_path / "moved" / "serving")
+    assert pipeline_runner.main(["lineage", *(one.format(tmp=tmp_path) for one in arguments)]) == code
+    assert message in capsys.readouterr().err

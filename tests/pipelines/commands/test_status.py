@@ -1,0 +1,125 @@
+"""`status`: what the records of a run.root say, also while a run goes on, and without TFX."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+import pipeline_runner
+from detection.storage.processes import this_process
+from pipelines.metadata_database import MetadataDatabase
+from pipelines.runs.history import RunHistory
+from tests.pipelines.recorded_root import local_root, record_day, run_of
+from tests.storage_emulator.fixture import Bucket
+
+
+def _status(capsys: pytest.CaptureFixture[str], root: str, *flags: str) -> str:
+    assert pipeline_runner.main(["status", "--root", root, *flags]) == 0
+    return capsys.readouterr().out
+
+
+def _json(capsys: pytest.CaptureFixture[str], root: str, *flags: str) -> Any:
+    return json.loads(_status(capsys, root, "--json", *flags))
+
+
+def test_runs_are_listed_the_newest_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = local_root(tmp_path)
+    day = record_day(root, 3)
+    unfinished: dict[str, Any] = {"seconds": None, "metrics": {}, "blessed": None, "pushed_path": None}
+    dead = this_process() | {"started": "another"}
+    RunHistory(root).write(run_of(day, 3, state="running", process=dead, **unfinished))
+    rows = [line.split("  ") for line in _status(capsys, root).splitlines() if "run-" in line]
+    cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
+    assert [row[:3] for row in cells] == [
+        ["run-3", "span 3", "dead: process ended"],
+        ["run-2", "span 2", "done"],
+        ["run-1", "span 1", "done"],
+    ]
+    assert cells[0][4:] == ["-", "3, version 2", "-", "-", "-"]
+    assert cells[1][4:] == ["1:00:00", "2, version 2", "0.2000", "yes", "1002"]
+    assert [run["id"] for run in _json(capsys, root, "--limit", "2")["runs"]] == ["run-3", "run-2"]
+    assert len(_json(capsys, root, "--limit", "0")["runs"]) == 3
+    assert [run["dead"] for run in _json(capsys, root)["runs"]] == [True, False, False]
+    assert _json(capsys, root)["now"] == {}
+
+
+def test_the_component_that_runs_now_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = local_root(tmp_path)
+    day = record_day(root, 3)
+    RunHistory(root).write(run_of(day, 3, state="running", metadata_run="attempt", seconds=None))
+    assert "Running now: run-3\n" in _status(capsys, root), "without a database, too"
+    store = MetadataDatabase.of_file(tmp_path / "run" / "metadata.sqlite").open()
+    run = mlmd.Context(type_id=store.put_context_type(mlmd.ContextType(name="pipeline_run")), name="attempt")
+    node = mlmd.Context(type_id=store.put_context_type(mlmd.ContextType(name="node")), name="p.DetectionTrainer")
+    kind = store.put_execution_type(mlmd.ExecutionType(name="trainer"))
+    execution = mlmd.Execution(type_id=kind, last_known_state=mlmd.Execution.RUNNING)
+    artifact_kind = store.put_artifact_type(mlmd.ArtifactType(name="Model"))
+    made = [
+        (mlmd.Artifact(type_id=artifact_kind, uri=uri, state=state), mlmd.Event(type=mlmd.Event.OUTPUT))
+        for uri, state in (
+            (day.model, mlmd.Artifact.LIVE),
+            (str(tmp_path / "gone"), mlmd.Artifact.LIVE),
+            (day.model, mlmd.Artifact.DELETED),
+        )
+    ]
+    store.put_execution(execution, made, [run, node])
+    assert "Running now: run-3, in DetectionTrainer\n" in _status(capsys, root)
+    status = _json(capsys, root, "--artifacts")
+    assert status["now"] == {"run-3": ["DetectionTrainer"]}
+    assert [(one["node"], one["type"], one["state"]) for one in status["artifacts"]] == [
+        ("DetectionTrainer", "Model", "live"),
+        ("DetectionTrainer", "Model", "missing"),
+        ("DetectionTrainer", "Model", "deleted"),
+    ]
+
+
+@pytest.mark.parametrize("place", ["local", "gs"])
+def test_artifacts_without_a_database_are_those_recorded(
+    place: str, request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket: Bucket | None = request.getfixturevalue("gcs") if place == "gs" else None
+    root = str(tmp_path / "run") if bucket is None else f"{bucket.path}/run"
+    day = record_day(root, 1, with_run=False)
+    assert {one["folder"] for one in _json(capsys, root, "--artifacts")["artifacts"]} == set(day[:4])
+    assert day.model in _status(capsys, root), "a compiled pipeline has no records of runs"
+
+
+def test_a_configured_server_that_is_not_there_leaves_the_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    root = local_root(tmp_path)
+    keys = "{kind: postgresql, host: /nowhere, database: d, user: u}"
+    (tmp_path / "run" / "config.yaml").write_text(f"run:\n  metadata: {keys}\n")
+    assert len(_json(capsys, root, "--artifacts")["artifacts"]) == 8
+    assert "without the metadata database: postgresql database d at /nowhere:5432" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "message"),
+    [
+        (["--root", "{tmp}/nowhere"], 1, "nowhere: no such folder. Name the run.root"),
+        (["--root", "{tmp}"], 1, "no run was recorded here"),
+        (["--root", "{tmp}", "--limit", "-1"], 2, "--limit -1: give a number"),
+        (["--root", "s3://bucket"], 2, "--root"),
+    ],
+)
+def test_what_cannot_be_shown_is_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], code: int, message: str
+) -> None:
+    assert pipeline_runner.main(["status", *(flag.format(tmp=tmp_path) for flag in flags)]) == code
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["status", "--artifacts", "--root"], ["lineage"]])
+def test_tfx_and_tensorflow_are_not_loaded(tmp_path: Path, command: list[str]) -> None:
+    arguments = [*command, local_root(tmp_path)]
+    code = (
+        f"import pipeline_runner, sys; assert pipeline_runner.main({arguments}) == 0;"
+        "print(set(sys.modules) & {'tfx', 'tensorflow', 'apache_beam', 'keras'}, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "set()"

@@ -1,0 +1,96 @@
+"""A `run.root` with the records of two days, written by hand: nothing was run."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from components import history
+from detection.storage.atomic import write_json, write_text
+from detection.storage.paths import join
+from detection.storage.processes import this_process
+from pipelines.runs.history import RunHistory, RunRecord
+
+SOURCE = "gs://data/{SPAN}"
+
+
+class Day(NamedTuple):
+    """What a day's run made."""
+
+    examples: str
+    model: str
+    evaluation: str
+    pushed: str
+    config: str
+
+
+def record_day(root: str, span: int, *, base: Day | None = None, with_run: bool = True) -> Day:
+    """Records the examples of a span, a model trained on it and on its base's, its verdict, push and run."""
+    folder, config = join(root, "history"), f"run:\n  root: {root}\ntrain:\n  seed: {span}\n"
+    day = Day(
+        examples=join(root, f"artifacts/examples/{span}"),
+        model=join(root, f"artifacts/model/{span}"),
+        evaluation=join(root, f"artifacts/evaluation/{span}"),
+        pushed=join(root, f"serving/{1000 + span}"),
+        config=config,
+    )
+    for number, record in enumerate(_records(day, span, base)):
+        kind: history.Kind = ("examples", "models", "blessings", "pushes")[number]
+        history.write_record(folder, kind, f"{span:020d}-0.json", record)
+    history.store_config(folder, config)
+    write_text(join(day.examples, "dataset.json"), "{}")
+    write_json(join(day.evaluation, "metrics.json"), {"metrics": {"AP": span / 10, "AP50": 0.5}})
+    write_json(join(day.evaluation, "blessing.json"), {"reasons": [f"AP is {span}"], "baseline": None})
+    for saved in (join(day.model, "Format-Serving"), day.pushed):
+        write_saved_model(saved, config, fingerprint=f"of {span}", step=10 * span)
+    if with_run:
+        RunHistory(root).write(run_of(day, span))
+    return day
+
+
+def _records(day: Day, span: int, base: Day | None) -> list[history.Record]:
+    used = [day.examples, *([] if base is None else [base.examples])]
+    digest = history.config_digest(day.config)
+    return [
+        history.ExamplesRecord(day.examples, SOURCE, span, 2, ["train", "eval"], f"data of {span}"),
+        history.ModelRecord(day.model, f"training {span}", None if base is None else base.model, used, digest),
+        history.BlessingRecord(day.model, True, day.evaluation),
+        history.PushRecord(day.pushed, str(1000 + span), day.model, f"2026-01-0{span}T03:00:00+00:00"),
+    ]
+
+
+def run_of(day: Day, span: int, **fields: Any) -> RunRecord:
+    """The record of the run of a span."""
+    nodes = ("CocoExampleGen", "DetectionTrainer", "CocoEvaluator", "SavedModelPusher")
+    values = {
+        "id": f"run-{span}",
+        "trigger": f"span {span}",
+        "state": "done",
+        "started": f"2026-01-0{span}T02:00:00+00:00",
+        "seconds": 3600.0,
+        "process": this_process(),
+        "data": {"source": SOURCE, "span": span, "version": 2, "identity": f"data of {span}", "examples": day.examples},
+        "components": {node: {"state": "done", "seconds": 1.0} for node in nodes},
+        "model": day.model,
+        "evaluation": day.evaluation,
+        "metrics": {"AP": span / 10},
+        "blessed": True,
+        "pushed_path": day.pushed,
+    }
+    return RunRecord.model_validate(values | fields)
+
+
+def write_saved_model(folder: str, config: str | None, *, fingerprint: str | None, step: int | None) -> None:
+    """Writes the files of a SavedModel that tell where it comes from."""
+    contents = {"fingerprint.pb": fingerprint, "assets.extra/config.yaml": config}
+    for name, text in contents.items():
+        if text is not None:
+            write_text(join(folder, name), text)
+    if step is not None:
+        write_json(join(folder, "assets.extra/training.json"), {"step": step, "weights": "ema"})
+    write_text(join(folder, "saved_model.pb"), "graph")
+
+
+def local_root(folder: Path) -> str:
+    """A root with two days, the second of which builds on the first."""
+    root = str(folder / "run")
+    record_day(root, 2, base=record_day(root, 1))
+    return root

@@ -27,15 +27,16 @@ def has_spans(config: Config) -> bool:
     return any(placeholders(split.files[0]) for split in config.data.splits.values())
 
 
-def check_new_span(config: Config) -> None:
-    """Checks that new spans can appear, if they are to trigger.
+def check_data(config: Config) -> None:
+    """Checks that a data set is named, and that new spans can appear if they are to trigger.
 
     Raises:
-        ConfigError: the data has no spans, or a span or version is set.
+        ConfigError: no data set, data without spans, or a span or version that is set.
     """
+    spans = has_spans(config)
     if not config.watch.new_span:
         return
-    if not has_spans(config):
+    if not spans:
         raise ConfigError(
             "watch.new_span = True, but the data's paths have no {SPAN} and no date. "
             "Write one there, or set watch.cron in place of watch.new_span."

@@ -20,7 +20,7 @@ from detection.storage.lock import Use, exclusive_use
 from detection.storage.paths import join
 from pipelines.folders import RunLayout
 from pipelines.watch.child import Command, run_command
-from pipelines.watch.data import check_new_span, config_digest, config_for, find_data, observe
+from pipelines.watch.data import check_data, config_digest, config_for, find_data, observe
 from pipelines.watch.decisions import (
     change,
     entry_of_missed,
@@ -62,7 +62,7 @@ class Watch:
         clock: returns the present moment.
 
     Raises:
-        ConfigError: no trigger, or new spans that can never appear.
+        ConfigError: no trigger, no data set, or new spans that can never appear.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Watch:
     ) -> None:
         if not config.watch.enabled:
             raise ConfigError("`watch` has no trigger. Set watch.cron, such as '0 3 * * *', or watch.new_span=true.")
-        check_new_span(config)
+        check_data(config)
         self._config = config
         self._options = config.watch
         self._digest = config_digest(config)
@@ -157,11 +157,19 @@ class Watch:
         due = self._due(once=once)
         if due is None and not self._options.new_span:
             return
-        while True:
-            data = self._look(due, raises=once)
-            if data is None or self._conclude_on(due, data) or not once:
-                return
+        while not self._concludes(due, once=once) and once:
             time.sleep(self._options.poll_seconds)
+
+    def _concludes(self, due: Due | None, *, once: bool) -> bool:
+        """Looks at the data; returns whether there is nothing to look at again soon."""
+        try:
+            found = self._look(due)
+            return found is None or self._conclude_on(due, found)
+        except (DataError, ConfigError) as error:  # such as a folder that is being filled
+            if once:
+                raise
+            self._tell(f"waiting for data: {error}")
+            return False
 
     def _due(self, *, once: bool) -> Due | None:
         """Returns the cron times to decide about."""
@@ -174,20 +182,14 @@ class Watch:
         self._conclude(entry_of_missed(self._newest, now, due))
         return None
 
-    def _look(self, due: Due | None, *, raises: bool) -> "_Found | None":
-        """Returns the data to decide about; None: there is none, or it is not new."""
-        try:
-            located = find_data(self._config)
-            at = located.newest
-            if due is None and not is_new(Data(at.span, at.version, "", self._digest), self._newest.known):
-                self._seen = self._told = None
-                return None
-            return _Found(observe(self._config, located), located.files[TRAIN_SPLIT])
-        except DataError as error:
-            if raises:
-                raise
-            self._tell(f"waiting for data: {error}")
+    def _look(self, due: Due | None) -> "_Found | None":
+        """Returns the data to decide about; None: it is not new, and no cron time has come."""
+        located = find_data(self._config)
+        at = located.newest
+        if due is None and not is_new(Data(at.span, at.version, "", self._digest), self._newest.known):
+            self._seen = self._told = None
             return None
+        return _Found(observe(self._config, located), located.files[TRAIN_SPLIT])
 
     def _conclude_on(self, due: Due | None, found: "_Found") -> bool:
         """Decides about data, unless it is not the same as at the last look: then it may still be written."""

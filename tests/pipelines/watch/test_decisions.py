@@ -88,6 +88,32 @@ def test_data_that_is_written_is_waited_for(make: Any, caplog: pytest.LogCapture
     ], "once, not at each look"
 
 
+def test_once_says_what_is_wrong_with_the_data(make: Any) -> None:
+    world = make(new_span=True)
+    world.data = None
+    with pytest.raises(DataError, match="nothing is there for any span"):
+        world.watch().run_once()
+    world.data = (1, "a")
+    assert world.watch().run_once()
+    assert len(world.done) == 1
+
+
+def test_annotations_that_cannot_be_measured_are_waited_for(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "cocoflow.watch")
+    world = make(new_span=True, drift="{enabled: true}")
+
+    def fails(*_: Any, **__: Any) -> list[Drift]:
+        raise DataError("train.json: not JSON.")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelines.watch.watch.measure", fails)
+        world.run_until(START + HOUR)
+    assert [message for message in caplog.messages if "waiting" in message] == [
+        "waiting for data: train.json: not JSON."
+    ]
+    assert world.told() == []
+
+
 def test_data_that_changes_between_two_looks_is_waited_for(make: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "cocoflow.watch")
     world = make(new_span=True, poll_seconds=60)

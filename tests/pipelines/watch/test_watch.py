@@ -27,6 +27,7 @@ from tests.pipelines.watch.test_kills import Story, wait_for
     [
         ([], r"`watch` has no trigger\. Set watch\.cron, such as '0 3 \* \* \*', or watch\.new_span=true"),
         (["watch.new_span=true"], r"no data set: give --data DIR"),
+        (["watch.cron='0 3 * * *'"], r"no data set: give --data DIR"),
         (["watch.new_span=true", "data.root=here"], r"watch\.new_span = True, but the data's paths have no \{SPAN\}"),
         (
             ["watch.new_span=true", "data.splits={train: {records: 'a/{SPAN}/*'}}", "data.span=3"],

@@ -37,9 +37,9 @@ class Server(NamedTuple):
 
 def find_programs() -> Path | None:
     """Returns the folder of PostgreSQL's programs; None: it is not installed."""
-    found = shutil.which("initdb")
-    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    return Path(found).parent if found else installed[-1].parent if installed else None
+    found = [Path(path).resolve() for path in [shutil.which("initdb")] if path is not None]
+    installed = [*found, *sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))]  # Debian's are not in the PATH
+    return installed[-1].parent if installed else None
 
 
 @contextmanager

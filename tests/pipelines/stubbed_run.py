@@ -133,13 +133,17 @@ def _evaluate(self: Any, inputs: Any, outputs: Any, properties: Any) -> None:
     [evaluation], [blessing], [model] = outputs["evaluation"], outputs["blessing"], inputs["model"]
     contents: dict[str, Any] = {
         "metrics.json": {"metrics": {"AP": 0.5}, "iou_type": "bbox"},
-        "blessing.json": {"blessed": True, "reasons": ["AP 0.5 is at least 0"], "baseline": None},
+        "blessing.json": {"blessed": True, "reasons": ["AP 0.5 is at least 0"], "baseline": _baseline(inputs)},
     }
     for name in ("metrics.json", "blessing.json", "detections.json", "analysis.json", "report.html"):
         write_json(join(evaluation.uri, name), contents.get(name, {}))
     blessing.set_int_custom_property("blessed", 1)
     blessing.set_int_custom_property("current_model_id", model.id)
     write_text(join(blessing.uri, "BLESSED"), "")
+
+
+def _baseline(inputs: Any) -> list[str]:
+    return [model.uri for model in inputs.get("baseline_model", [])]
 
 
 _STUBS: Mapping[str, Do] = {

@@ -97,6 +97,8 @@ def test_folders_share_a_database_and_repair_their_own_runs(
     artifacts = Counter(artifact["node"] for artifact in status["artifacts"])
     assert artifacts == dict.fromkeys(NODES, 1) | {"DetectionTrainer": 2, "CocoEvaluator": 2}
     assert all(artifact["folder"].startswith(str(first)) for artifact in status["artifacts"])
+    lineage = _json_of(capsys, "lineage", str(first))
+    assert lineage["evaluated"]["baseline"] == [], "the other folder has an older blessed model"
     lineage = _json_of(capsys, "lineage", str(second))
     assert lineage["chain"][0]["model"].startswith(str(second))
     assert lineage["unknown"] == []

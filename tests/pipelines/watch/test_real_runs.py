@@ -32,13 +32,14 @@ class Watched:
         self.root = str(folder / "run")
         self._data = folder / "data"
         self._config = folder / "watch.yaml"
+        tiny = {"infinity_norm": 1e-6, "jensen_shannon_divergence": 1e-6}  # every span drifts
         self._config.write_text(
             yaml.safe_dump(
                 {
                     "run": {"root": self.root},
                     "data": {"root": str(self._data / "{SPAN}"), "window": 2},
                     "train": {"init": {"from_previous_model": True}},
-                    "watch": {"new_span": True, "poll_seconds": 1, "drift": {"enabled": True}},
+                    "watch": {"new_span": True, "poll_seconds": 1, "drift": {"enabled": True, **tiny}},
                 }
             )
         )

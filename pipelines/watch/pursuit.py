@@ -19,6 +19,23 @@ _WRONG_USAGE = 2  # exit code: another attempt would end the same way
 _LOGGER = logging.getLogger("cocoflow.watch")
 
 
+class StateLog:
+    """Logs a state once, however often it is found."""
+
+    def __init__(self) -> None:
+        self._told: str | None = None
+
+    def tell(self, message: str) -> None:
+        """Logs a message unless it was the last one."""
+        if message != self._told:
+            self._told = message
+            _LOGGER.info("%s", message)
+
+    def forget(self) -> None:
+        """Lets the same message be logged again."""
+        self._told = None
+
+
 class Pursuit:
     """The runs of a `watch`.
 
@@ -45,7 +62,7 @@ class Pursuit:
         self._command = command
         self._clock = clock
         self._configs = configs
-        self._told: str | None = None
+        self._state = StateLog()
 
     def advance(self, entry: Entry) -> float:
         """Starts a run if it is not done and nothing is in the way, and waits for it.
@@ -62,7 +79,7 @@ class Pursuit:
             return 0.0
         pause = self._pause_left(entry)
         if pause > 0.0:
-            self._tell(f"run {entry.run_id}: the next attempt is in {pause:.0f} s")
+            self._state.tell(f"run {entry.run_id}: the next attempt is in {pause:.0f} s")
             return pause
         if self._is_in_use():
             return self._options.poll_seconds
@@ -116,12 +133,12 @@ class Pursuit:
         except CocoflowError as error:
             if type(error) is not CocoflowError:
                 raise
-            self._tell(f"waiting: {error}")
+            self._state.tell(f"waiting: {error}")
             return True
 
     def _attempt(self, entry: Entry) -> Entry:
         """Starts the run and waits for its end; returns the entry with this attempt."""
-        self._told = None
+        self._state.forget()
         entry = replace(entry, attempts=[*entry.attempts, Attempt(as_text(self._clock()))])
         self._write(entry)
         command = self._command(
@@ -144,9 +161,3 @@ class Pursuit:
         entry = replace(entry, attempts=[*entry.attempts[:-1], ended])
         self._write(entry)
         return entry
-
-    def _tell(self, message: str) -> None:
-        """Logs a state once, however often it is found."""
-        if message != self._told:
-            self._told = message
-            _LOGGER.info("%s", message)

@@ -32,12 +32,17 @@ from pipelines.watch.decisions import (
 )
 from pipelines.watch.drift import Drift, drift_reason, measure
 from pipelines.watch.journal import Data, Entry, Journal, moment_of
-from pipelines.watch.pursuit import Pursuit
+from pipelines.watch.pursuit import Pursuit, StateLog
 from pipelines.watch.schedule import Due, Schedule
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
 from schemas.errors import ConfigError, DataError
+
+FOLDER = "watch"  # below run.root
+_JOURNAL = "journal"
+
+_LOGGER = logging.getLogger("cocoflow.watch")
 
 
 class _Found(NamedTuple):
@@ -45,12 +50,6 @@ class _Found(NamedTuple):
 
     data: Data
     train: SplitFiles
-
-
-FOLDER = "watch"  # below run.root
-_JOURNAL = "journal"
-
-_LOGGER = logging.getLogger("cocoflow.watch")
 
 
 class Watch:
@@ -86,7 +85,7 @@ class Watch:
         self._pursuit = Pursuit(config, write=self._write, command=command, clock=clock, configs=self._config_path)
         self._began = clock()
         self._seen: Data | None = None
-        self._told: str | None = None
+        self._state = StateLog()
 
     def run(self) -> None:
         """Watches until it is interrupted.
@@ -168,7 +167,7 @@ class Watch:
         except (DataError, ConfigError) as error:  # such as a folder that is being filled
             if once:
                 raise
-            self._tell(f"waiting for data: {error}")
+            self._state.tell(f"waiting for data: {error}")
             return False
 
     def _due(self, *, once: bool) -> Due | None:
@@ -182,16 +181,17 @@ class Watch:
         self._conclude(entry_of_missed(self._newest, now, due))
         return None
 
-    def _look(self, due: Due | None) -> "_Found | None":
+    def _look(self, due: Due | None) -> _Found | None:
         """Returns the data to decide about; None: it is not new, and no cron time has come."""
         located = find_data(self._config)
         at = located.newest
         if due is None and not is_new(Data(at.span, at.version, "", self._digest), self._newest.known):
-            self._seen = self._told = None
+            self._seen = None
+            self._state.forget()
             return None
         return _Found(observe(self._config, located), located.files[TRAIN_SPLIT])
 
-    def _conclude_on(self, due: Due | None, found: "_Found") -> bool:
+    def _conclude_on(self, due: Due | None, found: _Found) -> bool:
         """Decides about data, unless it is not the same as at the last look: then it may still be written."""
         data = found.data
         reason = sameness(data, self._newest.known)
@@ -201,12 +201,14 @@ class Watch:
         if data != self._seen:
             found_so = f"{data} was found" if self._seen is None else f"{data} has changed"
             self._seen = data
-            self._tell(f"{found_so}: looking again in {self._options.poll_seconds:g} s, as it may still be written")
+            self._state.tell(
+                f"{found_so}: looking again in {self._options.poll_seconds:g} s, as it may still be written"
+            )
             return False
         self._run_or_skip(due, found)
         return True
 
-    def _run_or_skip(self, due: Due | None, found: "_Found") -> None:
+    def _run_or_skip(self, due: Due | None, found: _Found) -> None:
         """Decides about complete data that was not trained on."""
         reason, has_drifted = change(found.data, self._newest.known), True
         if self._options.drift.enabled:
@@ -220,16 +222,17 @@ class Watch:
             write_text(self._config_path(entry), to_yaml(config_for(self._config, found.data)))
         self._conclude(entry)
 
-    def _drift_of(self, found: "_Found") -> list[Drift]:
-        """Returns the drift since the last training, empty without its statistics."""
-        trained = self._newest.known.trained
-        reference = None if trained is None else self._statistics_path(trained)
-        return measure(
-            found.train,
-            self._options.drift,
-            destination=self._statistics_path(found.data),
-            reference=reference if reference is not None and is_file(reference) else None,
-        )
+    def _drift_of(self, found: _Found) -> list[Drift]:
+        """Returns the drift since the last training; empty without its statistics, or if it had another configuration.
+
+        In any case, the statistics are written for the next time.
+        """
+        trained, reference = self._newest.known.trained, None
+        if trained is not None and trained.config == found.data.config:
+            before = self._statistics_path(trained)
+            reference = before if is_file(before) else None
+        destination = self._statistics_path(found.data)
+        return measure(found.train, self._options.drift, destination=destination, reference=reference)
 
     def _statistics_path(self, data: Data) -> str:
         return join(self._folder, "statistics", f"{data.fingerprint}.pb")
@@ -240,17 +243,12 @@ class Watch:
     def _conclude(self, entry: Entry) -> None:
         """Writes and logs a new entry."""
         self._write(entry)
-        self._seen = self._told = None
+        self._seen = None
+        self._state.forget()
         what = f"run {entry.run_id}" if entry.decision == "run" else "no run"
         _LOGGER.info("%s: %s: %s", entry.trigger, what, entry.reason)
         if entry.decision == "skip":
             self._log_next(entry)
-
-    def _tell(self, message: str) -> None:
-        """Logs a state once, however often it is found."""
-        if message != self._told:
-            self._told = message
-            _LOGGER.info("%s", message)
 
     def _pause(self) -> float:
         """Returns the seconds until the next look, or the next cron time."""

@@ -98,6 +98,24 @@ def test_once_says_what_is_wrong_with_the_data(make: Any) -> None:
     assert len(world.done) == 1
 
 
+def test_another_configuration_is_trained_whatever_the_drift(make: Any) -> None:
+    world = make(cron=HOURLY, drift="{enabled: true}")
+    references: list[str | None] = []
+
+    def measure(split: Any, options: Any, *, destination: str, reference: str | None) -> list[Drift]:
+        references.append(reference)
+        write_text(destination, "statistics")
+        return [] if reference is None else [Drift("category", 0.0, 0.1)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelines.watch.watch.measure", measure)
+        world.run_until(START + 1.5 * HOUR)
+        world.assignments = ["train.steps=7"]
+        world.run_until(START + 2.5 * HOUR)
+    assert references == [None, None]
+    assert [one.decision for one in world.entries()] == ["begin", "run", "run"]
+
+
 def test_annotations_that_cannot_be_measured_are_waited_for(make: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "cocoflow.watch")
     world = make(new_span=True, drift="{enabled: true}")

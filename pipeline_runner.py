@@ -14,6 +14,7 @@ from schemas.quoting import printable
 # Modules of pipelines/commands/; their heavy imports are inside `run`.
 COMMANDS = (
     "run",
+    "watch",
     "compile",
     "train",
     "status",

@@ -70,13 +70,15 @@ ALLOWED_IMPORTS = {
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
         "detection.coco detection.training.distributed detection.training components.history "
         "components.coco_example_gen components.detection_trainer pipelines.runners pipelines",
+        "pipelines.watch": "schemas schemas.config detection.storage detection.datasets detection.analysis "
+        "detection.reports components.coco_example_gen pipelines pipelines.runs",
         "pipelines.standalone": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.models detection.weights detection.coco detection.inference detection.analysis "
         "detection.reports detection.training.distributed detection.training.checkpoints detection.training.validation "
         "detection.training components.history components.coco_example_gen components.coco_evaluator pipelines "
         "pipelines.runs",
         "pipelines.commands": "schemas schemas.config detection.storage detection.coco detection.training.validation "
-        "components.coco_evaluator pipelines.runners pipelines pipelines.runs pipelines.standalone",
+        "components.coco_evaluator pipelines.runners pipelines pipelines.runs pipelines.watch pipelines.standalone",
         "pipeline_runner": "schemas pipelines.runs",
     }.items()
 }

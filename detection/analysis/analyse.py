@@ -101,6 +101,7 @@ def _analysis(
             diagnosis=diagnosis,
             calibration=calibration.by_category if calibration else {},
             errors=gallery.errors_by_category(),
+            differences=intervals.categories,
             iou=options.iou,
             params=params,
         ),

@@ -50,6 +50,21 @@ class OperatingPoint:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """A metric, or a difference of two, with the bounds of its bootstrap interval; low <= value <= high.
+
+    See `intervals.interval`.
+
+    probability: fraction of the bootstrap replicates above 0, shifted as the interval is.
+    """
+
+    value: float
+    low: float
+    high: float
+    probability: float
+
+
+@dataclass(frozen=True)
 class Category:
     """One row of the per-category table.
 
@@ -64,6 +79,8 @@ class Category:
         are not probabilities.
     errors: error type -> count at the analysis' IoU and score: false positives of this
         category, and (`Miss`) its missed ground truth.
+    ap_difference: AP minus the baseline's, with its interval; None without a baseline or replicates, and if
+        one is undefined.
     """
 
     id: int
@@ -77,6 +94,7 @@ class Category:
     precision: list[float]
     calibration_error: float | None
     errors: dict[str, int] = field(default_factory=dict)
+    ap_difference: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -147,21 +165,6 @@ class SizeBucket:
     high: float
     ground_truth: int
     metrics: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A metric, or a difference of two, with the bounds of its bootstrap interval; low <= value <= high.
-
-    See `intervals.interval`.
-
-    probability: fraction of the bootstrap replicates above 0, shifted as the interval is.
-    """
-
-    value: float
-    low: float
-    high: float
-    probability: float
 
 
 @dataclass(frozen=True)

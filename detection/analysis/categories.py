@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from detection.analysis.analysis_file import Category, OperatingPoint, SizeBucket
+from detection.analysis.analysis_file import Category, Interval, OperatingPoint, SizeBucket
 from detection.analysis.instances import DetectionColumns, GroundTruth
 from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.batch import IGNORED, TP, Diagnosis
@@ -57,6 +57,7 @@ def category_rows(
     diagnosis: Diagnosis,
     calibration: Mapping[int, float],
     errors: Sequence[Mapping[str, int]],
+    differences: Mapping[int, Interval],
     iou: float,
     params: Params,
 ) -> list[Category]:
@@ -70,6 +71,7 @@ def category_rows(
         diagnosis: TP and FP at `iou`.
         calibration: category id -> expected calibration error; without categories that have no detections.
         errors: error counts per category, see `errors_by_category`.
+        differences: category id -> difference of AP to the baseline's.
         iou: one of the IoU thresholds.
         params: parameters of the evaluation.
     """
@@ -96,6 +98,7 @@ def category_rows(
             precision=curves[:, position].tolist() if instances[position] else [],
             calibration_error=calibration.get(category["id"]),
             errors=dict(errors[position]),
+            ap_difference=differences.get(category["id"]),
         )
         for position, category in enumerate(ground_truth.categories)
     ]

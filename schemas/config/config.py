@@ -23,6 +23,7 @@ from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.config.run import RunConfig
 from schemas.config.section import Section
 from schemas.config.training import TrainConfig
+from schemas.config.watch import WatchConfig
 from schemas.metrics import MetricName
 
 Probability = Field(ge=0.0, le=1.0)
@@ -278,6 +279,7 @@ class Config(Section):
     train: TrainConfig = TrainConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     push: PushConfig = PushConfig()
+    watch: WatchConfig = WatchConfig()
 
     @model_validator(mode="after")
     def _backbone_weights_act(self) -> Self:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from detection.analysis.analysis_file import ERROR_TYPES, Analysis
 from detection.reports.box_styles import DETECTION_STATUSES, GROUND_TRUTH_STATUSES
 from detection.reports.evaluation import charts
+from detection.reports.evaluation.category_changes import category_gains, gain_sentences, gain_table
 from detection.reports.evaluation.charts import heat_map, pair_table
 from detection.reports.evaluation.error_tables import (
     calibration_table,
@@ -116,6 +117,8 @@ def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
         "errors": error_table(analysis),
         "sizes": size_table(analysis),
         "categories": category_table(analysis),
+        "gains": gain_table(analysis),
+        "gain_sentences": gain_sentences(category_gains(analysis)),
         "mean_curves": curves,
         "curves_alt": charts.curves_text(analysis),
         "category_curves": {"recall": analysis.recall, "curves": charts.category_curves(analysis)},
@@ -139,6 +142,7 @@ def _sections(analysis: Analysis, *, curves: bool, examples: bool) -> dict[str, 
     """Id -> heading of the sections with content, in their order."""
     content = {
         "metrics": ("Metrics", bool(analysis.metrics)),
+        "gains": ("Gained and forgotten", bool(category_gains(analysis))),
         "categories": ("Categories", bool(analysis.categories)),
         "curves": ("Precision and recall", curves),
         "errors": ("Error types (TIDE)", bool(analysis.errors)),

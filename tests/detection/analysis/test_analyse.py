@@ -9,6 +9,7 @@ import pytest
 
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import ImageSample
+from detection.analysis.comparison import compare_detections
 from detection.analysis.instances import sample_ids, sample_rank
 from detection.coco.evaluation import evaluate
 from detection.coco.params import make_params
@@ -77,7 +78,11 @@ def test_a_baseline(iou_type: str) -> None:
     assert analysis.baseline_metrics == evaluate(ground_truth, detections[::2], iou_type).by_name
     assert analysis.differences["AP"].value == pytest.approx(analysis.metrics["AP"] - analysis.baseline_metrics["AP"])
     assert alone.baseline_metrics == alone.differences == {}
-    rows = [replace(category, baseline_metrics={}) for category in analysis.categories]
+    compared = compare_detections(ground_truth, detections[::2], detections, params=params, options=QUICK)
+    told = {one.id: one.metrics["AP"].interval for one in compared.categories}
+    assert {one.id: one.ap_difference for one in analysis.categories} == told
+    assert any(told.values())
+    rows = [replace(category, baseline_metrics={}, ap_difference=None) for category in analysis.categories]
     assert replace(analysis, baseline_metrics={}, differences={}, categories=rows) == alone
 
 

@@ -18,7 +18,7 @@ from tests.detection.reports.evaluation.builders import analysis, category, imag
 from tests.html_page import HtmlPage
 
 ORDER = [
-    *("actions", "metrics", "categories", "curves", "errors", "confusion", "sizes", "calibration"),
+    *("actions", "metrics", "gains", "categories", "curves", "errors", "confusion", "sizes", "calibration"),
     *("worst", "examples", "label-errors", "losses", "method"),
 ]
 

@@ -1,0 +1,72 @@
+"""Fingerprints of a data set's files, which tell whether data changed without reading images."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+
+from detection.datasets.annotations import scan_file_names
+from detection.datasets.importers.label_map import dataset_files_beside
+from detection.datasets.layouts import SplitFiles
+from detection.images.files import remote_path
+from detection.storage import files, paths
+
+# Raised when equal data gives other records, so that results of before are not reused.
+RECORD_VERSION = 2
+
+
+def fingerprint(splits: Iterable[SplitFiles], *others: str | None) -> str:
+    """Digest of the size and modification time of every annotation, image and record file.
+
+    Of remote files the generation counts in place of the time.  Covers exactly the images
+    that the annotation files name, in whatever sub-folder.
+
+    Args:
+        splits: the files of a data set.
+        others: more files that its records depend on.
+    """
+    digest = hashlib.sha256(f"{RECORD_VERSION}\n".encode())
+    for path, state in chain(_states(filter(None, others)), *map(_states_of_split, splits)):
+        line = f"{path} absent\n" if state is None else f"{path} {state.size} {state.version}\n"
+        digest.update(line.encode(errors="backslashreplace"))  # a JSON text may hold half a character
+    return digest.hexdigest()
+
+
+_States = Iterator[tuple[str, files.FileState | None]]
+
+
+def _states_of_split(split: SplitFiles) -> _States:
+    if split.images is None:
+        return _states(_record_files(split.annotations))
+    annotations = _states(filter(None, (split.annotations, split.keypoints)))
+    names = scan_file_names(split.annotations)
+    if paths.is_remote(split.images):
+        return chain(annotations, _states_of_remote_images(split.images, names))
+    return chain(annotations, _states(str(Path(split.images, name)) for name in names))
+
+
+def _record_files(pattern: str) -> Iterator[str]:
+    from detection.storage.tfrecord import find_shards  # imports TensorFlow
+
+    beside: dict[str, list[str]] = {}  # of a remote folder's hundreds of shards it is asked for once
+    for shard in find_shards(pattern):
+        folder = paths.parent(shard)
+        if folder not in beside:
+            beside[folder] = dataset_files_beside(shard)
+        yield from (shard, *beside[folder])
+
+
+def _states(named: Iterable[str]) -> _States:
+    return ((path, files.state(path)) for path in named)
+
+
+def _states_of_remote_images(folder: str, names: Iterable[str]) -> _States:
+    """Lists the folder: a request for each image would take minutes."""
+    below = files.walk_states(folder)
+    for name in names:
+        try:
+            path = remote_path(folder, name)
+        except ValueError:  # the checks of the data report it
+            path = None
+        known = None if path is None or path == folder else below.get(paths.relative(path, folder))
+        yield paths.join(folder, name), known

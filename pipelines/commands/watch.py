@@ -1,0 +1,64 @@
+"""Trains again on this machine when a trigger says so, one run at a time, until it is stopped.
+
+Triggers are the section `watch` of the configuration: times as a cron expression
+(watch.cron), or a span or version of the data newer than the last one (watch.new_span). If
+neither data nor configuration changed since the last run, a cron time is skipped; with
+watch.drift, so is new data like that of the last training. Each run is the command
+`run` in a process of its own, on the span that triggered it. Set
+train.init.from_previous_model=true to start every training from the last blessed model.
+
+Every decision is in <run.root>/watch/journal/, with its reason, the run's id and its result,
+and is told on stderr. After a kill or a restart of the machine, start the command
+again: an unfinished run is taken up where it was, and cron times that passed lead to one run.
+Ctrl-C and SIGTERM end the run in order. --once suits systemd timers and CI: exit code 1
+says that a run failed; the next call repeats it.
+"""
+
+import argparse
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+
+from pipelines.commands.common import add_config_arguments, config_of
+
+SUMMARY = "train again by a schedule, or when new data arrives"
+EXAMPLE = "pipeline_runner.py watch --config pipelines/configs/watch.yaml --data 'spans/{YYYY}-{MM}-{DD}'"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's flags."""
+    parser.add_argument("--data", metavar="DIR", help="data set folder, with {SPAN} or a date for data that arrives")
+    parser.add_argument("--once", action="store_true", help="look at the triggers once, run if one says so, and exit")
+    add_config_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command.
+
+    Raises:
+        CocoflowError: see `Watch`.
+    """
+    from pipelines.watch.watch import Watch
+
+    watch = Watch(config_of(args))
+    with _log_on_stderr():
+        if args.once:
+            return 0 if watch.run_once() else 1
+        watch.run()
+    return 0
+
+
+@contextlib.contextmanager
+def _log_on_stderr() -> Iterator[None]:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    logger = logging.getLogger("cocoflow")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)

@@ -1,0 +1,81 @@
+"""A `watch` whose runs are a stub, as programs of their own: `python -m tests.pipelines.watch.stub watch|run ...`."""
+
+import argparse
+import os
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from detection.storage import files
+from detection.storage.atomic import write_text
+from detection.storage.lock import exclusive_use
+from detection.storage.paths import join
+from pipelines.config_files import read_config
+from pipelines.runs.history import RunHistory, recorded_run
+from pipelines.watch.watch import Watch
+from schemas.config.config_io import to_yaml
+
+EPOCH = datetime(2026, 11, 23, tzinfo=UTC)
+STARTS, ENDS = "stub-starts", "stub-ends"  # folders below run.root: a file for each start and end of a run
+
+
+def command(*, run_id: str, trigger: str, config: str) -> list[str]:
+    """The command line of a stub run."""
+    return [sys.executable, "-m", __spec__.name, "run", run_id, trigger, config]
+
+
+def watch(config: str, *, speed: float, began: float, once: bool) -> int:
+    """Watches; a second lasts `speed` seconds, from `began` on."""
+
+    def clock() -> datetime:
+        return EPOCH + timedelta(seconds=(time.time() - began) * speed)
+
+    given = Watch(read_config(config), command=command, clock=clock)
+    if once:
+        return 0 if given.run_once() else 1
+    given.run()
+    return 0
+
+
+def run(run_id: str, trigger: str, config_path: str) -> None:
+    """Does what `execute_run` does, with a nap as its work; it fails if a file `fail` says so."""
+    config = read_config(config_path)
+    root = config.run.root
+    with exclusive_use(root, instead="wait") as use:
+        fields = {"trigger": trigger, "data": {"source": "stub", "span": config.data.span or 0}}
+        with recorded_run(RunHistory(root), use, run_id=run_id, config_yaml=to_yaml(config), fields=fields):
+            write_text(join(root, STARTS, f"{run_id}-{os.getpid()}-{time.time_ns()}"), trigger)
+            time.sleep(float(config.run.name.partition("-")[2] or 0) / 1000)
+            if files.is_file(join(root, "fail")):
+                raise RuntimeError("the stub fails")
+            write_text(join(root, ENDS, f"{run_id}-{os.getpid()}-{time.time_ns()}"), trigger)
+
+
+def main() -> int:
+    """The program."""
+    if sys.argv[1] == "run":
+        run(*sys.argv[2:])
+        return 0
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command")
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--speed", type=float, default=1.0)
+    parser.add_argument("--began", type=float, default=time.time())
+    parser.add_argument("--once", action="store_true")
+    args = parser.parse_args()
+    return watch(str(args.config), speed=args.speed, began=args.began, once=args.once)
+
+
+if __name__ == "__main__":
+    import logging
+
+    from pipelines.runs.stop_signals import stop_signals
+
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
+    with stop_signals() as stop:
+        try:
+            code = main()
+        except KeyboardInterrupt:
+            code = stop.exit_code
+    sys.exit(code)

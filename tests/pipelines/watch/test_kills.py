@@ -1,0 +1,160 @@
+"""`watch` killed at random moments, with a stub for its runs: no run lost, none doubled, the journal complete."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from detection.storage import files
+from detection.storage.paths import join
+from pipelines.runs.history import DONE, RunHistory
+from pipelines.watch.journal import Entry, Journal, moment_of
+from pipelines.watch.schedule import Schedule
+from tests.components.coco_example_gen.data_set import write_data_set
+from tests.pipelines.watch.stub import STARTS
+from tests.storage_emulator.fixture import Bucket
+
+CRON = "*/30 * * * *"
+SPEED = 900  # a cron time comes every two seconds
+
+
+class Story:
+    """A `watch` that is killed and started again, and the data that arrives meanwhile.
+
+    Args:
+        folder: for the configuration and the data.
+        root: run.root.
+        work_ms: length of a run's work, milliseconds.
+    """
+
+    def __init__(self, folder: Path, root: str, *, work_ms: int = 150) -> None:
+        self.root = root
+        self.data = folder / "data"
+        self.config = folder / "config.yaml"
+        self.spans = 0
+        self.began = time.time()
+        self.write_config(work_ms=work_ms)
+
+    def write_config(self, *, work_ms: int) -> None:
+        self.config.write_text(
+            yaml.safe_dump(
+                {
+                    "run": {"root": self.root, "name": f"stub-{work_ms}"},
+                    "data": {"root": str(self.data / "{SPAN}")},
+                    "watch": {"new_span": True, "poll_seconds": 0.05, "cron": CRON},
+                }
+            )
+        )
+
+    def add_span(self) -> None:
+        self.spans += 1
+        write_data_set(self.data / str(self.spans), images=1)
+
+    def start(self, *flags: str) -> "subprocess.Popen[bytes]":
+        program = [sys.executable, "-m", "tests.pipelines.watch.stub", "watch", str(self.config)]
+        return subprocess.Popen([*program, "--speed", str(SPEED), "--began", repr(self.began), *flags])
+
+    def entries(self) -> list[Entry]:
+        return Journal(join(self.root, "watch", "journal")).entries()
+
+    def is_decided(self) -> bool:
+        """Whether the newest span has a run."""
+        return any(one.run_id and one.data and one.data.span == self.spans for one in self.entries())
+
+    def finish(self) -> list[Entry]:
+        """Lets `watch` work until the newest span is trained."""
+        with self.start() as process:
+            try:
+                wait_for(self.is_trained, process)
+            finally:
+                process.kill()
+        return self.entries()
+
+    def is_trained(self) -> bool:
+        """Whether the newest span's run is done."""
+        return any(one.outcome == "done" and one.data and one.data.span == self.spans for one in self.entries())
+
+
+def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
+    """Waits for a condition while a process runs."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.05)
+
+
+def require_complete(story: Story, entries: list[Entry]) -> None:
+    """Checks everything that holds however often `watch` was killed."""
+    assert [one.number for one in entries] == list(range(1, len(entries) + 1))
+    runs = [one for one in entries if one.decision == "run"]
+    assert len({one.run_id for one in runs}) == len(runs)
+    assert [one.data.span for one in runs if one.data] == list(range(1, story.spans + 1)), "each span once, in order"
+    assert all(one.outcome == "done" for one in runs)
+    # No attempt met another one, or a run that was done: each of these would be a failure.
+    assert {one.outcome for run in runs for one in run.attempts[:-1]} <= {"interrupted"}
+    assert {run.attempts[-1].outcome for run in runs} == {"done"}
+    records = RunHistory(story.root).read_all()
+    assert {record.id for record in records} == {one.run_id for one in runs}, "no run outside the journal"
+    assert all(record.state == DONE for record in records)
+    starts = Counter(name.rsplit("-", 2)[0] for name in files.list_folder(join(story.root, STARTS)))
+    assert starts == {record.id: starts[record.id] for record in records}
+    last_start = {
+        name.rsplit("-", 2)[0]: int(name.rsplit("-", 1)[1]) / 1e9
+        for name in sorted(files.list_folder(join(story.root, STARTS)), key=lambda name: int(name.rsplit("-", 1)[1]))
+    }
+    for record in records:
+        assert record.ended is not None
+        assert last_start[record.id] < datetime.fromisoformat(record.ended).timestamp(), "not run again when done"
+    require_all_cron_times(entries)
+
+
+def require_all_cron_times(entries: list[Entry]) -> None:
+    """Checks that every cron time from the begin on is decided by exactly one entry."""
+    until, schedule = moment_of(entries[0].known.decided_until), Schedule(CRON, "UTC")
+    for entry in entries[1:]:
+        decided = moment_of(entry.known.decided_until)
+        if entry.due is None:
+            assert decided == until
+        else:
+            due = schedule.due(until, decided)
+            assert due is not None
+            assert due.last == decided == moment_of(entry.due)
+            assert due.number == 1 or entry.decision == "skip" or f"{due.number} cron times" in entry.reason
+        until = decided
+
+
+def kill_at_random_moments(story: Story, *, seed: int, kills: int) -> None:
+    chance = random.Random(seed)
+    story.add_span()
+    for _ in range(kills):
+        with story.start() as process:
+            time.sleep(chance.choice([chance.uniform(0.0, 0.6), chance.uniform(0.5, 2.5)]))
+            process.send_signal(signal.SIGKILL)
+        if files.is_dir(join(story.root, "watch", "journal")) and story.is_decided():
+            story.add_span()
+
+
+def test_killed_at_20_moments_it_loses_no_run_and_doubles_none(tmp_path: Path) -> None:
+    story = Story(tmp_path, str(tmp_path / "run"))
+    kill_at_random_moments(story, seed=7, kills=20)
+    entries = story.finish()
+    require_complete(story, entries)
+    assert story.spans > 3
+    assert any(len(one.attempts) > 1 for one in entries), "a run was killed and taken up again"
+
+
+@pytest.mark.slow
+def test_on_cloud_storage_too(tmp_path: Path, gcs: Bucket) -> None:
+    story = Story(tmp_path, f"{gcs.path}/run")
+    kill_at_random_moments(story, seed=3, kills=8)
+    require_complete(story, story.finish())
+    assert story.spans > 1

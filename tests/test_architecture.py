@@ -60,7 +60,8 @@ ALLOWED_IMPORTS = {
         "components.coco_evaluator": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.input_pipeline detection.coco detection.inference detection.analysis "
         "detection.reports components.history",
-        "components.saved_model_pusher": "schemas detection.storage",
+        "components.saved_model_pusher": "schemas schemas.config detection.storage detection.inference "
+        "detection.analysis",
         "pipelines.resolvers": "schemas schemas.config components.history components.coco_example_gen "
         "components.detection_trainer",
         "pipelines": "schemas schemas.config detection.storage detection.datasets detection.analysis "
@@ -75,7 +76,8 @@ ALLOWED_IMPORTS = {
         "detection.reports detection.training.distributed detection.training.checkpoints detection.training.validation "
         "detection.training components.coco_example_gen components.coco_evaluator pipelines pipelines.runs",
         "pipelines.commands": "schemas schemas.config detection.storage detection.coco detection.training.validation "
-        "components.coco_evaluator pipelines.runners pipelines pipelines.runs pipelines.standalone",
+        "components.coco_evaluator components.saved_model_pusher pipelines.runners pipelines pipelines.runs "
+        "pipelines.standalone",
         "pipeline_runner": "schemas pipelines.runs",
     }.items()
 }

@@ -7,22 +7,34 @@ from tfx.types import standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
-from components.saved_model_pusher.executor import PUSH_DIRECTORY_KEY, Executor
+from components.saved_model_pusher.executor import (
+    CONFIG_KEY,
+    EVALUATION_KEY,
+    PUSH_DIRECTORY_KEY,
+    SCORE_THRESHOLDS_KEY,
+    Executor,
+)
+from schemas.config.config import PushConfig
 
 
 class SavedModelPusherSpec(ComponentSpec):
-    """Model and its blessing in, PushedModel out."""
+    """Model, its blessing and its evaluation in, PushedModel out."""
 
-    PARAMETERS = {PUSH_DIRECTORY_KEY: ExecutionParameter(type=str)}  # noqa: RUF012 (TFX's form)
+    PARAMETERS = {  # noqa: RUF012 (TFX's form)
+        PUSH_DIRECTORY_KEY: ExecutionParameter(type=str),
+        CONFIG_KEY: ExecutionParameter(type=str, optional=True),
+        SCORE_THRESHOLDS_KEY: ExecutionParameter(type=int, optional=True),
+    }
     INPUTS = {  # noqa: RUF012
         keys.MODEL_KEY: ChannelParameter(type=standard_artifacts.Model),
         keys.MODEL_BLESSING_KEY: ChannelParameter(type=standard_artifacts.ModelBlessing, optional=True),
+        EVALUATION_KEY: ChannelParameter(type=standard_artifacts.ModelEvaluation, optional=True),
     }
     OUTPUTS = {keys.PUSHED_MODEL_KEY: ChannelParameter(type=standard_artifacts.PushedModel)}  # noqa: RUF012
 
 
 class SavedModelPusher(base_component.BaseComponent):
-    """Pushes a blessed SavedModel to `push_directory/<version>`, atomically.
+    """Validates a blessed SavedModel, and pushes it to `push_directory/<version>`, atomically.
 
     With TFX's caching, the same model and blessing are pushed once.
     """
@@ -36,6 +48,9 @@ class SavedModelPusher(base_component.BaseComponent):
         model: types.BaseChannel,
         push_directory: str | RuntimeParameter,
         model_blessing: types.BaseChannel | None = None,
+        model_evaluation: types.BaseChannel | None = None,
+        config: PushConfig | None = None,
+        score_thresholds: bool = False,
     ) -> None:
         """Wires the component.
 
@@ -43,12 +58,21 @@ class SavedModelPusher(base_component.BaseComponent):
             model: channel of a `Model`.
             push_directory: folder that a model server watches.
             model_blessing: channel of a `ModelBlessing`; None: push every model.
+            model_evaluation: channel of the model's `ModelEvaluation`, by `CocoEvaluator` with
+                `config.sample_images` served images; None: no validation, no warm-up requests and no
+                score thresholds.
+            config: options of the push; default `PushConfig()`.  Its `directory` is not read here.
+            score_thresholds: adds the score thresholds of the evaluation to the pushed model.
         """
+        config = config or PushConfig()
         super().__init__(
             SavedModelPusherSpec(
                 model=model,
                 model_blessing=model_blessing,
+                model_evaluation=model_evaluation,
                 push_directory=push_directory,
+                config=config.model_dump_json(exclude={"directory"}),
+                score_thresholds=int(score_thresholds),
                 pushed_model=types.Channel(type=standard_artifacts.PushedModel),
             )
         )

@@ -1,0 +1,87 @@
+"""The versions below a push directory, local or remote: which are whole, what they hold, which one is served.
+
+A model server serves the version of the highest number.  A rollback publishes the files of an
+earlier version once more, under a new highest number, with a record of that in `assets.extra`.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from detection.storage.files import is_dir, is_file, list_folder, walk_states
+from detection.storage.gcs.objects import crc32c
+from detection.storage.json_files import read_json
+from detection.storage.paths import is_remote, join
+from schemas.artifacts import EXTRA_FILES, ROLLBACK_JSON, WARMUP_REQUESTS
+from schemas.errors import DataError
+
+MARKER = "saved_model.pb"
+# Files of a version that are no part of its model.
+ROLLBACK_RECORD = join(EXTRA_FILES, ROLLBACK_JSON)
+WARMUP_FILE = join(EXTRA_FILES, WARMUP_REQUESTS)
+NO_MODEL_FILES = frozenset({ROLLBACK_RECORD, WARMUP_FILE})
+
+
+class Rollback(NamedTuple):
+    """The record in a version that a rollback published.
+
+    version: number of the version whose files these are.
+    replaced: number of the version that was served before.
+    refused_models: `model_digest` of the models that were rolled back, which are not pushed again.
+    """
+
+    version: int
+    replaced: int
+    refused_models: list[str]
+
+    def as_bytes(self) -> bytes:
+        """Returns the record's content."""
+        return (json.dumps(self._asdict(), indent=2) + "\n").encode()
+
+
+def whole_versions(directory: str | Path) -> dict[int, str]:
+    """Returns the paths of the whole versions by number, oldest first; empty if there is no such folder.
+
+    Raises:
+        DataError: the folder cannot be read.
+    """
+    if not is_dir(directory):
+        return {}
+    numbered = sorted((int(name), name) for name in list_folder(directory) if name.isdecimal())
+    paths = ((number, join(directory, name)) for number, name in numbered)
+    return {number: path for number, path in paths if is_file(join(path, MARKER))}
+
+
+def read_rollback(version: str) -> Rollback | None:
+    """Reads the record of a rollback; None: the version was pushed.
+
+    Raises:
+        DataError: the record is damaged.
+    """
+    path = join(version, ROLLBACK_RECORD)
+    if not is_file(path):
+        return None
+    content = read_json(path)
+    try:
+        refused = [str(digest) for digest in content["refused_models"]]
+        return Rollback(int(content["version"]), int(content["replaced"]), refused)
+    except (TypeError, KeyError, ValueError):
+        raise DataError(f"{path}: no record of a rollback. Restore the file, or remove this version.") from None
+
+
+def model_digest(folder: str | Path, added: Mapping[str, bytes] | None = None) -> str:
+    """Returns a digest of the model in a folder: of names, sizes and checksums of its files.
+
+    Args:
+        folder: SavedModel, local or remote.
+        added: contents of files that count as if they were in the folder.
+    """
+    files = {
+        name: [state.size, state.checksum if is_remote(folder) else crc32c(Path(folder, name))]
+        for name, state in walk_states(folder).items()
+    }
+    files |= {name: [len(content), crc32c(content)] for name, content in (added or {}).items()}
+    listed = sorted((name, *facts) for name, facts in files.items() if name not in NO_MODEL_FILES)
+    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()

@@ -62,25 +62,40 @@ def main(saved_model: str, sample: str, images: str, tolerance: str, result: str
     import tensorflow as tf
 
     guard.close()
-    imported = time.monotonic()
+    imported = round(time.monotonic() - start, 3)
     try:
-        loaded_object, signature = _load(tf, saved_model)
-        loaded = time.monotonic()
-        comparison = Comparison(float(tolerance))
-        with np.load(sample, allow_pickle=False) as archive:
-            for number in range(int(images)):
-                _compare_image(tf, signature, _image(archive, number), comparison)
-        answer = comparison.as_json()
-        answer["seconds"] = {
-            "import": round(imported - start, 3),
-            "load": round(loaded - imported, 3),
-            "run": round(time.monotonic() - loaded, 3),
-        }
-        del loaded_object  # it owns the variables of the signature
+        answer = compare(tf, saved_model, sample, images=int(images), tolerance=float(tolerance))
+        answer["seconds"]["import"] = imported
     except RefusedError as refusal:
         answer = {"refused": str(refusal)}
     with open(result, "w", encoding="utf-8") as file:
         json.dump(answer, file)
+
+
+def compare(tf: Any, saved_model: str, sample: str, *, images: int, tolerance: float) -> dict[str, Any]:
+    """Loads a SavedModel, runs it on images of a sample one by one, and compares its detections.
+
+    Args:
+        tf: TensorFlow.
+        saved_model: local folder.
+        sample: local file of `detection.inference.serving_sample`.
+        images: number of images to compare, the first ones.
+        tolerance: see `Comparison`.
+
+    Raises:
+        RefusedError: the model does not load or run, or gives other detections.
+    """
+    start = time.monotonic()
+    # The loaded object owns the variables of the signature.
+    loaded, signature = _load(tf, saved_model)
+    load = time.monotonic() - start
+    comparison = Comparison(tolerance)
+    with np.load(sample, allow_pickle=False) as archive:
+        for number in range(images):
+            _compare_image(tf, signature, _image(archive, number), comparison)
+    del loaded
+    run = time.monotonic() - start - load
+    return comparison.as_json() | {"seconds": {"load": round(load, 3), "run": round(run, 3)}}
 
 
 def _load(tf: Any, folder: str) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from detection.inference.results import Results
 from detection.storage.files import is_file
-from detection.storage.json_files import not_of_this_version, read_json
+from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from schemas.artifacts import EXTRA_FILES, SCORE_THRESHOLDS_JSON
 from schemas.errors import DataError
@@ -107,8 +107,8 @@ def read_score_thresholds(model: str | Path) -> ScoreThresholds:
                 CategoryThreshold(int(one["id"]), str(one["name"]), _threshold(one)) for one in content["categories"]
             ],
         )
-    except (TypeError, KeyError, ValueError) as error:
-        raise not_of_this_version(path, "a list of score thresholds", f"{type(error).__name__} {error}") from None
+    except (TypeError, KeyError, ValueError):
+        raise DataError(f"{path}: no score thresholds of this version. Push or copy the model again.") from None
 
 
 def _threshold(entry: Any) -> Threshold | None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from detection.storage.files import walk_files
 from detection.storage.gcs import objects
-from detection.storage.gcs.client import AbsentError, in_parallel
+from detection.storage.gcs.client import AbsentError, absent, in_parallel
 from detection.storage.gcs.folders import OWN_FILES, probe
 from detection.storage.paths import is_remote, join, name_of, parent, relative
 from detection.storage.processes import has_ended, this_process
@@ -78,6 +78,8 @@ def publish_version(
     sweep(directory, marker, now)
     files = [file for file in _files_of(source) if file.name not in (added or {})]
     files += [_File(name, len(content), objects.crc32c(content), content) for name, content in (added or {}).items()]
+    if all(file.name != marker for file in files):
+        raise absent(join(source, marker))  # removed meanwhile, so that others may be missing
     newest = _newest(directory, marker)
     if newest is not None and _same(files, newest, ignored):
         _LOGGER.info("version %s already holds this model", name_of(newest))

@@ -17,7 +17,7 @@ from components.saved_model_pusher.validate import Validation
 from components.saved_model_pusher.warmup import warmup_records
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import write_analysis
-from detection.coco.params import Params
+from detection.coco.params import make_params
 from detection.inference.score_thresholds import read_score_thresholds
 from detection.storage import files
 from detection.storage.reading import read_bytes
@@ -63,7 +63,7 @@ def analysis(category: str = "cat") -> Any:
             "categories": [{"id": 7, "name": category}, {"id": 2, "name": "dog"}],
         },
         [{"image_id": 1, "category_id": id_, "bbox": box, "score": score} for box, score, id_ in found],
-        params=Params(),
+        params=make_params("bbox"),
         total_images=1,
         baseline=None,
         options=AnalysisConfig(replicates=0),

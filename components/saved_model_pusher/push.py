@@ -99,7 +99,7 @@ def score_thresholds(analysis: Analysis, model: str | Path) -> ScoreThresholds:
         iou=analysis.iou,
         images=analysis.sample.images,
         overall=_threshold(analysis.operating_point),
-        categories=[CategoryThreshold(*name, _threshold(rows.get(name))) for name in names],
+        categories=[CategoryThreshold(id_, name, _threshold(rows.get((id_, name)))) for id_, name in names],
     )
 
 

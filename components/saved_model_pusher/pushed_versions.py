@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from detection.storage.files import is_dir, is_file, list_folder, walk_states
+from detection.storage.files import is_dir, is_file, list_folder, list_folders, walk_states
 from detection.storage.gcs.objects import crc32c
 from detection.storage.json_files import read_json
 from detection.storage.paths import is_remote, join
@@ -47,11 +47,16 @@ def whole_versions(directory: str | Path) -> dict[int, str]:
     Raises:
         DataError: the folder cannot be read.
     """
-    if not is_dir(directory):
-        return {}
-    numbered = sorted((int(name), name) for name in list_folder(directory) if name.isdecimal())
+    numbered = sorted((int(name), name) for name in _names(directory) if name.isdecimal())
     paths = ((number, join(directory, name)) for number, name in numbered)
     return {number: path for number, path in paths if is_file(join(path, MARKER))}
+
+
+def _names(directory: str | Path) -> list[str]:
+    """The names of the folders in a push directory, links included."""
+    if is_remote(directory):
+        return list_folders(directory)
+    return list_folder(directory) if is_dir(directory) else []
 
 
 def read_rollback(version: str) -> Rollback | None:

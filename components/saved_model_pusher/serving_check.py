@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 import numpy as np
@@ -47,11 +48,12 @@ class OnlyTensorFlow(importlib.abc.MetaPathFinder):
         """Allows no further packages than those that are loaded."""
         self._allowed = {name.partition(".")[0] for name in sys.modules} | set(sys.stdlib_module_names)
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         """Raises an error for a refused module, as if it was not installed."""
         package = name.partition(".")[0]
         if package in _OUR_PACKAGES or (self._allowed is not None and package not in self._allowed):
             raise ModuleNotFoundError(f"No module named {name!r}: a server has TensorFlow only", name=name)
+        return None
 
 
 def main(saved_model: str, sample: str, images: str, tolerance: str, result: str) -> None:

@@ -70,7 +70,7 @@ def serving_sample_bytes(images: Iterable[ServedImage]) -> bytes:
     arrays: dict[str, Array] = {}
     for number, image in enumerate(images):
         arrays |= {
-            f"{number}/{_ID}": np.int64(image.image_id),
+            f"{number}/{_ID}": np.array(image.image_id, np.int64),
             f"{number}/{_NAME}": np.frombuffer(image.name.encode(errors="replace"), np.uint8),
             f"{number}/{_ENCODED}": np.frombuffer(image.encoded, np.uint8),
         }

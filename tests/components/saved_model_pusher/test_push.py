@@ -1,9 +1,7 @@
 """A checked push: what is compared before anything is visible, what a refusal leaves, what a version holds."""
 
-import io
 import json
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,6 @@ from schemas.config.config import AnalysisConfig, PushConfig
 from schemas.errors import DataError
 from tests.components.saved_model_pusher.served_models import evaluated_sample
 from tests.detection.fake_detector import FakeDetector, save_fake_detector
-from tests.storage_emulator.fixture import Bucket
 
 WARMUP = "assets.extra/tf_serving_warmup_requests"
 VALIDATION = Validation(2, 7, 0, {"detection_boxes": 0.0}, 0.001, {"total": 1.0})
@@ -133,9 +130,7 @@ def test_nothing_is_visible_while_it_is_validated_and_a_refusal_leaves_nothing(
     assert versions(serving) == [name]
 
 
-def test_the_model_of_another_evaluation_never_becomes_visible(
-    evaluation: Path, tmp_path: Path
-) -> None:
+def test_the_model_of_another_evaluation_never_becomes_visible(evaluation: Path, tmp_path: Path) -> None:
     """In the real process."""
     other = save_fake_detector(tmp_path / "other", shift=1)
     with pytest.raises(DataError, match="not pushed, as it does not serve what was evaluated"):
@@ -214,7 +209,14 @@ def test_score_thresholds_are_those_of_the_highest_f1(
     assert (content["iou_type"], content["iou"], content["images"]) == ("bbox", 0.5, 1)
     cat, dog = sorted(content["categories"], key=lambda one: one["name"])
     # 2 TP of 3 objects with the scores 0.9 and 0.6: F1 = 2 * 2 / (2 + 3).
-    assert cat == {"id": 7, "name": "cat", "threshold": 0.6, "precision": 1.0, "recall": pytest.approx(2 / 3), "f1": 0.8}
+    assert cat == {
+        "id": 7,
+        "name": "cat",
+        "threshold": 0.6,
+        "precision": 1.0,
+        "recall": pytest.approx(2 / 3),
+        "f1": 0.8,
+    }
     assert dog == {"id": 2, "name": "dog", "threshold": None, "precision": None, "recall": None, "f1": None}
     assert content["overall"]["threshold"] == 0.6
     thresholds = read_score_thresholds(pushed.version)
@@ -242,10 +244,10 @@ def test_old_versions_go_after_the_push(
     assert versions(serving) == [version.rpartition("/")[2] for version in pushed[1:]]
 
 
+@pytest.mark.usefixtures("validated")
 def test_a_version_that_cannot_be_removed_fails_no_push(
-    model: Path, evaluation: Path, tmp_path: Path, validated: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+    model: Path, evaluation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise DataError("serving/1: cannot remove")
 

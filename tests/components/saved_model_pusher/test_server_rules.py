@@ -52,8 +52,7 @@ class Server:
         self._thread.join()
 
     def _numbers(self) -> list[int]:
-        names = files.list_folder(self._directory) if files.is_dir(self._directory) else []
-        return sorted(int(name) for name in names if name.isdecimal())
+        return sorted(int(name) for name in files.list_folders(self._directory) if name.isdecimal())
 
     def _pick(self) -> int | None:
         numbers = self._numbers()

@@ -3,6 +3,7 @@
 import itertools
 import sys
 from collections.abc import Callable
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from components.saved_model_pusher.serving_check import (
     match,
     pixels_of_rle,
 )
+from schemas.serving import CLASSES, COUNT, SCORES
 from tests.components.saved_model_pusher.served_models import evaluated_sample
 from tests.detection.fake_detector import FakeDetector, save_fake_detector
 
@@ -52,10 +54,20 @@ def test_the_evaluated_model_gives_the_same_detections(model: Path, sample: Path
     assert set(answer["seconds"]) == {"load", "run"}
 
 
-def test_a_fixed_batch_size_is_filled(tmp_path: Path, sample: Path) -> None:
+def save_with_input(folder: Path, spec: tf.TensorSpec) -> None:
+    """Saves the fake detector with another input."""
     module = FakeDetector()
-    function = tf.function(lambda images: module.serve(images), input_signature=[tf.TensorSpec([3], tf.string, "images")])
-    tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": function})
+
+    def serve(encoded: tf.Tensor) -> dict[str, tf.Tensor]:
+        outputs: dict[str, tf.Tensor] = module.serve(encoded)
+        return outputs
+
+    signature = tf.function(serve).get_concrete_function(spec)
+    tf.saved_model.save(module, str(folder), signatures={"serving_default": signature})
+
+
+def test_a_fixed_batch_size_is_filled(tmp_path: Path, sample: Path) -> None:
+    save_with_input(tmp_path, tf.TensorSpec([3], tf.string, "images"))
     assert check(tmp_path, sample)["detections"] > 5
 
 
@@ -92,13 +104,13 @@ def failing(outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda one: one | {"detection_classes": tf.cast(one["detection_classes"], tf.float32)}, "is float32 .* not int64"),
-        (lambda one: one | {"num_detections": one["num_detections"][:, None]}, r"num_detections is int32 \[1, 1\], not"),
-        (lambda one: one | {"detection_scores": one["detection_scores"] * np.nan}, "detection_scores has NaN or infinity"),
-        (lambda one: one | {"detection_scores": one["detection_scores"][:, :2]}, "do not fit each other"),
-        (lambda one: one | {"num_detections": one["num_detections"] + 99}, r"num_detections is \d+, of at most 6"),
-        (lambda one: one | {"valid": tf.zeros(tf.shape(one["num_detections"]), tf.bool)}, "cannot decode the image"),
-        (lambda one: {name: value for name, value in one.items() if name != "detection_boxes"}, "lacks the output detection_"),
+        (lambda one: one | {CLASSES: tf.cast(one[CLASSES], tf.float32)}, "detection_classes is float32 .* not int64"),
+        (lambda one: one | {COUNT: one[COUNT][:, None]}, r"num_detections is int32 \[1, 1\], not"),
+        (lambda one: one | {SCORES: one[SCORES] * np.nan}, "detection_scores has NaN or infinity"),
+        (lambda one: one | {SCORES: one[SCORES][:, :2]}, "do not fit each other"),
+        (lambda one: one | {COUNT: one[COUNT] + 99}, r"num_detections is \d+, of at most 6"),
+        (lambda one: one | {"valid": tf.zeros(tf.shape(one[COUNT]), tf.bool)}, "cannot decode the image"),
+        (lambda one: {name: one[name] for name in (SCORES, CLASSES, COUNT)}, "lacks the output detection_boxes"),
         (failing, "it cannot be run: InvalidArgumentError"),
     ],
     ids=["dtype", "rank", "NaN", "shapes", "number", "invalid", "lacking", "error"],
@@ -118,9 +130,7 @@ def test_what_does_not_load_is_refused(tmp_path: Path, model: Path, sample: Path
     (damaged / "variables/variables.index").write_bytes(b"")
     with pytest.raises(RefusedError, match="it does not load: "):
         check(damaged, sample)
-    module = FakeDetector()
-    other = tf.function(lambda files: module.serve(files), input_signature=[tf.TensorSpec([None], tf.string, "files")])
-    tf.saved_model.save(module, str(tmp_path / "input"), signatures={"serving_default": other})
+    save_with_input(tmp_path / "input", tf.TensorSpec([None], tf.string, "files"))
     with pytest.raises(RefusedError, match="lacks the input images"):
         check(tmp_path / "input", sample)
 
@@ -197,7 +207,9 @@ def test_keypoints_and_mask_probabilities_are_compared() -> None:
         near, far = values.copy(), values.copy()
         near[1, 2, 1] += 0.0005
         far[1, 2, 1] += 0.01
-        assert differences(first, outputs([0.9, 0.5], **{name: near}))["max_difference"][name] == pytest.approx(5e-4, rel=1e-2)
+        assert differences(first, outputs([0.9, 0.5], **{name: near}))["max_difference"][name] == pytest.approx(
+            5e-4, rel=1e-2
+        )
         with pytest.raises(RefusedError, match=f"{name} differs from the evaluator's by 0.0"):
             differences(first, outputs([0.9, 0.5], **{name: far}))
         with pytest.raises(RefusedError, match=rf"{name} is \[2, "):
@@ -261,14 +273,15 @@ def test_images_of_a_batch_are_those_of_the_signature() -> None:
 
 
 def test_neither_our_packages_nor_later_ones_can_be_imported() -> None:
-    guard = OnlyTensorFlow()
+    program = OnlyTensorFlow()
+    guard: MetaPathFinder = program
     for name in ("detection.inference.results", "components", "schemas.serving", "tfx.v1"):
         with pytest.raises(ModuleNotFoundError, match="a server has TensorFlow only"):
-            guard.find_spec(name)
-    assert guard.find_spec("surely_absent") is None
-    guard.close()
+            guard.find_spec(name, None)
+    assert guard.find_spec("surely_absent", None) is None
+    program.close()
     assert "surely_absent" not in sys.modules
     with pytest.raises(ModuleNotFoundError, match="No module named 'surely_absent"):
-        guard.find_spec("surely_absent.layers")
-    assert guard.find_spec("json.decoder") is None
-    assert guard.find_spec("tensorflow.python") is None
+        guard.find_spec("surely_absent.layers", None)
+    assert guard.find_spec("json.decoder", None) is None
+    assert guard.find_spec("tensorflow.python", None) is None

@@ -53,8 +53,8 @@ PROGRAMS = {
         "the process crashed with SIGABRT",
     ),
     "import": (
-        f"import runpy, sys; sys.meta_path.insert(0, runpy.run_path({str(validating._PROGRAM)!r})['OnlyTensorFlow']())\n"
-        "import detection.inference",
+        f"import runpy, sys; program = runpy.run_path({str(validating._PROGRAM)!r})\n"
+        "sys.meta_path.insert(0, program['OnlyTensorFlow']()); import detection.inference",
         "ModuleNotFoundError: No module named 'detection.*: a server has TensorFlow only",
     ),
     "slow": ("import time; time.sleep(600)", r"it has not ended after 0\.5 seconds \(push\.validation\.timeout\)"),

@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from components.saved_model_pusher.pushed_versions import (
+    ADDED_FILES,
     MARKER,
-    NO_MODEL_FILES,
-    model_digest,
+    NO_EFFECT,
+    digest_of,
     read_rollback,
     whole_versions,
 )
@@ -75,9 +76,9 @@ def publish(
             f"{saved_model}: no {MARKER} in this folder, so nothing was pushed. Train and export the model again."
         )
     added = added or {}
-    ignored = frozenset() if again else NO_MODEL_FILES
+    ignored = frozenset() if again else NO_EFFECT
     if not again:
-        _require_not_rolled_back(saved_model, added, push_directory)
+        _require_not_rolled_back(saved_model, push_directory)
     if is_remote(push_directory):
         return remote.publish_version(
             str(saved_model), str(push_directory), MARKER, added=added, check=check, ignored=ignored
@@ -99,7 +100,7 @@ def versions(push_directory: str | Path) -> list[int]:
     return sorted(int(entry.name) for entry in Path(push_directory).iterdir() if entry.name.isdecimal())
 
 
-def _require_not_rolled_back(saved_model: str | Path, added: Mapping[str, bytes], push_directory: str | Path) -> None:
+def _require_not_rolled_back(saved_model: str | Path, push_directory: str | Path) -> None:
     """Requires a model other than those that the served version replaced by a rollback.
 
     Raises:
@@ -107,7 +108,7 @@ def _require_not_rolled_back(saved_model: str | Path, added: Mapping[str, bytes]
     """
     versions = whole_versions(push_directory)
     rollback = read_rollback(versions[max(versions)]) if versions else None
-    if rollback is not None and model_digest(saved_model, added) in rollback.refused_models:
+    if rollback is not None and digest_of(saved_model, ignored=ADDED_FILES) in rollback.refused_models:
         raise DataError(
             f"{saved_model}: not pushed: this model was served from {push_directory}, and rolled back to version "
             f"{rollback.version}. Push another model, or publish a kept version again with the command rollback --to."

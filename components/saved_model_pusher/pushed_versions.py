@@ -6,7 +6,6 @@ earlier version once more, under a new highest number, with a record of that in 
 
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,14 +13,15 @@ from detection.storage.files import is_dir, is_file, list_folder, list_folders, 
 from detection.storage.gcs.objects import crc32c
 from detection.storage.json_files import read_json
 from detection.storage.paths import is_remote, join
-from schemas.artifacts import EXTRA_FILES, ROLLBACK_JSON, WARMUP_REQUESTS
+from schemas.artifacts import EXTRA_FILES, ROLLBACK_JSON, SCORE_THRESHOLDS_JSON, WARMUP_REQUESTS
 from schemas.errors import DataError
 
 MARKER = "saved_model.pb"
-# Files of a version that are no part of its model.
 ROLLBACK_RECORD = join(EXTRA_FILES, ROLLBACK_JSON)
 WARMUP_FILE = join(EXTRA_FILES, WARMUP_REQUESTS)
-NO_MODEL_FILES = frozenset({ROLLBACK_RECORD, WARMUP_FILE})
+# Files without effect on the answers of a version, and those that an evaluation adds to a model.
+NO_EFFECT = frozenset({ROLLBACK_RECORD, WARMUP_FILE})
+ADDED_FILES = NO_EFFECT | {join(EXTRA_FILES, SCORE_THRESHOLDS_JSON)}
 
 
 class Rollback(NamedTuple):
@@ -29,7 +29,7 @@ class Rollback(NamedTuple):
 
     version: number of the version whose files these are.
     replaced: number of the version that was served before.
-    refused_models: `model_digest` of the models that were rolled back, which are not pushed again.
+    refused_models: `digest_of` the models that were rolled back, which are not pushed again.
     """
 
     version: int
@@ -76,17 +76,17 @@ def read_rollback(version: str) -> Rollback | None:
         raise DataError(f"{path}: no record of a rollback. Restore the file, or remove this version.") from None
 
 
-def model_digest(folder: str | Path, added: Mapping[str, bytes] | None = None) -> str:
-    """Returns a digest of the model in a folder: of names, sizes and checksums of its files.
+def digest_of(folder: str | Path, *, ignored: frozenset[str]) -> str:
+    """Returns a digest of the names, sizes and checksums of the files in a folder.
 
     Args:
         folder: SavedModel, local or remote.
-        added: contents of files that count as if they were in the folder.
+        ignored: relative paths of files that do not count: `NO_EFFECT` makes it the digest of a
+            version, `ADDED_FILES` that of the model, before and after its push.
     """
-    files = {
-        name: [state.size, state.checksum if is_remote(folder) else crc32c(Path(folder, name))]
+    listed = sorted(
+        (name, state.size, state.checksum if is_remote(folder) else crc32c(Path(folder, name)))
         for name, state in walk_states(folder).items()
-    }
-    files |= {name: [len(content), crc32c(content)] for name, content in (added or {}).items()}
-    listed = sorted((name, *facts) for name, facts in files.items() if name not in NO_MODEL_FILES)
+        if name not in ignored
+    )
     return hashlib.sha256(json.dumps(listed).encode()).hexdigest()

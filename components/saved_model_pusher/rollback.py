@@ -12,10 +12,12 @@ from typing import NamedTuple
 
 from components.saved_model_pusher.publish import publish
 from components.saved_model_pusher.pushed_versions import (
+    ADDED_FILES,
     MARKER,
+    NO_EFFECT,
     ROLLBACK_RECORD,
     Rollback,
-    model_digest,
+    digest_of,
     read_rollback,
     whole_versions,
 )
@@ -59,14 +61,13 @@ def roll_back(push_directory: str | Path, *, to: int | None = None) -> RolledBac
     if not versions:
         raise DataError(f"{push_directory}: no version there. Name the folder that holds the numbered versions.")
     served = max(versions)
-    digest = model_digest(versions[served])
-    target = _earlier(versions, digest, push_directory) if to is None else to
+    target = _earlier(versions, push_directory) if to is None else to
     _require_whole(versions, target, push_directory)
-    record = read_rollback(versions[served])
-    chosen = model_digest(versions[target])
-    if chosen == digest:
+    if _answers_alike(versions[target], versions[served]):
         return RolledBack(versions[served], target, served)
-    refused = {*(record.refused_models if record else ()), digest} - {chosen}
+    record = read_rollback(versions[served])
+    bad, good = (digest_of(versions[number], ignored=ADDED_FILES) for number in (served, target))
+    refused = {*(record.refused_models if record else ()), bad} - {good}
     rollback = Rollback(version=origin(versions, target), replaced=served, refused_models=sorted(refused))
     version = publish(versions[target], push_directory, added={ROLLBACK_RECORD: rollback.as_bytes()}, again=True)
     _LOGGER.info("version %s has the files of version %d, and replaces %d", name_of(version), target, served)
@@ -79,18 +80,24 @@ def origin(versions: Mapping[int, str], number: int) -> int:
     return number if record is None else record.version
 
 
-def _earlier(versions: Mapping[int, str], digest: str, push_directory: str | Path) -> int:
+def _answers_alike(one: str, other: str) -> bool:
+    """Whether two versions have the same model and score thresholds."""
+    return digest_of(one, ignored=NO_EFFECT) == digest_of(other, ignored=NO_EFFECT)
+
+
+def _earlier(versions: Mapping[int, str], push_directory: str | Path) -> int:
     """Returns the newest version that was there before the served model, and is another model.
 
     Raises:
         DataError: there is none.
     """
-    first = origin(versions, max(versions))
+    served = max(versions)
+    first = origin(versions, served)
     for number in sorted((number for number in versions if number < first), reverse=True):
-        if model_digest(versions[number]) != digest:
+        if not _answers_alike(versions[number], versions[served]):
             return number
     raise DataError(
-        f"{push_directory}: no version before the served model, version {max(versions)}, so there is nothing to roll "
+        f"{push_directory}: no version before the served model, version {served}, so there is nothing to roll "
         f"back to. The versions are {_listed(versions)}; choose one with --to."
     )
 

@@ -18,6 +18,7 @@ from detection.storage.atomic import write_bytes
 from detection.storage.gcs import versions as remote_versions
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
+from detection.storage.reading import read_bytes
 from schemas.errors import DataError
 from tests.components.saved_model_pusher.version_folders import MARKER, content_of, write_version
 from tests.storage_emulator.fixture import Bucket
@@ -77,6 +78,25 @@ def test_a_model_that_was_rolled_back_is_not_pushed_again_until_another_is(servi
     push("C", serving, tmp_path)
     push("B", serving, tmp_path)
     assert contents(serving) == ["A", "B", "A", "B", "A", "C", "B"]
+
+
+def test_a_rolled_back_model_is_known_by_its_weights_and_thresholds_are_rolled_back_too(
+    serving: str, tmp_path: Path
+) -> None:
+    """An evaluation on other images adds other thresholds and warm-up requests to the same model."""
+    model = write_version(tmp_path / "A", "A")
+    names = ("score_thresholds.json", "tf_serving_warmup_requests")
+    evaluations = [{f"assets.extra/{name}": content for name in names} for content in (b"1", b"2")]
+    first, second = (publish(model, serving, added=added) for added in evaluations)
+    assert first != second
+    back = roll_back(serving)
+    assert read_bytes(join(back.version, "assets.extra/score_thresholds.json")) == b"1"
+    assert publish(model, serving, added=evaluations[0]) == back.version
+    other = write_version(tmp_path / "B", "B")
+    publish(other, serving, added=evaluations[0])
+    roll_back(serving)
+    with pytest.raises(DataError, match="not pushed: this model was served"):
+        publish(other, serving, added=evaluations[1])
 
 
 def test_rolled_back_from_a_model_that_followed_a_rollback(serving: str, tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ PAGES = {  # tables, at least
     "docs/runners.md": 3,
     "docs/export.md": 5,
     "docs/postprocessing.md": 2,
+    "docs/serving.md": 3,
 }
 TYPES = {"BYTES": "bytes", "INT": "int64", "FLOAT": "float"}  # TFX's name -> ours
 

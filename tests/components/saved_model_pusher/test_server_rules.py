@@ -123,7 +123,7 @@ def kill_at_random(server: Server, directory: str, models: str, *, kills: int, s
 @pytest.mark.parametrize("where", ["local", "remote"])
 def test_a_server_only_ever_sees_whole_versions_that_rise(tmp_path: Path, gcs: Bucket, where: str) -> None:
     directory = str(tmp_path / "serving") if where == "local" else f"{gcs.path}/serving"
-    kills, seconds = (12, 0.1) if where == "local" else (4, 0.8)
+    kills, seconds = (7, 0.1) if where == "local" else (3, 0.8)
     for content in MODELS:
         write_version(tmp_path / "models" / content, content)
     first = write_version(tmp_path / "first", "first")

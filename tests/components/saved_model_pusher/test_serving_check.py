@@ -25,8 +25,9 @@ from components.saved_model_pusher.serving_check import (
     pixels_of_rle,
 )
 from schemas.serving import CLASSES, COUNT, SCORES
-from tests.components.saved_model_pusher.served_models import evaluated_sample
+from tests.components.saved_model_pusher.served_models import evaluated_sample, sample_of
 from tests.detection.fake_detector import FakeDetector, save_fake_detector
+from tests.detection.mask_keypoint_data import save_model, write_data
 
 TOLERANCE = 0.001
 
@@ -69,6 +70,26 @@ def save_with_input(folder: Path, spec: tf.TensorSpec) -> None:
 def test_a_fixed_batch_size_is_filled(tmp_path: Path, sample: Path) -> None:
     save_with_input(tmp_path, tf.TensorSpec([3], tf.string, "images"))
     assert check(tmp_path, sample)["detections"] > 5
+
+
+@pytest.mark.parametrize("mask_output", ["crops", "pasted", "rle"])
+def test_masks_and_keypoints_of_a_detector_are_compared(tmp_path: Path, mask_output: str) -> None:
+    """Evaluated in batches of images of several sizes, served one by one."""
+    model = save_model(tmp_path / "model", mask_output=mask_output)
+    entries = write_data(tmp_path / "data", 5)["images"]
+    sample = sample_of(tmp_path / "sample.npz", model, tmp_path / "data/val", entries)
+    answer = check(model, sample)
+    assert answer["detections"] > 3
+    assert set(answer["max_difference"]) == {
+        "detection_boxes",
+        "detection_scores",
+        "detection_masks",
+        "detection_keypoints",
+    }
+    assert max(answer["max_difference"].values()) < 1e-5
+    other = save_fake_detector(tmp_path / "other")
+    with pytest.raises(RefusedError, match="the evaluator's model also gave detection_keypoints, detection_masks"):
+        check(other, sample)
 
 
 def test_another_model_is_refused(tmp_path: Path, sample: Path) -> None:

@@ -23,7 +23,7 @@ from components.saved_model_pusher.pushed_versions import (
     NO_EFFECT,
     digest_of,
     read_rollback,
-    whole_versions,
+    served_version,
 )
 from detection.storage.atomic import fsync_path, fsync_tree, remove_leftovers, temporary_folder
 from detection.storage.files import is_file
@@ -106,8 +106,8 @@ def _require_not_rolled_back(saved_model: str | Path, push_directory: str | Path
     Raises:
         DataError: it is one of them.
     """
-    versions = whole_versions(push_directory)
-    rollback = read_rollback(versions[max(versions)]) if versions else None
+    served = served_version(push_directory)
+    rollback = None if served is None else read_rollback(served)
     if rollback is not None and digest_of(saved_model, ignored=ADDED_FILES) in rollback.refused_models:
         raise DataError(
             f"{saved_model}: not pushed: this model was served from {push_directory}, and rolled back to version "

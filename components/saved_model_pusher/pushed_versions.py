@@ -47,9 +47,22 @@ def whole_versions(directory: str | Path) -> dict[int, str]:
     Raises:
         DataError: the folder cannot be read.
     """
-    numbered = sorted((int(name), name) for name in _names(directory) if name.isdecimal())
-    paths = ((number, join(directory, name)) for number, name in numbered)
-    return {number: path for number, path in paths if is_file(join(path, MARKER))}
+    return {number: path for number, path in _numbered(directory) if is_file(join(path, MARKER))}
+
+
+def served_version(directory: str | Path) -> str | None:
+    """Returns the path of the highest whole version; None: there is none.
+
+    Raises:
+        DataError: the folder cannot be read.
+    """
+    newest_first = reversed(_numbered(directory))
+    return next((path for _, path in newest_first if is_file(join(path, MARKER))), None)
+
+
+def _numbered(directory: str | Path) -> list[tuple[int, str]]:
+    """Numbers and paths of the versions, whole or not, oldest first."""
+    return sorted((int(name), join(directory, name)) for name in _names(directory) if name.isdecimal())
 
 
 def _names(directory: str | Path) -> list[str]:

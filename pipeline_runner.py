@@ -28,6 +28,7 @@ COMMANDS = (
     "to-examples",
     "to-coco",
     "import-checkpoint",
+    "rollback",
 )
 
 _DESCRIPTION = "Turns a COCO data set into an evaluated, pushed object detector."

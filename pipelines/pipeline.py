@@ -201,12 +201,16 @@ def _nodes(config: Config, places: _Here | _Remote) -> list[BaseNode]:
         eval_config=None if evaluation.eval_config is None else read_eval_config(evaluation.eval_config),
         thresholds=places.thresholds,
         history=places.history,
+        served_images=config.push.sample_images,
     )
     pusher = SavedModelPusher(
         model=model,
         model_blessing=evaluator.outputs["blessing"],
+        model_evaluation=evaluator.outputs["evaluation"],
         push_directory=places.push_directory,
         history=places.history,
+        config=config.push,
+        score_thresholds=evaluation.tta.is_empty,  # fused boxes have scores of their own
     )
     checks = [schema_gen, statistics_gen, example_validator]
     return [example_gen, *checks, *window, *base, trainer, baseline, evaluator, pusher]

@@ -28,6 +28,11 @@ BEST = "best"  # ckpt-<step> and its METRICS_JSON, which names the step
 EXTRA_FILES = "assets.extra"  # inside a SavedModel: our files, copied with it
 EXPORTED_FROM_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights"}, see `ExportedFrom`
 
+# In EXTRA_FILES of a pushed version, added by the push.
+WARMUP_REQUESTS = "tf_serving_warmup_requests"  # TFRecord of PredictionLog; TF Serving fixes the name
+SCORE_THRESHOLDS_JSON = "score_thresholds.json"  # `detection.inference.score_thresholds.ScoreThresholds`
+ROLLBACK_JSON = "rollback.json"  # of a version that a rollback published: `pushed_versions.Rollback`
+
 # Keys in our checkpoints.  Below the first two lie weights, in a dictionary by variable path.
 MODEL_PART = "model"  # raw weights
 EMA_PART = "ema"  # EMA weights
@@ -43,9 +48,11 @@ DETECTIONS_JSON = "detections.json"  # COCO results, by ascending image id
 ANALYSIS_JSON = "analysis.json"  # `detection.analysis.analysis_file.Analysis`
 REPORT_HTML = "report.html"  # report of the evaluation
 BLESSING_JSON = "blessing.json"  # {"blessed", "reasons", "baseline"}
+SERVING_SAMPLE = "serving_sample.npz"  # images and the model's outputs: `detection.inference.serving_sample`
 
 # PushedModel artifact.
 POINTER_JSON = "pushed.json"  # {"destination", "version", "model"} in the PushedModel artifact
+VALIDATION_JSON = "validation.json"  # what was compared before the push: `validate.Validation`
 
 # An artifact that stands for artifacts of earlier runs.
 RESOLVED_JSON = "resolved.json"  # {"artifacts": [{"uri", ...}]}, see `components.history`

@@ -60,7 +60,8 @@ ALLOWED_IMPORTS = {
         "components.coco_evaluator": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.input_pipeline detection.coco detection.inference detection.analysis "
         "detection.reports components.history",
-        "components.saved_model_pusher": "schemas detection.storage components.history",
+        "components.saved_model_pusher": "schemas schemas.config detection.storage detection.inference "
+        "detection.analysis components.history",
         "pipelines.resolvers": "schemas schemas.config components.history components.coco_example_gen "
         "components.detection_trainer",
         "pipelines": "schemas schemas.config detection.storage detection.datasets detection.analysis "
@@ -78,7 +79,8 @@ ALLOWED_IMPORTS = {
         "detection.training components.history components.coco_example_gen components.coco_evaluator pipelines "
         "pipelines.runs",
         "pipelines.commands": "schemas schemas.config detection.storage detection.coco detection.training.validation "
-        "components.coco_evaluator pipelines.runners pipelines pipelines.runs pipelines.watch pipelines.standalone",
+        "components.coco_evaluator components.saved_model_pusher pipelines.runners pipelines pipelines.runs "
+        "pipelines.watch pipelines.standalone",
         "pipeline_runner": "schemas pipelines.runs",
     }.items()
 }

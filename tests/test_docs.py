@@ -39,6 +39,7 @@ PAGES = {  # tables, at least
     "docs/operations.md": 2,
     "docs/export.md": 5,
     "docs/postprocessing.md": 2,
+    "docs/serving.md": 3,
 }
 TYPES = {"BYTES": "bytes", "INT": "int64", "FLOAT": "float"}  # TFX's name -> ours
 

@@ -9,7 +9,13 @@ from tfx.types import standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
-from components.coco_evaluator.executor import CONFIG_KEY, EVAL_CONFIG_KEY, THRESHOLDS_KEY, Executor
+from components.coco_evaluator.executor import (
+    CONFIG_KEY,
+    EVAL_CONFIG_KEY,
+    SERVED_IMAGES_KEY,
+    THRESHOLDS_KEY,
+    Executor,
+)
 from components.history import HISTORY_KEY
 from schemas.config.config import EvaluateConfig
 
@@ -22,6 +28,7 @@ class CocoEvaluatorSpec(ComponentSpec):
         EVAL_CONFIG_KEY: ExecutionParameter(type=str, optional=True),
         THRESHOLDS_KEY: ExecutionParameter(type=str, optional=True),
         HISTORY_KEY: ExecutionParameter(type=str, optional=True),
+        SERVED_IMAGES_KEY: ExecutionParameter(type=int, optional=True),
     }
     INPUTS = {  # noqa: RUF012
         keys.EXAMPLES_KEY: ChannelParameter(type=standard_artifacts.Examples),
@@ -55,6 +62,7 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
         eval_config: Any | None = None,
         thresholds: RuntimeParameter | None = None,
         history: str | None = None,
+        served_images: int = 0,
     ) -> None:
         """Wires the component.
 
@@ -69,6 +77,8 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
                 `config`.  None: all images, no such thresholds.
             thresholds: parameter of a compiled pipeline that replaces `config.thresholds`.
             history: folder of the records of earlier runs, of a compiled pipeline.
+            served_images: number of images for `SavedModelPusher`: `evaluation` holds them with the
+                model's outputs.
 
         Raises:
             ConfigError: an `EvalConfig` that is not honoured.
@@ -83,6 +93,7 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
                 eval_config=None if eval_config is None else _checked(eval_config),
                 evaluate_thresholds=thresholds,
                 history=history,
+                served_images=served_images or None,
                 evaluation=types.Channel(type=standard_artifacts.ModelEvaluation),
                 blessing=types.Channel(type=standard_artifacts.ModelBlessing),
             )

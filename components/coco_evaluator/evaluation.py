@@ -26,6 +26,7 @@ from detection.inference.detectors import require_model
 from detection.inference.mean_losses import mean_losses
 from detection.inference.model_files import read_description
 from detection.inference.restore import is_described, read_exported_from, read_model_config
+from detection.inference.serving_sample import write_serving_sample
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.tensorboard import draw_image_results, write_evaluation
 from detection.storage.atomic import write_json
@@ -39,6 +40,7 @@ from schemas.artifacts import (
     LOGS,
     METRICS_JSON,
     REPORT_HTML,
+    SERVING_SAMPLE,
 )
 from schemas.config.config import AnalysisConfig
 from schemas.errors import ConfigError, DataError
@@ -170,6 +172,8 @@ def evaluate_models(task: Task, folder: str | Path, *, make_pipeline: MakePipeli
         for sentence in empty_slicings(config.slicing_specs, measured.slices):
             log.warning("%s", sentence)
         write_metrics(join(folder, METRICS_JSON), measured.overall[CANDIDATE].metrics)
+        if task.served_images:
+            write_serving_sample(join(folder, SERVING_SAMPLE), measured.served)
         analysis = _analyse(task, params, options, measured, work, destination=join(folder, DETECTIONS_JSON))
         write_analysis(join(folder, ANALYSIS_JSON), analysis)
         verdict = _judge(task, config, measured, analysis, folder)

@@ -28,6 +28,7 @@ _CURRENT_COMPONENT_ID = "current_component_id"  # execution property that TFX ma
 CONFIG_KEY = "config"  # JSON of an EvaluateConfig
 THRESHOLDS_KEY = "evaluate_thresholds"  # of `schemas.config.runtime_parameters`, or absent
 EVAL_CONFIG_KEY = "eval_config"  # JSON of a tfma.EvalConfig, or absent
+SERVED_IMAGES_KEY = "served_images"  # number of images with outputs to keep for the pusher, or absent
 
 
 def record_blessing(
@@ -134,6 +135,7 @@ def make_task(examples: types.Artifact, models: dict[str, types.Artifact], prope
         title=f"Evaluation on {split}",
         config=config,
         eval_config=parse_eval_config(eval_config) if eval_config else None,
+        served_images=properties.get(SERVED_IMAGES_KEY) or 0,
     )
 
 

@@ -27,6 +27,7 @@ class Task:
     title: title of the report.
     locations: path of each model and, as `data`, of the examples, as shown in TFMA's files and
         the report.
+    served_images: number of images whose outputs of the candidate are kept for the pusher.
     """
 
     records: str
@@ -37,6 +38,7 @@ class Task:
     title: str
     config: EvaluateConfig
     eval_config: Any | None = None
+    served_images: int = 0
 
 
 class Dataset(NamedTuple):

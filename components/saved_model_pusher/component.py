@@ -8,25 +8,35 @@ from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
 from components.history import HISTORY_KEY
-from components.saved_model_pusher.executor import PUSH_DIRECTORY_KEY, Executor
+from components.saved_model_pusher.executor import (
+    CONFIG_KEY,
+    EVALUATION_KEY,
+    PUSH_DIRECTORY_KEY,
+    SCORE_THRESHOLDS_KEY,
+    Executor,
+)
+from schemas.config.config import PushConfig
 
 
 class SavedModelPusherSpec(ComponentSpec):
-    """Model and its blessing in, PushedModel out."""
+    """Model, its blessing and its evaluation in, PushedModel out."""
 
     PARAMETERS = {  # noqa: RUF012 (TFX's form)
         PUSH_DIRECTORY_KEY: ExecutionParameter(type=str),
+        CONFIG_KEY: ExecutionParameter(type=str, optional=True),
+        SCORE_THRESHOLDS_KEY: ExecutionParameter(type=int, optional=True),
         HISTORY_KEY: ExecutionParameter(type=str, optional=True),
     }
     INPUTS = {  # noqa: RUF012
         keys.MODEL_KEY: ChannelParameter(type=standard_artifacts.Model),
         keys.MODEL_BLESSING_KEY: ChannelParameter(type=standard_artifacts.ModelBlessing, optional=True),
+        EVALUATION_KEY: ChannelParameter(type=standard_artifacts.ModelEvaluation, optional=True),
     }
     OUTPUTS = {keys.PUSHED_MODEL_KEY: ChannelParameter(type=standard_artifacts.PushedModel)}  # noqa: RUF012
 
 
 class SavedModelPusher(base_component.BaseComponent):
-    """Pushes a blessed SavedModel to `push_directory/<version>`, atomically.
+    """Validates a blessed SavedModel, and pushes it to `push_directory/<version>`, atomically.
 
     With TFX's caching, the same model and blessing are pushed once.
     """
@@ -40,6 +50,9 @@ class SavedModelPusher(base_component.BaseComponent):
         model: types.BaseChannel,
         push_directory: str | RuntimeParameter,
         model_blessing: types.BaseChannel | None = None,
+        model_evaluation: types.BaseChannel | None = None,
+        config: PushConfig | None = None,
+        score_thresholds: bool = False,
         history: str | None = None,
     ) -> None:
         """Wires the component.
@@ -48,14 +61,23 @@ class SavedModelPusher(base_component.BaseComponent):
             model: channel of a `Model`.
             push_directory: folder that a model server watches.
             model_blessing: channel of a `ModelBlessing`; None: push every model.
+            model_evaluation: channel of the model's `ModelEvaluation`, by `CocoEvaluator` with
+                `config.sample_images` served images; None: no validation, no warm-up requests and no
+                score thresholds.
+            config: options of the push; default `PushConfig()`.  Its `directory` is not read here.
+            score_thresholds: adds the score thresholds of the evaluation to the pushed model.
             history: folder of the records of earlier runs, of a compiled pipeline.
         """
+        config = config or PushConfig()
         super().__init__(
             SavedModelPusherSpec(
                 model=model,
                 model_blessing=model_blessing,
+                model_evaluation=model_evaluation,
                 push_directory=push_directory,
                 history=history,
+                config=config.model_dump_json(exclude={"directory"}),
+                score_thresholds=int(score_thresholds),
                 pushed_model=types.Channel(type=standard_artifacts.PushedModel),
             )
         )

@@ -10,12 +10,16 @@ from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
 from components.history import HISTORY_KEY, record_push
-from components.saved_model_pusher.publish import publish
+from components.saved_model_pusher.push import Pushed, PushRequest, push
 from detection.storage.atomic import write_json
 from detection.storage.paths import join, name_of
-from schemas.artifacts import POINTER_JSON
+from schemas.artifacts import POINTER_JSON, VALIDATION_JSON
+from schemas.config.config import PushConfig
 
 PUSH_DIRECTORY_KEY = "push_directory"
+CONFIG_KEY = "config"  # JSON of a PushConfig, or absent: defaults
+SCORE_THRESHOLDS_KEY = "score_thresholds"  # 1: the pushed model gets those of the evaluation; 0 or absent: it does not
+EVALUATION_KEY = "model_evaluation"
 
 # Custom properties of the PushedModel artifact, named as TFX's own Pusher names them.
 PUSHED_PROPERTY = "pushed"  # int: 1 or 0
@@ -39,7 +43,7 @@ class Executor(base_executor.BaseExecutor):
         """Runs the component.
 
         Raises:
-            DataError: the model has no SavedModel, or the folder cannot be written.
+            DataError: see `push`.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         pushed_model = artifact_utils.get_single_instance(output_dict[keys.PUSHED_MODEL_KEY])
@@ -47,11 +51,29 @@ class Executor(base_executor.BaseExecutor):
             pushed_model.set_int_custom_property(PUSHED_PROPERTY, 0)
             return
         model = artifact_utils.get_single_instance(input_dict[keys.MODEL_KEY])
-        destination = publish(path_utils.serving_model_path(model.uri), exec_properties[PUSH_DIRECTORY_KEY])
-        _record(pushed_model, destination, model.uri)
+        pushed = push(make_request(model, input_dict, exec_properties))
+        _record(pushed_model, pushed, model.uri)
         record_push(
-            exec_properties.get(HISTORY_KEY), destination=destination, version=name_of(destination), model=model.uri
+            exec_properties.get(HISTORY_KEY),
+            destination=pushed.version,
+            version=name_of(pushed.version),
+            model=model.uri,
         )
+
+
+def make_request(
+    model: types.Artifact, input_dict: dict[str, list[types.Artifact]], exec_properties: dict[str, Any]
+) -> PushRequest:
+    """Builds the request from artifacts and execution properties."""
+    config = exec_properties.get(CONFIG_KEY)
+    evaluations = input_dict.get(EVALUATION_KEY, [])
+    return PushRequest(
+        saved_model=path_utils.serving_model_path(model.uri),
+        push_directory=exec_properties[PUSH_DIRECTORY_KEY],
+        evaluation=evaluations[0].uri if evaluations else None,
+        options=PushConfig.model_validate_json(config) if config else PushConfig(),
+        score_thresholds=bool(exec_properties.get(SCORE_THRESHOLDS_KEY)),
+    )
 
 
 def is_blessed(input_dict: dict[str, list[types.Artifact]]) -> bool:
@@ -65,10 +87,12 @@ def is_blessed(input_dict: dict[str, list[types.Artifact]]) -> bool:
     return bool(blessings) and all(model_utils.is_model_blessed(blessing) for blessing in blessings)
 
 
-def _record(pushed_model: types.Artifact, destination: str, model_uri: str) -> None:
-    version = name_of(destination)
+def _record(pushed_model: types.Artifact, pushed: Pushed, model_uri: str) -> None:
+    destination, version = pushed.version, name_of(pushed.version)
     pushed_model.set_int_custom_property(PUSHED_PROPERTY, 1)
     pushed_model.set_string_custom_property(DESTINATION_PROPERTY, destination)
     pushed_model.set_string_custom_property(VERSION_PROPERTY, version)
+    if pushed.validation is not None:
+        write_json(join(pushed_model.uri, VALIDATION_JSON), pushed.validation._asdict())
     pointer = {"destination": destination, "version": version, "model": model_uri}
     write_json(join(pushed_model.uri, POINTER_JSON), pointer)

@@ -1,9 +1,9 @@
 """Publishes a SavedModel as the next version below the folder that a model server watches.
 
 TF Serving loads a folder with an all-digits name as soon as it sees it.  So a version is
-copied under a hidden name in the same folder, flushed to the disk and renamed: it appears
-whole or not at all.  On Cloud Storage, which cannot rename a folder, it appears object by
-object, `saved_model.pb` last; see `detection.storage.gcs.versions`.
+copied under a hidden name in the same folder, checked there, flushed to the disk and renamed:
+it appears whole or not at all.  On Cloud Storage, which cannot rename a folder, it appears
+object by object, `saved_model.pb` last; see `detection.storage.gcs.versions`.
 """
 
 import contextlib
@@ -14,51 +14,79 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from components.saved_model_pusher.pushed_versions import (
+    ADDED_FILES,
+    MARKER,
+    NO_EFFECT,
+    digest_of,
+    read_rollback,
+    served_version,
+)
 from detection.storage.atomic import fsync_path, fsync_tree, remove_leftovers, temporary_folder
 from detection.storage.files import is_file
-from detection.storage.gcs.versions import publish_version
+from detection.storage.gcs import versions as remote
 from detection.storage.paths import is_remote, join, require_supported
 from detection.storage.staging import local_copy
 from schemas.errors import DataError
 
-_MARKER = "saved_model.pb"
 _TEMPORARY_STEM = "push"
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+
+Check = Callable[[Path], None]
 
 _LOGGER = logging.getLogger("cocoflow.pusher")
 
 
-def publish(saved_model: str | Path, push_directory: str | Path) -> str:
+def publish(
+    saved_model: str | Path,
+    push_directory: str | Path,
+    *,
+    added: Mapping[str, bytes] | None = None,
+    check: Check | None = None,
+    again: bool = False,
+) -> str:
     """Copies a SavedModel folder, whole, to `push_directory/<version>`, unless the newest version equals it.
 
-    Only the newest version is compared, so that an older model can be pushed again.  The
-    version is the time in seconds since 1970, or one more than the highest version, whichever
-    is larger.  Several pushers may run at the same time.
+    Only the newest version is compared, without its warm-up requests, so that an older model can
+    be pushed again, unless it was rolled back.  The version is the time in seconds since 1970, or
+    one more than the highest version, whichever is larger.  Several pushers may run at the same
+    time.
 
     Args:
         saved_model: local or remote folder with `saved_model.pb`, copied with all its files.
         push_directory: local or remote folder, created if missing.  Leftovers of killed
             pushes in it are removed (see `temporary_folder` and `gcs.versions.sweep`).
+        added: relative path -> content of further files of the version.
+        check: takes a local folder with exactly the version's files before the version becomes
+            visible, and raises an error to refuse it; nothing is left behind then.
+        again: for a rollback: pushes whatever the newest version is.
 
     Returns:
         Absolute path of the new version, or of the newest one if it equals this model.
 
     Raises:
-        DataError: no SavedModel, or `push_directory` cannot be written.
+        DataError: no SavedModel, one that was rolled back, or `push_directory` cannot be written.
     """
     require_supported(push_directory, "push.directory")
-    if not is_file(join(saved_model, _MARKER)):
+    if not is_file(join(saved_model, MARKER)):
         raise DataError(
-            f"{saved_model}: no {_MARKER} in this folder, so nothing was pushed. Train and export the model again."
+            f"{saved_model}: no {MARKER} in this folder, so nothing was pushed. Train and export the model again."
         )
+    added = added or {}
+    ignored = frozenset() if again else NO_EFFECT
+    if not again:
+        _require_not_rolled_back(saved_model, push_directory)
     if is_remote(push_directory):
-        return publish_version(str(saved_model), str(push_directory), _MARKER)
+        return remote.publish_version(
+            str(saved_model), str(push_directory), MARKER, added=added, check=check, ignored=ignored
+        )
     directory = Path(push_directory).absolute()
     try:
-        return str(_publish(local_copy(saved_model, complete=_MARKER), directory))
+        source = local_copy(saved_model, complete=MARKER)
+        return str(_publish(source, directory, added=added, check=check, ignored=ignored))
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         raise DataError(
@@ -72,15 +100,34 @@ def versions(push_directory: str | Path) -> list[int]:
     return sorted(int(entry.name) for entry in Path(push_directory).iterdir() if entry.name.isdecimal())
 
 
-def _publish(source: Path, directory: Path) -> Path:
+def _require_not_rolled_back(saved_model: str | Path, push_directory: str | Path) -> None:
+    """Requires a model other than those that the served version replaced by a rollback.
+
+    Raises:
+        DataError: it is one of them.
+    """
+    served = served_version(push_directory)
+    rollback = None if served is None else read_rollback(served)
+    if rollback is not None and digest_of(saved_model, ignored=ADDED_FILES) in rollback.refused_models:
+        raise DataError(
+            f"{saved_model}: not pushed: this model was served from {push_directory}, and rolled back to version "
+            f"{rollback.version}. Push another model, or publish a kept version again with the command rollback --to."
+        )
+
+
+def _publish(
+    source: Path, directory: Path, *, added: Mapping[str, bytes], check: Check | None, ignored: frozenset[str]
+) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     remove_leftovers(directory, _TEMPORARY_STEM)
-    newest = _newest(directory)
-    if newest is not None and _same_files(source, newest):
-        _LOGGER.info("version %s already holds this model", newest.name)
-        return newest
     with temporary_folder(directory / _TEMPORARY_STEM) as beside:
-        _copy_tree(source, beside)
+        _copy_tree(source, beside, added)
+        newest = _newest(directory)
+        if newest is not None and _same_files(beside, newest, ignored):
+            _LOGGER.info("version %s already holds this model", newest.name)
+            return newest
+        if check is not None:
+            check(beside)
         fsync_tree(beside)
         with _one_at_a_time(directory):
             destination = _rename_to_next_version(beside, directory)
@@ -95,9 +142,10 @@ def _newest(directory: Path) -> Path | None:
     return max(numbered, key=lambda entry: int(entry.name), default=None)
 
 
-def _same_files(source: Path, version: Path) -> bool:
-    names = _file_names(source)
-    if names != _file_names(version):
+def _same_files(source: Path, version: Path, ignored: frozenset[str]) -> bool:
+    left_out = {Path(name) for name in ignored}
+    names = _file_names(source) - left_out
+    if names != _file_names(version) - left_out:
         return False
     return all(filecmp.cmp(source / name, version / name, shallow=False) for name in names)
 
@@ -110,7 +158,7 @@ def _file_names(folder: Path) -> set[Path]:
     }
 
 
-def _copy_tree(source: Path, destination: Path) -> None:
+def _copy_tree(source: Path, destination: Path, added: Mapping[str, bytes]) -> None:
     # `shutil.copytree` would copy the folders' permissions, and a server of another user
     # could not read a folder that was a private temporary one.
     for current, _, files in os.walk(source, followlinks=True):
@@ -118,6 +166,11 @@ def _copy_tree(source: Path, destination: Path) -> None:
         target.mkdir(exist_ok=True)
         for name in files:
             shutil.copyfile(Path(current, name), target / name)
+    for name, content in added.items():
+        (destination / name).parent.mkdir(parents=True, exist_ok=True)
+        (destination / name).write_bytes(content)
+    if not is_file(source / MARKER):  # removed meanwhile, so that not all may have been copied
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(source / MARKER))
 
 
 def _rename_to_next_version(beside: Path, directory: Path) -> Path:

@@ -293,15 +293,16 @@ def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[
             (folder / _CONTENT).mkdir()
             yield folder / _CONTENT
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                _remove(folder)
 
 
 def remove_leftovers(parent: str | Path, destination: str | None = None) -> list[Path]:
     """Removes temporary folders whose process was killed, and nothing else.
 
     A folder counts only if it has the marker that `temporary_folder` wrote for this very
-    folder, and no process holds its lock.  One that another machine wrote must also have been
-    silent for an hour.
+    folder, or nothing yet, and no process holds its lock.  One without a marker, or that another
+    machine wrote, must also have been silent for an hour.
 
     Args:
         parent: folder with the temporary folders.
@@ -314,11 +315,11 @@ def remove_leftovers(parent: str | Path, destination: str | None = None) -> list
     removed = []
     for leftover in Path(parent).glob(f".{name}.{'[0-9a-f]' * 8}{TEMPORARY_SUFFIX}"):
         host = _host_of(leftover)
-        if host is None:
+        if host is None and not _is_bare(leftover):
             continue
         with _lock(leftover) as free, contextlib.suppress(OSError):
             if free and (host == socket.gethostname() or time.time() - _last_change(leftover) > SILENT_SECONDS):
-                shutil.rmtree(leftover)
+                _remove(leftover)
                 removed.append(leftover)
     return removed
 
@@ -326,6 +327,21 @@ def remove_leftovers(parent: str | Path, destination: str | None = None) -> list
 def hidden_sibling(destination: Path) -> Path:
     """A new name beside `destination`.  `tempfile`'s files and folders would be closed to everyone but their owner."""
     return destination.with_name(f".{destination.name}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}")
+
+
+def _remove(folder: Path) -> None:
+    """Removes a temporary folder, the marker last: without it nobody would remove what a kill leaves."""
+    if (folder / _CONTENT).exists():
+        shutil.rmtree(folder / _CONTENT)
+    shutil.rmtree(folder)
+
+
+def _is_bare(folder: Path) -> bool:
+    """Whether a folder is empty but for its marker, whose writer may have been killed."""
+    try:
+        return not folder.is_symlink() and {path.name for path in folder.iterdir()} <= {_MARKER}
+    except OSError:
+        return False
 
 
 def _host_of(folder: Path) -> str | None:

@@ -214,6 +214,12 @@ class _Frames:
         )
 
 
+def framed(record: bytes) -> bytes:
+    """Returns a record with its frame, as it stands in a TFRecord file."""
+    length = struct.pack("<Q", len(record))
+    return length + CHECKSUM.pack(masked_crc(length)) + record + CHECKSUM.pack(masked_crc(record))
+
+
 def masked_crc(data: bytes) -> int:
     """TFRecord's checksum: CRC-32C, rotated right by 15 bits, plus a constant."""
     crc = google_crc32c.value(data)

@@ -3,6 +3,10 @@
 Detections have a box and a score, and masks (RLE) and keypoints if the model has them.
 --draw draws all of these.
 
+All detections are written, also those of low scores, which AP needs. --score-thresholds
+best-f1 leaves out those below the threshold of their category: a pushed model holds the
+score of the highest F1 of each category in its evaluation.
+
 Image ids are taken from --ground-truth, by file_name. Without it, images are numbered
 from 1 in the order of their paths, and the list of images is written beside the
 detections as NAME_images.json.
@@ -31,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--draw", metavar="FILE.png", help="also draw the first images with their detections, as PNG or JPEG"
     )
+    parser.add_argument(
+        "--score-thresholds",
+        choices=["best-f1"],
+        help="leave out detections below the score threshold of their category, which a pushed model holds",
+    )
     add_tta_argument(parser)
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
     parser.add_argument(
@@ -46,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command.
 
     Raises:
-        ConfigError: a batch size below 1, or views without a meaning.
-        DataError: a model or image that cannot be read, or no image that the ground
-            truth lists.
+        ConfigError: a batch size below 1, views without a meaning, or score thresholds with views.
+        DataError: a model or image that cannot be read, no score thresholds, or no image that
+            the ground truth lists.
     """
     from pipelines.console import quiet_run
 
@@ -66,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
             picture=args.draw,
             batch_size=args.batch_size,
             views=views,
+            best_f1=args.score_thresholds is not None,
             console=console,
         )
     print("\n".join(map(one_line, written)))

@@ -22,6 +22,7 @@ from detection.inference.detectors import open_detector
 from detection.inference.model_files import model_folder
 from detection.inference.restore import read_model_categories
 from detection.inference.results import Results, joined
+from detection.inference.score_thresholds import keep_confident, read_score_thresholds
 from detection.inference.test_time_augmentation import augmented
 from detection.storage.atomic import write_bytes, write_json
 from detection.storage.files import exists, is_dir, is_file, resolve, walk_files
@@ -71,6 +72,7 @@ def predict(
     picture: str | Path | None = None,
     batch_size: int = 8,
     views: ViewsConfig | None = None,
+    best_f1: bool = False,
     console: Console,
 ) -> list[str]:
     """Detects objects on image files: boxes, and the masks and keypoints of models that have them.
@@ -85,21 +87,25 @@ def predict(
         picture: PNG or JPEG file for a picture of the first images and their detections.
         batch_size: images per call.
         views: test-time augmentation; None: each image is detected on once, as it is.
+        best_f1: leaves out detections below the score threshold of their category, which the model holds.
         console: shows progress and notes.
 
     Returns:
         The files written.
 
     Raises:
-        ConfigError: a batch size below 1, or a picture of another format.
-        DataError: a model or image that cannot be read, no image, or a file that cannot
-            be written.
+        ConfigError: a batch size below 1, a picture of another format, or `best_f1` with views.
+        DataError: a model or image that cannot be read, no score thresholds, no image, or a file
+            that cannot be written.
     """
     if batch_size < 1:
         raise ConfigError(f"--batch-size {batch_size}: pass at least 1.")
+    if best_f1 and views is not None and not views.is_empty:
+        raise ConfigError("--score-thresholds and --tta exclude each other: fused boxes have scores of their own.")
     if picture is not None:
         _check_picture_name(picture)
     model = model_folder(model)
+    thresholds = read_score_thresholds(model) if best_f1 else None
     paths = find_images(images)
     named = _numbered(paths) if ground_truth is None else _as_listed(paths, ground_truth, console)
     detector = augmented(open_detector(model, batch_size=batch_size), views or ViewsConfig(), batch_size=batch_size)
@@ -109,6 +115,8 @@ def predict(
     for batch in _with_progress(named, batch_size, console):
         loaded = _load_all(batch)
         detected = detector.detect(loaded)
+        if thresholds is not None:
+            detected = [keep_confident(one, thresholds) for one in detected]
         results += detected
         shown = [*shown, *map(_Predicted, loaded, detected)][:_MAX_DRAWN]
         image_list += [

@@ -264,10 +264,49 @@ class EvaluateConfig(Section):
         return self
 
 
+class PushValidationConfig(Section):
+    """Validation before a version becomes visible: a fresh process with TensorFlow alone loads and runs it."""
+
+    images: NonNegativeInt = Field(
+        8,
+        le=1000,
+        description="number of images of the evaluation split, by hash of the image id, on which its outputs are "
+        "compared with the evaluator's; 0: no validation",
+    )
+    tolerance: float = Field(
+        0.001,
+        gt=0.0,
+        lt=1.0,
+        description="max difference of scores and of box corners, which are fractions of the image's sides",
+    )
+    timeout: PositiveFloat = Field(600.0, description="seconds after which a validation counts as failed")
+
+    @model_validator(mode="after")
+    def _every_key_acts(self) -> Self:
+        if not self.images:
+            self.refuse(["tolerance", "timeout"], "while images = 0")
+        return self
+
+
 class PushConfig(Section):
     """Push of blessed models."""
 
     directory: str | None = Field(None, description="folder for pushed models; none: `serving` below run.root")
+    keep_versions: PositiveInt | None = Field(
+        None, description="number of versions to keep, the newest; none: all; older ones are removed after a push"
+    )
+    warmup_requests: NonNegativeInt = Field(
+        2,
+        le=1000,
+        description="number of images of the evaluation split that a pushed model holds as TF Serving's warm-up "
+        "requests; 0: none",
+    )
+    validation: PushValidationConfig = PushValidationConfig()
+
+    @property
+    def sample_images(self) -> int:
+        """Number of images that the evaluator keeps for the pusher."""
+        return max(self.validation.images, self.warmup_requests)
 
 
 class Config(Section):

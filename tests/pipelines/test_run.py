@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import pipeline_runner
 from components import history
+from detection.inference.score_thresholds import read_score_thresholds
 from detection.storage import files, paths
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
@@ -18,7 +19,15 @@ from detection.storage.staging import local_copy
 from pipelines.demo_data import make_demo_data
 from pipelines.runners.compiled import TARGETS, Target
 from pipelines.runs.history import RunHistory
-from schemas.artifacts import ANALYSIS_JSON, CONFIG_YAML, DETECTIONS_JSON, LOGS, METRICS_JSON, REPORT_HTML
+from schemas.artifacts import (
+    ANALYSIS_JSON,
+    CONFIG_YAML,
+    DETECTIONS_JSON,
+    LOGS,
+    METRICS_JSON,
+    REPORT_HTML,
+    VALIDATION_JSON,
+)
 from schemas.config.config_io import load_config
 from tests.detection.coco.generated_cases import pycocotools_eval
 from tests.detection.training.tiny_run import checkpoint_values
@@ -278,6 +287,7 @@ def test_a_compiled_pipeline_gives_the_same_metrics(
         "train.steps=500",
         "train.batch_size=2",
         "evaluate.thresholds.absolute={AP: 0.99}",
+        "push.validation.images=4",
     )
     assignments = [part for key in settings for part in ("--set", key)]
     assert pipeline_runner.main(["compile", "--runner", target, "--output", str(compiled), *assignments]) == 0
@@ -301,6 +311,9 @@ def test_a_compiled_pipeline_gives_the_same_metrics(
     pushed = outputs["SavedModelPusher"]["pushed_model"]["metadata"]["pushed_destination"]
     assert paths.parent(pushed) == f"{gcs.path}/pushed"
     assert files.is_file(join(pushed, "saved_model.pb"))
+    validation = read_json(join(outputs["SavedModelPusher"]["pushed_model"]["uri"], VALIDATION_JSON))
+    assert (validation["images"], validation["detections"]) == (4, 400)
+    assert read_score_thresholds(pushed).images == 6
     model = local_copy(outputs["DetectionTrainer"]["model"]["uri"])
     assert load_config(model / CONFIG_YAML).train.steps == 3
     recorded = [

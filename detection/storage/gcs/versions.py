@@ -4,30 +4,34 @@ A version is uploaded to `.incoming-ID/`, which servers ignore.  An object `.ver
 must not exist before, claims the number; then the service copies the objects to `N/`, the
 marker last.  Who fails removes all this; who is killed leaves it to the next one: the
 claim names its process and its incoming folder, and nothing without a claim is touched.
+
+A version is removed marker first, under an object `.removing-N`, from which the next process goes on.
 """
 
 import contextlib
 import json
 import logging
 import re
+import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from detection.storage.files import walk_files
 from detection.storage.gcs import objects
-from detection.storage.gcs.client import AbsentError, in_parallel
+from detection.storage.gcs.client import AbsentError, absent, in_parallel
 from detection.storage.gcs.folders import OWN_FILES, probe
-from detection.storage.paths import is_remote, join, name_of, relative
+from detection.storage.paths import is_remote, join, name_of, parent, relative
 from detection.storage.processes import has_ended, this_process
 from schemas.errors import DataError
 
 SILENT_SECONDS = 3600.0  # after which a claim or an upload of another machine counts as left behind
 _INCOMING = re.compile(r"\.incoming-[0-9a-f]{12}")
 _CLAIM = re.compile(r"\.version-([0-9]+)")
+_REMOVAL = re.compile(r"\.removing-([0-9]+)")
 _OWNER = ".owner"  # in an incoming folder
 
 _LOGGER = logging.getLogger("cocoflow.pusher")
@@ -40,16 +44,28 @@ class _File:
     name: str
     size: int
     crc32c: str
-    source: Path | objects.Stored
+    source: Path | bytes | objects.Stored
 
 
-def publish_version(source: str, directory: str, marker: str) -> str:
+def publish_version(
+    source: str,
+    directory: str,
+    marker: str,
+    *,
+    added: Mapping[str, bytes] | None = None,
+    check: Callable[[Path], None] | None = None,
+    ignored: frozenset[str] = frozenset(),
+) -> str:
     """Copies a folder to `directory/<version>`, unless the newest version equals it.
 
     Args:
         source: local or remote folder with the file `marker`.
         directory: remote folder of versions.
         marker: relative path of the file that a version must have, copied last.
+        added: relative path -> content of further files of the version.
+        check: takes a local download of exactly the objects that are to be published, and raises
+            an error to refuse them.
+        ignored: relative paths that are not compared with the newest version.
 
     Returns:
         The path of the new version, or of the newest one if it equals `source`.
@@ -60,13 +76,18 @@ def publish_version(source: str, directory: str, marker: str) -> str:
     directory = directory.rstrip("/")
     now = probe(directory)
     sweep(directory, marker, now)
-    files = _files_of(source)
+    files = [file for file in _files_of(source) if file.name not in (added or {})]
+    files += [_File(name, len(content), objects.crc32c(content), content) for name, content in (added or {}).items()]
+    if all(file.name != marker for file in files):
+        raise absent(join(source, marker))  # removed meanwhile, so that others may be missing
     newest = _newest(directory, marker)
-    if newest is not None and _same(files, newest):
+    if newest is not None and _same(files, newest, ignored):
         _LOGGER.info("version %s already holds this model", name_of(newest))
         return newest
     with _incoming(directory) as incoming:
         staged = in_parallel(lambda file: _stage(file, incoming), files)
+        if check is not None:
+            _check(staged, check)
         version = _publish(directory, incoming, staged, marker)
     _LOGGER.info("pushed as version %s", name_of(version))
     return version
@@ -79,7 +100,7 @@ def versions(directory: str) -> list[int]:
 
 
 def sweep(directory: str, marker: str, now: float) -> None:
-    """Removes what pushers that were killed left: incoming folders, and versions without a marker.
+    """Removes what killed processes left: incoming folders, versions without a marker, versions half removed.
 
     Args:
         directory: of versions.
@@ -94,11 +115,33 @@ def sweep(directory: str, marker: str, now: float) -> None:
         number = _CLAIM.fullmatch(name_of(claim.path))
         if number is not None and _is_dead(claim, now):
             _end_claim(claim, join(directory, number[1]), marker)
+        removal = _REMOVAL.fullmatch(name_of(claim.path))
+        if removal is not None:
+            remove_version(join(directory, removal[1]), marker)
     for folder in folders:
         if _INCOMING.fullmatch(name_of(folder)):
             owner = objects.find(join(folder, _OWNER))
             if owner is not None and _is_dead(owner, now, folder):
                 _remove(folder)
+
+
+def remove_version(version: str, marker: str) -> None:
+    """Removes a version, the marker first, so that no server loads a part of it.
+
+    A killed removal is ended by the next `sweep`.
+
+    Args:
+        version: remote folder of the version.
+        marker: see `publish_version`.
+
+    Raises:
+        DataError: something cannot be removed.
+    """
+    record = join(parent(version), f".removing-{name_of(version)}")
+    objects.write(record, b"")
+    objects.delete(join(version, marker))
+    objects.delete_all(objects.list_tree(version, markers=True))
+    objects.delete(record)
 
 
 def _end_claim(claim: objects.Stored, version: str, marker: str) -> None:
@@ -129,9 +172,12 @@ def _newest(directory: str, marker: str) -> str | None:
     return None
 
 
-def _same(files: list[_File], version: str) -> bool:
+def _same(files: list[_File], version: str, ignored: frozenset[str]) -> bool:
     stored = {relative(one.path, version): (one.size, one.crc32c) for one in objects.list_tree(version)}
-    return stored == {file.name: (file.size, file.crc32c) for file in files}
+    given = {file.name: (file.size, file.crc32c) for file in files}
+    return {name: facts for name, facts in stored.items() if name not in ignored} == {
+        name: facts for name, facts in given.items() if name not in ignored
+    }
 
 
 @contextlib.contextmanager
@@ -148,9 +194,18 @@ def _incoming(directory: str) -> Iterator[str]:
 
 def _stage(file: _File, incoming: str) -> tuple[str, objects.Stored]:
     path = join(incoming, "files", file.name)
-    if isinstance(file.source, Path):
-        return file.name, objects.write(path, file.source, generation=0)
-    return file.name, objects.copy(file.source, path, generation=0)
+    if isinstance(file.source, objects.Stored):
+        return file.name, objects.copy(file.source, path, generation=0)
+    return file.name, objects.write(path, file.source, generation=0)
+
+
+def _check(staged: list[tuple[str, objects.Stored]], check: Callable[[Path], None]) -> None:
+    """Calls `check` with a local copy of the staged objects, whose checksums are compared."""
+    with tempfile.TemporaryDirectory(prefix="cocoflow-staged-") as folder:
+        for name, _ in staged:
+            Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
+        in_parallel(lambda one: objects.download(one[1], Path(folder, one[0])), staged)
+        check(Path(folder))
 
 
 def _publish(directory: str, incoming: str, staged: list[tuple[str, objects.Stored]], marker: str) -> str:

@@ -19,6 +19,7 @@ from components.coco_evaluator.beam import evaluate as beam_evaluate
 from detection.analysis.instances import sample_ids
 from detection.datasets.packed_entries import pack_entries
 from detection.inference.saved_model import SavedModelDetector
+from detection.inference.serving_sample import read_serving_sample
 from detection.storage.atomic import write_json
 from detection.types import EncodedImage
 from pipelines.standalone.predict import predict
@@ -31,6 +32,7 @@ from schemas.artifacts import (
     LOGS,
     METRICS_JSON,
     REPORT_HTML,
+    SERVING_SAMPLE,
 )
 from schemas.config.config import EvaluateConfig
 from schemas.errors import CocoflowError, find_user_error
@@ -141,9 +143,9 @@ def evaluate(
         inputs["baseline_model"] = [baseline]
     outputs = {"evaluation": [artifact("ModelEvaluation", out / "evaluation", 7)], "blessing": [blessing]}
     defaults = {"batch_size": 4, "thresholds": {"absolute": {}}, "analysis": {"replicates": 20}}
-    eval_config = {"eval_config": properties.pop("eval_config")} if "eval_config" in properties else {}
+    more: dict[str, Any] = {key: properties.pop(key) for key in ("eval_config", "served_images") if key in properties}
     config = EvaluateConfig(**(defaults | properties)).model_dump_json()
-    Executor().Do(inputs, outputs, {"config": config, **eval_config})
+    Executor().Do(inputs, outputs, {"config": config, **more})
     return out / "evaluation", blessing
 
 
@@ -277,6 +279,28 @@ def test_a_baseline_may_know_categories_that_are_gone(tmp_path: Path, examples: 
     assert "91" in str(find_user_error(caught.value))
     folder, _ = evaluate(tmp_path / "baseline", examples, models[0], artifact("Model", old, 2), model_id=3)
     assert read(folder, BLESSING_JSON)["baseline"]["AP"] >= 0
+
+
+@pytest.mark.parametrize("tta", [{}, {"flip": True}], ids=["plain", "augmented"])
+def test_images_are_kept_with_what_the_model_gave_for_them(
+    tmp_path: Path, examples: Path, models: list[Path], ground_truth: dict[str, Any], tta: dict[str, Any]
+) -> None:
+    """As a server answers, without augmentation; the choice depends on the ids alone."""
+    folder, _ = evaluate(tmp_path, examples, models[0], artifact("Model", models[1], 2), served_images=5, tta=tta)
+    sample = read_serving_sample(folder / SERVING_SAMPLE)
+    entries = {entry["id"]: entry for entry in ground_truth["images"]}
+    assert [image.image_id for image in sample] == sample_ids(entries, 5, 0)
+    detector = SavedModelDetector(folder=models[0] / "Format-Serving", batch_size=1)
+    for image in sample:
+        entry = entries[image.image_id]
+        assert image.name == entry["file_name"]
+        assert image.encoded == (ground_truth["folder"] / entry["file_name"]).read_bytes()
+        expected = detector.outputs([EncodedImage(1, "", image.encoded, entry["height"], entry["width"])])
+        count = int(expected.pop("num_detections")[0])
+        assert set(image.outputs) == set(expected)
+        for name, rows in image.outputs.items():
+            np.testing.assert_array_equal(rows, expected[name][0, :count])
+    assert any(len(image.outputs["detection_scores"]) for image in sample)
 
 
 @pytest.mark.parametrize("by", ["uri", "id"])

@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
+from components.saved_model_pusher.validate import Validation
 from detection.storage.atomic import write_bytes
 from detection.storage.reading import read_bytes
+from schemas.config.config import PushConfig, PushValidationConfig
 from schemas.errors import DataError
+from tests.components.saved_model_pusher.served_models import evaluated_sample
+from tests.detection.fake_detector import save_fake_detector
 from tests.storage_emulator.fixture import Bucket
 
 pytestmark = pytest.mark.slow
@@ -73,6 +77,44 @@ def test_a_model_on_cloud_storage_is_pushed_there_and_recorded(tmp_path: Path, m
     assert json.loads(read_bytes(f"{pushed.uri}/pushed.json"))["destination"] == destination
 
 
+def test_the_validation_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tfx.types import standard_artifacts
+
+    from components.saved_model_pusher import push as pushing
+    from components.saved_model_pusher.executor import Executor
+
+    folders = [tmp_path / name for name in ("model", "evaluation", "pushed")]
+    artifacts = [
+        standard_artifacts.Model(),
+        standard_artifacts.ModelEvaluation(),
+        standard_artifacts.PushedModel(),
+    ]
+    for artifact, folder in zip(artifacts, folders, strict=True):
+        artifact.uri = str(folder)
+    saved_model = save_fake_detector(folders[0] / "Format-Serving")
+    evaluated_sample(folders[1], saved_model, images=3)
+    validation = Validation(1, 7, 0, {"detection_boxes": 0.0}, 0.01, {"total": 1.0})
+    asked = []
+
+    def validate(*_: Any, **given: Any) -> Validation:
+        asked.append(given)
+        return validation
+
+    monkeypatch.setattr(pushing, "validate", validate)
+    options = PushConfig(validation=PushValidationConfig(images=1, tolerance=0.01), warmup_requests=1)
+    Executor().Do(
+        {"model": artifacts[:1], "model_evaluation": artifacts[1:2]},
+        {"pushed_model": artifacts[2:]},
+        {"push_directory": str(tmp_path / "serving"), "config": options.model_dump_json(), "score_thresholds": 0},
+    )
+    [given] = asked
+    assert (given["images"], given["tolerance"]) == (1, 0.01)
+    assert json.loads((folders[2] / "validation.json").read_text()) == validation._asdict()
+    [version] = (tmp_path / "serving").iterdir()
+    assert (version / "assets.extra/tf_serving_warmup_requests").is_file()
+    assert not (version / "assets.extra/score_thresholds.json").exists()
+
+
 @pytest.mark.parametrize("blessings", [[0], [], [1, 0]])
 def test_without_a_blessing_nothing_is_written(tmp_path: Path, model: Any, blessings: list[int]) -> None:
     pushed = push(tmp_path, {"model": [model], "model_blessing": [blessing(value) for value in blessings]})
@@ -106,8 +148,18 @@ def test_the_component_is_wired_by_its_spec() -> None:
 
     models = types.Channel(type=standard_artifacts.Model)
     blessings = types.Channel(type=standard_artifacts.ModelBlessing)
-    pusher = SavedModelPusher(model=models, model_blessing=blessings, push_directory="serving")
-    assert pusher.inputs == {"model": models, "model_blessing": blessings}
-    assert pusher.exec_properties == {"push_directory": "serving", "history": None}
+    evaluations = types.Channel(type=standard_artifacts.ModelEvaluation)
+    pusher = SavedModelPusher(
+        model=models,
+        model_blessing=blessings,
+        model_evaluation=evaluations,
+        push_directory="serving",
+        config=PushConfig(directory="not read", keep_versions=3),
+        score_thresholds=True,
+    )
+    assert pusher.inputs == {"model": models, "model_blessing": blessings, "model_evaluation": evaluations}
+    options = json.loads(pusher.exec_properties.pop("config"))
+    assert (options["keep_versions"], "directory" in options) == (3, False)
+    assert pusher.exec_properties == {"push_directory": "serving", "score_thresholds": 1, "history": None}
     assert pusher.outputs["pushed_model"].type is standard_artifacts.PushedModel
     assert set(SavedModelPusher(model=models, push_directory="serving").inputs) == {"model"}

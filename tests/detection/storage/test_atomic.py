@@ -1,5 +1,6 @@
 """Atomic writing, and leftovers of killed processes: whose they are, and when they are removed."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -226,6 +228,47 @@ def test_a_living_process_keeps_its_folder_and_a_killed_one_does_not(tmp_path: P
     assert names(tmp_path) == [folder.name]
     assert remove_leftovers(tmp_path) == [folder]
     assert names(tmp_path) == []
+
+
+def test_a_killed_removal_is_ended_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The marker goes last: whatever is left is known for a leftover."""
+    unlink = os.unlink
+    removed: list[str] = []
+
+    def die_at_the_third(path: Any, **given: Any) -> None:
+        removed.append(os.path.basename(path))
+        if len(removed) == 3:
+            raise OSError(5, "killed")
+        unlink(path, **given)
+
+    with monkeypatch.context() as patch, contextlib.ExitStack() as stack:
+        folder = stack.enter_context(temporary_folder(tmp_path / "out"))
+        for number in range(5):
+            (folder / f"file-{number}").touch()
+        patch.setattr(os, "unlink", die_at_the_third)
+        stack.close()
+    [left] = tmp_path.iterdir()
+    assert len(list((left / "content").iterdir())) == 3
+    assert remove_leftovers(tmp_path) == [left]
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("marker", [None, "", '{"folder": '])
+def test_a_folder_whose_writer_was_killed_at_once_goes_after_an_hour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str | None
+) -> None:
+    left = tmp_path / ".out.0123abcd.tmp"
+    left.mkdir()
+    if marker is not None:
+        (left / ".unfinished").write_text(marker)
+    monkeypatch.setattr(atomic.socket, "gethostname", lambda: "here")
+    assert remove_leftovers(tmp_path) == []
+    later = time.time() + atomic.SILENT_SECONDS + 60
+    monkeypatch.setattr(atomic.time, "time", lambda: later)
+    (left / "mine").touch()
+    assert remove_leftovers(tmp_path) == []
+    (left / "mine").unlink()
+    assert remove_leftovers(tmp_path) == [left]
 
 
 def test_only_leftovers_of_the_named_destination_go(leftover: Path) -> None:

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,12 @@ import pytest
 from PIL import Image
 
 from detection.inference.saved_model import SavedModelDetector
+from detection.inference.score_thresholds import (
+    SCORE_THRESHOLDS_FILE,
+    CategoryThreshold,
+    ScoreThresholds,
+    Threshold,
+)
 from detection.inference.test_time_augmentation import AugmentedDetector, View
 from pipeline_runner import main
 from pipelines.commands import predict
@@ -216,3 +223,29 @@ def listed(folder: Path) -> list[tuple[int, Path]]:
 def test_views_without_a_meaning(tmp_path: Path, model: Path, text: str) -> None:
     with pytest.raises(ConfigError, match=r"--tta .*: give `flip`, scales from 0.5 to 2, or both"):
         call("--model", model, "--images", tmp_path, "--output", tmp_path / "o.json", "--tta", text)
+
+
+def test_score_thresholds_of_the_model_leave_detections_out(tmp_path: Path, model: Path) -> None:
+    pushed = Path(shutil.copytree(model, tmp_path / "pushed"))
+    best = Threshold(0.5, 1.0, 1.0, 1.0)
+    thresholds = ScoreThresholds("bbox", 0.5, 5, None, [CategoryThreshold(7, "cat", best)])
+    (pushed / SCORE_THRESHOLDS_FILE).parent.mkdir()
+    (pushed / SCORE_THRESHOLDS_FILE).write_bytes(thresholds.as_bytes())
+    write_images(tmp_path / "in", 6)
+    out = {}
+    for flags in ((), ("--score-thresholds", "best-f1")):
+        call("--model", pushed, "--images", tmp_path / "in", "--output", tmp_path / "detections.json", *flags)
+        out[flags] = json.loads((tmp_path / "detections.json").read_text())
+    every, kept = out.values()
+    assert kept == [one for one in every if one["category_id"] != 7 or one["score"] >= 0.5]
+    assert 0 < len(kept) < len(every)
+
+
+def test_a_model_without_score_thresholds_is_refused_with_them(tmp_path: Path, model: Path) -> None:
+    write_images(tmp_path / "in", 1)
+    flags = ("--images", tmp_path / "in", "--output", tmp_path / "out.json", "--score-thresholds", "best-f1")
+    with pytest.raises(DataError, match="this model has no score thresholds"):
+        call("--model", model, *flags)
+    with pytest.raises(ConfigError, match="--score-thresholds and --tta exclude each other"):
+        call("--model", model, *flags, "--tta", "flip")
+    assert not (tmp_path / "out.json").exists()

@@ -1,0 +1,130 @@
+"""Validates a SavedModel before its push: a fresh process with TensorFlow alone loads and runs it.
+
+As TFX's InfraValidator does, without Docker and a model server: what fails there fails here, and
+the outputs are compared with those of the evaluator besides.
+"""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from detection.storage.literal_paths import literal_path
+from detection.storage.staging import local_copy
+from schemas.errors import DataError
+from schemas.quoting import printable
+
+_PROGRAM = Path(__file__).with_name("serving_check.py")
+_REASON = 500  # characters of a process's last words
+
+_LOGGER = logging.getLogger("cocoflow.pusher")
+
+
+class Validation(NamedTuple):
+    """What was compared before a push.
+
+    images: number of images.
+    detections: number of detections that have a counterpart.
+    unmatched: number of detections without one, whose scores are tied with the last one of a full list.
+    max_difference: output -> the largest difference: of scores, of box corners as fractions of the
+        image, of keypoints and mask probabilities; of masks of pixels, the differing fraction of
+        their union.
+    tolerance: the largest difference allowed.
+    seconds: of the imports, of loading and running the model, and of the whole validation.
+    """
+
+    images: int
+    detections: int
+    unmatched: int
+    max_difference: dict[str, float]
+    tolerance: float
+    seconds: dict[str, float]
+
+
+def validate(
+    saved_model: Path, sample: str | Path, *, images: int, tolerance: float, timeout: float, name: str
+) -> Validation:
+    """Loads a SavedModel in a fresh process, runs `serving_default`, and compares with the evaluator's outputs.
+
+    The process sees no GPU: those of this machine may be in use by this one.
+
+    Args:
+        saved_model: local folder.
+        sample: file of `detection.inference.serving_sample`.
+        images: number of images in it to compare.
+        tolerance: see `Validation`.
+        timeout: seconds that the process may take.
+        name: the model, for messages.
+
+    Raises:
+        DataError: the model does not load or run there, or gives other detections.
+    """
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="cocoflow-validation-") as folder:
+        result = Path(folder, "result.json")
+        given = (literal_path(saved_model), local_copy(sample), images, tolerance, result)
+        # -I: neither the current folder nor PYTHONPATH is searched.
+        command = [sys.executable, "-I", str(_PROGRAM), *map(str, given)]
+        try:
+            ended = subprocess.run(
+                command,
+                cwd=folder,
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise _refusal(name, f"it has not ended after {timeout:g} seconds (push.validation.timeout)") from None
+        answer = _answer(result, ended, name)
+    seconds = answer.pop("seconds") | {"total": round(time.monotonic() - start, 3)}
+    _LOGGER.info(
+        "validated on %d images in a process of its own: %d detections as evaluated", images, answer["detections"]
+    )
+    return Validation(**answer, tolerance=tolerance, seconds=seconds)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+
+
+def _answer(result: Path, ended: "subprocess.CompletedProcess[bytes]", name: str) -> dict[str, Any]:
+    """Returns the program's answer.
+
+    Raises:
+        DataError: it refused the model, or gave no answer.
+    """
+    try:
+        answer: dict[str, Any] = json.loads(result.read_bytes())
+    except (OSError, ValueError):
+        answer = {}
+    if "refused" in answer:
+        raise _refusal(name, answer["refused"])
+    if ended.returncode == 0 and answer:
+        return answer
+    words = [line for line in ended.stderr.decode(errors="replace").splitlines() if line.strip()]
+    last = f", its last words: {words[-1][:_REASON]}" if words else ""
+    raise _refusal(name, f"{_end_in_words(ended.returncode)}{last}")
+
+
+def _end_in_words(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return "the process was killed by SIGKILL, as the kernel does if memory runs out"
+    if code < 0:
+        return f"the process crashed with {signal.Signals(code * -1).name}"
+    return f"the process ended with exit code {code} before it answered"
+
+
+def _refusal(name: str, reason: str) -> DataError:
+    return DataError(
+        f"{name}: not pushed, as it does not serve what was evaluated. In a fresh process with TensorFlow alone: "
+        f"{printable(reason)}. Correct the model and train or export it again; push.validation has the options."
+    )

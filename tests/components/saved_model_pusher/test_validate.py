@@ -1,0 +1,72 @@
+"""Validation in a process of its own: what it answers, and every way in which it may end without an answer."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from components.saved_model_pusher import validate as validating
+from components.saved_model_pusher.validate import Validation, validate
+from schemas.errors import DataError
+from tests.components.saved_model_pusher.served_models import evaluated_sample
+from tests.detection.fake_detector import save_fake_detector
+
+
+def check(folder: Path, sample: Path, *, timeout: float = 120.0) -> Validation:
+    return validate(folder, sample, images=3, tolerance=0.001, timeout=timeout, name="runs/model")
+
+
+def test_a_process_with_tensorflow_alone_tells_models_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())  # which the process does not search
+    model = save_fake_detector(tmp_path / "model[1]")
+    sample = evaluated_sample(tmp_path, model, images=4)
+    validation = check(model, sample)
+    assert (validation.images, validation.unmatched, validation.tolerance) == (3, 0, 0.001)
+    assert validation.detections > 0
+    assert validation.max_difference == {"detection_boxes": 0.0, "detection_scores": 0.0}
+    assert list(validation.seconds) == ["load", "run", "import", "total"]
+    assert json.loads(json.dumps(validation._asdict())) == validation._asdict()
+    other = save_fake_detector(tmp_path / "other", shift=1)
+    with pytest.raises(DataError, match=r"runs/model: not pushed, .* TensorFlow alone: image 500 .* no counterpart"):
+        check(other, sample)
+
+
+PROGRAMS = {
+    "killed": (
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+        "killed by SIGKILL, as the kernel does if memory runs out",
+    ),
+    "segfault": ("import ctypes; ctypes.string_at(0)", "the process crashed with SIGSEGV"),
+    "aborted": (
+        "import os, sys; print('F0000 check failed: x', file=sys.stderr, flush=True); os.abort()",
+        "crashed with SIGABRT, its last words: F0000 check failed: x",
+    ),
+    "error": ("raise MemoryError('too\\x1b[31m large')", "exit code 1 .* its last words: MemoryError: too.* large"),
+    "silent": ("import os; os._exit(0)", "the process ended with exit code 0 before it answered"),
+    "half": (
+        "import sys; open(sys.argv[5], 'w').write('{\"images\": ')",
+        "the process ended with exit code 0 before it answered",
+    ),
+    "late crash": (
+        "import os, sys; open(sys.argv[5], 'w').write('{\"images\": 3}'); os.abort()",
+        "the process crashed with SIGABRT",
+    ),
+    "import": (
+        f"import runpy, sys; program = runpy.run_path({str(validating._PROGRAM)!r})\n"
+        "sys.meta_path.insert(0, program['OnlyTensorFlow']()); import detection.inference",
+        "ModuleNotFoundError: No module named 'detection.*: a server has TensorFlow only",
+    ),
+    "slow": ("import time; time.sleep(600)", r"it has not ended after 0\.5 seconds \(push\.validation\.timeout\)"),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_whoever_gives_no_answer_is_refused(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, message = PROGRAMS[program]
+    (tmp_path / "program.py").write_text(source)
+    monkeypatch.setattr(validating, "_PROGRAM", tmp_path / "program.py")
+    monkeypatch.chdir(Path(__file__).parents[3])
+    with pytest.raises(DataError, match=message) as caught:
+        check(tmp_path, tmp_path / "sample.npz", timeout=0.5 if program == "slow" else 60.0)
+    assert "\x1b" not in str(caught.value)

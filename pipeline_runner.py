@@ -15,6 +15,8 @@ from schemas.quoting import printable
 COMMANDS = (
     "run",
     "compile",
+    "submit",
+    "schedule",
     "train",
     "follow",
     "evaluate",

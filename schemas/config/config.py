@@ -20,6 +20,7 @@ from pydantic import (
 
 from schemas.config.input_size import ImageSize, ResizeConfig
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
+from schemas.config.model_registry import VertexPushConfig
 from schemas.config.run import RunConfig
 from schemas.config.section import Section
 from schemas.config.training import TrainConfig
@@ -267,6 +268,7 @@ class PushConfig(Section):
     """Push of blessed models."""
 
     directory: str | None = Field(None, description="folder for pushed models; none: `serving` below run.root")
+    vertex: VertexPushConfig = VertexPushConfig()
 
 
 class Config(Section):
@@ -286,5 +288,16 @@ class Config(Section):
             raise ValueError(
                 "train.init.checkpoint sets the whole backbone, so model.backbone_weights would be loaded in vain; "
                 "remove one, or leave a part of the backbone to it with train.init.skip"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _registered_models_are_remote(self) -> Self:
+        directory = self.push.directory or self.run.root
+        if self.push.vertex.model_registry and not directory.startswith("gs://"):
+            key = "run.root" if self.push.directory is None else "push.directory"
+            raise ValueError(
+                f"push.vertex.model_registry: Vertex AI reads models from Cloud Storage, and {key} = {directory} is not "
+                "there; set push.directory to a gs:// folder"
             )
         return self

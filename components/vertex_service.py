@@ -172,8 +172,9 @@ def _explanation(error: Exception, place: Place) -> str | None:
         )
     if isinstance(error, auth_errors.RefreshError):
         return (
-            f"the credentials for Google Cloud are not valid any more: {one_line(error.args[0] if error.args else error)}. "
-            "Log in again with `gcloud auth application-default login`."
+            "the credentials for Google Cloud are not valid any more: "
+            f"{one_line(error.args[0] if error.args else error)}. Log in again with `gcloud auth application-default "
+            "login`."
         )
     if isinstance(error, auth_errors.GoogleAuthError | requests.RequestException | ConnectionError):
         return _unreachable(error, place)
@@ -205,6 +206,12 @@ def _message(error: Any) -> str:
     except (KeyError, TypeError, ValueError):
         text = error.message
     return one_line(str(text)[:500]).rstrip(".")
+
+
+def _error_info(error: Any) -> Mapping[str, Any]:
+    """Reason and metadata of the error; over REST, the library's own properties for them fail."""
+    infos = (one for one in error.details if isinstance(one, Mapping) and "reason" in one)
+    return next(infos, {})
 
 
 def _is_about_the_region(error: Any, status: int) -> bool:
@@ -253,17 +260,18 @@ def _unauthenticated(error: Any, place: Place) -> str:
 
 
 def _forbidden(error: Any, place: Place) -> str:
-    told = error.metadata or {}
-    if error.reason == "SERVICE_DISABLED":
+    info = _error_info(error)
+    told = info.get("metadata", {})
+    if info.get("reason") == "SERVICE_DISABLED":
         service = told.get("service", "aiplatform.googleapis.com")
         return (
-            f"the API {service} is disabled in project {place.project}. Enable it with `gcloud services enable {service} "
-            f"--project {place.project}`, wait a few minutes, and repeat the command."
+            f"the API {service} is disabled in project {place.project}. Enable it with `gcloud services enable "
+            f"{service} --project {place.project}`, wait a few minutes, and repeat the command."
         )
     if "service_account" in _message(error) or "iam.serviceAccounts.actAs" in str(told):
         return (
-            f"{_message(error)}. Grant your account the role roles/iam.serviceAccountUser on run.vertex.service_account, "
-            "and check that name."
+            f"{_message(error)}. Grant your account the role roles/iam.serviceAccountUser on "
+            "run.vertex.service_account, and check that name."
         )
     permission = f" ({told['permission']})" if "permission" in told else ""
     return (
@@ -285,7 +293,7 @@ def _conflict(error: Any, place: Place) -> str:
 
 
 def _quota(error: Any, place: Place) -> str:
-    told = error.metadata or {}
+    told = _error_info(error).get("metadata", {})
     limit = f" (limit {told['quota_metric']})" if "quota_metric" in told else ""
     return (
         f"the quota of project {place.project} in {place.region} is used up{limit}: {_message(error)}. Wait for other "

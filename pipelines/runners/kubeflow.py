@@ -282,7 +282,8 @@ def require_supported(schedule: ScheduleConfig) -> None:
         raise ConfigError(f"run.schedule.{key}: Kubeflow does not have it; only Vertex AI does. Remove it.")
     if schedule.max_concurrent_runs > _MAX_CONCURRENT:
         raise ConfigError(
-            f"run.schedule.max_concurrent_runs = {schedule.max_concurrent_runs}: Kubeflow takes at most {_MAX_CONCURRENT}."
+            f"run.schedule.max_concurrent_runs = {schedule.max_concurrent_runs}: Kubeflow takes at most "
+            f"{_MAX_CONCURRENT}."
         )
 
 
@@ -365,8 +366,8 @@ def _refusal(error: Any, host: str) -> str:
         return f"{host} has too many requests or runs: {message}. Repeat the command later."
     if error.status is not None and error.status >= 500:
         return (
-            f"{host} failed, also on repeated requests: {message} (status {error.status}). Look at the pod ml-pipeline, and "
-            "repeat the command."
+            f"{host} failed, also on repeated requests: {message} (status {error.status}). Look at the pod ml-pipeline, "
+            "and repeat the command."
         )
     return f"{host} refuses the request: {message} (status {error.status})."
 

@@ -297,7 +297,7 @@ class Config(Section):
         if self.push.vertex.model_registry and not directory.startswith("gs://"):
             key = "run.root" if self.push.directory is None else "push.directory"
             raise ValueError(
-                f"push.vertex.model_registry: Vertex AI reads models from Cloud Storage, and {key} = {directory} is not "
-                "there; set push.directory to a gs:// folder"
+                f"push.vertex.model_registry: Vertex AI reads models from Cloud Storage, and {key} = {directory} is "
+                "not there; set push.directory to a gs:// folder"
             )
         return self

@@ -18,8 +18,8 @@ class EndpointConfig(Section):
         None,
         min_length=1,
         max_length=128,
-        description="display name, number or resource name of the endpoint; a missing display name is created; none: no "
-        "deployment",
+        description="display name, number or resource name of the endpoint; one with a new display name is created; "
+        "none: no deployment",
     )
     machine_type: str = Field("n1-standard-4", min_length=1, description="machines that serve the model")
     accelerator: str | None = Field(
@@ -59,7 +59,7 @@ class VertexPushConfig(Section):
     image: str | None = Field(
         None,
         min_length=1,
-        description="serving container; none: Vertex's prebuilt TensorFlow 2.15 container, for GPUs with an accelerator",
+        description="serving container; none: Vertex's prebuilt one of TensorFlow 2.15, for GPUs with an accelerator",
     )
     predict_route: str | None = Field(None, pattern="^/", description="path of predictions in image; none: Vertex's")
     health_route: str | None = Field(None, pattern="^/", description="path of health checks in image; none: Vertex's")

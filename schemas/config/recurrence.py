@@ -24,7 +24,7 @@ class ScheduleConfig(Section):
     max_concurrent_runs: PositiveInt = Field(1, description="max runs at the same time; Kubeflow: at most 10")
     allow_queueing: bool = Field(False, description="runs beyond that wait instead of being left out; Vertex only")
     max_runs: PositiveInt | None = Field(
-        None, description="number of runs after which it ends; Vertex only; none: no end"
+        None, description="runs after which the schedule ends; Vertex only; none: no end"
     )
 
     @model_validator(mode="after")

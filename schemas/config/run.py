@@ -124,8 +124,8 @@ class VertexConfig(Section):
     encryption_key: str | None = Field(
         None,
         pattern=r"^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+$",
-        description="key of Cloud KMS, projects/PROJECT/locations/REGION/keyRings/RING/cryptoKeys/KEY, for the pipeline, "
-        "registered models and endpoints; none: Google's own",
+        description="key of Cloud KMS for the pipeline, registered models and endpoints: "
+        "projects/PROJECT/locations/REGION/keyRings/RING/cryptoKeys/KEY; none: Google's own",
     )
     labels: Labels = Field({}, description="labels of pipeline jobs, for search and billing, such as {team: vision}")
     caching: bool = Field(True, description="take results of equal tasks from earlier runs; false: every task runs")
@@ -153,9 +153,8 @@ class VertexConfig(Section):
     @model_validator(mode="after")
     def _key_is_in_the_region(self) -> Self:
         if self.encryption_key is not None and self.encryption_key.split("/")[3] != self.region:
-            raise ValueError(
-                f"encryption_key lies in {self.encryption_key.split('/')[3]}; Vertex needs one in region = {self.region}"
-            )
+            place = self.encryption_key.split("/")[3]
+            raise ValueError(f"encryption_key lies in {place}; Vertex needs one in region = {self.region}")
         return self
 
 

@@ -75,6 +75,10 @@ class Emulator:
         """Makes lists come in pages of so many entries at most."""
         self._control("page", entries)
 
+    def vertex(self, command: str, value: Any = None) -> Any:
+        """Orders something of the loopback Vertex AI; see `tests.vertex_service.service.VertexService.control`."""
+        return self._control(f"vertex/{command}", value)
+
     def _control(self, command: str, value: Any) -> Any:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/_emulator/{command}", data=json.dumps(value).encode(), method="POST"

@@ -366,8 +366,8 @@ def _refusal(error: Any, host: str) -> str:
         return f"{host} has too many requests or runs: {message}. Repeat the command later."
     if error.status is not None and error.status >= 500:
         return (
-            f"{host} failed, also on repeated requests: {message} (status {error.status}). Look at the pod ml-pipeline, "
-            "and repeat the command."
+            f"{host} failed, also on repeated requests: {message} (status {error.status}). Look at the pod "
+            "ml-pipeline, and repeat the command."
         )
     return f"{host} refuses the request: {message} (status {error.status})."
 

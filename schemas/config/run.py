@@ -161,11 +161,7 @@ class VertexConfig(Section):
 class KubeflowConfig(Section):
     """Where and how `submit` and `schedule` run the compiled pipeline on Kubeflow Pipelines."""
 
-    host: str | None = Field(
-        None,
-        pattern=r"^https?://[^/\s]+",
-        description="address of Kubeflow Pipelines, https://HOST; none: as its own client finds it",
-    )
+    host: str | None = Field(None, description="address of Kubeflow Pipelines; none: as its own client finds it")
     namespace: str | None = Field(None, description="namespace of the run, with several users; none: the client's")
     experiment: str | None = Field(None, min_length=1, description="experiment of the runs; none: run.name")
     credentials: Literal["client", "token", "service_account"] = Field(

@@ -220,7 +220,8 @@ def test_list_pause_resume_delete(vertex: LoopbackVertex, capsys: pytest.Capture
     ]
     assert _run(vertex, "schedule", "pause", 'two "2"') == 1
     assert (
-        'error: Vertex AI: cannot pause the schedule two "2": the service refuses the request: Schedule in state PAUSED '
+        'error: Vertex AI: cannot pause the schedule two "2": the service refuses the request: Schedule in state '
+        "PAUSED "
         "cannot be paused." in capsys.readouterr().err
     )
     assert _run(vertex, "schedule", "resume", "1002") == 0  # its number
@@ -259,14 +260,14 @@ FIELD = {"@type": "type.googleapis.com/google.rpc.BadRequest"}
 
 
 @pytest.mark.parametrize(
-    ("status", "message", "info", "told"),
+    "refusal",
     [
         (
             403,
             "Vertex AI API has not been used in project 12345 before or it is disabled.",
             {"reason": "SERVICE_DISABLED", "metadata": {"service": "aiplatform.googleapis.com"}},
-            "the API aiplatform.googleapis.com is disabled in project my-project. Enable it with `gcloud services enable "
-            "aiplatform.googleapis.com --project my-project`, wait a few minutes, and repeat the command.",
+            "the API aiplatform.googleapis.com is disabled in project my-project. Enable it with `gcloud services "
+            "enable aiplatform.googleapis.com --project my-project`, wait a few minutes, and repeat the command.",
         ),
         (
             403,
@@ -282,13 +283,15 @@ FIELD = {"@type": "type.googleapis.com/google.rpc.BadRequest"}
             "You do not have permission to act as service_account: x@y.iam.gserviceaccount.com. (or it may not exist).",
             None,
             "You do not have permission to act as service_account: x@y.iam.gserviceaccount.com. (or it may not exist). "
-            "Grant your account the role roles/iam.serviceAccountUser on run.vertex.service_account, and check that name.",
+            "Grant your account the role roles/iam.serviceAccountUser on run.vertex.service_account, and check that "
+            "name.",
         ),
         (
             429,
             "Quota exceeded for pipeline jobs.",
             {"reason": "RATE_LIMIT_EXCEEDED", "metadata": {"quota_metric": "aiplatform.googleapis.com/pipeline_jobs"}},
-            "the quota of project my-project in us-central1 is used up (limit aiplatform.googleapis.com/pipeline_jobs): "
+            "the quota of project my-project in us-central1 is used up (limit "
+            "aiplatform.googleapis.com/pipeline_jobs): "
             "Quota exceeded for pipeline jobs. Wait for other jobs, ask for more at "
             "https://console.cloud.google.com/iam-admin/quotas?project=my-project, or choose another region with "
             "--set run.vertex.region=REGION.",
@@ -311,27 +314,23 @@ FIELD = {"@type": "type.googleapis.com/google.rpc.BadRequest"}
             404,
             "The network vpc is not found.",
             None,
-            "The network vpc is not found (project my-project, region us-central1). Check the name, run.vertex.project and "
-            "run.vertex.region.",
+            "The network vpc is not found (project my-project, region us-central1). Check the name, "
+            "run.vertex.project and run.vertex.region.",
         ),
         (418, "I'm a teapot.", None, "the service refuses the request: I'm a teapot (status 418)."),
         (
             500,
             "Internal error encountered.",
             None,
-            "the service failed, also on repeated requests: Internal error encountered (status 500). Repeat the command "
-            "later; https://status.cloud.google.com tells of outages.",
+            "the service failed, also on repeated requests: Internal error encountered (status 500). Repeat the "
+            "command later; https://status.cloud.google.com tells of outages.",
         ),
     ],
 )
 def test_a_refusal_is_one_message(
-    vertex: LoopbackVertex,
-    capsys: pytest.CaptureFixture[str],
-    status: int,
-    message: str,
-    info: dict[str, Any] | None,
-    told: str,
+    vertex: LoopbackVertex, capsys: pytest.CaptureFixture[str], refusal: tuple[int, str, Any, str]
 ) -> None:
+    status, message, info, told = refusal
     times = 99 if status == 401 else 1  # the client logs in again on its own first
     vertex.refuse(status, message, info=info, path="/pipelineJobs", times=times)
     assert _run(vertex, "submit") == 1
@@ -432,8 +431,8 @@ def test_no_credentials(
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     assert _run(vertex, "submit") == 1
     assert capsys.readouterr().err == (
-        "error: Vertex AI: cannot connect: no credentials for Google Cloud. Log in with `gcloud auth application-default "
-        "login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file.\n"
+        "error: Vertex AI: cannot connect: no credentials for Google Cloud. Log in with `gcloud auth "
+        "application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file.\n"
     )
 
 

@@ -3,9 +3,10 @@
 The clients use REST, as Cloud Storage's does: they then obey HTTPS_PROXY and REQUESTS_CA_BUNDLE alike.
 """
 
-import concurrent.futures
 import contextlib
+import functools
 import importlib
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -49,6 +50,7 @@ class Connection:
         self.place = Place(project or "", region)
         with self.explained("connect"):
             import google.auth
+            from google.auth.transport.requests import AuthorizedSession
 
             # The library warns if these are a user's own; its advice does not fit a command line.
             with warnings.catch_warnings():
@@ -61,6 +63,7 @@ class Connection:
                 "Vertex AI: the credentials name no project. Name one with --set run.vertex.project=PROJECT."
             )
         self.place = Place(project or str(found), region)
+        self._session = AuthorizedSession(self._credentials)
 
     def client(self, service: str, version: Version = "v1") -> Any:
         """Returns a client of a service, such as "schedule_service"."""
@@ -91,20 +94,52 @@ class Connection:
         """Returns what a client's method lists, of all pages; see `call`."""
         return list(self.repeated(lambda: list(work(request=request, retry=None, timeout=TIMEOUT)), what))
 
-    def finished(self, operation: Any, what: str, *, minutes: float) -> Any:
+    def finished(self, operation: Any, what: str, *, minutes: float, result: Any = None) -> Any:
         """Waits for the end of a long-running operation, and returns its result.
+
+        The clients' own wait asks for operations below /ui, which the documented REST surface does not have.
+
+        Args:
+            operation: as a client's method returned it.
+            what: see `call`.
+            minutes: how long it may take.
+            result: message class of the result; None: it has none.
 
         Raises:
             CocoflowError: it failed, or takes longer.
         """
-        with self.explained(what):
-            try:
-                return operation.result(timeout=minutes * 60, polling=_polling())
-            except concurrent.futures.TimeoutError:
+        from google.api_core import exceptions
+
+        state, delay, end = operation.operation, FIRST_DELAY, time.monotonic() + minutes * 60
+        while not state.done:
+            if time.monotonic() >= end:
                 raise CocoflowError(
-                    f"Vertex AI: cannot {what}: not done after {minutes:g} minutes. It goes on there as "
-                    f"{operation.operation.name}; repeat the command later."
-                ) from None
+                    f"Vertex AI: cannot {what}: not done after {minutes:g} minutes. It goes on there as {state.name}; "
+                    "repeat the command later."
+                )
+            time.sleep(delay)
+            delay = min(2 * delay, _MAX_DELAY)
+            state = self.repeated(functools.partial(self._operation, state.name), what)
+        if state.HasField("error"):
+            with self.explained(what):
+                raise exceptions.from_grpc_status(state.error.code, state.error.message)
+        if result is None:
+            return None
+        message = result()
+        state.response.Unpack(message._pb)
+        return message
+
+    def _operation(self, name: str) -> Any:
+        """Returns the state of a long-running operation."""
+        from google.api_core import exceptions
+        from google.longrunning import operations_pb2
+        from google.protobuf import json_format
+
+        url = f"https://{self.place.region}-aiplatform.googleapis.com/v1/{name}"
+        response = self._session.get(url, timeout=TIMEOUT)
+        if response.status_code != 200:
+            raise exceptions.from_http_response(response)
+        return json_format.ParseDict(response.json(), operations_pb2.Operation(), ignore_unknown_fields=True)
 
     def repeated(self, work: Callable[[], T], what: str) -> T:
         """Does work that may be done twice; repeats it while the service is unavailable.
@@ -143,18 +178,6 @@ def _retry() -> Any:
         maximum=_MAX_DELAY,
         timeout=RETRY_SECONDS,
     )
-
-
-def _polling() -> Any:
-    from google.api_core.future import polling
-
-    return polling.DEFAULT_POLLING.with_delay(initial=FIRST_DELAY, maximum=_MAX_DELAY)
-
-
-def is_status(error: BaseException | None, status: int) -> bool:
-    """Returns whether an error, or the one that caused it, is the service's answer with this HTTP status."""
-    cause = error.__cause__ if isinstance(error, CocoflowError) else error
-    return getattr(cause, "code", None) == status
 
 
 def _explanation(error: Exception, place: Place) -> str | None:

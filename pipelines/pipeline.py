@@ -20,6 +20,7 @@ from components.coco_example_gen.spans import SpanSplits
 from components.detection_trainer.component import DetectionTrainer, Remote
 from components.record_schema_gen.component import RecordSchemaGen
 from components.saved_model_pusher.component import SavedModelPusher
+from components.saved_model_pusher.model_registry import Registration
 from detection.storage.paths import is_remote
 from pipelines.folders import RemoteLayout, RunLayout
 from pipelines.resolvers.base_model import model_to_start_from, recorded_base_model
@@ -204,7 +205,10 @@ def _nodes(config: Config, places: _Here | _Remote) -> list[BaseNode]:
         history=places.history,
     )
     pusher = SavedModelPusher(
-        model=model, model_blessing=evaluator.outputs["blessing"], push_directory=places.push_directory
+        model=model,
+        model_blessing=evaluator.outputs["blessing"],
+        push_directory=places.push_directory,
+        registration=Registration.of(config),
     )
     checks = [schema_gen, statistics_gen, example_validator]
     return [example_gen, *checks, *window, *base, trainer, baseline, evaluator, pusher]

@@ -7,13 +7,17 @@ from tfx.types import standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
-from components.saved_model_pusher.executor import PUSH_DIRECTORY_KEY, Executor
+from components.saved_model_pusher.executor import PUSH_DIRECTORY_KEY, REGISTRATION_KEY, Executor
+from components.saved_model_pusher.model_registry import Registration
 
 
 class SavedModelPusherSpec(ComponentSpec):
     """Model and its blessing in, PushedModel out."""
 
-    PARAMETERS = {PUSH_DIRECTORY_KEY: ExecutionParameter(type=str)}  # noqa: RUF012 (TFX's form)
+    PARAMETERS = {  # noqa: RUF012 (TFX's form)
+        PUSH_DIRECTORY_KEY: ExecutionParameter(type=str),
+        REGISTRATION_KEY: ExecutionParameter(type=str, optional=True),
+    }
     INPUTS = {  # noqa: RUF012
         keys.MODEL_KEY: ChannelParameter(type=standard_artifacts.Model),
         keys.MODEL_BLESSING_KEY: ChannelParameter(type=standard_artifacts.ModelBlessing, optional=True),
@@ -36,6 +40,7 @@ class SavedModelPusher(base_component.BaseComponent):
         model: types.BaseChannel,
         push_directory: str | RuntimeParameter,
         model_blessing: types.BaseChannel | None = None,
+        registration: Registration | None = None,
     ) -> None:
         """Wires the component.
 
@@ -43,12 +48,14 @@ class SavedModelPusher(base_component.BaseComponent):
             model: channel of a `Model`.
             push_directory: folder that a model server watches.
             model_blessing: channel of a `ModelBlessing`; None: push every model.
+            registration: registers pushed versions with Vertex AI; None: does not.
         """
         super().__init__(
             SavedModelPusherSpec(
                 model=model,
                 model_blessing=model_blessing,
                 push_directory=push_directory,
+                registration=None if registration is None else registration.model_dump_json(),
                 pushed_model=types.Channel(type=standard_artifacts.PushedModel),
             )
         )

@@ -9,17 +9,21 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
+from components.saved_model_pusher.model_registry import Registration, register
 from components.saved_model_pusher.publish import publish
 from detection.storage.atomic import write_json
 from detection.storage.paths import join, name_of
 from schemas.artifacts import POINTER_JSON
 
 PUSH_DIRECTORY_KEY = "push_directory"
+REGISTRATION_KEY = "registration"  # JSON of a `Registration`; absent: models are not registered
 
 # Custom properties of the PushedModel artifact, named as TFX's own Pusher names them.
 PUSHED_PROPERTY = "pushed"  # int: 1 or 0
 DESTINATION_PROPERTY = "pushed_destination"  # string: the version's folder
 VERSION_PROPERTY = "pushed_version"  # string: its name
+REGISTERED_PROPERTY = "registered_model"  # string: resource name in Vertex AI, with the version
+ENDPOINT_PROPERTY = "endpoint"  # string: resource name in Vertex AI
 
 
 class Executor(base_executor.BaseExecutor):
@@ -39,6 +43,7 @@ class Executor(base_executor.BaseExecutor):
 
         Raises:
             DataError: the model has no SavedModel, or the folder cannot be written.
+            CocoflowError: the version is pushed, but could not be registered.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         pushed_model = artifact_utils.get_single_instance(output_dict[keys.PUSHED_MODEL_KEY])
@@ -48,6 +53,8 @@ class Executor(base_executor.BaseExecutor):
         model = artifact_utils.get_single_instance(input_dict[keys.MODEL_KEY])
         destination = publish(path_utils.serving_model_path(model.uri), exec_properties[PUSH_DIRECTORY_KEY])
         _record(pushed_model, destination, model.uri)
+        if exec_properties.get(REGISTRATION_KEY):
+            _register(pushed_model, destination, exec_properties[REGISTRATION_KEY])
 
 
 def is_blessed(input_dict: dict[str, list[types.Artifact]]) -> bool:
@@ -68,3 +75,10 @@ def _record(pushed_model: types.Artifact, destination: str, model_uri: str) -> N
     pushed_model.set_string_custom_property(VERSION_PROPERTY, version)
     pointer = {"destination": destination, "version": version, "model": model_uri}
     write_json(join(pushed_model.uri, POINTER_JSON), pointer)
+
+
+def _register(pushed_model: types.Artifact, version: str, settings: str) -> None:
+    registered = register(version, Registration.model_validate_json(settings))
+    pushed_model.set_string_custom_property(REGISTERED_PROPERTY, registered.model)
+    if registered.endpoint is not None:
+        pushed_model.set_string_custom_property(ENDPOINT_PROPERTY, registered.endpoint)

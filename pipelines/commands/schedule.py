@@ -7,9 +7,13 @@ stay running here. Its defaults are in the section run.schedule.
 import argparse
 import json
 import sys
+from typing import TYPE_CHECKING
 
 from pipelines.commands.common import add_config_arguments, config_of
 from pipelines.commands.submit import add_pipeline_arguments, add_target_argument
+
+if TYPE_CHECKING:
+    from pipelines.runners.schedules import Recurring
 
 SUMMARY = "run the pipeline at fixed times on Vertex AI Pipelines or Kubeflow Pipelines"
 EXAMPLE = (
@@ -106,7 +110,7 @@ def _assignments(args: argparse.Namespace) -> list[str]:
     ]
 
 
-def _show(schedules: list, *, as_json: bool) -> None:  # type: ignore[type-arg]
+def _show(schedules: "list[Recurring]", *, as_json: bool) -> None:
     from rich.console import Console
 
     from pipelines.runners.schedules import print_table, to_json

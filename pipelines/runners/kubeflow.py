@@ -201,7 +201,8 @@ class Kubeflow:
         return self._recurring_runs(_name_is(name), f"find the schedule {name}")
 
     def _recurring_runs(self, wanted: str | None, what: str) -> list[Any]:
-        found, token = [], ""
+        found: list[Any] = []
+        token = ""
         while True:
             page = self._repeated(
                 lambda token=token: self._client.list_recurring_runs(

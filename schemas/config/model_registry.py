@@ -18,6 +18,7 @@ class EndpointConfig(Section):
         None,
         min_length=1,
         max_length=128,
+        coerce_numbers_to_str=True,
         description="display name, number or resource name of the endpoint; one with a new display name is created; "
         "none: no deployment",
     )
@@ -52,6 +53,7 @@ class VertexPushConfig(Section):
     display_name: str | None = Field(None, min_length=1, max_length=128, description="of the model; none: run.name")
     parent_model: str | None = Field(
         None,
+        coerce_numbers_to_str=True,
         pattern=rf"^(projects/[^/]+/locations/[^/]+/models/)?{_ID}$",
         description="id or resource name of the registered model that gets the versions; none: the model of this "
         "display name, or a new one",

@@ -9,7 +9,8 @@ from components import vertex_service
 from tests.storage_emulator.fixture import Bucket
 
 PROJECT = "my-project"
-PARENT = f"projects/{PROJECT}/locations/us-central1"
+PARENT = f"projects/{PROJECT}/locations/us-central1"  # in requests
+NAMED = "projects/12345/locations/us-central1"  # in answers
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,9 @@ def check_schedule(schedule: dict[str, Any], parent: str) -> None:
         start, end = (datetime.fromisoformat(schedule[key]) for key in ("startTime", "endTime"))
         require(start < end, "schedule.end_time", "must be after start_time")
     request = schedule.get("createPipelineJobRequest", {})
-    require(request.get("parent") == parent, "schedule.create_pipeline_job_request.parent", "is another location")
+    location = "/".join(parent.split("/")[2:])
+    given = re.fullmatch(rf"projects/[^/]+/{location}", request.get("parent", "")) is not None
+    require(given, "schedule.create_pipeline_job_request.parent", "is another location")
     check_job(request.get("pipelineJob", {}))
 
 

@@ -23,6 +23,7 @@ _NO_HOST = (
     "<!DOCTYPE html><html lang=en><title>Error 404 (Not Found)!!1</title><p>The requested URL was not found.</html>"
 )
 _PLACE = r"/(v1|v1beta1)/projects/([^/]+)/locations/([^/]+)"
+PROJECT_NUMBERS = {"my-project": "12345"}  # resource names in answers have the number
 _PAGE = 2  # small, so that lists have several pages
 _TYPE = "type.googleapis.com/google.cloud.aiplatform"
 
@@ -56,7 +57,7 @@ class VertexService:
                 ("GET", "(/endpoints/[^/:]+)", self._get),
                 ("POST", "(/endpoints/[^/:]+):deployModel", self._deploy),
                 ("POST", "(/endpoints/[^/:]+):undeployModel", self._undeploy),
-                ("GET", "(/operations/[^/:]+)", self._operation),
+                ("GET", "((?:/(?:models|endpoints)/[^/]+)?/operations/[^/:]+)", self._operation),
             )
         ]
         self.reset()
@@ -122,7 +123,7 @@ class VertexService:
                 if location != region:
                     raise RefusedError(400, f"The request for {location} came to the endpoint of {region}.")
                 types = importlib.import_module(f"google.cloud.aiplatform_{version}.types")
-                call = _Call(request, types, f"projects/{project}/locations/{location}", version)
+                call = _Call(request, types, _numbered(f"projects/{project}/locations/{location}"), version)
                 self._log.append({"method": method, "path": path, "query": call.query, "body": None})
                 return work(call, *names)
         raise RefusedError(404, f"The service has no {request.method} {path}.")
@@ -186,7 +187,7 @@ class VertexService:
         body, _ = self._parsed(call, "UploadModelRequest")
         rules.check_upload(body, self._store)
         parent = body.get("parentModel")
-        name = parent or f"{call.parent}/models/{next(self._numbers)}"
+        name = _numbered(parent or f"{call.parent}/models/{next(self._numbers)}")
         if parent is not None:
             self._found(parent)
         versions = [key for key in self._kept if key.startswith(f"{name}@")]
@@ -198,7 +199,7 @@ class VertexService:
         self._kept[f"{name}@{version}"] = kept | {"createTime": _now()}
         if "default" in aliases:
             self._kept[name] = kept
-        return self._begin(call, "UploadModel", {"model": name, "modelVersionId": version})
+        return self._begin(call, "UploadModel", name, {"model": name, "modelVersionId": version})
 
     def _list_versions(self, call: "_Call", path: str) -> Any:
         self._found(call.parent + path)
@@ -210,7 +211,7 @@ class VertexService:
         rules.require("displayName" in body, "endpoint.display_name", "is required")
         name = f"{call.parent}/endpoints/{next(self._numbers)}"
         self._keep(body | {"name": name, "createTime": _now()})
-        return self._begin(call, "CreateEndpoint", {"name": name, **body}, kind="Endpoint")
+        return self._begin(call, "CreateEndpoint", name, {"name": name, **body}, kind="Endpoint")
 
     def _deploy(self, call: "_Call", path: str) -> Any:
         endpoint = self._found(call.parent + path)
@@ -220,14 +221,18 @@ class VertexService:
         model = body["deployedModel"]["model"]
         version = self._found(model)["versionId"]
         number = str(next(self._numbers))
-        new = body["deployedModel"] | {"id": number, "model": model.partition("@")[0], "modelVersionId": version}
+        new = body["deployedModel"] | {
+            "id": number,
+            "model": _numbered(model.partition("@")[0]),
+            "modelVersionId": version,
+        }
 
         def done() -> None:
             deployed.append(new)
             split = body.get("trafficSplit", {})
             endpoint["trafficSplit"] = {number if key == "0" else key: share for key, share in split.items() if share}
 
-        return self._begin(call, "DeployModel", {"deployedModel": new}, done=done)
+        return self._begin(call, "DeployModel", endpoint["name"], {"deployedModel": new}, done=done)
 
     def _undeploy(self, call: "_Call", path: str) -> Any:
         endpoint = self._found(call.parent + path)
@@ -238,20 +243,24 @@ class VertexService:
             number in [one["id"] for one in endpoint["deployedModels"]], "deployed_model_id", "is not deployed"
         )
         rules.require(not split.get(number), "deployed_model_id", "has traffic")
-        endpoint["deployedModels"] = [one for one in endpoint["deployedModels"] if one["id"] != number]
-        return self._begin(call, "UndeployModel", {})
+
+        def done() -> None:
+            endpoint["deployedModels"] = [one for one in endpoint["deployedModels"] if one["id"] != number]
+
+        return self._begin(call, "UndeployModel", endpoint["name"], {}, done=done)
 
     def _begin(
         self,
         call: "_Call",
         method: str,
+        resource: str,
         result: dict[str, Any],
         *,
         kind: str | None = None,
         done: Callable[[], None] = lambda: None,
     ) -> Any:
-        """Begins a long-running operation, which is done when it has been asked for once; or fails as a test wants."""
-        name = f"{call.parent}/operations/{next(self._numbers)}"
+        """Begins a long-running operation, which is done when it is asked for, or fails if a test wants it."""
+        name = f"{resource}/operations/{next(self._numbers)}"
         package = f"{_TYPE}.{call.version}"
         begun = {"name": name, "metadata": {"@type": f"{package}.{method}OperationMetadata"}}
         error = next((one for one in self._faults if one["times"] and one.get("operation") == method), None)
@@ -296,9 +305,9 @@ class VertexService:
         return page
 
     def _found(self, name: str) -> dict[str, Any]:
-        if name not in self._kept:
+        if _numbered(name) not in self._kept:
             raise RefusedError(404, f"{name} is not found.", status_name="NOT_FOUND")
-        return self._kept[name]
+        return self._kept[_numbered(name)]
 
     def _keep(self, resource: dict[str, Any]) -> dict[str, Any]:
         self._kept[resource["name"]] = resource
@@ -314,6 +323,11 @@ class _Call:
         self.parent = parent
         self.version = version
         self.query = {key: value for key, value in request.query.items() if key != "$alt"}
+
+
+def _numbered(name: str) -> str:
+    project = name.split("/")[1]
+    return name.replace(f"projects/{project}/", f"projects/{PROJECT_NUMBERS.get(project, project)}/", 1)
 
 
 def _answer(status: int, body: Any) -> Answer:

@@ -13,7 +13,7 @@ import pipeline_runner
 from pipelines.runners import submit as submit_module
 from pipelines.runners import vertex as runner
 from tests.pipelines.runners.small_pipeline import compiled, vertex_job
-from tests.vertex_service.fixture import PARENT, PROJECT, LoopbackVertex
+from tests.vertex_service.fixture import NAMED, PARENT, PROJECT, LoopbackVertex
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +78,7 @@ def test_submit_creates_the_job(vertex: LoopbackVertex, capsys: pytest.CaptureFi
         },
     }
     told = capsys.readouterr()
-    assert told.out == f"submitted: {PARENT}/pipelineJobs/{number}\n"
+    assert told.out == f"submitted: {NAMED}/pipelineJobs/{number}\n"
     page = f"https://console.cloud.google.com/vertex-ai/locations/us-central1/pipelines/runs/{number}?project={PROJECT}"
     assert page in told.err
 
@@ -131,7 +131,7 @@ def test_wait_tells_how_the_job_ended(
     assert _run(vertex, "submit", "--wait") == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert re.match(
-        rf"error: the job {PARENT}/pipelineJobs/digits-\S+ ended as FAILED: The trainer failed\.\. Its", error
+        rf"error: the job {NAMED}/pipelineJobs/digits-\S+ ended as FAILED: The trainer failed\.\. Its", error
     )
 
 
@@ -140,7 +140,7 @@ def test_schedule_create(vertex: LoopbackVertex, capsys: pytest.CaptureFixture[s
     flags += ["--start", "2029-12-01T00:00", "--end", "2029-12-31T12:00Z", "--max-runs", "10"]
     flags += ["--max-concurrent-runs", "2", "--parameter", "train_steps=7"]
     assert _run(vertex, "schedule", "create", *flags, *_sets("run.vertex.labels={team: vision}")) == 0
-    assert capsys.readouterr().out == f"scheduled: {PARENT}/schedules/1001\n"
+    assert capsys.readouterr().out == f"scheduled: {NAMED}/schedules/1001\n"
     [request] = vertex.requests("POST")
     job = vertex_job()
     job["labels"]["team"] = "vision"
@@ -171,13 +171,13 @@ def test_a_name_is_taken_once(vertex: LoopbackVertex, capsys: pytest.CaptureFixt
     assert _run(vertex, "schedule", "create", "--cron", "0 3 * * *") == 0
     assert _run(vertex, "schedule", "create", "--cron", "0 4 * * *") == 1
     assert (
-        f"error: a schedule is named digits already ({PARENT}/schedules/1001). Give another --name, or change it with "
+        f"error: a schedule is named digits already ({NAMED}/schedules/1001). Give another --name, or change it with "
         "--replace." in capsys.readouterr().err
     )
     vertex.requests()
     assert _run(vertex, "schedule", "create", "--cron", "0 4 * * *", "--max-runs", "5", "--replace") == 0
     [request] = vertex.requests("PATCH")
-    assert request["path"] == f"/v1/{PARENT}/schedules/1001"
+    assert request["path"] == f"/v1/{NAMED}/schedules/1001"
     mask = "cron,maxRunCount,maxConcurrentRunCount,allowQueueing,createPipelineJobRequest"
     assert request["query"] == {"updateMask": mask}
     assert request["body"]["cron"] == "TZ=UTC 0 4 * * *"
@@ -191,12 +191,12 @@ def test_list_pause_resume_delete(vertex: LoopbackVertex, capsys: pytest.Capture
     for name in ("one", 'two "2"', "three"):
         assert _run(vertex, "schedule", "create", "--name", name, "--cron", "0 3 * * *") == 0
     last = {"scheduledRunTime": "2026-11-22T03:00:00Z", "runResponse": "OK"}
-    vertex.change(f"{PARENT}/schedules/1003", lastScheduledRunResponse=last)
+    vertex.change(f"{NAMED}/schedules/1003", lastScheduledRunResponse=last)
     vertex.requests()
     assert _run(vertex, "schedule", "pause", 'two "2"') == 0
     found, paused = vertex.requests()
     assert found["query"]["filter"] == 'display_name="two \\"2\\""'
-    assert (paused["path"], paused["body"]) == (f"/v1/{PARENT}/schedules/1002:pause", {})
+    assert (paused["path"], paused["body"]) == (f"/v1/{NAMED}/schedules/1002:pause", {})
     capsys.readouterr()
     assert _run(vertex, "schedule", "list", "--json") == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
@@ -207,7 +207,7 @@ def test_list_pause_resume_delete(vertex: LoopbackVertex, capsys: pytest.Capture
     }
     assert rows["three"] == {
         "name": "three",
-        "id": f"{PARENT}/schedules/1003",
+        "id": f"{NAMED}/schedules/1003",
         "cron": "TZ=UTC 0 3 * * *",
         "state": "ACTIVE",
         "next_run": "2030-01-02T02:00:00+00:00",
@@ -242,16 +242,16 @@ def test_a_schedule_that_is_not_one(vertex: LoopbackVertex, capsys: pytest.Captu
     assert _run(vertex, "schedule", "pause", "nightly") == 1
     assert capsys.readouterr().err == "error: no schedule is named nightly. `schedule list` shows all.\n"
     assert _run(vertex, "schedule", "delete", "4711") == 1
-    assert f"{PARENT}/schedules/4711 is not found" in capsys.readouterr().err
+    assert f"{NAMED}/schedules/4711 is not found" in capsys.readouterr().err
     assert _run(vertex, "schedule", "list") == 0
     assert capsys.readouterr().out == "no schedules\n"
     assert _run(vertex, "schedule", "create", "--cron", "0 3 * * *") == 0
     assert _run(vertex, "schedule", "create", "--name", "other", "--cron", "0 3 * * *") == 0
-    vertex.change(f"{PARENT}/schedules/1002", displayName="digits")
+    vertex.change(f"{NAMED}/schedules/1002", displayName="digits")
     capsys.readouterr()
     for action in (["pause", "digits"], ["create", "--cron", "0 4 * * *", "--replace"]):
         assert _run(vertex, "schedule", *action) == 1
-        ids = f"{PARENT}/schedules/1001, {PARENT}/schedules/1002"
+        ids = f"{NAMED}/schedules/1001, {NAMED}/schedules/1002"
         assert f"2 schedules are named digits. Give the id of one instead: {ids}." in capsys.readouterr().err
 
 

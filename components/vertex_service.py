@@ -90,6 +90,27 @@ class Connection:
         """
         return self.repeated(lambda: work(**arguments, retry=None, timeout=TIMEOUT), what)
 
+    def created(self, create: Callable[[], T], existing: Callable[[], T], what: str) -> T:
+        """Creates a resource with an id that nobody else has.
+
+        Args:
+            create: creates it.
+            existing: returns it if an earlier attempt's answer was lost.
+            what: see `call`.
+
+        Raises:
+            CocoflowError: see `explained`.
+        """
+        from google.api_core import exceptions
+
+        def attempt() -> T:
+            try:
+                return create()
+            except exceptions.Conflict:
+                return existing()
+
+        return self.repeated(attempt, what)
+
     def listed(self, work: Callable[..., Any], what: str, /, **request: Any) -> list[Any]:
         """Returns what a client's method lists, of all pages; see `call`."""
         return list(self.repeated(lambda: list(work(request=request, retry=None, timeout=TIMEOUT)), what))

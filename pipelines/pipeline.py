@@ -29,6 +29,8 @@ from pipelines.resolvers.span_window import recorded_window, spans_to_train_on
 from schemas.config.config import Config, DataConfig
 from schemas.config.runtime_parameters import RUNTIME_PARAMETERS, default_value
 
+_OF_PIPELINES = {"caching", "failure_policy", "persistent_resource"}  # the trainer's job does not depend on these
+
 
 def create_pipeline(config: Config, located: SpanSplits | None = None, *, database: Path | None = None) -> Pipeline:
     """Creates the pipeline from a COCO data set to a pushed detector, for LocalDagRunner or BeamDagRunner.
@@ -134,7 +136,9 @@ class _Remote:
         vertex, image = config.run.vertex, config.run.image
         self._trainer_job = None
         if target == "vertex" and vertex.trainer_job.enabled:
-            self._trainer_job = json.dumps({"image": image, "vertex": vertex.model_dump(mode="json")})
+            self._trainer_job = json.dumps(
+                {"image": image, "vertex": vertex.model_dump(mode="json", exclude=_OF_PIPELINES)}
+            )
         self.push_directory = self._parameters["push_directory"]
         self.thresholds = self._parameters["evaluate_thresholds"]
         self.history = layout.history

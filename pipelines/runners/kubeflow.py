@@ -27,6 +27,8 @@ from schemas.quoting import one_line
 POLL_SECONDS = 30.0  # between looks at a running pipeline
 FIRST_DELAY = 1.0  # seconds before a request is repeated for the first time
 RETRY_SECONDS = 120.0  # that a request may be repeated for
+_MAX_DELAY = 20.0
+_TEMPORARY = (502, 503, 504)
 TOKEN_VARIABLE = "KUBEFLOW_TOKEN"
 _MAX_CONCURRENT = 10  # the server's bound
 _PAGE = 100
@@ -240,18 +242,20 @@ class Kubeflow:
 
     def _repeated(self, work: Callable[[], T], what: str) -> T:
         """Does work that may be done twice; repeats it while the service is unavailable."""
-        from google.api_core import retry
+        import kfp_server_api
 
-        again = retry.Retry(
-            predicate=lambda error: getattr(error, "status", None) in (502, 503, 504),
-            initial=FIRST_DELAY,
-            timeout=RETRY_SECONDS,
-        )
+        delay, end = FIRST_DELAY, time.monotonic() + RETRY_SECONDS
         # The client prints addresses, and warns of what does not concern a command line.
         with self._explained(what), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            done: T = again(work)()
-            return done
+            while True:
+                try:
+                    return work()
+                except kfp_server_api.ApiException as error:
+                    if error.status not in _TEMPORARY or time.monotonic() + delay > end:
+                        raise
+                time.sleep(delay)
+                delay = min(2 * delay, _MAX_DELAY)
 
     @contextlib.contextmanager
     def _explained(self, what: str) -> Iterator[None]:
@@ -334,9 +338,6 @@ def _explanation(error: Exception, config: KubeflowConfig) -> str | None:
     import urllib3
 
     host = config.host or "the host that its client found"
-    cause = getattr(error, "cause", None)  # of a RetryError
-    if isinstance(cause, Exception) and not isinstance(error, urllib3.exceptions.HTTPError):
-        return _explanation(cause, config)
     if isinstance(error, kfp_server_api.ApiException):
         return _refusal(error, host)
     if isinstance(error, urllib3.exceptions.HTTPError):

@@ -1,13 +1,14 @@
 """Submits to Vertex AI Pipelines: jobs, and schedules that create jobs."""
 
 import copy
+import importlib
 import json
 import secrets
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from components.vertex_service import Connection, Version
+from components.vertex_service import TIMEOUT, Connection, Version
 from pipelines.runners.schedules import Recurring, only
 from schemas.config.config import Config
 from schemas.config.recurrence import ScheduleConfig
@@ -49,20 +50,15 @@ class Vertex:
         Raises:
             CocoflowError: the service refused it, or cannot be reached.
         """
-        from google.api_core.exceptions import Conflict
-
         client = self._connection.client("pipeline_service", self._version)
-        job, number = self._job(compiled, parameters), job_id(self._name)
-
-        def create() -> Any:
-            try:
-                return client.create_pipeline_job(
-                    parent=self._place.parent, pipeline_job=job, pipeline_job_id=number, retry=None
-                )
-            except Conflict:  # an earlier attempt's answer was lost: nobody else has this id
-                return client.get_pipeline_job(name=f"{self._place.parent}/pipelineJobs/{number}", retry=None)
-
-        return str(self._connection.repeated(create, f"submit the pipeline {self._name}").name)
+        parent, job, number = self._place.parent, self._job(compiled, parameters), job_id(self._name)
+        request = {"parent": parent, "pipeline_job": job, "pipeline_job_id": number}
+        submitted = self._connection.created(
+            lambda: client.create_pipeline_job(request=request, retry=None, timeout=TIMEOUT),
+            lambda: client.get_pipeline_job(name=f"{parent}/pipelineJobs/{number}", retry=None, timeout=TIMEOUT),
+            f"submit the pipeline {self._name}",
+        )
+        return str(submitted.name)
 
     def address(self, run: str) -> str:
         """Returns the address of a job's page in the console."""
@@ -118,7 +114,9 @@ class Vertex:
         def create() -> Any:
             # An earlier attempt may have created it although its answer was lost.
             lost = self._named(name)
-            return lost[0] if lost else client.create_schedule(parent=self._place.parent, schedule=wanted, retry=None)
+            if lost:
+                return lost[0]
+            return client.create_schedule(parent=self._place.parent, schedule=wanted, retry=None, timeout=TIMEOUT)
 
         return _recurring(self._connection.repeated(create, f"create the schedule {name}"))
 
@@ -216,8 +214,6 @@ class Vertex:
         return only(found, name).id
 
     def _types(self) -> Any:
-        import importlib
-
         return importlib.import_module(f"google.cloud.aiplatform_{self._version}.types")
 
 

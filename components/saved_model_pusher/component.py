@@ -55,7 +55,7 @@ class SavedModelPusher(base_component.BaseComponent):
                 model=model,
                 model_blessing=model_blessing,
                 push_directory=push_directory,
-                registration=None if registration is None else registration.model_dump_json(),
+                **({} if registration is None else {REGISTRATION_KEY: registration.model_dump_json()}),
                 pushed_model=types.Channel(type=standard_artifacts.PushedModel),
             )
         )

@@ -229,7 +229,7 @@ def _explanation(error: Exception, place: Place) -> str | None:
 
 def _refusal(error: Any, place: Place) -> str:
     status = int(error.code or 0)
-    if _is_about_the_region(error, status):
+    if _is_about_the_region(error, status, place.region):
         return _unknown_region(place)
     explain = _BY_STATUS.get(status)
     if explain is not None:
@@ -258,14 +258,12 @@ def _error_info(error: Any) -> Mapping[str, Any]:
     return next(infos, {})
 
 
-def _is_about_the_region(error: Any, status: int) -> bool:
+def _is_about_the_region(error: Any, status: int, region: str) -> bool:
     message = str(error.message).lower()
     if status == 404 and "<html" in message:  # the host is nobody's
         return True
-    return status in (400, 403, 404) and any(
-        words in message
-        for words in ("unsupported region", "unknown region", "location is not found", "is not supported in region")
-    )
+    phrases = ("unsupported region", f"location {region} is not found", f"location {region} is not supported")
+    return status in (400, 403, 404) and any(phrase in message for phrase in phrases)
 
 
 def _unknown_region(place: Place) -> str:

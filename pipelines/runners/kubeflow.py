@@ -55,6 +55,7 @@ class Kubeflow:
         self._experiment = self._config.experiment or config.run.name
         with self._explained("connect"):
             self._client = _client(self._config)
+        self._namespace = self._config.namespace or self._client.get_user_namespace() or None
 
     def submit(self, compiled: str, parameters: Mapping[str, str | int]) -> str:
         """Starts a run, and returns its id.
@@ -89,7 +90,8 @@ class Kubeflow:
 
     def address(self, run: str) -> str:
         """Returns the address of a run's page."""
-        return f"{self._client._get_url_prefix()}/#/runs/details/{run}"
+        host = os.environ.get("KF_PIPELINES_UI_ENDPOINT") or self._config.host or ""
+        return f"{host.rstrip('/')}/#/runs/details/{run}"
 
     def wait(self, run: str) -> None:
         """Waits for the end of a run.
@@ -194,7 +196,7 @@ class Kubeflow:
 
     def _experiment_id(self) -> str:
         def create() -> str:
-            made = self._client.create_experiment(self._experiment, namespace=self._config.namespace)
+            made = self._client.create_experiment(self._experiment, namespace=self._namespace)
             return str(made.experiment_id)
 
         return self._repeated(create, f"create the experiment {self._experiment}")
@@ -208,7 +210,7 @@ class Kubeflow:
         while True:
             page = self._repeated(
                 lambda token=token: self._client.list_recurring_runs(
-                    page_token=token, page_size=_PAGE, namespace=self._config.namespace, filter=wanted
+                    page_token=token, page_size=_PAGE, namespace=self._namespace, filter=wanted
                 ),
                 what,
             )

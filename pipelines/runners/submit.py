@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from detection.storage.gcs.objects import is_bucket_missing
 from detection.storage.paths import is_remote, split
 from pipelines.console import quiet_run
-from pipelines.runners.compiled import Target, compile_pipeline
+from pipelines.runners.compiled import Target, compile_pipeline, require_compilable
 from pipelines.runners.schedules import Recurring
 from schemas.config.config import Config
 from schemas.config.recurrence import ScheduleConfig
@@ -157,9 +157,8 @@ def _typed(name: str, text: str) -> str | int:
 
 
 def _ready(config: Config, target: Target) -> Service:
-    """Connects, and checks what the run will need, before the pipeline is compiled for 20 seconds."""
-    if config.run.image is None:  # the compiler's message says what to do
-        compile_pipeline(config, target)
+    """Checks what the run needs, and connects, before the pipeline is compiled for 20 seconds."""
+    require_compilable(config, target)
     service = connect(config, target)
     _require_buckets(config, target)
     return service

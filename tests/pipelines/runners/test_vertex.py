@@ -311,6 +311,13 @@ FIELD = {"@type": "type.googleapis.com/google.rpc.BadRequest"}
             "https://cloud.google.com/vertex-ai/docs/general/locations with --set run.vertex.region=REGION.",
         ),
         (
+            403,
+            "Location us-central1 is not found or access is unauthorized.",
+            None,
+            "us-central1 is not a region of Vertex AI. Choose one of "
+            "https://cloud.google.com/vertex-ai/docs/general/locations with --set run.vertex.region=REGION.",
+        ),
+        (
             404,
             "The network vpc is not found.",
             None,
@@ -482,6 +489,8 @@ def test_a_bucket_that_the_account_may_not_see_is_no_obstacle(vertex: LoopbackVe
         (_sets("run.vertex.labels={Team: x}"), "label 'Team': a key begins with a lower-case letter"),
         (_sets("run.vertex.labels={team: X y}"), "label team: 'X y': a value has at most 63"),
         (_sets("run.vertex.encryption_key=projects/p/locations/us/keyRings/r/cryptoKeys/k"), "region = us-central1"),
+        (_sets("run.image=null"), "--runner vertex needs the image of the containers"),
+        (_sets("run.name=Digits"), "run.name = Digits: a compiled pipeline is named with lower-case letters"),
         (_sets("run.vertex.reserved_ip_ranges=[a]"), "does nothing without network"),
         (_sets("run.vertex.persistent_resource.name=gpus", "run.vertex.project=null"), "set project"),
     ],

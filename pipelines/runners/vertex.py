@@ -163,7 +163,9 @@ class Vertex:
         message = types.Schedule(
             display_name=name,
             cron=f"TZ={schedule.time_zone} {schedule.cron}",
+            # The first limits the starts of jobs, the second the jobs that have not ended.
             max_concurrent_run_count=schedule.max_concurrent_runs,
+            max_concurrent_active_run_count=schedule.max_concurrent_runs,
             allow_queueing=schedule.allow_queueing,
             create_pipeline_job_request=types.CreatePipelineJobRequest(parent=self._place.parent, pipeline_job=job),
         )
@@ -187,7 +189,8 @@ class Vertex:
                 "value, or delete the schedule and create it again."
             )
         paths = [key for key in _UPDATABLE if getattr(wanted, key)]
-        paths += ["max_concurrent_run_count", "allow_queueing", "create_pipeline_job_request"]
+        paths += ["max_concurrent_run_count", "max_concurrent_active_run_count", "allow_queueing"]
+        paths.append("create_pipeline_job_request")
         wanted.name = existing.name
         client = self._connection.client("schedule_service", self._version)
         updated = self._connection.call(

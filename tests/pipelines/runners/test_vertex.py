@@ -153,6 +153,7 @@ def test_schedule_create(vertex: LoopbackVertex, capsys: pytest.CaptureFixture[s
         "endTime": "2029-12-31T12:00:00Z",
         "maxRunCount": "10",
         "maxConcurrentRunCount": "2",
+        "maxConcurrentActiveRunCount": "2",
         "allowQueueing": True,
         "createPipelineJobRequest": {"parent": PARENT, "pipelineJob": job},
     }
@@ -178,7 +179,7 @@ def test_a_name_is_taken_once(vertex: LoopbackVertex, capsys: pytest.CaptureFixt
     assert _run(vertex, "schedule", "create", "--cron", "0 4 * * *", "--max-runs", "5", "--replace") == 0
     [request] = vertex.requests("PATCH")
     assert request["path"] == f"/v1/{NAMED}/schedules/1001"
-    mask = "cron,maxRunCount,maxConcurrentRunCount,allowQueueing,createPipelineJobRequest"
+    mask = "cron,maxRunCount,maxConcurrentRunCount,maxConcurrentActiveRunCount,allowQueueing,createPipelineJobRequest"
     assert request["query"] == {"updateMask": mask}
     assert request["body"]["cron"] == "TZ=UTC 0 4 * * *"
     [kept] = vertex.kept("/schedules/").values()

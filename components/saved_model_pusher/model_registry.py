@@ -29,7 +29,7 @@ _LOGGER = logging.getLogger("cocoflow.pusher")
 class Registration(Section):
     """What the pusher's container needs to know; an execution parameter, as JSON."""
 
-    project: str | None
+    project: str
     region: str
     encryption_key: str | None
     display_name: str
@@ -42,7 +42,7 @@ class Registration(Section):
         if not options.model_registry:
             return None
         return cls(
-            project=vertex.project,
+            project=str(vertex.project),
             region=vertex.region,
             encryption_key=vertex.encryption_key,
             display_name=options.display_name or config.run.name,

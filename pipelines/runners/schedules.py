@@ -70,7 +70,7 @@ def print_table(schedules: Sequence[Recurring], console: Console) -> None:
         times = [
             "-" if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M %Z}" for moment in _moments(one).values()
         ]
-        table.add_row(one.name, one.cron, one.state, *times, one.id)
+        table.add_row(one.name, one.cron, one.state, *times, one.id.rpartition("/")[2])
     console.print(table)
 
 

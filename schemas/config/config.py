@@ -292,12 +292,16 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
-    def _registered_models_are_remote(self) -> Self:
+    def _registered_models_have_a_place(self) -> Self:
         directory = self.push.directory or self.run.root
-        if self.push.vertex.model_registry and not directory.startswith("gs://"):
+        if not self.push.vertex.model_registry:
+            return self
+        if not directory.startswith("gs://"):
             key = "run.root" if self.push.directory is None else "push.directory"
             raise ValueError(
                 f"push.vertex.model_registry: Vertex AI reads models from Cloud Storage, and {key} = {directory} is "
                 "not there; set push.directory to a gs:// folder"
             )
+        if self.run.vertex.project is None:  # the credentials of a container on Vertex AI name another one
+            raise ValueError("push.vertex.model_registry needs a project; set run.vertex.project")
         return self

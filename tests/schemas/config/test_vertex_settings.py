@@ -7,7 +7,7 @@ import pytest
 from schemas.config.config_io import load_config
 from schemas.errors import ConfigError
 
-REMOTE = ("run.root=gs://bucket/run", "push.vertex.model_registry=true")
+REMOTE = ("run.root=gs://bucket/run", "run.vertex.project=p", "push.vertex.model_registry=true")
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,7 @@ REMOTE = ("run.root=gs://bucket/run", "push.vertex.model_registry=true")
             [*REMOTE, "push.vertex.endpoint.name=e", "push.vertex.endpoint.traffic_percent=101"],
             "equal to 100",
         ),
+        ([*REMOTE, "run.vertex.project=null"], "push.vertex.model_registry needs a project; set run.vertex.project"),
         (
             [*REMOTE, "push.directory=/srv/models"],
             "Vertex AI reads models from Cloud Storage, and push.directory = /srv/models is not there",
@@ -73,5 +74,6 @@ def test_labels_of_other_scripts() -> None:
 
 
 def test_a_local_run_root_with_a_remote_push_folder() -> None:
-    config = load_config(None, ["push.vertex.model_registry=true", "push.directory=gs://bucket/serving"])
+    registry = ["push.vertex.model_registry=true", "run.vertex.project=p"]
+    config = load_config(None, [*registry, "push.directory=gs://bucket/serving"])
     assert config.push.vertex.endpoint.name is None

@@ -344,7 +344,7 @@ def _explanation(error: Exception, config: KubeflowConfig) -> str | None:
         return _refusal(error, host)
     if isinstance(error, urllib3.exceptions.HTTPError):
         return (
-            f"no connection to {host}: {one_line(str(error)[:200])}. Check run.kubeflow.host, the network and, for a "
+            f"no connection to {host}: {one_line(str(error)[:400])}. Check run.kubeflow.host, the network and, for a "
             "forwarded port, `kubectl port-forward`."
         )
     if isinstance(error, FileNotFoundError):

@@ -90,7 +90,8 @@ class Emulator:
 @contextlib.contextmanager
 def running_emulator(folder: Path) -> Iterator[Emulator]:
     """Yields an emulator in a process of its own, which ends with the block or with this process."""
-    command = [sys.executable, "-m", "tests.storage_emulator.server", str(folder)]
+    quietly = ("-W", "ignore::FutureWarning")  # of its libraries, about their own future
+    command = [sys.executable, *quietly, "-m", "tests.storage_emulator.server", str(folder)]
     credentials = {"type": "authorized_user", "client_id": "x", "client_secret": "x", "refresh_token": "x"}
     (folder / _CREDENTIALS).write_text(json.dumps(credentials))
     with subprocess.Popen(

@@ -34,6 +34,9 @@ def test_vertex_takes_what_is_compiled(vertex: LoopbackVertex, tmp_path: Path) -
     run, submitted = (one["body"] for one in vertex.requests("POST"))
     compiled = json.loads(path.read_text())
     assert run == compiled
+    pusher = compiled["pipelineSpec"]["root"]["dag"]["tasks"]["SavedModelPusher"]["inputs"]["parameters"]
+    registration = json.loads(pusher["registration"]["runtimeValue"]["constantValue"]["stringValue"])
+    assert (registration["project"], registration["display_name"]) == (PROJECT, "digits")
     compiled["runtimeConfig"]["parameters"]["train_steps"] = {"intValue": "7"}
     assert submitted == compiled
 

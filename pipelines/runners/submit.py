@@ -1,8 +1,8 @@
 """Compiles the pipeline and submits it, once or on a schedule, with the client of its target."""
 
 import difflib
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from detection.storage.gcs.objects import is_bucket_missing
 from detection.storage.paths import is_remote, split
@@ -10,37 +10,18 @@ from pipelines.console import quiet_run
 from pipelines.runners.compiled import Target, compile_pipeline, require_compilable
 from pipelines.runners.schedules import Recurring
 from schemas.config.config import Config
-from schemas.config.recurrence import ScheduleConfig
 from schemas.config.runtime_parameters import RUNTIME_PARAMETERS, with_parameters
 from schemas.errors import CocoflowError, ConfigError, DataError
 from schemas.quoting import quoted
 
-Parameters = Mapping[str, str | int]
+if TYPE_CHECKING:
+    from pipelines.runners.kubeflow import Kubeflow
+    from pipelines.runners.vertex import Vertex
+
+_NAME_LENGTH = 128
 
 
-class Service(Protocol):
-    """What runs compiled pipelines; see `runners.vertex.Vertex`."""
-
-    def submit(self, compiled: str, parameters: Parameters) -> str: ...  # noqa: D102
-
-    def address(self, run: str) -> str: ...  # noqa: D102
-
-    def wait(self, run: str) -> None: ...  # noqa: D102
-
-    def create_schedule(  # noqa: D102
-        self, name: str, compiled: str, parameters: Parameters, schedule: ScheduleConfig, *, replace: bool
-    ) -> Recurring: ...
-
-    def schedules(self) -> list[Recurring]: ...  # noqa: D102
-
-    def pause_schedule(self, name: str) -> None: ...  # noqa: D102
-
-    def resume_schedule(self, name: str) -> None: ...  # noqa: D102
-
-    def delete_schedule(self, name: str) -> None: ...  # noqa: D102
-
-
-def connect(config: Config, target: Target) -> Service:
+def connect(config: Config, target: Target) -> "Vertex | Kubeflow":
     """Connects with the service that `config.run` names.
 
     Raises:
@@ -112,6 +93,9 @@ def create_schedule(
         raise ConfigError(
             "schedule create needs a time: --cron '0 3 * * *', or run.schedule.cron in the configuration."
         )
+    name = config.run.name if name is None else name
+    if not 0 < len(name) <= _NAME_LENGTH:
+        raise ConfigError(f"--name {quoted(name)}: a schedule's name has 1 to {_NAME_LENGTH} characters.")
     if target == "kubeflow":
         from pipelines.runners.kubeflow import require_supported
 
@@ -120,7 +104,7 @@ def create_schedule(
     with quiet_run(None, verbose=verbose):
         service = _ready(config, target)
         compiled = compile_pipeline(config, target)
-        return service.create_schedule(name or config.run.name, compiled, parameters, schedule, replace=replace)
+        return service.create_schedule(name, compiled, parameters, schedule, replace=replace)
 
 
 def parameters_of(config: Config, assignments: Sequence[str]) -> dict[str, str | int]:
@@ -156,7 +140,7 @@ def _typed(name: str, text: str) -> str | int:
         raise ConfigError(f"--parameter {name}={quoted(text)}: a whole number is needed.") from None
 
 
-def _ready(config: Config, target: Target) -> Service:
+def _ready(config: Config, target: Target) -> "Vertex | Kubeflow":
     """Checks what the run needs, and connects, before the pipeline is compiled for 20 seconds."""
     require_compilable(config, target)
     service = connect(config, target)
@@ -189,7 +173,7 @@ def _require_buckets(config: Config, target: Target) -> None:
 
 
 def _bucket_flags(config: Config, target: Target) -> str:
-    vertex: Any = config.run.vertex
+    vertex = config.run.vertex
     if target != "vertex":
         return ""
     project = "" if vertex.project is None else f" --project={vertex.project}"

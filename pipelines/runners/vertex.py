@@ -108,7 +108,8 @@ class Vertex:
                 "--replace."
             )
         if existing:
-            return self._update(only_message(existing, name), wanted)
+            only([_recurring(one) for one in existing], name)
+            return self._update(existing[0], wanted)
         client = self._connection.client("schedule_service", self._version)
 
         def create() -> Any:
@@ -270,12 +271,6 @@ def job_id(name: str) -> str:
     """Returns an id that no other job has: the pipeline's name, the time, and random digits."""
     letter = "" if name[0].isalpha() else "run-"
     return f"{letter}{name[:_ID_CHARACTERS]}-{time.strftime('%Y%m%d%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
-
-
-def only_message(found: list[Any], name: str) -> Any:
-    """Returns the one message of a schedule; see `only`."""
-    only([_recurring(one) for one in found], name)
-    return found[0]
 
 
 def _value(value: str | int) -> dict[str, str]:

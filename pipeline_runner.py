@@ -16,6 +16,8 @@ COMMANDS = (
     "run",
     "watch",
     "compile",
+    "submit",
+    "schedule",
     "train",
     "status",
     "lineage",

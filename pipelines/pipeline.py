@@ -18,6 +18,7 @@ from components.coco_example_gen.spans import SpanSplits
 from components.detection_trainer.component import DetectionTrainer, Remote
 from components.record_schema_gen.component import RecordSchemaGen
 from components.saved_model_pusher.component import SavedModelPusher
+from components.saved_model_pusher.model_registry import Registration
 from detection.storage.paths import is_remote
 from pipelines.folders import RemoteLayout, RunLayout
 from pipelines.metadata_database import MetadataDatabase
@@ -26,6 +27,8 @@ from pipelines.resolvers.baseline import previous_blessed_model, recorded_baseli
 from pipelines.resolvers.span_window import recorded_window, spans_to_train_on
 from schemas.config.config import Config, DataConfig
 from schemas.config.runtime_parameters import RUNTIME_PARAMETERS, default_value
+
+_OF_PIPELINES = {"caching", "failure_policy", "persistent_resource"}  # the trainer's job does not depend on these
 
 
 def create_pipeline(
@@ -132,7 +135,9 @@ class _Remote:
         vertex, image = config.run.vertex, config.run.image
         self._trainer_job = None
         if target == "vertex" and vertex.trainer_job.enabled:
-            self._trainer_job = json.dumps({"image": image, "vertex": vertex.model_dump(mode="json")})
+            self._trainer_job = json.dumps(
+                {"image": image, "vertex": vertex.model_dump(mode="json", exclude=_OF_PIPELINES)}
+            )
         self.push_directory = self._parameters["push_directory"]
         self.thresholds = self._parameters["evaluate_thresholds"]
         self.history = layout.history
@@ -211,6 +216,7 @@ def _nodes(config: Config, places: _Here | _Remote) -> list[BaseNode]:
         history=places.history,
         config=config.push,
         score_thresholds=evaluation.tta.is_empty,  # fused boxes have scores of their own
+        registration=Registration.of(config),
     )
     checks = [schema_gen, statistics_gen, example_validator]
     return [example_gen, *checks, *window, *base, trainer, baseline, evaluator, pusher]

@@ -13,9 +13,10 @@ from tests.browser import Browser, find_browser, running_browser
 from tests.postgresql import PASSWORD, PASSWORD_VARIABLE, Server, find_programs, running_server
 from tests.storage_emulator.client import TENSORFLOW_ENVIRONMENT
 from tests.storage_emulator.fixture import gcs, storage_emulator
+from tests.vertex_service.fixture import vertex
 from tests.wheel import build_wheel, make_environment
 
-__all__ = ["gcs", "storage_emulator"]  # fixtures
+__all__ = ["gcs", "storage_emulator", "vertex"]  # fixtures
 
 os.environ.update(TENSORFLOW_ENVIRONMENT)
 # Whether a step compiles, and to what, is tested; how fast the code is, is not: optimizing it takes twice as long.

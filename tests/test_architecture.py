@@ -51,6 +51,7 @@ ALLOWED_IMPORTS = {
         "detection.training.monitoring detection.training.validation",
         "components": "",
         "components.history": "schemas detection.storage",
+        "components.vertex_service": "schemas",
         "components.record_schema_gen": "schemas detection.storage",
         "components.coco_example_gen": "schemas schemas.config detection.storage detection.images detection.datasets "
         "detection.reports components.history",
@@ -61,13 +62,13 @@ ALLOWED_IMPORTS = {
         "detection.datasets detection.input_pipeline detection.coco detection.inference detection.analysis "
         "detection.reports components.history",
         "components.saved_model_pusher": "schemas schemas.config detection.storage detection.inference "
-        "detection.analysis components.history",
+        "detection.analysis components.history components.vertex_service",
         "pipelines.resolvers": "schemas schemas.config components.history components.coco_example_gen "
         "components.detection_trainer",
         "pipelines": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "detection.training.monitoring components.coco_example_gen components.detection_trainer "
         "components.coco_evaluator components.saved_model_pusher components.record_schema_gen pipelines.resolvers",
-        "pipelines.runners": "detection.storage schemas schemas.config pipelines",
+        "pipelines.runners": "detection.storage schemas schemas.config components.vertex_service pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
         "detection.coco detection.training.distributed detection.training components.history "
         "components.coco_example_gen components.detection_trainer pipelines.runners pipelines",

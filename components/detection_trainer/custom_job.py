@@ -100,10 +100,13 @@ def _run_job(vertex: VertexConfig, image: str, request: str) -> None:
         project=vertex.project,
         location=vertex.region,
         staging_bucket=request.rpartition("/")[0],
+        labels=dict(vertex.labels),
+        encryption_spec_key_name=vertex.encryption_key,
     )
     try:
         custom_job.run(
             service_account=vertex.service_account,
+            network=vertex.network,
             restart_job_on_worker_restart=True,
             scheduling_strategy=strategy,
             max_wait_duration=None if job.max_wait_hours is None else int(job.max_wait_hours * 3600),

@@ -12,9 +12,11 @@ from components.saved_model_pusher.executor import (
     CONFIG_KEY,
     EVALUATION_KEY,
     PUSH_DIRECTORY_KEY,
+    REGISTRATION_KEY,
     SCORE_THRESHOLDS_KEY,
     Executor,
 )
+from components.saved_model_pusher.model_registry import Registration
 from schemas.config.config import PushConfig
 
 
@@ -26,6 +28,7 @@ class SavedModelPusherSpec(ComponentSpec):
         CONFIG_KEY: ExecutionParameter(type=str, optional=True),
         SCORE_THRESHOLDS_KEY: ExecutionParameter(type=int, optional=True),
         HISTORY_KEY: ExecutionParameter(type=str, optional=True),
+        REGISTRATION_KEY: ExecutionParameter(type=str, optional=True),
     }
     INPUTS = {  # noqa: RUF012
         keys.MODEL_KEY: ChannelParameter(type=standard_artifacts.Model),
@@ -54,6 +57,7 @@ class SavedModelPusher(base_component.BaseComponent):
         config: PushConfig | None = None,
         score_thresholds: bool = False,
         history: str | None = None,
+        registration: Registration | None = None,
     ) -> None:
         """Wires the component.
 
@@ -67,6 +71,7 @@ class SavedModelPusher(base_component.BaseComponent):
             config: options of the push; default `PushConfig()`.  Its `directory` is not read here.
             score_thresholds: adds the score thresholds of the evaluation to the pushed model.
             history: folder of the records of earlier runs, of a compiled pipeline.
+            registration: registers pushed versions with Vertex AI; None: does not.
         """
         config = config or PushConfig()
         super().__init__(
@@ -76,8 +81,9 @@ class SavedModelPusher(base_component.BaseComponent):
                 model_evaluation=model_evaluation,
                 push_directory=push_directory,
                 history=history,
-                config=config.model_dump_json(exclude={"directory"}),
+                config=config.model_dump_json(exclude={"directory", "vertex"}),
                 score_thresholds=int(score_thresholds),
+                **({} if registration is None else {REGISTRATION_KEY: registration.model_dump_json()}),
                 pushed_model=types.Channel(type=standard_artifacts.PushedModel),
             )
         )

@@ -10,6 +10,7 @@ from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
 from components.history import HISTORY_KEY, record_push
+from components.saved_model_pusher.model_registry import Registration, register
 from components.saved_model_pusher.push import Pushed, PushRequest, push
 from detection.storage.atomic import write_json
 from detection.storage.paths import join, name_of
@@ -20,11 +21,14 @@ PUSH_DIRECTORY_KEY = "push_directory"
 CONFIG_KEY = "config"  # JSON of a PushConfig, or absent: defaults
 SCORE_THRESHOLDS_KEY = "score_thresholds"  # 1: the pushed model gets those of the evaluation; 0 or absent: it does not
 EVALUATION_KEY = "model_evaluation"
+REGISTRATION_KEY = "registration"  # JSON of a `Registration`; absent: models are not registered
 
 # Custom properties of the PushedModel artifact, named as TFX's own Pusher names them.
 PUSHED_PROPERTY = "pushed"  # int: 1 or 0
 DESTINATION_PROPERTY = "pushed_destination"  # string: the version's folder
 VERSION_PROPERTY = "pushed_version"  # string: its name
+REGISTERED_PROPERTY = "registered_model"  # string: resource name in Vertex AI, with the version
+ENDPOINT_PROPERTY = "endpoint"  # string: resource name in Vertex AI
 
 
 class Executor(base_executor.BaseExecutor):
@@ -44,6 +48,7 @@ class Executor(base_executor.BaseExecutor):
 
         Raises:
             DataError: see `push`.
+            CocoflowError: the version is pushed, but could not be registered.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         pushed_model = artifact_utils.get_single_instance(output_dict[keys.PUSHED_MODEL_KEY])
@@ -59,6 +64,8 @@ class Executor(base_executor.BaseExecutor):
             version=name_of(pushed.version),
             model=model.uri,
         )
+        if exec_properties.get(REGISTRATION_KEY):
+            _register(pushed_model, pushed.version, exec_properties[REGISTRATION_KEY])
 
 
 def make_request(
@@ -96,3 +103,10 @@ def _record(pushed_model: types.Artifact, pushed: Pushed, model_uri: str) -> Non
         write_json(join(pushed_model.uri, VALIDATION_JSON), pushed.validation._asdict())
     pointer = {"destination": destination, "version": version, "model": model_uri}
     write_json(join(pushed_model.uri, POINTER_JSON), pointer)
+
+
+def _register(pushed_model: types.Artifact, version: str, settings: str) -> None:
+    registered = register(version, Registration.model_validate_json(settings))
+    pushed_model.set_string_custom_property(REGISTERED_PROPERTY, registered.model)
+    if registered.endpoint is not None:
+        pushed_model.set_string_custom_property(ENDPOINT_PROPERTY, registered.endpoint)

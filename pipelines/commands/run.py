@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--runner",
         choices=(*RUNNERS, *TARGETS),
         default="local",
-        help="local, beam: in this process; vertex, kubeflow: compiles the pipeline and submits it; default: local",
+        help="local, beam: in this process; vertex, kubeflow: as `submit`; default: local",
     )
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs instead of the progress")
     parser.add_argument(
@@ -40,9 +40,9 @@ def run(args: argparse.Namespace) -> int:
     if args.runner in TARGETS:
         if args.run_id is not None or args.trigger is not None:
             raise ConfigError(f"--run-id and --trigger are for runs of this process, not for --runner {args.runner}.")
-        from pipelines.runners.submit import compile_and_submit
+        from pipelines.runners.submit import submit
 
-        print(f"submitted: {compile_and_submit(config_of(args), args.runner, verbose=args.verbose)}")
+        print(f"submitted: {submit(config_of(args), args.runner, verbose=args.verbose)[0]}")
         return 0
     from rich.console import Console
 

@@ -20,6 +20,7 @@ from pydantic import (
 
 from schemas.config.input_size import ImageSize, ResizeConfig
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
+from schemas.config.model_registry import VertexPushConfig
 from schemas.config.run import RunConfig
 from schemas.config.section import Section
 from schemas.config.training import TrainConfig
@@ -302,6 +303,7 @@ class PushConfig(Section):
         "requests; 0: none",
     )
     validation: PushValidationConfig = PushValidationConfig()
+    vertex: VertexPushConfig = VertexPushConfig()
 
     @property
     def sample_images(self) -> int:
@@ -328,4 +330,19 @@ class Config(Section):
                 "train.init.checkpoint sets the whole backbone, so model.backbone_weights would be loaded in vain; "
                 "remove one, or leave a part of the backbone to it with train.init.skip"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _registered_models_have_a_place(self) -> Self:
+        directory = self.push.directory or self.run.root
+        if not self.push.vertex.model_registry:
+            return self
+        if not directory.startswith("gs://"):
+            key = "run.root" if self.push.directory is None else "push.directory"
+            raise ValueError(
+                f"push.vertex.model_registry: Vertex AI reads models from Cloud Storage, and {key} = {directory} is "
+                "not there; set push.directory to a gs:// folder"
+            )
+        if self.run.vertex.project is None:  # the credentials of a container on Vertex AI name another one
+            raise ValueError("push.vertex.model_registry needs a project; set run.vertex.project")
         return self

@@ -4,6 +4,8 @@ from typing import Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from schemas.config.labels import Labels
+from schemas.config.recurrence import ScheduleConfig
 from schemas.config.section import Section
 
 
@@ -105,11 +107,31 @@ class PersistentResourceConfig(Section):
 
 
 class VertexConfig(Section):
-    """Where `run --runner vertex` submits the compiled pipeline."""
+    """Where and how `submit` and `schedule` run the compiled pipeline on Vertex AI."""
 
     project: str | None = Field(None, description="Google Cloud project; none: that of the credentials")
-    region: str = Field("us-central1", min_length=1, description="region of the pipeline and its tasks")
+    region: str = Field("us-central1", pattern=r"^[a-z0-9-]+$", description="region of the pipeline and its tasks")
     service_account: str | None = Field(None, description="account of the tasks; none: the project's default")
+    network: str | None = Field(
+        None,
+        pattern=r"^projects/[^/]+/global/networks/[^/]+$",
+        description="network that the tasks are peered with: projects/PROJECT_NUMBER/global/networks/NAME; none: none",
+    )
+    reserved_ip_ranges: tuple[str, ...] = Field((), description="names of the address ranges of network to use")
+    network_attachment: str | None = Field(
+        None, min_length=1, description="network attachment of a Private Service Connect interface, instead of network"
+    )
+    encryption_key: str | None = Field(
+        None,
+        pattern=r"^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+$",
+        description="key of Cloud KMS for the pipeline, registered models and endpoints: "
+        "projects/PROJECT/locations/REGION/keyRings/RING/cryptoKeys/KEY; none: Google's own",
+    )
+    labels: Labels = Field({}, description="labels of pipeline jobs, for search and billing, such as {team: vision}")
+    caching: bool = Field(True, description="take results of equal tasks from earlier runs; false: every task runs")
+    failure_policy: Literal["slow", "fast"] = Field(
+        "slow", description="after a failed task, start those that do not depend on it (slow) or none (fast)"
+    )
     persistent_resource: PersistentResourceConfig = PersistentResourceConfig()
     trainer_job: TrainerJobConfig = TrainerJobConfig()
 
@@ -120,12 +142,35 @@ class VertexConfig(Section):
             raise ValueError(f"persistent_resource.name = {name} is an id of a project; set project")
         return self
 
+    @model_validator(mode="after")
+    def _network_is_one(self) -> Self:
+        if self.network is None:
+            self.refuse(["reserved_ip_ranges"], "without network")
+        elif self.network_attachment is not None:
+            raise ValueError("network and network_attachment exclude each other; remove one")
+        return self
+
+    @model_validator(mode="after")
+    def _key_is_in_the_region(self) -> Self:
+        if self.encryption_key is not None and self.encryption_key.split("/")[3] != self.region:
+            place = self.encryption_key.split("/")[3]
+            raise ValueError(f"encryption_key lies in {place}; Vertex needs one in region = {self.region}")
+        return self
+
 
 class KubeflowConfig(Section):
-    """Where `run --runner kubeflow` submits the compiled pipeline."""
+    """Where and how `submit` and `schedule` run the compiled pipeline on Kubeflow Pipelines."""
 
     host: str | None = Field(None, description="address of Kubeflow Pipelines; none: as its own client finds it")
     namespace: str | None = Field(None, description="namespace of the run, with several users; none: the client's")
+    experiment: str | None = Field(None, min_length=1, description="experiment of the runs; none: run.name")
+    credentials: Literal["client", "token", "service_account"] = Field(
+        "client",
+        description="client: as its own client finds them; token: a bearer token in the environment variable "
+        "KUBEFLOW_TOKEN; service_account: the token that Kubernetes mounts into a pod",
+    )
+    service_account: str | None = Field(None, description="Kubernetes account of the tasks; none: Kubeflow's default")
+    caching: bool = Field(True, description="take results of equal tasks from earlier runs; false: every task runs")
 
 
 class MetadataConfig(Section):
@@ -179,3 +224,4 @@ class RunConfig(Section):
     )
     vertex: VertexConfig = VertexConfig()
     kubeflow: KubeflowConfig = KubeflowConfig()
+    schedule: ScheduleConfig = ScheduleConfig()

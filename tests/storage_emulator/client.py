@@ -75,6 +75,10 @@ class Emulator:
         """Makes lists come in pages of so many entries at most."""
         self._control("page", entries)
 
+    def vertex(self, command: str, value: Any = None) -> Any:
+        """Orders something of the loopback Vertex AI; see `tests.vertex_service.service.VertexService.control`."""
+        return self._control(f"vertex/{command}", value)
+
     def _control(self, command: str, value: Any) -> Any:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/_emulator/{command}", data=json.dumps(value).encode(), method="POST"
@@ -86,7 +90,8 @@ class Emulator:
 @contextlib.contextmanager
 def running_emulator(folder: Path) -> Iterator[Emulator]:
     """Yields an emulator in a process of its own, which ends with the block or with this process."""
-    command = [sys.executable, "-m", "tests.storage_emulator.server", str(folder)]
+    quietly = ("-W", "ignore::FutureWarning")  # of its libraries, about their own future
+    command = [sys.executable, *quietly, "-m", "tests.storage_emulator.server", str(folder)]
     credentials = {"type": "authorized_user", "client_id": "x", "client_secret": "x", "refresh_token": "x"}
     (folder / _CREDENTIALS).write_text(json.dumps(credentials))
     with subprocess.Popen(

@@ -8,6 +8,7 @@ Those below `/_emulator/` make buckets and faults, and tell what was requested.
 """
 
 import contextlib
+import functools
 import json
 import socket
 import ssl
@@ -47,6 +48,10 @@ class Handler(BaseHTTPRequestHandler):
         url = urllib.parse.urlsplit(self.path)
         if url.path.startswith(CONTROL):
             return self._send(self.server.control(url.path.removeprefix(CONTROL), body))
+        if self._secure and "-aiplatform." in self.headers["Host"]:
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            request = Request(self.command, url.path, query_of(url.query), headers, body, "")
+            return self._send(self.server.vertex.answer(request))
         target = urllib.parse.unquote(self.path) + name_in(self.path, body)
         rule = self.server.faults.firing(self.command, target)
         origin = f"{'https' if self._secure else 'http'}://{self.headers['Host']}"
@@ -125,11 +130,20 @@ class Server(ThreadingHTTPServer):
         self.store = Store()
         self.api = Api(self.store)
 
+    @functools.cached_property
+    def vertex(self) -> Any:
+        """The loopback Vertex AI, whose messages take a second to import."""
+        from tests.vertex_service.service import VertexService
+
+        return VertexService(self.store)
+
     def control(self, command: str, body: bytes) -> Answer:
         """Carries a test's order out."""
         value = json.loads(body or b"null")
         result: Any = None
-        if command == "bucket":
+        if command.startswith("vertex/"):
+            result = self.vertex.control(command.removeprefix("vertex/"), value)
+        elif command == "bucket":
             self.store.make_bucket(value)
         elif command == "fault":
             self.faults.add(value)

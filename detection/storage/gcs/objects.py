@@ -68,6 +68,24 @@ def find(path: str) -> Stored | None:
     return _stored(blob)
 
 
+def is_bucket_missing(path: str) -> bool:
+    """Returns True if there is no such bucket; False if there is one, or if its account may not be told.
+
+    Raises:
+        DataError: the service cannot be asked; see `explained`.
+    """
+    from google.api_core import exceptions
+
+    with explained(path):
+        try:
+            client().bucket(split(path)[0]).reload(timeout=TIMEOUT, retry=retry())
+        except exceptions.NotFound:
+            return True
+        except exceptions.Forbidden:
+            return False
+    return False
+
+
 def list_folder(path: str) -> tuple[list[Stored], list[str]]:
     """Returns the objects directly in a folder, and the paths of its subfolders, sorted.
 

@@ -16,12 +16,15 @@ from tests.detection.training.tiny_run import CATEGORIES, tiny_config
 
 pytestmark = pytest.mark.slow
 
+NETWORK = "projects/12345/global/networks/vpc"
+KEY = "projects/mine/locations/us-central1/keyRings/ring/cryptoKeys/key"
 GPUS = {
     "chief": {"machine_type": "g2-standard-24", "accelerator": "NVIDIA_L4", "accelerator_count": 2},
     "workers": {"machine_type": "g2-standard-24", "accelerator": "NVIDIA_L4", "accelerator_count": 2, "replicas": 3},
     "strategy": "spot",
     "max_wait_hours": 2,
 }
+SUBMISSION = ("run.vertex.labels={team: vision}", f"run.vertex.network={NETWORK}", f"run.vertex.encryption_key={KEY}")
 TPU = {"chief": {"machine_type": "ct5lp-hightpu-4t", "tpu_topology": "2x2"}, "persistent_resource": "mine"}
 
 
@@ -98,7 +101,7 @@ def _artifacts(folder: Path) -> tuple[dict[str, list[Any]], dict[str, list[Any]]
 def _properties(folder: Path) -> dict[str, Any]:
     from components.detection_trainer.identity import remote_properties
 
-    config = tiny_config(f"run.vertex.trainer_job={json.dumps(GPUS)}", "run.vertex.project=mine")
+    config = tiny_config(f"run.vertex.trainer_job={json.dumps(GPUS)}", "run.vertex.project=mine", *SUBMISSION)
     job = {"image": "image:1", "vertex": config.run.vertex.model_dump(mode="json")}
     return {
         **remote_properties(config, TRAIN_SPLIT),
@@ -124,6 +127,7 @@ def test_the_component_takes_over_what_the_job_made(tmp_path: Path, monkeypatch:
     assert (job["project"], job["location"], job["max_wait_duration"]) == ("mine", "us-central1", 7200)
     assert job["scheduling_strategy"] == aiplatform.gapic.Scheduling.Strategy.SPOT
     assert [pool["replica_count"] for pool in job["worker_pool_specs"]] == [1, 3]
+    assert (job["labels"], job["network"], job["encryption_spec_key_name"]) == ({"team": "vision"}, NETWORK, KEY)
     [model] = outputs["model"]
     [record] = read_models(str(tmp_path / "history"))
     assert model.uri == record.uri == str(tmp_path / "model")

@@ -10,10 +10,12 @@ from components.saved_model_pusher.validate import Validation
 from detection.storage.atomic import write_bytes
 from detection.storage.reading import read_bytes
 from schemas.config.config import PushConfig, PushValidationConfig
+from schemas.config.config_io import load_config
 from schemas.errors import DataError
 from tests.components.saved_model_pusher.served_models import evaluated_sample
 from tests.detection.fake_detector import save_fake_detector
 from tests.storage_emulator.fixture import Bucket
+from tests.vertex_service.fixture import PROJECT, LoopbackVertex
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +42,30 @@ def push(tmp_path: Path, inputs: dict[str, list[Any]]) -> Any:
     Path(pushed.uri).mkdir()
     Executor().Do(inputs, {"pushed_model": [pushed]}, {"push_directory": str(tmp_path / "serving")})
     return pushed
+
+
+def test_a_pushed_version_is_registered(tmp_path: Path, model: Any, vertex: LoopbackVertex) -> None:
+    from tfx.types import standard_artifacts
+
+    from components.saved_model_pusher.executor import Executor
+    from components.saved_model_pusher.model_registry import Registration
+
+    folder = f"{vertex.bucket.path}/serving"
+    settings = ["push.vertex.model_registry=true", "push.vertex.endpoint.name=digits", f"push.directory={folder}"]
+    registration = Registration.of(load_config(None, [*settings, f"run.vertex.project={PROJECT}"]))
+    assert registration is not None
+    pushed = standard_artifacts.PushedModel()
+    pushed.uri = str(tmp_path / "pushed")
+    properties = {"push_directory": folder, "registration": registration.model_dump_json()}
+    for blessed in (0, 1, 1):
+        inputs = {"model": [model], "model_blessing": [blessing(blessed)]}
+        Executor().Do(inputs, {"pushed_model": [pushed]}, properties)
+        assert bool(vertex.kept("/models/")) == bool(blessed)
+    registered = pushed.get_string_custom_property("registered_model")
+    [kept] = [name for name in vertex.kept("/models/") if "@" in name]
+    assert registered == kept
+    assert vertex.kept(kept)[kept]["artifactUri"] == pushed.get_string_custom_property("pushed_destination")
+    assert list(vertex.kept("/endpoints/")) == [pushed.get_string_custom_property("endpoint")]
 
 
 def blessing(blessed: int) -> Any:

@@ -1,0 +1,121 @@
+"""Runs the pipeline again and again on Vertex AI Pipelines or Kubeflow Pipelines, at the times of a cron expression.
+
+`schedule create` compiles the pipeline and leaves it with the platform, which starts the runs; nothing has to
+stay running here. Its defaults are in the section run.schedule.
+"""
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from pipelines.commands.common import add_config_arguments, config_of
+from pipelines.commands.submit import add_pipeline_arguments, add_target_argument
+
+if TYPE_CHECKING:
+    from pipelines.runners.schedules import Recurring
+
+SUMMARY = "run the pipeline at fixed times on Vertex AI Pipelines or Kubeflow Pipelines"
+EXAMPLE = (
+    "pipeline_runner.py schedule create --runner vertex --config mine.yaml --name nightly \\\n"
+    "      --cron '0 3 * * *' --time-zone Europe/Berlin\n"
+    "  pipeline_runner.py schedule list --runner vertex --config mine.yaml\n"
+    "  pipeline_runner.py schedule pause nightly --runner vertex --config mine.yaml"
+)
+_DONE = {"pause": "paused", "resume": "resumed", "delete": "deleted"}
+# Flag -> key of run.schedule, and its help.
+_FLAGS = {
+    "--cron": ("cron", "'MINUTE HOUR DAY MONTH WEEKDAY'", "times of the runs: '0 3 * * 1-5'"),
+    "--time-zone": ("time_zone", "NAME", "time zone of cron, such as Europe/Berlin; default: UTC"),
+    "--start": ("start", "TIME", "no run before this time: 2027-01-31T03:00"),
+    "--end": ("end", "TIME", "no run after this time"),
+    "--max-concurrent-runs": ("max_concurrent_runs", "N", "max runs at the same time; default: 1"),
+    "--max-runs": ("max_runs", "N", "the schedule ends after this number of runs; Vertex only"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the subcommands and their flags."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    create = actions.add_parser("create", help="compile the pipeline and schedule its runs")
+    add_target_argument(create)
+    create.add_argument("--name", help="name of the schedule; default: run.name")
+    for flag, (key, metavar, what) in _FLAGS.items():
+        create.add_argument(flag, dest=f"schedule_{key}", metavar=metavar, help=what)
+    create.add_argument(
+        "--allow-queueing",
+        dest="schedule_allow_queueing",
+        action="store_const",
+        const="true",
+        help="runs beyond --max-concurrent-runs wait instead of being left out; Vertex only",
+    )
+    create.add_argument("--replace", action="store_true", help="change the schedule of this name, if there is one")
+    add_pipeline_arguments(create)
+    listing = actions.add_parser("list", help="show all schedules: name, cron, state, next and last run")
+    listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    _add_place_arguments(listing)
+    for action, what in (
+        ("pause", "start no more runs; those that began go on"),
+        ("resume", "continue a paused schedule"),
+        ("delete", "remove a schedule; its runs stay"),
+    ):
+        one = actions.add_parser(action, help=what)
+        one.add_argument("name", metavar="NAME", help="name or id of the schedule")
+        _add_place_arguments(one)
+
+
+def _add_place_arguments(parser: argparse.ArgumentParser) -> None:
+    add_target_argument(parser)
+    add_config_arguments(parser)
+    parser.set_defaults(data=None)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command.
+
+    Raises:
+        CocoflowError: the service refused it, or cannot be reached.
+    """
+    from pipelines.runners.submit import connect, create_schedule
+
+    if args.action == "create":
+        args.assignments = [*args.assignments, *_assignments(args)]
+        created = create_schedule(
+            config_of(args),
+            args.runner,
+            args.parameters,
+            name=args.name,
+            replace=args.replace,
+            verbose=args.verbose,
+        )
+        print(f"scheduled: {created.id}")
+        return 0
+    service = connect(config_of(args), args.runner)
+    if args.action == "list":
+        _show(service.schedules(), as_json=args.json)
+        return 0
+    getattr(service, f"{args.action}_schedule")(args.name)
+    print(f"{_DONE[args.action]}: {args.name}", file=sys.stderr)
+    return 0
+
+
+def _assignments(args: argparse.Namespace) -> list[str]:
+    """Returns the flags as assignments of `run.schedule`."""
+    given = {key.removeprefix("schedule_"): text for key, text in vars(args).items() if key.startswith("schedule_")}
+    numbers = ("max_concurrent_runs", "max_runs", "allow_queueing")
+    return [
+        f"run.schedule.{key}={text if key in numbers else json.dumps(text)}"
+        for key, text in given.items()
+        if text is not None
+    ]
+
+
+def _show(schedules: "list[Recurring]", *, as_json: bool) -> None:
+    from rich.console import Console
+
+    from pipelines.runners.schedules import print_table, to_json
+
+    if as_json:
+        print(to_json(schedules))
+    else:
+        print_table(schedules, Console())

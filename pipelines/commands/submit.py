@@ -1,0 +1,58 @@
+"""Compiles the pipeline and submits it to Vertex AI Pipelines or Kubeflow Pipelines.
+
+Where and how it runs there is in the sections run.vertex and run.kubeflow. Everything that can be
+checked here is checked before anything is sent.
+"""
+
+import argparse
+import sys
+
+from pipelines.commands.common import add_config_arguments, config_of
+from pipelines.runners.compiled import TARGETS
+
+SUMMARY = "run the pipeline on Vertex AI Pipelines or Kubeflow Pipelines"
+EXAMPLE = (
+    "pipeline_runner.py submit --runner vertex --config mine.yaml --data gs://BUCKET/coco \\\n"
+    "      --set run.vertex.project=PROJECT --parameter train_steps=20000 --wait"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's flags."""
+    add_target_argument(parser)
+    add_pipeline_arguments(parser)
+    parser.add_argument("--wait", action="store_true", help="wait for the end of the run; a failed run is exit code 1")
+
+
+def add_target_argument(parser: argparse._ActionsContainer) -> None:
+    """Adds `--runner`."""
+    parser.add_argument("--runner", choices=tuple(TARGETS), required=True, help="where the pipeline runs")
+
+
+def add_pipeline_arguments(parser: argparse._ActionsContainer) -> None:
+    """Adds the flags of what is compiled and sent."""
+    parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
+    parser.add_argument(
+        "--parameter",
+        dest="parameters",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="value of a parameter of the compiled pipeline, such as train_steps=500; repeatable",
+    )
+    parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
+    add_config_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command.
+
+    Raises:
+        CocoflowError: the pipeline could not be submitted, or the run failed.
+    """
+    from pipelines.runners.submit import submit
+
+    name, address = submit(config_of(args), args.runner, args.parameters, wait=args.wait, verbose=args.verbose)
+    print(f"submitted: {name}")
+    print(f"its page: {address}", file=sys.stderr)
+    return 0

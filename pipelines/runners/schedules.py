@@ -1,0 +1,78 @@
+"""Recurring runs: what `schedule` shows of them, alike for all platforms."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from schemas.errors import CocoflowError
+
+
+class Recurring(NamedTuple):
+    """A schedule of the platform.
+
+    name: as the user chose it.
+    id: unique name, as the platform chose it.
+    cron: as the platform has it, its time zone included.
+    state: ACTIVE, PAUSED or COMPLETED.
+    next_run: None: there is none, or the platform does not tell.
+    last_run: None: there was none, or the platform does not tell.
+    """
+
+    name: str
+    id: str
+    cron: str
+    state: str
+    next_run: datetime | None = None
+    last_run: datetime | None = None
+
+
+def only(found: Sequence[Recurring], name: str) -> Recurring:
+    """Returns the one schedule of a name.
+
+    Args:
+        found: schedules of this name or id.
+        name: as the user gave it.
+
+    Raises:
+        CocoflowError: none, or several.
+    """
+    if not found:
+        raise CocoflowError(f"no schedule is named {name}. `schedule list` shows all.")
+    if len(found) > 1:
+        ids = ", ".join(one.id for one in found)
+        raise CocoflowError(f"{len(found)} schedules are named {name}. Give the id of one instead: {ids}.")
+    return found[0]
+
+
+def to_json(schedules: Sequence[Recurring]) -> str:
+    """Returns the schedules as a JSON list."""
+    rows = [
+        one._asdict() | {key: None if moment is None else moment.isoformat() for key, moment in _moments(one).items()}
+        for one in schedules
+    ]
+    return json.dumps(rows, indent=2)
+
+
+def print_table(schedules: Sequence[Recurring], console: Console) -> None:
+    """Prints the schedules as a table; times are those of this machine's time zone."""
+    if not schedules:
+        console.print("no schedules")
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    for title in ("name", "cron", "state", "next run", "last run", "id"):
+        table.add_column(title, overflow="fold")
+    for one in schedules:
+        times = [
+            "-" if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M %Z}" for moment in _moments(one).values()
+        ]
+        table.add_row(one.name, one.cron, one.state, *times, one.id.rpartition("/")[2])
+    console.print(table)
+
+
+def _moments(one: Recurring) -> dict[str, datetime | None]:
+    return {"next_run": one.next_run, "last_run": one.last_run}

@@ -1,0 +1,87 @@
+"""The section `push.vertex`: registration of pushed models with Vertex AI, and their deployment."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from schemas.config.labels import MAX_LABELS, Labels
+from schemas.config.section import Section
+
+_ID = r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
+Alias = Annotated[str, Field(pattern=r"^[a-z][a-zA-Z0-9-]{0,126}[a-z0-9]$")]
+
+
+class EndpointConfig(Section):
+    """Endpoint that serves the newest pushed model."""
+
+    name: str | None = Field(
+        None,
+        min_length=1,
+        max_length=128,
+        coerce_numbers_to_str=True,
+        description="display name, number or resource name of the endpoint; one with a new display name is created; "
+        "none: no deployment",
+    )
+    machine_type: str = Field("n1-standard-4", min_length=1, description="machines that serve the model")
+    accelerator: str | None = Field(
+        None, pattern=r"^[A-Z0-9_]+$", description="type of each machine's accelerators, such as NVIDIA_L4"
+    )
+    accelerator_count: PositiveInt = Field(1, description="accelerators of each machine")
+    min_replicas: PositiveInt = Field(1, description="machines that always run")
+    max_replicas: PositiveInt = Field(1, description="machines under load")
+    traffic_percent: PositiveInt = Field(
+        100, le=100, description="share of requests that a new version gets; at 100, older versions are undeployed"
+    )
+    service_account: str | None = Field(None, description="account of the server; none: Vertex's own")
+    max_wait_minutes: PositiveInt = Field(60, description="how long a deployment may take")
+
+    @model_validator(mode="after")
+    def _every_key_acts(self) -> Self:
+        if self.name is None:
+            self.refuse(sorted(set(type(self).model_fields) - {"name"}), "without name")
+        if self.accelerator is None:
+            self.refuse(["accelerator_count"], "without accelerator")
+        if self.max_replicas < self.min_replicas:
+            raise ValueError(f"max_replicas = {self.max_replicas} is less than min_replicas = {self.min_replicas}")
+        return self
+
+
+class VertexPushConfig(Section):
+    """Vertex AI's Model Registry, in `run.vertex.project` and `run.vertex.region`."""
+
+    model_registry: bool = Field(False, description="upload each pushed version to the Model Registry")
+    display_name: str | None = Field(None, min_length=1, max_length=128, description="of the model; none: run.name")
+    parent_model: str | None = Field(
+        None,
+        coerce_numbers_to_str=True,
+        pattern=rf"^(projects/[^/]+/locations/[^/]+/models/)?{_ID}$",
+        description="id or resource name of the registered model that gets the versions; none: the model of this "
+        "display name, or a new one",
+    )
+    image: str | None = Field(
+        None,
+        min_length=1,
+        description="serving container; none: Vertex's prebuilt one of TensorFlow 2.15, for GPUs with an accelerator",
+    )
+    predict_route: str | None = Field(None, pattern="^/", description="path of predictions in image; none: Vertex's")
+    health_route: str | None = Field(None, pattern="^/", description="path of health checks in image; none: Vertex's")
+    port: PositiveInt | None = Field(None, lt=65536, description="port of image; none: 8080")
+    version_aliases: tuple[Alias, ...] = Field(
+        (), description="aliases that each new version takes over, besides `default`: [champion]"
+    )
+    labels: Labels = Field({}, description="labels of the versions")
+    endpoint: EndpointConfig = EndpointConfig()
+
+    @model_validator(mode="after")
+    def _every_key_acts(self) -> Self:
+        if not self.model_registry:
+            self.refuse(sorted(set(type(self).model_fields) - {"model_registry", "endpoint"}), "without model_registry")
+            if self.endpoint.name is not None:
+                raise ValueError("endpoint.name does nothing without model_registry")
+        if self.image is None:
+            self.refuse(["predict_route", "health_route", "port"], "without image")
+        if "default" in self.version_aliases:
+            raise ValueError("version_aliases: each new version gets `default` in any case; remove it")
+        if len(self.labels) >= MAX_LABELS:
+            raise ValueError(f"labels: at most {MAX_LABELS - 1}; the pusher adds one")
+        return self

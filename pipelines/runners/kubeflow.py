@@ -18,7 +18,7 @@ from pipelines.folders import scratch_folder
 from pipelines.runners.compiled import TARGETS
 from pipelines.runners.schedules import Recurring, only
 from schemas.config.config import Config
-from schemas.config.cron import cron_values
+from schemas.config.cron import weekdays
 from schemas.config.recurrence import ScheduleConfig
 from schemas.config.run import KubeflowConfig
 from schemas.errors import CocoflowError, ConfigError
@@ -305,7 +305,7 @@ def six_fields(expression: str) -> str:
     """
     *others, days = expression.split()
     if re.search(r"\b7\b", days) and "*" not in days:
-        days = ",".join(str(day) for day in sorted(cron_values(expression)[-1]))
+        days = ",".join(map(str, weekdays(expression)))
     return " ".join(["0", *others, days])
 
 

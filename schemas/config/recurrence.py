@@ -6,14 +6,14 @@ from typing import Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from schemas.config.cron import CronExpression, TimeZone
+from schemas.config.cron import CommonCronExpression, TimeZone
 from schemas.config.section import Section
 
 
 class ScheduleConfig(Section):
     """Recurring runs of `schedule create`."""
 
-    cron: CronExpression | None = Field(
+    cron: CommonCronExpression | None = Field(
         None, description="minute, hour, day of month, month, day of week: `0 3 * * 1-5`; none: no schedule"
     )
     time_zone: TimeZone = Field(

@@ -1,35 +1,11 @@
 """The section `watch`: when the command `watch` trains again."""
 
-from datetime import UTC, datetime
-from typing import Annotated, Self
-from zoneinfo import ZoneInfo
+from typing import Self
 
-from cronsim import CronSim, CronSimError
-from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from schemas.config.cron import CronExpression, TimeZone
 from schemas.config.section import Section
-
-_FIELDS = "minute, hour, day of month, month and day of week"
-
-
-def _cron(expression: str) -> str:
-    if len(expression.split()) != 5:
-        raise ValueError(f"a cron expression has five fields, {_FIELDS}, as '0 3 * * *' for every day at 03:00")
-    try:
-        next(CronSim(expression, datetime(2024, 1, 1, tzinfo=UTC)))
-    except CronSimError as error:
-        raise ValueError(f"not a cron expression: {error}; its fields are {_FIELDS}") from None
-    except StopIteration:
-        raise ValueError("no day of the calendar has this date") from None
-    return expression
-
-
-def _time_zone(name: str) -> str:
-    try:
-        ZoneInfo(name)
-    except (OSError, ValueError, KeyError):  # a folder of the database, a path, an unknown name
-        raise ValueError("not a time zone of the IANA database, such as UTC or Europe/Berlin") from None
-    return name
 
 
 class DriftConfig(Section):
@@ -56,10 +32,12 @@ class DriftConfig(Section):
 class WatchConfig(Section):
     """Triggers of the command `watch`, and what it does about failed runs."""
 
-    cron: Annotated[str, AfterValidator(_cron)] | None = Field(
-        None, description=f"times of training, as a cron expression: {_FIELDS}; none: no times"
+    cron: CronExpression | None = Field(
+        None,
+        description="times of training, as a cron expression: minute, hour, day of month, month and day of week; none: "
+        "no times",
     )
-    time_zone: Annotated[str, AfterValidator(_time_zone)] = Field(
+    time_zone: TimeZone = Field(
         "UTC", description="time zone of cron, such as Europe/Berlin; clock changes count as for Debian's cron"
     )
     catch_up: bool = Field(

@@ -51,7 +51,8 @@ def weekdays(expression: str) -> list[int]:
     >>> weekdays("0 3 * * mon-wed,7")
     [0, 1, 2, 3]
     """
-    return sorted({day % 7 for day in CronSim(expression, datetime(2024, 1, 1, tzinfo=UTC)).weekdays})
+    days = CronSim(expression, datetime(2024, 1, 1, tzinfo=UTC)).weekdays
+    return sorted({day % 7 for day in days if isinstance(day, int)})  # others are L and #
 
 
 CronExpression = Annotated[str, AfterValidator(_cron)]

@@ -12,6 +12,7 @@ import hashlib
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
@@ -38,6 +39,7 @@ SPAN_PROPERTY, VERSION_PROPERTY = "span", "version"
 
 _CONFIGS = "configs"  # folder of configurations, each named after its content
 _DIGEST_LENGTH = 16
+READERS = 16  # records read at a time: Cloud Storage answers each after some time
 
 Kind = Literal["examples", "models", "blessings", "pushes"]
 
@@ -290,5 +292,7 @@ def _write(history: str | None, kind: Kind, record: Record) -> None:
 
 def _read(history: str, kind: Kind, structure: type[Structure]) -> list[Structure]:
     """Reads records of any version: keys that this one does not know are left out."""
-    entries = [read_json(join(history, kind, name)) for name in record_names(history, kind)]
+    paths = [join(history, kind, name) for name in record_names(history, kind)]
+    with ThreadPoolExecutor(READERS) as pool:
+        entries = list(pool.map(read_json, paths))
     return [structure(**{key: entry[key] for key in structure._fields if key in entry}) for entry in entries]

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from components.history import config_path, store_config
+from components.history import READERS, config_path, store_config
 from detection.storage.atomic import write_json
 from detection.storage.files import is_dir, is_file, list_folder
 from detection.storage.json_files import read_json
@@ -35,7 +35,6 @@ _RUNS = "runs"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MAX_ERROR = 500  # characters
 _KILLED = "its process ended without a word, as after a kill"
-_READERS = 16  # records read at a time
 
 _LOGGER = logging.getLogger("cocoflow.run")
 
@@ -176,7 +175,7 @@ class RunHistory:
         """Reads the records of all runs, the one that started last first; warns of those that it cannot read."""
         names = list_folder(self._runs) if is_dir(self._runs) else []
         ids = [name.removesuffix(".json") for name in names if name.endswith(".json") and not name.startswith(".")]
-        with ThreadPoolExecutor(_READERS) as pool:
+        with ThreadPoolExecutor(READERS) as pool:
             found = [record for record in pool.map(self._read_or_warn, ids) if record is not None]
         return sorted(found, key=lambda record: _instant(record.started), reverse=True)
 

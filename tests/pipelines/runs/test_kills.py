@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from components.history import record_names
 from pipelines.demo_data import make_demo_data
 from pipelines.metadata_database import MetadataDatabase
 from pipelines.runs.history import RunHistory
@@ -62,6 +63,8 @@ def test_a_run_killed_in_each_component_finishes_and_repeats_nothing(
     }
     [version] = (root / "serving").iterdir()
     assert record.pushed_path == read_summary(root)["pushed_path"] == str(version)
+    recorded = [len(record_names(history.folder, kind)) for kind in ("examples", "models", "blessings", "pushes")]
+    assert recorded == [1, 1, 1, 1]
     _require_no_trace(root)
 
 

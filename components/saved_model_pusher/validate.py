@@ -21,6 +21,11 @@ from schemas.errors import DataError
 from schemas.quoting import printable
 
 _PROGRAM = Path(__file__).with_name("serving_check.py")
+# Appends the folders where this process finds TensorFlow, perhaps by PYTHONPATH, which -I ignores.
+_START = """import runpy, sys
+sys.path += sys.argv.pop(1).split("\\n")
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
 _REASON = 500  # characters of a process's last words
 
 _LOGGER = logging.getLogger("cocoflow.pusher")
@@ -69,8 +74,8 @@ def validate(
     with tempfile.TemporaryDirectory(prefix="cocoflow-validation-") as folder:
         result = Path(folder, "result.json")
         given = (literal_path(saved_model), local_copy(sample), images, tolerance, result)
-        # -I: neither the current folder nor PYTHONPATH is searched.
-        command = [sys.executable, "-I", str(_PROGRAM), *map(str, given)]
+        folders = "\n".join(path for path in sys.path if os.path.isabs(path))
+        command = [sys.executable, "-I", "-c", _START, folders, str(_PROGRAM), *map(str, given)]
         try:
             ended = subprocess.run(
                 command,

@@ -18,7 +18,7 @@ def check(folder: Path, sample: Path, *, timeout: float = 120.0) -> Validation:
 
 
 def test_a_process_with_tensorflow_alone_tells_models_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.getcwd())  # which the process does not search
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())  # the process finds our packages, and refuses them
     model = save_fake_detector(tmp_path / "model[1]")
     sample = evaluated_sample(tmp_path, model, images=4)
     validation = check(model, sample)
@@ -57,6 +57,10 @@ PROGRAMS = {
         "sys.meta_path.insert(0, program['OnlyTensorFlow']()); import detection.inference",
         "ModuleNotFoundError: No module named 'detection.*: a server has TensorFlow only",
     ),
+    "path": (
+        "import only_here",  # in a folder of this process's path
+        "ZeroDivisionError: division by zero",
+    ),
     "slow": ("import time; time.sleep(600)", r"it has not ended after 0\.5 seconds \(push\.validation\.timeout\)"),
 }
 
@@ -65,6 +69,8 @@ PROGRAMS = {
 def test_whoever_gives_no_answer_is_refused(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, message = PROGRAMS[program]
     (tmp_path / "program.py").write_text(source)
+    (tmp_path / "only_here.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(validating, "_PROGRAM", tmp_path / "program.py")
     monkeypatch.chdir(Path(__file__).parents[3])
     with pytest.raises(DataError, match=message) as caught:

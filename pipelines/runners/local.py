@@ -1,5 +1,6 @@
 """Runners of `run --runner`: LocalDagRunner and BeamDagRunner."""
 
+import uuid
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,7 +25,8 @@ def run_beam(pipeline: "Pipeline", run_id: str | None = None) -> str:
 
 def new_run_id() -> str:
     """Returns an id for a run in ML Metadata, where two attempts at one of our runs need different ones."""
-    return datetime.now().astimezone().isoformat()
+    # Other folders, on other machines, may share the database.
+    return f"{datetime.now().astimezone().isoformat()}-{uuid.uuid4().hex[:8]}"
 
 
 def _run(runner: "IrBasedRunner", pipeline: "Pipeline", run_id: str | None) -> str:

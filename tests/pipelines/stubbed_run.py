@@ -12,6 +12,7 @@ from typing import Any
 from detection.storage.atomic import write_json, write_text
 from detection.storage.paths import join
 from schemas.artifacts import split_dir
+from schemas.errors import DataError
 
 MODULES = (
     "pipelines.pipeline",
@@ -43,7 +44,8 @@ def run(root: str, data: str, options: dict[str, Any]) -> None:
         root: `run.root`.
         data: data set.
         options: "flags" and "assignments" of the command; "stubs": whether executors are stubs; "log": file that
-            gets a line "NODE start" and "NODE end" from each executor; "kill": [node, "start" or "end"] or absent.
+            gets a line "NODE start" and "NODE end" from each executor; "kill": absent, or [node, "start" or "end"],
+            or [node, "error"] for an exception.
     """
     import pipelines.runs.execute
     from tests.pipelines.small_run import run_pipeline
@@ -91,6 +93,8 @@ def _replace(executor: Any, node: str, stub: Do | None, log: str, kill: list[str
         if kill == [node, "start"]:
             write_text(join(next(iter(outputs.values()))[0].uri, "half"), "written")
             os.kill(os.getpid(), signal.SIGKILL)
+        if kill == [node, "error"]:
+            raise DataError(f"{node} is broken")
         work(self, inputs, outputs, properties)
         if kill == [node, "end"]:
             os.kill(os.getpid(), signal.SIGKILL)

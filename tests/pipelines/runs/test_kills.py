@@ -97,3 +97,22 @@ def test_a_finished_run_is_not_repeated_and_a_refused_one_leaves_no_record(
         assert call(RUN, str(root), str(digits), options | {"flags": []}) == 1  # in use
     assert {path: path.read_bytes() for path in (root / "history").rglob("*.json")} == records
     assert Counter(lines(log)) == {f"{node} {word}": 1 for node in NODES for word in ("start", "end")}
+
+
+def test_a_run_that_fails_records_how_far_it_came(tmp_path: Path, digits: Path, call: ForkedCalls) -> None:
+    root = tmp_path / "run"
+    options = {"stubs": True, "log": str(tmp_path / "log"), "flags": ["--run-id", "mine"]}
+    assert call(RUN, str(root), str(digits), options | {"kill": ["CocoEvaluator", "error"]}) == 1
+    record = RunHistory(str(root)).read("mine")
+    assert record is not None
+    assert (record.state, record.error) == ("failed", "CocoEvaluator is broken")
+    assert record.data is not None
+    assert record.data.identity
+    assert record.model == str(next((root / "artifacts/DetectionTrainer/model").iterdir()))
+    states = {name: state.state for name, state in record.components.items()}
+    assert (states["DetectionTrainer"], states["CocoEvaluator"]) == ("done", "failed")
+    assert (record.evaluation, record.blessed, record.pushed_path) == (None, None, None)
+    assert call(RUN, str(root), str(digits), options) == 0
+    again = RunHistory(str(root)).read("mine")
+    assert again is not None
+    assert (again.state, again.attempt, again.error, again.model) == ("done", 2, None, record.model)

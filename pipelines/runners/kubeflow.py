@@ -2,40 +2,31 @@
 
 import contextlib
 import datetime
-import io
 import json
 import os
 import re
 import secrets
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from detection.storage.atomic import write_text
 from pipelines.folders import scratch_folder
 from pipelines.runners.compiled import TARGETS
+from pipelines.runners.kubeflow_connection import KubeflowConnection
 from pipelines.runners.schedules import Recurring, only
 from schemas.config.config import Config
 from schemas.config.cron import weekdays
 from schemas.config.recurrence import ScheduleConfig
-from schemas.config.run import KubeflowConfig
 from schemas.errors import CocoflowError, ConfigError
-from schemas.quoting import one_line
 
 POLL_SECONDS = 30.0  # between looks at a running pipeline
-FIRST_DELAY = 1.0  # seconds before a request is repeated for the first time
-RETRY_SECONDS = 120.0  # that a request may be repeated for
-_MAX_DELAY = 20.0
-_TEMPORARY = (502, 503, 504)
-TOKEN_VARIABLE = "KUBEFLOW_TOKEN"
 _MAX_CONCURRENT = 10  # the server's bound
 _PAGE = 100
 _ENDED = ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED")
 _STATES = {"ENABLED": "ACTIVE", "DISABLED": "PAUSED"}
 _EQUALS = 1  # operation of a filter
-T = TypeVar("T")
 
 
 class Kubeflow:
@@ -53,8 +44,8 @@ class Kubeflow:
         self._name = config.run.name
         self._config = config.run.kubeflow
         self._experiment = self._config.experiment or config.run.name
-        with self._explained("connect"):
-            self._client = _client(self._config)
+        self._connection = KubeflowConnection(self._config)
+        self._client = self._connection.client
         self._namespace = self._config.namespace or self._client.get_user_namespace() or None
 
     def submit(self, compiled: str, parameters: Mapping[str, str | int]) -> str:
@@ -86,7 +77,7 @@ class Kubeflow:
             return str(run.run_id)
 
         with self._package(compiled) as package:
-            return self._repeated(lambda: create(package), f"submit the pipeline {self._name}")
+            return self._connection.repeated(lambda: create(package), f"submit the pipeline {self._name}")
 
     def address(self, run: str) -> str:
         """Returns the address of a run's page."""
@@ -100,7 +91,7 @@ class Kubeflow:
             CocoflowError: it did not succeed.
         """
         while True:
-            found = self._repeated(lambda: self._client.get_run(run), f"look at the run {run}")
+            found = self._connection.repeated(lambda: self._client.get_run(run), f"look at the run {run}")
             if found.state in _ENDED:
                 break
             time.sleep(POLL_SECONDS)
@@ -155,7 +146,7 @@ class Kubeflow:
             )
 
         with self._package(compiled) as package:
-            created = self._repeated(lambda: create(package), f"create the schedule {name}")
+            created = self._connection.repeated(lambda: create(package), f"create the schedule {name}")
         for one in existing:
             self._delete(one.recurring_run_id, name)
         return _recurring(created)
@@ -172,7 +163,7 @@ class Kubeflow:
             CocoflowError: no such schedule, several, or the service refused it.
         """
         number = self._id_of(name)
-        self._repeated(lambda: self._client.disable_recurring_run(number), f"pause the schedule {name}")
+        self._connection.repeated(lambda: self._client.disable_recurring_run(number), f"pause the schedule {name}")
 
     def resume_schedule(self, name: str) -> None:
         """Continues a paused schedule; the runs in between are left out.
@@ -181,7 +172,7 @@ class Kubeflow:
             CocoflowError: see `pause_schedule`.
         """
         number = self._id_of(name)
-        self._repeated(lambda: self._client.enable_recurring_run(number), f"resume the schedule {name}")
+        self._connection.repeated(lambda: self._client.enable_recurring_run(number), f"resume the schedule {name}")
 
     def delete_schedule(self, name: str) -> None:
         """Removes a schedule; its runs stay.
@@ -192,14 +183,14 @@ class Kubeflow:
         self._delete(self._id_of(name), name)
 
     def _delete(self, number: str, name: str) -> None:
-        self._repeated(lambda: self._client.delete_recurring_run(number), f"delete the schedule {name}")
+        self._connection.repeated(lambda: self._client.delete_recurring_run(number), f"delete the schedule {name}")
 
     def _experiment_id(self) -> str:
         def create() -> str:
             made = self._client.create_experiment(self._experiment, namespace=self._namespace)
             return str(made.experiment_id)
 
-        return self._repeated(create, f"create the experiment {self._experiment}")
+        return self._connection.repeated(create, f"create the experiment {self._experiment}")
 
     def _named(self, name: str) -> list[Any]:
         return self._recurring_runs(_name_is(name), f"find the schedule {name}")
@@ -208,7 +199,7 @@ class Kubeflow:
         found: list[Any] = []
         token = ""
         while True:
-            page = self._repeated(
+            page = self._connection.repeated(
                 lambda token=token: self._client.list_recurring_runs(
                     page_token=token, page_size=_PAGE, namespace=self._namespace, filter=wanted
                 ),
@@ -221,7 +212,7 @@ class Kubeflow:
 
     def _last_run(self, one: Any) -> Any:
         """Returns when the newest run of a recurring run began, among the newest of its experiment."""
-        page = self._repeated(
+        page = self._connection.repeated(
             lambda: self._client.list_runs(page_size=_PAGE, sort_by="created_at desc", experiment_id=one.experiment_id),
             "list the runs",
         )
@@ -241,36 +232,6 @@ class Kubeflow:
             path = Path(folder) / f"{self._name}{TARGETS['kubeflow']}"
             write_text(path, compiled)
             yield str(path)
-
-    def _repeated(self, work: Callable[[], T], what: str) -> T:
-        """Does work that may be done twice; repeats it while the service is unavailable."""
-        import kfp_server_api
-
-        delay, end = FIRST_DELAY, time.monotonic() + RETRY_SECONDS
-        # The client prints addresses, and warns of what does not concern a command line.
-        with self._explained(what), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            while True:
-                try:
-                    return work()
-                except kfp_server_api.ApiException as error:
-                    if error.status not in _TEMPORARY or time.monotonic() + delay > end:
-                        raise
-                time.sleep(delay)
-                delay = min(2 * delay, _MAX_DELAY)
-
-    @contextlib.contextmanager
-    def _explained(self, what: str) -> Iterator[None]:
-        """Turns errors of the client and the service into ones that say what to do."""
-        try:
-            yield
-        except CocoflowError:
-            raise
-        except Exception as error:
-            reason = _explanation(error, self._config)
-            if reason is None:
-                raise
-            raise CocoflowError(f"Kubeflow Pipelines: cannot {what}: {reason}") from error
 
 
 def require_supported(schedule: ScheduleConfig) -> None:
@@ -307,83 +268,6 @@ def six_fields(expression: str) -> str:
     if re.search(r"\b7\b", days) and "*" not in days:
         days = ",".join(map(str, weekdays(expression)))
     return " ".join(["0", *others, days])
-
-
-def _client(config: KubeflowConfig) -> Any:
-    import kfp
-    from kfp.client import ServiceAccountTokenVolumeCredentials
-
-    class Client(kfp.Client):
-        """The client, whose first request fails with its reason instead of a timeout."""
-
-        def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:
-            return self._healthz_api.healthz_service_get_healthz()
-
-    arguments: dict[str, Any] = {"host": config.host, "namespace": config.namespace or "kubeflow"}
-    if config.credentials == "token":
-        arguments["existing_token"] = os.environ.get(TOKEN_VARIABLE)
-        if not arguments["existing_token"]:
-            raise ConfigError(
-                f"run.kubeflow.credentials = token: the environment variable {TOKEN_VARIABLE} is empty. Put the bearer "
-                "token into it."
-            )
-    if config.credentials == "service_account":
-        arguments["credentials"] = ServiceAccountTokenVolumeCredentials()
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return Client(**arguments)
-
-
-def _explanation(error: Exception, config: KubeflowConfig) -> str | None:
-    """What happened and what to do; None: the error does not come from the service or the way to it."""
-    import kfp_server_api
-    import urllib3
-
-    host = config.host or "the host that its client found"
-    if isinstance(error, kfp_server_api.ApiException):
-        return _refusal(error, host)
-    if isinstance(error, urllib3.exceptions.HTTPError):
-        return (
-            f"no connection to {host}: {one_line(str(error)[:400])}. Check run.kubeflow.host, the network and, for a "
-            "forwarded port, `kubectl port-forward`."
-        )
-    if isinstance(error, FileNotFoundError):
-        return (
-            f"no token of a service account at {error.filename}. Run inside of a pod with such a volume, set "
-            "KF_PIPELINES_SA_TOKEN_PATH, or choose other run.kubeflow.credentials."
-        )
-    return None
-
-
-def _refusal(error: Any, host: str) -> str:
-    message = _message(error)
-    if error.status in (401, 403):
-        return (
-            f"{host} refuses access: {message} (status {error.status}). Check run.kubeflow.credentials and the token, "
-            "and the rights of its account in run.kubeflow.namespace."
-        )
-    if error.status == 404:
-        return (
-            f"{host} does not find it: {message}. Check the name, and that run.kubeflow.host is Kubeflow Pipelines 2."
-        )
-    if error.status == 429:
-        return f"{host} has too many requests or runs: {message}. Repeat the command later."
-    if error.status is not None and error.status >= 500:
-        return (
-            f"{host} failed, also on repeated requests: {message} (status {error.status}). Look at the pod "
-            "ml-pipeline, and repeat the command."
-        )
-    return f"{host} refuses the request: {message} (status {error.status})."
-
-
-def _message(error: Any) -> str:
-    """The service's own words."""
-    try:
-        told = json.loads(error.body)
-        text = told.get("message") or told.get("error") or error.reason
-    except (AttributeError, TypeError, ValueError):
-        text = error.body if isinstance(error.body, str) and error.body else error.reason
-    return one_line(str(text)[:500]).rstrip(".")
 
 
 def _name_is(name: str) -> str:

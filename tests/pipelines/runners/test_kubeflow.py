@@ -11,6 +11,7 @@ import pytest
 
 import pipeline_runner
 from pipelines.runners import kubeflow as runner
+from pipelines.runners import kubeflow_connection
 from pipelines.runners import submit as submit_module
 from tests.kubeflow_service import KubeflowService, running_kubeflow
 from tests.pipelines.runners.small_pipeline import compiled, kubeflow_spec
@@ -21,7 +22,7 @@ from tests.storage_emulator.fixture import Bucket
 def kubeflow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[KubeflowService]:
     """An empty service; the client finds no other, and no settings of this machine."""
     monkeypatch.setattr(submit_module, "compile_pipeline", lambda config, target: compiled(target))
-    monkeypatch.setattr(runner, "FIRST_DELAY", 0.01)
+    monkeypatch.setattr(kubeflow_connection, "FIRST_DELAY", 0.01)
     monkeypatch.setattr("kfp.Client._LOCAL_KFP_CONTEXT", str(tmp_path / "context.json"))
     for name in ("KF_PIPELINES_ENDPOINT", "KF_PIPELINES_UI_ENDPOINT", "KUBECONFIG"):
         monkeypatch.delenv(name, raising=False)
@@ -182,11 +183,11 @@ def test_tokens(
     kubeflow: KubeflowService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubeflow.token = "secret"
-    monkeypatch.delenv(runner.TOKEN_VARIABLE, raising=False)
+    monkeypatch.delenv(kubeflow_connection.TOKEN_VARIABLE, raising=False)
     token = _sets("run.kubeflow.credentials=token")
     assert _run(kubeflow, "schedule", "list", *token) == 2
     assert "the environment variable KUBEFLOW_TOKEN is empty" in capsys.readouterr().err
-    monkeypatch.setenv(runner.TOKEN_VARIABLE, "secret")
+    monkeypatch.setenv(kubeflow_connection.TOKEN_VARIABLE, "secret")
     assert _run(kubeflow, "schedule", "list", *token) == 0
     account = _sets("run.kubeflow.credentials=service_account")
     monkeypatch.setenv("KF_PIPELINES_SA_TOKEN_PATH", str(tmp_path / "token"))
@@ -194,7 +195,7 @@ def test_tokens(
     assert f"no token of a service account at {tmp_path / 'token'}. Run inside of a pod" in capsys.readouterr().err
     (tmp_path / "token").write_text("secret")
     assert _run(kubeflow, "schedule", "list", *account) == 0
-    monkeypatch.setenv(runner.TOKEN_VARIABLE, "wrong")
+    monkeypatch.setenv(kubeflow_connection.TOKEN_VARIABLE, "wrong")
     capsys.readouterr()
     assert _run(kubeflow, "submit", *token) == 1
     assert capsys.readouterr().err == (
@@ -249,7 +250,7 @@ def test_an_unavailable_service_is_asked_again(kubeflow: KubeflowService) -> Non
 def test_a_service_that_stays_unavailable(
     kubeflow: KubeflowService, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(runner, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(kubeflow_connection, "RETRY_SECONDS", 0.05)
     kubeflow.faults += [("GET", "/recurringruns", 503, "no backend", False)] * 100
     assert _run(kubeflow, "schedule", "list") == 1
     assert "failed, also on repeated requests: no backend (status 503)" in capsys.readouterr().err

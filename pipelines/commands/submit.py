@@ -6,6 +6,7 @@ checked here is checked before anything is sent.
 
 import argparse
 import sys
+from functools import partial
 
 from pipelines.commands.common import add_config_arguments, config_of
 from pipelines.runners.compiled import TARGETS
@@ -51,8 +52,11 @@ def run(args: argparse.Namespace) -> int:
         CocoflowError: the pipeline could not be submitted, or the run failed.
     """
     from pipelines.runners.submit import submit
+    from pipelines.runs.history import record_submission
 
-    name, address = submit(config_of(args), args.runner, args.parameters, wait=args.wait, verbose=args.verbose)
+    config = config_of(args)
+    record = partial(record_submission, config, args.runner)
+    name, address = submit(config, args.runner, args.parameters, record=record, wait=args.wait, verbose=args.verbose)
     print(f"submitted: {name}")
     print(f"its page: {address}", file=sys.stderr)
     return 0

@@ -1,7 +1,7 @@
 """Compiles the pipeline and submits it, once or on a schedule, with the client of its target."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from detection.storage.gcs.objects import is_bucket_missing
@@ -37,7 +37,13 @@ def connect(config: Config, target: Target) -> "Vertex | Kubeflow":
 
 
 def submit(
-    config: Config, target: Target, assignments: Sequence[str] = (), *, wait: bool = False, verbose: bool = False
+    config: Config,
+    target: Target,
+    assignments: Sequence[str] = (),
+    *,
+    record: Callable[[str], None],
+    wait: bool = False,
+    verbose: bool = False,
 ) -> tuple[str, str]:
     """Compiles the pipeline and submits it.
 
@@ -45,6 +51,7 @@ def submit(
         config: whole configuration; its paths are those of the containers.
         target: where the pipeline runs.
         assignments: values of parameters, `NAME=VALUE`.
+        record: called with the run's name when it is submitted.
         wait: whether to wait for the end of the run.
         verbose: send the libraries' logs to the terminal.
 
@@ -59,6 +66,7 @@ def submit(
     with quiet_run(None, verbose=verbose) as terminal:
         service = _ready(config, target)
         run = service.submit(compile_pipeline(config, target), parameters)
+        record(run)
         if wait:
             terminal.print(f"submitted {run}; waiting for its end", highlight=False, markup=False, soft_wrap=True)
             service.wait(run)

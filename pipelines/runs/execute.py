@@ -13,9 +13,10 @@ from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_fr
 from pipelines.console import quiet_run
 from pipelines.folders import RunLayout, scratch_tempdir
 from pipelines.metadata_database import MetadataDatabase, passwords_hidden
-from pipelines.runs.history import DataRead, OpenRun, RunHistory, recorded_run, require_id
+from pipelines.runs.history import OpenRun, RunHistory, recorded_run, require_id
 from pipelines.runs.local_files import local_files
 from pipelines.runs.metadata import check_metadata, metadata_failures_explained, open_run_store
+from pipelines.runs.run_record import DataRead
 from pipelines.runs.start_check import check_run
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config

@@ -15,21 +15,22 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from components.history import READERS, config_path, store_config
 from detection.storage.atomic import write_json
 from detection.storage.files import is_dir, is_file, list_folder
 from detection.storage.json_files import read_json
 from detection.storage.lock import Use
-from detection.storage.paths import join
-from detection.storage.processes import has_ended, in_words, this_process
-from pipelines.runners.local import RUNNERS
+from detection.storage.paths import is_remote, join, name_of
+from detection.storage.processes import in_words, this_process
+from pipelines.folders import RemoteLayout
+from pipelines.runs.run_record import DONE, FAILED, INTERRUPTED, RUNNING, SUBMITTED, ConfigCopy, RunRecord
 from schemas.artifacts import HISTORY
+from schemas.config.config import Config
+from schemas.config.config_io import to_yaml
 from schemas.errors import CocoflowError, ConfigError, DataError, find_user_error, was_interrupted
 from schemas.quoting import one_line, quoted
-
-RUNNING, DONE, FAILED, INTERRUPTED = "running", "done", "failed", "interrupted"
 
 _RUNS = "runs"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -37,109 +38,6 @@ _MAX_ERROR = 500  # characters
 _KILLED = "its process ended without a word, as after a kill"
 
 _LOGGER = logging.getLogger("cocoflow.run")
-
-
-class _Part(BaseModel):
-    """Part of a record; a reader leaves out keys of later versions."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, protected_namespaces=())
-
-
-class ConfigCopy(_Part):
-    """The resolved configuration of a run.
-
-    Attributes:
-        digest: names its content.
-        path: of a copy, relative to `run.root`.
-    """
-
-    digest: str
-    path: str
-
-
-class DataRead(_Part):
-    """The data of a run.
-
-    Attributes:
-        source: data set that the span belongs to, as the user named it.
-        span: 0 for data without spans.
-        version: version of the span; None: the data has no versions.
-        identity: of the `Examples`, equal if made of the same data in the same way; None: not made.
-        examples: URI of the `Examples`; None: not made.
-    """
-
-    source: str
-    span: int = 0
-    version: int | None = None
-    identity: str | None = None
-    examples: str | None = None
-
-
-class ComponentState(_Part):
-    """State of a component in a run, "done", "reused" or "failed", and its wall-clock seconds."""
-
-    state: str
-    seconds: float
-
-
-class RunRecord(_Part):
-    """A run.
-
-    Attributes:
-        id: name of the record.
-        trigger: why it ran, such as "command" or "cron 0 3 * * *".
-        state: "running", "done", "failed" or "interrupted"; of a submitted run "submitted".
-        attempt: 1, or more if a run was taken up again.
-        started: time of this attempt's start, in ISO format with the time zone.
-        ended: time of its end, likewise; None: not ended.
-        seconds: from start to end.
-        process: `detection.storage.processes.this_process` of the run.
-        runner: "local", "beam", or where it was submitted to.
-        pipeline: name of the pipeline.
-        config: its configuration.
-        data: what it read; None: not known.
-        metadata_run: id of the run in ML Metadata; None: not started there.
-        components: states by node, in the order of execution.
-        model: URI of the model; None: not trained.
-        evaluation: URI of the evaluation; None: not evaluated.
-        metrics: metrics by name.
-        blessed: True if the model is blessed; None: not evaluated.
-        reasons: one sentence per threshold.
-        pushed_path: folder of the pushed version; None: not pushed.
-        error: reason of a failure, on one line.
-    """
-
-    id: str
-    trigger: str = "command"
-    state: str
-    attempt: int = 1
-    started: str
-    ended: str | None = None
-    seconds: float | None = None
-    process: dict[str, Any] = {}
-    runner: str = "local"
-    pipeline: str = ""
-    config: ConfigCopy | None = None
-    data: DataRead | None = None
-    metadata_run: str | None = None
-    components: dict[str, ComponentState] = {}
-    model: str | None = None
-    evaluation: str | None = None
-    metrics: dict[str, float] = {}
-    blessed: bool | None = None
-    reasons: tuple[str, ...] = ()
-    pushed_path: str | None = None
-    error: str | None = None
-
-    @property
-    def is_dead(self) -> bool:
-        """True if the record says that the run goes on, but its process has ended."""
-        return self.is_open and has_ended(self.process)
-
-    @property
-    def is_open(self) -> bool:
-        """True if the record says that the run goes on in a process that holds `run.root`: submitted runs do not."""
-        return self.state == RUNNING and self.runner in RUNNERS
 
 
 class RunHistory:
@@ -299,6 +197,28 @@ def recorded_run(
         raise
     use.require_held()
     open_run.end(DONE)
+
+
+def record_submission(config: Config, runner: str, run: str) -> None:
+    """Records a run that another platform runs; not, if `run.root` is a volume that only its containers reach.
+
+    The run goes on there whether or not the record can be written, so a failure is a warning.
+
+    Args:
+        config: whole configuration.
+        runner: where it was submitted to.
+        run: its name there; the last part of a resource name is the id of the record.
+    """
+    root = RemoteLayout(config).root
+    if not is_remote(root):
+        return
+    history = RunHistory(root)
+    try:
+        config_copy = history.store_config(to_yaml(config))
+        record = RunRecord(id=name_of(run), trigger="submit", state=SUBMITTED, started=_now(), config=config_copy)
+        history.write(record.model_copy(update={"runner": runner, "pipeline": config.run.name}))
+    except DataError as error:
+        _LOGGER.warning("the run was submitted, but not recorded for `status`: %s", error)
 
 
 def _next_attempt(history: RunHistory, run_id: str | None) -> int:

@@ -20,7 +20,8 @@ from detection.storage.json_files import read_json
 from detection.storage.paths import absolute, join, parent
 from detection.storage.reading import read_bytes, read_text
 from pipelines.runs.artifact_files import SERVING_DIR
-from pipelines.runs.history import DONE, RunHistory, RunRecord
+from pipelines.runs.history import RunHistory
+from pipelines.runs.run_record import DONE, RunRecord
 from schemas.artifacts import (
     BLESSING_JSON,
     CONFIG_YAML,

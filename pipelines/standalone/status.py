@@ -19,8 +19,9 @@ from detection.storage.paths import absolute, is_remote, join, name_of
 from detection.storage.reading import read_text
 from pipelines.folders import RunLayout
 from pipelines.metadata_database import MetadataDatabase
-from pipelines.runs.history import RunHistory, RunRecord
+from pipelines.runs.history import RunHistory
 from pipelines.runs.metadata import RunStore, node_name, open_run_store, producer_of
+from pipelines.runs.run_record import RunRecord
 from schemas.artifacts import CONFIG_YAML
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml

@@ -8,7 +8,8 @@ from detection.analysis.analysis_file import read_analysis
 from detection.reports.evaluation.category_changes import category_gains, gain_sentences
 from detection.storage.files import is_file
 from detection.storage.paths import join
-from pipelines.runs.history import DONE, RunHistory
+from pipelines.runs.history import RunHistory
+from pipelines.runs.run_record import DONE
 from schemas.artifacts import ANALYSIS_JSON, REPORT_HTML
 from schemas.errors import DataError
 

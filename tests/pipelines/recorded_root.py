@@ -7,7 +7,8 @@ from components import history
 from detection.storage.atomic import write_json, write_text
 from detection.storage.paths import join
 from detection.storage.processes import this_process
-from pipelines.runs.history import RunHistory, RunRecord
+from pipelines.runs.history import RunHistory
+from pipelines.runs.run_record import RunRecord
 
 SOURCE = "gs://data/{SPAN}"
 

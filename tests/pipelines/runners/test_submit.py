@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 import pipeline_runner
+from pipelines.runs.history import RunHistory
 from tests.kubeflow_service import running_kubeflow
 from tests.vertex_service.fixture import PROJECT, LoopbackVertex
 
@@ -39,6 +40,11 @@ def test_vertex_takes_what_is_compiled(vertex: LoopbackVertex, tmp_path: Path) -
     assert (registration["project"], registration["display_name"]) == (PROJECT, "digits")
     compiled["runtimeConfig"]["parameters"]["train_steps"] = {"intValue": "7"}
     assert submitted == compiled
+    records = RunHistory(settings["run.root"]).read_all()
+    assert [(record.state, record.runner, record.trigger) for record in records] == [
+        ("submitted", "vertex", "submit")
+    ] * 2
+    assert {record.id for record in records} <= {name.rpartition("/")[2] for name in vertex.kept("/pipelineJobs/")}
 
 
 def test_kubeflow_takes_what_is_compiled(

@@ -11,7 +11,8 @@ import pytest
 
 from detection.storage.lock import Use, exclusive_use
 from detection.storage.processes import this_process
-from pipelines.runs.history import RunHistory, RunRecord, new_id, recorded_run
+from pipelines.runs.history import RunHistory, new_id, recorded_run
+from pipelines.runs.run_record import RunRecord
 from schemas.errors import CocoflowError, ConfigError, DataError
 from tests.storage_emulator.fixture import Bucket
 

@@ -15,7 +15,8 @@ import yaml
 
 from detection.storage import files
 from detection.storage.paths import join
-from pipelines.runs.history import DONE, RunHistory
+from pipelines.runs.history import RunHistory
+from pipelines.runs.run_record import DONE
 from pipelines.watch.journal import Entry, Journal, moment_of
 from pipelines.watch.schedule import Schedule
 from tests.components.coco_example_gen.data_set import write_data_set

@@ -13,7 +13,8 @@ import yaml
 
 from detection.storage.json_files import read_json
 from pipelines.demo_data import make_demo_data
-from pipelines.runs.history import DONE, RunHistory
+from pipelines.runs.history import RunHistory
+from pipelines.runs.run_record import DONE
 from pipelines.watch.journal import Entry, Journal
 from tests.pipelines.small_run import FEW_STEPS
 

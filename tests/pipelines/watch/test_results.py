@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from detection.analysis.analysis_file import write_analysis
-from pipelines.runs.history import RunHistory, RunRecord
+from pipelines.runs.history import RunHistory
+from pipelines.runs.run_record import RunRecord
 from pipelines.watch.results import is_done, read_result
 from tests.detection.reports.evaluation.builders import analysis, category
 

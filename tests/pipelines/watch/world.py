@@ -10,7 +10,8 @@ import pytest
 
 from components.coco_example_gen.spans import SpanSplits, SpanVersion
 from detection.datasets.layouts import SplitFiles
-from pipelines.runs.history import DONE, RunHistory, RunRecord
+from pipelines.runs.history import RunHistory
+from pipelines.runs.run_record import DONE, RunRecord
 from pipelines.watch import child, watch
 from pipelines.watch.journal import Data, Entry, Journal
 from pipelines.watch.watch import Watch

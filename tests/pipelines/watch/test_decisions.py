@@ -288,7 +288,11 @@ ACTIONS = ("wait", "span", "files", "config", "fail", "gone")
 def test_whatever_happens_each_decision_to_run_leads_to_one_finished_run(
     actions: list[tuple[str, int]], kills: list[int], triggers: dict[str, Any]
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder, patched(World(Path(folder), poll_seconds=600, **triggers)) as world:
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None  # each entry is flushed to the disk
+    with (
+        tempfile.TemporaryDirectory(dir=memory) as folder,
+        patched(World(Path(folder), poll_seconds=600, **triggers)) as world,
+    ):
         left = list(kills)
 
         def kill() -> None:

@@ -97,6 +97,7 @@ def test_drift_is_that_of_plain_sums(tmp_path: Path, change: dict[str, Any]) -> 
     assert any(value > 0 for value in drifts.values()) == bool(change)
 
 
+@pytest.mark.slow
 def test_a_shifted_span_drifts_and_an_equal_one_does_not(tmp_path: Path) -> None:
     """Through the process of its own, and the files of the statistics."""
     options = DriftConfig(enabled=True, jensen_shannon_divergence=0.2)

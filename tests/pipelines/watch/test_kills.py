@@ -159,6 +159,7 @@ def kill_at_random_moments(story: Story, *, seed: int, kills: int) -> None:
             story.add_span()
 
 
+@pytest.mark.slow
 def test_killed_at_20_moments_it_loses_no_run_and_doubles_none(tmp_path: Path) -> None:
     story = Story(tmp_path, str(tmp_path / "run"))
     kill_at_random_moments(story, seed=7, kills=20)

@@ -26,7 +26,7 @@ def model(tmp_path: Path) -> Any:
     return artifact
 
 
-def push(tmp_path: Path, inputs: dict[str, list[Any]]) -> Any:
+def push(tmp_path: Path, inputs: dict[str, list[Any]], **properties: str) -> Any:
     from tfx.types import standard_artifacts
 
     from components.saved_model_pusher.executor import Executor
@@ -34,7 +34,8 @@ def push(tmp_path: Path, inputs: dict[str, list[Any]]) -> Any:
     pushed = standard_artifacts.PushedModel()
     pushed.uri = str(tmp_path / "pushed")
     Path(pushed.uri).mkdir()
-    Executor().Do(inputs, {"pushed_model": [pushed]}, {"push_directory": str(tmp_path / "serving")})
+    properties |= {"push_directory": str(tmp_path / "serving")}
+    Executor().Do(inputs, {"pushed_model": [pushed]}, properties)
     return pushed
 
 
@@ -55,6 +56,17 @@ def test_a_blessed_model_is_pushed_and_recorded_as_tfx_does(tmp_path: Path, mode
     assert pushed.get_string_custom_property("pushed_version") == version.name
     pointer = {"destination": str(version), "version": version.name, "model": model.uri}
     assert json.loads((tmp_path / "pushed" / "pushed.json").read_text()) == pointer
+
+
+@pytest.mark.parametrize("blessed", [1, 0])
+def test_a_compiled_pipeline_records_its_pushes_in_the_history(tmp_path: Path, model: Any, blessed: int) -> None:
+    from components.history import read_pushes
+
+    folder = str(tmp_path / "history")
+    push(tmp_path, {"model": [model], "model_blessing": [blessing(blessed)]}, history=folder)
+    versions = list((tmp_path / "serving").glob("*"))
+    assert len(versions) == blessed
+    assert [record[:3] for record in read_pushes(folder)] == [(str(one), one.name, model.uri) for one in versions]
 
 
 def test_a_model_on_cloud_storage_is_pushed_there_and_recorded(tmp_path: Path, model: Any, gcs: Bucket) -> None:

@@ -32,8 +32,8 @@ from pipelines.watch.decisions import (
 )
 from pipelines.watch.drift import Drift, drift_reason, measure
 from pipelines.watch.journal import Data, Entry, Journal, moment_of
-from pipelines.watch.pursuit import Pursuit, StateLog
 from pipelines.watch.schedule import Due, Schedule
+from pipelines.watch.supervisor import StateLog, Supervisor
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
@@ -82,7 +82,9 @@ class Watch:
         self._journal = Journal(join(self._folder, _JOURNAL))
         cron = self._options.cron
         self._schedule = None if cron is None else Schedule(cron, self._options.time_zone)
-        self._pursuit = Pursuit(config, write=self._write, command=command, clock=clock, configs=self._config_path)
+        self._supervisor = Supervisor(
+            config, write=self._write, command=command, clock=clock, configs=self._config_path
+        )
         self._began = clock()
         self._seen: Data | None = None
         self._state = StateLog()
@@ -115,7 +117,7 @@ class Watch:
             if not self._has_run():
                 self._decide(once=True)
             if self._has_run():
-                self._pursuit.advance(self._newest)
+                self._supervisor.advance(self._newest)
             after = self._newest
             return not after.is_open and (after == before or after.outcome != "failed")
 
@@ -142,7 +144,7 @@ class Watch:
             self._decide(once=False)
         if not self._has_run():
             return self._pause()
-        pause = self._pursuit.advance(self._newest)
+        pause = self._supervisor.advance(self._newest)
         if not self._has_run():
             self._log_next(self._newest)
         return pause

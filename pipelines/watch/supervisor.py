@@ -1,4 +1,4 @@
-"""Brings a run that was decided upon to its end: attempts in processes of their own, pauses, giving up."""
+"""Supervises a run that was decided upon, to its end: attempts in processes of their own, pauses, giving up."""
 
 import logging
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class StateLog:
         self._told = None
 
 
-class Pursuit:
+class Supervisor:
     """The runs of a `watch`.
 
     Args:

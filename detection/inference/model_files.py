@@ -187,7 +187,9 @@ class FileDetector(SignatureDetector):
         except (ValueError, RuntimeError) as error:
             raise _damaged(self._path, error) from error
         scale = np.array(self._description.image_size, np.float32) / (info.original_size * info.scale).numpy()
-        boxes = np.clip(outputs[serving.BOXES] * np.tile(scale, 2)[:, np.newaxis], 0.0, 1.0)
+        boxes = outputs[serving.BOXES] * np.tile(scale, 2)[:, np.newaxis]
+        if not self._description.masks:  # the crop of a mask covers its whole box, also where that is padding
+            boxes = np.clip(boxes, 0.0, 1.0)
         count = np.where(valid, outputs[serving.COUNT], 0)
         changed = {serving.BOXES: boxes, serving.COUNT: count, serving.VALID: valid}
         return {name: tf.convert_to_tensor(value) for name, value in {**outputs, **changed}.items()}

@@ -94,8 +94,9 @@ def results_from_outputs(
     """Turns a signature's outputs into results in pixels of each image.
 
     Args:
-        outputs: `detection_boxes` [B, N, 4] (ymin, xmin, ymax, xmax), normalised,
-            `detection_scores` [B, N], `detection_classes` [B, N], `num_detections` [B];
+        outputs: `detection_boxes` [B, N, 4] (ymin, xmin, ymax, xmax), normalised; boxes that reach
+            out of the image are cut, and so are their masks; `detection_scores` [B, N],
+            `detection_classes` [B, N], `num_detections` [B];
             optionally `detection_masks` and `detection_keypoints`, see `schemas.serving`.
             B may exceed the number of images.
         images: the images, in the order of the batch.
@@ -114,26 +115,27 @@ def _of_image(outputs: Mapping[str, npt.NDArray[Any]], position: int, image: Enc
     count = int(outputs[serving.COUNT][position])
     rows = np.empty((count, 7))
     rows[:, 0] = image.image_id
-    rows[:, 1:5] = xywh_pixels_from_normalised_yxyx(
-        outputs[serving.BOXES][position, :count], height=image.height, width=image.width
-    )
+    boxes, size = outputs[serving.BOXES][position, :count], {"height": image.height, "width": image.width}
+    rows[:, 1:5] = xywh_pixels_from_normalised_yxyx(np.clip(boxes, 0.0, 1.0), **size)
     rows[:, 5] = outputs[serving.SCORES][position, :count]
     rows[:, 6] = outputs[serving.CLASSES][position, :count]
     keypoints = None
     if serving.KEYPOINTS in outputs:
         yxs = outputs[serving.KEYPOINTS][position, :count].astype(np.float64)
         keypoints = yxs[..., [1, 0, 2]] * [image.width, image.height, 1.0]
-    wanted = masks and serving.MASKS in outputs
-    return Results(rows, _rles(outputs[serving.MASKS][position, :count], rows, image) if wanted else None, keypoints)
+    rles = None
+    if masks and serving.MASKS in outputs:
+        rles = _rles(outputs[serving.MASKS][position, :count], xywh_pixels_from_normalised_yxyx(boxes, **size), image)
+    return Results(rows, rles, keypoints)
 
 
-def _rles(masks: npt.NDArray[Any], rows: Rows, image: EncodedImage) -> list[Rle]:
+def _rles(masks: npt.NDArray[Any], boxes_xywh: Rows, image: EncodedImage) -> list[Rle]:
     """Encodes the masks of one image, crops or pasted, as compressed RLEs; those of RLE remain as they are."""
     size = {"height": image.height, "width": image.width}
     if masks.dtype == object:
         return [_checked_rle(counts, image) for counts in masks]
     if masks.dtype != np.uint8:
-        return [rle_of_crop(crop, row[1:5], **size) for crop, row in zip(masks, rows, strict=True)]
+        return [rle_of_crop(crop, box, **size) for crop, box in zip(masks, boxes_xywh, strict=True)]
     if masks.shape[1] < image.height or masks.shape[2] < image.width:
         raise DataError(
             f"{image.name}: the model's masks have {masks.shape[2]}x{masks.shape[1]} pixels, the image "
@@ -157,7 +159,7 @@ def xywh_pixels_from_normalised_yxyx(boxes: npt.NDArray[Any], *, height: int, wi
     """Converts normalised boxes of an image to COCO boxes, in float64.
 
     Args:
-        boxes: [N, 4] (ymin, xmin, ymax, xmax), 0 <= min <= max <= 1.
+        boxes: [N, 4] (ymin, xmin, ymax, xmax), min <= max.
         height: of the image, pixels.
         width: of the image, pixels.
 

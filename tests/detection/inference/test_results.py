@@ -10,7 +10,7 @@ from PIL import Image
 from pycocotools import mask as masks
 
 from detection.inference.restore import load_trained
-from detection.inference.results import Results, joined
+from detection.inference.results import Results, joined, results_from_outputs
 from detection.inference.saved_model import SavedModelDetector, _require_detections, require_saved_model
 from detection.types import EncodedImage
 from schemas.errors import DataError
@@ -76,6 +76,27 @@ def test_a_mask_and_keypoints_by_hand(crops: Path, triangle: tuple[EncodedImage,
         "counts": masks.encode(np.asfortranarray(mask))["counts"].decode(),
     }
     np.testing.assert_allclose(entry["keypoints"], np.ravel(expected), rtol=1e-5)
+
+
+def test_a_box_that_reaches_into_padding_is_cut_and_its_mask_stays_in_place() -> None:
+    """A model file does not know where the image ends in its input; the reference is a larger image, cut afterwards."""
+    crop = np.random.default_rng(0).random((28, 28)).astype(np.float32)
+    image, whole = EncodedImage(1, "image", b"", 30, 20), EncodedImage(1, "whole", b"", 45, 20)
+    outputs: dict[str, np.ndarray] = {
+        "detection_scores": np.ones((1, 1), np.float32),
+        "detection_classes": np.ones((1, 1), np.int64),
+        "num_detections": np.ones(1, np.int32),
+        "detection_masks": crop[np.newaxis, np.newaxis],
+    }
+    [cut] = results_from_outputs({**outputs, "detection_boxes": np.array([[[0.2, -0.1, 1.4, 0.9]]])}, [image])
+    box = np.array([[[0.2 * 30 / 45, -0.1, 1.4 * 30 / 45, 0.9]]])
+    [reference] = results_from_outputs({**outputs, "detection_boxes": box}, [whole])
+    np.testing.assert_allclose(cut.rows[0, 1:5], [0.0, 6.0, 18.0, 24.0], rtol=1e-6)
+    assert cut.masks is not None
+    assert reference.masks is not None
+    expected = masks.decode(reference.masks[0])[:30]
+    np.testing.assert_array_equal(masks.decode(cut.masks[0]), expected)
+    assert 0 < expected[25:].sum() < expected[25:].size
 
 
 def test_signatures(crops: Path, pasted: Path, images: list[EncodedImage]) -> None:

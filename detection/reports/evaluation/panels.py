@@ -28,8 +28,8 @@ _NAMED = 3  # boxes of a status that an alternative text names
 
 LOOK = "look"  # status of a label-error candidate's box
 
-_MARGIN = 0.75  # of a label error's box, around it
-_LEAST_MARGIN = 24  # pixels
+_LABEL_MARGIN, _MASK_MARGIN = 0.75, 0.1  # of the longer side of a label error's box, and of the boxes of matched masks
+_LEAST_LABEL_MARGIN, _LEAST_MASK_MARGIN = 24, 6  # pixels
 
 # Bytes of the markup of a figure and of one of its boxes, its texts left out, generously.
 _FIGURE_BYTES, _SHAPE_BYTES = 1500, 350
@@ -143,7 +143,7 @@ def _counts(image: ImageResult) -> str:
 
 def label_crop(error: LabelError, number: int, names: Mapping[int, str]) -> Figure:
     """The surroundings of a label-error candidate; `number` is its position in the list."""
-    region = _surroundings(error.bbox)
+    region = _surroundings(error.bbox, _LABEL_MARGIN, _LEAST_LABEL_MARGIN)
     text = label_error_text(error, names)
     x, y, width, height = error.bbox
     shape = Shape(Rectangle(x, y, x + width, y + height), LOOK, text, None, "")
@@ -154,7 +154,7 @@ def label_crop(error: LabelError, number: int, names: Mapping[int, str]) -> Figu
 def mask_crop(match: MaskMatch, number: int, names: Mapping[int, str]) -> Figure:
     """The detection's mask filled, the ground truth's as an outline; `number` is the match's position in the list."""
     truth, detection = match.ground_truth, match.detection
-    region = _surroundings(_around(truth.bbox, detection.bbox))
+    region = _surroundings(_around(truth.bbox, detection.bbox), _MASK_MARGIN, _LEAST_MASK_MARGIN)
     scale = _overlay_scale(region)
     overlays = [] if detection.mask is None else [mask_overlay(detection.mask, STATUSES["TP"].style.color, scale=scale)]
     overlays += [] if truth.mask is None else [outline_overlay(truth.mask, scale=scale)]
@@ -170,10 +170,10 @@ def _around(*boxes: Sequence[float]) -> list[float]:
     return [left, top, right - left, bottom - top]
 
 
-def _surroundings(bbox: Sequence[float]) -> Region:
-    """A box and a margin around it; clipped to the image's left and upper edge."""
+def _surroundings(bbox: Sequence[float], fraction: float, pixels: int) -> Region:
+    """A box and a margin of a fraction of its longer side, or of some pixels; clipped to the image's left and top."""
     x, y, width, height = bbox
-    margin = max(_LEAST_MARGIN, _MARGIN * max(width, height))
+    margin = max(pixels, fraction * max(width, height))
     left, top = max(0, math.floor(x - margin)), max(0, math.floor(y - margin))
     return Region(left, top, max(1, math.ceil(x + width + margin) - left), max(1, math.ceil(y + height + margin) - top))
 

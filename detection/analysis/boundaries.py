@@ -13,7 +13,7 @@ import numpy as np
 from detection.analysis.analysis_file import Boundaries, Box, MaskMatch, MaskOverlap
 from detection.analysis.evaluated import Evaluated
 from detection.analysis.matching import BoolArray
-from detection.coco.engine.batch import MATCHED, TP, Diagnosis
+from detection.coco.engine.batch import MATCHED, Diagnosis
 from detection.coco.params import FloatArray, IntArray
 from detection.datasets.masks import compressed_rle, decode_counts
 from schemas.config.config import AnalysisConfig
@@ -106,7 +106,6 @@ def _iou(first: BoolArray, second: BoolArray) -> float:
 def matched_masks(evaluated: Evaluated, diagnosis: Diagnosis) -> MatchedMasks:
     """Measures the true positives of any score."""
     annotations = np.flatnonzero(diagnosis.annotations == MATCHED)
-    annotations = annotations[diagnosis.detections[diagnosis.matches[annotations]] == TP]
     detections = diagnosis.matches[annotations]
     pairs = zip(annotations.tolist(), detections.tolist(), strict=True)
     overlaps = np.array([mask_overlap(*_masks(evaluated, *pair)) for pair in pairs]).reshape(-1, 2)

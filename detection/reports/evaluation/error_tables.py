@@ -12,6 +12,7 @@ from detection.analysis.analysis_file import (
     MaskOverlap,
     SizeBucket,
 )
+from detection.analysis.boundaries import DILATION_RATIO, GOOD_MASK, POOR_BOUNDARY
 from detection.reports.box_styles import category_name
 from detection.reports.evaluation.metric_tables import change_text, fraction_cell, metric_cell, metric_text
 from detection.reports.html.table import Cell, Number, Table, shown_name
@@ -60,6 +61,16 @@ def size_table(analysis: Analysis) -> Table:
         for bucket in shown
     ]
     return Table("", ("size, pixels", "ground truth", *metrics), rows)
+
+
+def boundary_text(iou: float) -> str:
+    """Tells what the tables of boundaries measure; `iou` is the threshold of true positives."""
+    return (
+        f"True positives at IoU {iou:g}, of any score, with the ground truth that they match. Boundary IoU compares only "
+        f"the pixels of both masks near their contours, within {100 * DILATION_RATIO:g} % of the image's diagonal. The "
+        f"last column is the fraction of masks with a mask IoU of at least {GOOD_MASK:g} and a boundary IoU below "
+        f"{POOR_BOUNDARY:g}."
+    )
 
 
 def boundary_area_table(boundaries: Boundaries) -> Table:

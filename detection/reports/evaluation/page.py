@@ -12,6 +12,7 @@ from detection.reports.evaluation.charts import heat_map, pair_table
 from detection.reports.evaluation.error_tables import (
     boundary_area_table,
     boundary_category_table,
+    boundary_text,
     calibration_table,
     calibration_text,
     error_table,
@@ -119,6 +120,7 @@ def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
         "metrics": metric_table(analysis),
         "errors": error_table(analysis),
         "sizes": size_table(analysis),
+        "boundary_text": boundary_text(analysis.iou),
         "boundary_areas": boundaries and boundary_area_table(boundaries),
         "boundary_categories": boundaries and boundary_category_table(boundaries, names),
         "mask_matches": boundaries and mask_match_table(boundaries, names),

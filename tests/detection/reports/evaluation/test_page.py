@@ -210,6 +210,8 @@ def test_boundaries_of_masks(tmp_path: Path) -> None:
         ["goat", "50", "0.770", "0.450", "40.0 %"],
         ["Bear", "150", "0.810", "0.650", "20.0 %"],
     ]
+    assert "within 2 % of the image's diagonal" in page.texts["boundaries"]
+    assert "a mask IoU of at least 0.75 and a boundary IoU below 0.5." in page.texts["boundaries"]
     assert matches[1] == ["mask0.jpg", "700", "Bear", "0.750", "0.800", "0.100"]
     assert [text for text in panels(page) if "boundary" in text] == [
         "Bear 0.75, mask IoU 0.80, boundary IoU 0.10.",

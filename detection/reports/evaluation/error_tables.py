@@ -67,9 +67,9 @@ def boundary_text(iou: float) -> str:
     """Tells what the tables of boundaries measure; `iou` is the threshold of true positives."""
     return (
         f"True positives at IoU {iou:g}, of any score, with the ground truth that they match. Boundary IoU "
-        f"compares the pixels of both masks near their contours only, within {100 * DILATION_RATIO:g} % of the "
-        f"image's diagonal. The last column is the fraction of masks with a mask IoU of at least {GOOD_MASK:g} and a boundary IoU below "
-        f"{POOR_BOUNDARY:g}."
+        f"compares only the pixels of both masks near their contours, within {100 * DILATION_RATIO:g} % of the "
+        f"image's diagonal. The last column is the fraction of masks with a mask IoU of at least {GOOD_MASK:g} "
+        f"and a boundary IoU below {POOR_BOUNDARY:g}."
     )
 
 

@@ -11,6 +11,7 @@ from detection.analysis.analysis_file import (
     ImageSample,
 )
 from detection.analysis.bootstrap import bootstrap
+from detection.analysis.boundaries import boundaries
 from detection.analysis.categories import category_rows, mean_curves, operating_point, size_buckets
 from detection.analysis.error_analysis import Gallery, error_counts, label_errors
 from detection.analysis.evaluated import Evaluated, evaluate_models
@@ -115,6 +116,7 @@ def _analysis(
         worst=gallery.worst(options.worst),
         examples=gallery.examples(options.examples),
         operating_point=operating_point(ground_truth, detections, diagnosis),
+        boundaries=boundaries(candidate, diagnosis, options) if params.iou_type == "segm" else None,
     )
 
 

@@ -226,6 +226,47 @@ class LabelError:
 
 
 @dataclass(frozen=True)
+class MaskOverlap:
+    """Overlaps of detected masks with the ground truth that they match.
+
+    matches: number of true positives at the analysis' IoU, of any score.
+    mask_iou, boundary_iou: means over these; None without any.
+    poor_boundaries: number of these with a mask IoU of at least 0.75 and a Boundary IoU below 0.5.
+    """
+
+    matches: int
+    mask_iou: float | None
+    boundary_iou: float | None
+    poor_boundaries: int
+
+
+@dataclass(frozen=True)
+class MaskMatch:
+    """A true positive, with its mask and that of the ground truth."""
+
+    image_id: int
+    file_name: str
+    mask_iou: float
+    boundary_iou: float
+    ground_truth: Box
+    detection: Box
+
+
+@dataclass(frozen=True)
+class Boundaries:
+    """Boundary IoU (Cheng et al., CVPR 2021) of the true positives; boundaries are 2 % of the image's diagonal wide.
+
+    areas: name of an area range of the evaluation ("all", "small", ...) -> overlaps.
+    categories: category id -> overlaps, without categories that have no true positive.
+    worst: the true positives with the lowest Boundary IoU, the lowest first.
+    """
+
+    areas: dict[str, MaskOverlap]
+    categories: dict[int, MaskOverlap]
+    worst: list[MaskMatch]
+
+
+@dataclass(frozen=True)
 class Analysis:
     """Everything that `analysis.json` holds.
 
@@ -246,6 +287,7 @@ class Analysis:
     losses: mean loss terms on the split; empty if not computed.
     operating_point: the one score threshold for all categories with the highest F1;
         None without a true positive.
+    boundaries: None unless masks were evaluated.
     """
 
     iou_type: str
@@ -270,6 +312,7 @@ class Analysis:
     examples: dict[str, list[ImageResult]]
     losses: dict[str, float] = field(default_factory=dict)
     operating_point: OperatingPoint | None = None
+    boundaries: Boundaries | None = None
 
 
 _FORMAT = TypeAdapter(Analysis)

@@ -2,19 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from detection.analysis.analysis_file import ErrorType, ImageResult, ImageSample, Interval
 from detection.analysis.bootstrap import bootstrap
+from detection.analysis.boundaries import matched_masks
 from detection.analysis.categories import category_metrics
 from detection.analysis.error_analysis import Gallery, error_counts
 from detection.analysis.evaluated import Evaluated, evaluate_models
+from detection.coco.engine.batch import Diagnosis
 from detection.coco.metrics import UNDEFINED
-from detection.coco.params import Params
+from detection.coco.params import FloatArray, IntArray, Params
 from detection.datasets.entries import Entry, Rows
 from schemas.config.config import AnalysisConfig
+
+BOUNDARY_IOU = "boundary IoU"
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,8 @@ class CategoryChange:
     """One category.
 
     ground_truth: number of annotated instances, without crowds and ignored ones; None if unknown.
-    metrics: name -> change; AP alone has an interval.
+    metrics: name -> change; AP alone has an interval.  Masks that were compared one by one
+        also have `BOUNDARY_IOU`, the mean over the ground truth that both models match.
     """
 
     id: int
@@ -126,20 +131,23 @@ def compare_detections(
     first, second = evaluate_models(ground_truth, list(zip(names, (a, b), strict=True)), params, options)
     intervals = bootstrap(second.sampled, first.sampled, options)
     errors = zip(error_counts(first.sampled, options), error_counts(second.sampled, options), strict=True)
-    better, worse = _changed_images(first.sampled, second.sampled, options)
+    evaluated = first.sampled, second.sampled
+    diagnoses = first.sampled.diagnosis(options), second.sampled.diagnosis(options)
+    better, worse = _changed_images(evaluated, diagnoses, options)
+    boundaries = _boundaries(evaluated, diagnoses) if params.iou_type == "segm" else None
     images = len(second.sampled.ground_truth.images)
     return Comparison(
         iou_type=params.iou_type,
         a=names[0],
         b=names[1],
         sample=ImageSample(images, len(ground_truth["images"]), options.seed),
-        remarks=[],
+        remarks=boundaries.remarks() if boundaries else [],
         confidence=options.confidence,
         replicates=options.replicates,
         iou=options.iou,
         score=options.score,
         metrics=changes(first.metrics, second.metrics, intervals.differences),
-        categories=_category_changes(first.sampled, second.sampled, intervals.categories),
+        categories=_category_changes(*evaluated, intervals.categories, boundaries),
         errors=[ErrorChange(*both) for both in errors],
         better=better,
         worse=worse,
@@ -160,7 +168,9 @@ def _change(a: float, b: float, interval: Interval | None) -> Change:
     return Change(a, b, None if UNDEFINED in (a, b) else b - a, interval)
 
 
-def _category_changes(a: Evaluated, b: Evaluated, intervals: Mapping[int, Interval]) -> list[CategoryChange]:
+def _category_changes(
+    a: Evaluated, b: Evaluated, intervals: Mapping[int, Interval], boundaries: "_Boundaries | None"
+) -> list[CategoryChange]:
     ground_truth = a.ground_truth
     counts = np.bincount(ground_truth.category[~ground_truth.ignored], minlength=len(ground_truth.categories))
     metrics = zip(category_metrics(a.arrays, a.params), category_metrics(b.arrays, b.params), strict=True)
@@ -169,15 +179,52 @@ def _category_changes(a: Evaluated, b: Evaluated, intervals: Mapping[int, Interv
             id=category["id"],
             name=str(category.get("name", category["id"])),
             ground_truth=int(count),
-            metrics=changes(*both, {"AP": intervals[category["id"]]} if category["id"] in intervals else {}),
+            metrics=changes(*both, {"AP": intervals[category["id"]]} if category["id"] in intervals else {})
+            | ({BOUNDARY_IOU: boundaries.change(position)} if boundaries else {}),
         )
-        for category, count, both in zip(ground_truth.categories, counts, metrics, strict=True)
+        for position, (category, count, both) in enumerate(zip(ground_truth.categories, counts, metrics, strict=True))
     ]
 
 
-def _changed_images(a: Evaluated, b: Evaluated, options: AnalysisConfig) -> tuple[list[ImageChange], list[ImageChange]]:
+class _Boundaries(NamedTuple):
+    """Boundary IoU of both models, on the ground truth that both match: otherwise one that misses more may gain.
+
+    category: int64 [M], positions of the categories.
+    a, b: float64 [M].
+    """
+
+    category: IntArray
+    a: FloatArray
+    b: FloatArray
+
+    def change(self, category: int) -> Change:
+        """The change of the mean of a category, by position."""
+        chosen = self.category == category
+        if not chosen.any():
+            return _change(UNDEFINED, UNDEFINED, None)
+        return _change(float(self.a[chosen].mean()), float(self.b[chosen].mean()), None)
+
+    def remarks(self) -> list[str]:
+        """The means as a sentence."""
+        if not len(self.category):
+            return []
+        return [
+            f"Mean boundary IoU {self.a.mean():.3f} (A), {self.b.mean():.3f} (B), of {len(self.category):,} instances "
+            "that both models match."
+        ]
+
+
+def _boundaries(models: tuple[Evaluated, Evaluated], diagnoses: tuple[Diagnosis, Diagnosis]) -> _Boundaries:
+    a, b = (matched_masks(model, diagnosis) for model, diagnosis in zip(models, diagnoses, strict=True))
+    both, of_a, of_b = np.intersect1d(a.annotation, b.annotation, assume_unique=True, return_indices=True)
+    return _Boundaries(models[0].ground_truth.category[both], a.boundary_iou[of_a], b.boundary_iou[of_b])
+
+
+def _changed_images(
+    models: tuple[Evaluated, Evaluated], diagnoses: tuple[Diagnosis, Diagnosis], options: AnalysisConfig
+) -> tuple[list[ImageChange], list[ImageChange]]:
     """Images where b has fewer errors, and where it has more."""
-    before, after = (Gallery(model, model.diagnosis(options), options) for model in (a, b))
+    before, after = (Gallery(*both, options) for both in zip(models, diagnoses, strict=True))
     errors = after.fp + after.fn - before.fp - before.fn
     order = np.argsort(-np.abs(errors), kind="stable")
 

@@ -187,7 +187,9 @@ class AnalysisConfig(Section):
         description="min score of detections in the confusion matrix and pictures; the OD API's min_score_threshold",
     )
     seed: NonNegativeInt = Field(0, description="seed of the sample and the bootstrap")
-    worst: NonNegativeInt = Field(12, description="number of images with most errors to list")
+    worst: NonNegativeInt = Field(
+        12, description="number of images with most errors to list, and of masks with the lowest boundary IoU"
+    )
     examples: NonNegativeInt = Field(6, description="number of images to list per error type")
     label_errors: NonNegativeInt = Field(
         50, description="max number of label-error candidates to list, those with the highest scores"

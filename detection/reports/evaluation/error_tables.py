@@ -1,13 +1,25 @@
-"""Tables of error types, sizes, label-error candidates, images, and the scores' calibration."""
+"""Tables of error types, sizes, boundaries of masks, label-error candidates, images, and the scores' calibration."""
 
 from collections.abc import Mapping
 
-from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Calibration, LabelError, SizeBucket
+from detection.analysis.analysis_file import (
+    ERROR_TYPES,
+    Analysis,
+    Boundaries,
+    Calibration,
+    LabelError,
+    MaskMatch,
+    MaskOverlap,
+    SizeBucket,
+)
+from detection.analysis.boundaries import DILATION_RATIO, GOOD_MASK, POOR_BOUNDARY
 from detection.reports.box_styles import category_name
-from detection.reports.evaluation.metric_tables import change_text, metric_cell, metric_text
+from detection.reports.evaluation.metric_tables import change_text, fraction_cell, metric_cell, metric_text
 from detection.reports.html.table import Cell, Number, Table, shown_name
 
 NO_LABEL = "no annotation"
+
+_OVERLAPS = ("matched masks", "mean mask IoU", "mean boundary IoU", "good mask, poor boundary")
 
 # As Bolya et al. (ECCV 2020, section 2.2) define them; {iou} is the threshold.
 _DEFINITIONS = {
@@ -49,6 +61,60 @@ def size_table(analysis: Analysis) -> Table:
         for bucket in shown
     ]
     return Table("", ("size, pixels", "ground truth", *metrics), rows)
+
+
+def boundary_text(iou: float) -> str:
+    """Tells what the tables of boundaries measure; `iou` is the threshold of true positives."""
+    return (
+        f"True positives at IoU {iou:g}, of any score, with the ground truth that they match. Boundary IoU "
+        f"compares only the pixels of both masks near their contours, within {100 * DILATION_RATIO:g} % of the "
+        f"image's diagonal. The last column is the fraction of masks with a mask IoU of at least {GOOD_MASK:g} "
+        f"and a boundary IoU below {POOR_BOUNDARY:g}."
+    )
+
+
+def boundary_area_table(boundaries: Boundaries) -> Table:
+    """One row per area range."""
+    rows = [[name, *_overlap_cells(overlap)] for name, overlap in boundaries.areas.items()]
+    return Table("", ("size", *_OVERLAPS), rows)
+
+
+def boundary_category_table(boundaries: Boundaries, names: Mapping[int, str]) -> Table:
+    """One row per category with matched masks, the lowest mean Boundary IoU first."""
+    ordered = sorted(boundaries.categories.items(), key=lambda item: (item[1].boundary_iou or 0.0, item[0]))
+    rows = [[category_name(category_id, names), *_overlap_cells(overlap)] for category_id, overlap in ordered]
+    return Table("", ("category", *_OVERLAPS), rows)
+
+
+def _overlap_cells(overlap: MaskOverlap) -> list[Cell]:
+    return [
+        overlap.matches,
+        metric_cell(overlap.mask_iou),
+        metric_cell(overlap.boundary_iou, bar=True),
+        fraction_cell(overlap.poor_boundaries, overlap.matches),
+    ]
+
+
+def mask_match_table(boundaries: Boundaries, names: Mapping[int, str]) -> Table:
+    """One row per matched mask with a low Boundary IoU."""
+    rows: list[list[Cell]] = [
+        [
+            shown_name(match.file_name),
+            str(match.image_id),
+            category_name(match.detection.category_id, names),
+            metric_cell(match.detection.score),
+            metric_cell(match.mask_iou),
+            metric_cell(match.boundary_iou),
+        ]
+        for match in boundaries.worst
+    ]
+    return Table("", ("file", "image", "category", "score", "mask IoU", "boundary IoU"), rows)
+
+
+def mask_match_text(match: MaskMatch, names: Mapping[int, str]) -> str:
+    """A matched mask in one line."""
+    name = category_name(match.detection.category_id, names)
+    return f"{name} {match.detection.score:.2f}, mask IoU {match.mask_iou:.2f}, boundary IoU {match.boundary_iou:.2f}"
 
 
 def calibration_table(calibration: Calibration) -> Table:

@@ -10,17 +10,21 @@ from detection.reports.evaluation import charts
 from detection.reports.evaluation.category_changes import category_gains, gain_sentences, gain_table
 from detection.reports.evaluation.charts import heat_map, pair_table
 from detection.reports.evaluation.error_tables import (
+    boundary_area_table,
+    boundary_category_table,
+    boundary_text,
     calibration_table,
     calibration_text,
     error_table,
     image_table,
     label_error_table,
     loss_table,
+    mask_match_table,
     size_table,
 )
 from detection.reports.evaluation.metric_tables import category_table, metric_table
 from detection.reports.evaluation.next_steps import FEW_INSTANCES, next_steps
-from detection.reports.evaluation.panels import label_crop, side_by_side
+from detection.reports.evaluation.panels import label_crop, mask_crop, side_by_side
 from detection.reports.evaluation.pictures import Galleries, PictureSource, Shown, measured, write_illustrated_page
 from detection.reports.evaluation.summary import (
     WORST,
@@ -32,7 +36,7 @@ from detection.reports.evaluation.summary import (
     tiles,
 )
 
-_LABELS = "labels"  # name of a gallery beside WORST; the others' are error types
+_LABELS, _MASKS = "labels", "masks"  # names of galleries beside WORST; the others' are error types
 
 
 class Judged(Protocol):
@@ -104,7 +108,7 @@ def write_evaluation_report(
 
 def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
     """Content that does not depend on the pictures shown."""
-    calibration, confusion = analysis.calibration, analysis.confusion
+    calibration, confusion, boundaries = analysis.calibration, analysis.confusion, analysis.boundaries
     curves = charts.mean_curves(analysis)
     return {
         "analysis": analysis,
@@ -116,6 +120,10 @@ def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
         "metrics": metric_table(analysis),
         "errors": error_table(analysis),
         "sizes": size_table(analysis),
+        "boundary_text": boundary_text(analysis.iou),
+        "boundary_areas": boundaries and boundary_area_table(boundaries),
+        "boundary_categories": boundaries and boundary_category_table(boundaries, names),
+        "mask_matches": boundaries and mask_match_table(boundaries, names),
         "categories": category_table(analysis),
         "gains": gain_table(analysis),
         "gain_sentences": gain_sentences(category_gains(analysis)),
@@ -148,6 +156,7 @@ def _sections(analysis: Analysis, *, curves: bool, examples: bool) -> dict[str, 
         "errors": ("Error types (TIDE)", bool(analysis.errors)),
         "confusion": ("Confusion matrix", analysis.confusion is not None),
         "sizes": ("Sizes", any(bucket.ground_truth for bucket in analysis.sizes)),
+        "boundaries": ("Boundaries of masks", bool(analysis.boundaries and analysis.boundaries.categories)),
         "calibration": ("Calibration of scores", analysis.calibration is not None),
         WORST: ("Images with most errors", bool(analysis.worst)),
         "examples": ("Examples of each error type", examples),
@@ -171,4 +180,8 @@ def _galleries(analysis: Analysis, names: Mapping[int, str], source: PictureSour
     galleries = {
         name: [side_by_side(measured(image, source), names) for image in images] for name, images in results.items()
     }
-    return galleries | {_LABELS: [label_crop(error, at, names) for at, error in enumerate(analysis.label_errors)]}
+    matches = analysis.boundaries.worst if analysis.boundaries else []
+    return galleries | {
+        _LABELS: [label_crop(error, at, names) for at, error in enumerate(analysis.label_errors)],
+        _MASKS: [mask_crop(match, at, names) for at, match in enumerate(matches)],
+    }

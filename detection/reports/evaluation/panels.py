@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from markupsafe import escape
 
-from detection.analysis.analysis_file import ERROR_TYPES, ImageResult, LabelError
+from detection.analysis.analysis_file import ERROR_TYPES, ImageResult, LabelError, MaskMatch
 from detection.analysis.comparison import ImageChange
 from detection.images.drawing import Rectangle, frame_of, place_tags
 from detection.reports.box_styles import STATUSES, StyledBox, detection_boxes, ground_truth_boxes
-from detection.reports.evaluation.error_tables import label_error_text
+from detection.reports.evaluation.error_tables import label_error_text, mask_match_text
 from detection.reports.evaluation.overlays import Overlay, mask_overlay, outline_overlay
 from detection.reports.html.table import shown_name
 
@@ -28,8 +28,8 @@ _NAMED = 3  # boxes of a status that an alternative text names
 
 LOOK = "look"  # status of a label-error candidate's box
 
-_MARGIN = 0.75  # of a label error's box, around it
-_LEAST_MARGIN = 24  # pixels
+_LABEL_MARGIN, _MASK_MARGIN = 0.75, 0.1  # of the longer side of a label error's box, and of the boxes of matched masks
+_LEAST_LABEL_MARGIN, _LEAST_MASK_MARGIN = 24, 6  # pixels
 
 # Bytes of the markup of a figure and of one of its boxes, its texts left out, generously.
 _FIGURE_BYTES, _SHAPE_BYTES = 1500, 350
@@ -143,7 +143,7 @@ def _counts(image: ImageResult) -> str:
 
 def label_crop(error: LabelError, number: int, names: Mapping[int, str]) -> Figure:
     """The surroundings of a label-error candidate; `number` is its position in the list."""
-    region = _surroundings(error.bbox)
+    region = _surroundings(error.bbox, _LABEL_MARGIN, _LEAST_LABEL_MARGIN)
     text = label_error_text(error, names)
     x, y, width, height = error.bbox
     shape = Shape(Rectangle(x, y, x + width, y + height), LOOK, text, None, "")
@@ -151,10 +151,29 @@ def label_crop(error: LabelError, number: int, names: Mapping[int, str]) -> Figu
     return Figure(f"label-{number}", error.image_id, region, region, 0.0, panels, shown_name(error.file_name), text)
 
 
-def _surroundings(bbox: Sequence[float]) -> Region:
-    """A box and a margin around it; clipped to the image's left and upper edge."""
+def mask_crop(match: MaskMatch, number: int, names: Mapping[int, str]) -> Figure:
+    """The detection's mask filled, the ground truth's as an outline; `number` is the match's position in the list."""
+    truth, detection = match.ground_truth, match.detection
+    region = _surroundings(_around(truth.bbox, detection.bbox), _MASK_MARGIN, _LEAST_MASK_MARGIN)
+    scale = _overlay_scale(region)
+    overlays = [] if detection.mask is None else [mask_overlay(detection.mask, STATUSES["TP"].style.color, scale=scale)]
+    overlays += [] if truth.mask is None else [outline_overlay(truth.mask, scale=scale)]
+    text = mask_match_text(match, names)
+    panels = [Panel("", f"{text}.", [], [overlay for overlay in overlays if overlay is not None])]
+    return Figure(f"mask-{number}", match.image_id, region, region, 0.0, panels, shown_name(match.file_name), text)
+
+
+def _around(*boxes: Sequence[float]) -> list[float]:
+    """The box around boxes, x, y, width, height."""
+    left, top = (min(box[axis] for box in boxes) for axis in (0, 1))
+    right, bottom = (max(box[axis] + box[axis + 2] for box in boxes) for axis in (0, 1))
+    return [left, top, right - left, bottom - top]
+
+
+def _surroundings(bbox: Sequence[float], fraction: float, pixels: int) -> Region:
+    """A box and a margin of a fraction of its longer side, or of some pixels; clipped to the image's left and top."""
     x, y, width, height = bbox
-    margin = max(_LEAST_MARGIN, _MARGIN * max(width, height))
+    margin = max(pixels, fraction * max(width, height))
     left, top = max(0, math.floor(x - margin)), max(0, math.floor(y - margin))
     return Region(left, top, max(1, math.ceil(x + width + margin) - left), max(1, math.ceil(y + height + margin) - top))
 
@@ -178,7 +197,7 @@ def _shapes(boxes: Sequence[StyledBox], view: Region, font: float) -> list[Shape
 
 def _overlays(image: ImageResult, boxes: Sequence[StyledBox], view: Region) -> list[Overlay]:
     """The masks of the boxes, the first on top, and outlines of the ground truth, to show errors at boundaries."""
-    scale = min(1.0, _LONGEST_OVERLAY / max(view.width, view.height))
+    scale = _overlay_scale(view)
     masks = [
         mask_overlay(box.mask, STATUSES[box.status].style.color, scale=scale)
         for box in reversed(boxes)
@@ -186,6 +205,10 @@ def _overlays(image: ImageResult, boxes: Sequence[StyledBox], view: Region) -> l
     ]
     outlines = [outline_overlay(box.mask, scale=scale) for box in image.ground_truth if box.mask is not None]
     return [overlay for overlay in (*masks, *outlines) if overlay is not None]
+
+
+def _overlay_scale(view: Region) -> float:
+    return min(1.0, _LONGEST_OVERLAY / max(view.width, view.height))
 
 
 def _tag_text(text: str) -> str:

@@ -101,6 +101,8 @@ def method(analysis: Analysis) -> list[str]:
             "as many images drawn with replacement, shifted so that their median is the metric itself. Differences "
             "are of both models on the same images."
         )
+    if analysis.boundaries:
+        lines.append("Boundary IoU is that of Cheng et al. (CVPR 2021).")
     if analysis.errors:
         lines.append("Error types are TIDE's (Bolya et al., ECCV 2020).")
     return lines

@@ -11,7 +11,7 @@ from detection.reports.evaluation.comparison_page import write_comparison_page
 from detection.reports.evaluation.page import write_evaluation_report
 from schemas.config.issues import IssuePolicies
 from tests.detection.reports.dataset.test_data_report import CATEGORIES, two_splits
-from tests.detection.reports.evaluation.builders import analysis, category, smooth_pictures
+from tests.detection.reports.evaluation.builders import analysis, boundaries, category, smooth_pictures
 from tests.detection.reports.evaluation.test_comparison_page import comparison
 from tests.html_page import HtmlPage
 
@@ -53,7 +53,7 @@ ALLOWED = ("data.on_fault", "at least")  # a key of the configuration; an inequa
 
 def evaluation(path: Path) -> None:
     categories = [*analysis().categories, category(8, "rare", ground_truth=3), category(9, "none", ground_truth=0)]
-    given = analysis(categories=categories, operating_point=analysis().operating_point)
+    given = analysis(categories=categories, boundaries=boundaries())
     write_evaluation_report(path, given, title="evaluation", pictures=smooth_pictures())
 
 

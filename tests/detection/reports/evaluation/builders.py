@@ -10,6 +10,7 @@ from detection.analysis.analysis_file import (
     ERROR_TYPES,
     Analysis,
     Bin,
+    Boundaries,
     Box,
     Calibration,
     Category,
@@ -19,6 +20,8 @@ from detection.analysis.analysis_file import (
     ImageSample,
     Interval,
     LabelError,
+    MaskMatch,
+    MaskOverlap,
     OperatingPoint,
     SizeBucket,
 )
@@ -89,6 +92,27 @@ def label_errors(count: int) -> list[LabelError]:
     ]
 
 
+def boundaries(**fields: Any) -> Boundaries:
+    """Boundaries of masks, without the masks themselves."""
+    overlap = MaskOverlap(200, 0.8, 0.6, 50)
+    given: dict[str, Any] = {
+        "areas": {"all": overlap, "small": MaskOverlap(0, None, None, 0), "large": overlap},
+        "categories": {2: MaskOverlap(150, 0.81, 0.65, 30), 7: MaskOverlap(50, 0.77, 0.45, 20)},
+        "worst": [
+            MaskMatch(
+                image_id=700 + number,
+                file_name=f"mask{number}.jpg",
+                mask_iou=0.8,
+                boundary_iou=0.1 + number / 10,
+                ground_truth=Box(2, [130.0, 140.0, 100.0, 90.0], None, "matched"),
+                detection=Box(2, [120.0, 150.0, 100.0, 100.0], 0.75, "TP"),
+            )
+            for number in range(2)
+        ],
+    }
+    return Boundaries(**(given | fields))
+
+
 def calibration() -> Calibration:
     bins = [Bin(low / 10, low / 10 + 0.1, 100 - 9 * low, low / 10 + 0.05, low / 10 + 0.01) for low in range(10)]
     return Calibration(0.04, 0.07, [*bins[:5], Bin(0.5, 0.6, 0, 0.0, 0.0), *bins[6:]])
@@ -102,7 +126,7 @@ def confusion(categories: Sequence[Category]) -> Confusion:
 
 
 def analysis(**fields: Any) -> Analysis:
-    """An analysis with everything in it, compared with a baseline."""
+    """An analysis of boxes with everything in it, compared with a baseline."""
     categories = fields.pop("categories", [category(number, name) for number, name in enumerate(NAMES, 1)])
     names = ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl")
     metrics = {name: 0.4 + index / 100 for index, name in enumerate(names)}

@@ -13,7 +13,7 @@ from detection.reports.evaluation.comparison_page import write_comparison_page
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.html.table import DASH
 from tests.browser import Browser, Page
-from tests.detection.reports.evaluation.builders import analysis, category, smooth_pictures
+from tests.detection.reports.evaluation.builders import analysis, boundaries, category, smooth_pictures
 from tests.detection.reports.evaluation.test_comparison_page import comparison
 from tests.detection.reports.evaluation.test_page import hostile_report
 
@@ -24,7 +24,8 @@ PHONE = 390
 def evaluation_report(path: Path) -> None:
     undefined = category(8, "Hen", metrics={"AP": -1.0}, precision=[])
     categories = [*analysis().categories, undefined]
-    write_evaluation_report(path, analysis(categories=categories), title="raccoons", pictures=smooth_pictures())
+    given = analysis(categories=categories, boundaries=boundaries())
+    write_evaluation_report(path, given, title="raccoons", pictures=smooth_pictures())
 
 
 def data_report(path: Path) -> None:
@@ -115,7 +116,7 @@ def test_a_complaint_and_a_request_would_be_seen(browser: Browser, tmp_path: Pat
 def test_title_and_headings(open_page: Opener) -> None:
     page = open_page()
     assert page.evaluate("document.title") == "raccoons"
-    assert texts(page, "h2")[:4] == ["What to act on", "Metrics", "Categories", "Precision and recall"]
+    assert texts(page, "h2")[:4] == ["What to act on", "Metrics", "Gained and forgotten", "Categories"]
     assert texts(page, "nav a") == texts(page, "h2")[1:]
     page.click("nav a[href='#categories']")
     assert page.evaluate("location.hash") == "#categories"
@@ -128,7 +129,7 @@ def test_pictures_are_decoded_and_seen(open_page: Opener) -> None:
         "const image = new Image(); image.src = stored.getAttribute('href'); await image.decode();"
         "return [image.naturalWidth, image.naturalHeight]; }))"
     )
-    assert len(sizes) == 12
+    assert len(sizes) == 14
     assert sizes[0] == [512, 384]
     panels = page.evaluate(
         "[...document.querySelectorAll('.panel svg')].map(panel => {"

@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 from pycocotools import mask
 
-from detection.analysis.analysis_file import Box
+from detection.analysis.analysis_file import Box, MaskMatch
 from detection.images.drawing import Rectangle
 from detection.reports.evaluation.overlays import Overlay, mask_overlay, outline_overlay
-from detection.reports.evaluation.panels import side_by_side
+from detection.reports.evaluation.panels import mask_crop, side_by_side
 from tests.detection.reports.evaluation.builders import image_result
 
 HEIGHT, WIDTH = 30, 50
@@ -89,3 +89,15 @@ def test_panels_show_masks_and_the_outlines_of_the_ground_truth() -> None:
     bare = side_by_side(replace(result, ground_truth=[replace(box, mask=None)], detections=[without]), {1: "cat"})
     assert [len(panel.overlays) for panel in bare.panels] == [0, 0]
     assert figure.markup > bare.markup + sum(len(one.png) for panel in figure.panels for one in panel.overlays)
+
+
+def test_a_matched_mask_is_filled_below_the_outline_of_the_ground_truth() -> None:
+    truth = Box(1, [33.0, 4.0, 17.0, 17.0], None, "matched", rle(shape()))
+    smaller = shape().copy()
+    smaller[:12] = 0
+    detection = Box(1, [33.0, 12.0, 17.0, 9.0], 0.8, "TP", rle(smaller))
+    figure = mask_crop(MaskMatch(4, "4.jpg", 0.5, 0.25, truth, detection), 3, {1: "cat"})
+    filled, outline = figure.panels[0].overlays
+    np.testing.assert_array_equal(laid_out(filled)[..., 3] > 0, smaller > 0)
+    assert outline == outline_overlay(rle(shape()), scale=1.0)
+    assert (figure.key, figure.image_id, figure.caption) == ("mask-3", 4, "cat 0.80, mask IoU 0.50, boundary IoU 0.25")

@@ -21,6 +21,7 @@ from tests.detection.reports.evaluation.builders import (
     NAMES,
     WIDTH,
     analysis,
+    boundaries,
     category,
     empty_analysis,
     image_result,
@@ -192,6 +193,39 @@ def test_sizes_that_no_object_has_are_left_out_at_both_ends(tmp_path: Path) -> N
     assert list(page.table("sizes")) == ["0 to 32", "32 to 96", "96 and more"]
     _, page = report(tmp_path, analysis(sizes=[SizeBucket(0, 0, 0, nothing)]))
     assert "sizes" not in page.texts
+
+
+def test_boundaries_of_masks(tmp_path: Path) -> None:
+    _, page = report(tmp_path, analysis(iou_type="segm", boundaries=boundaries()), pictures=smooth_pictures())
+    header = ["matched masks", "mean mask IoU", "mean boundary IoU", "good mask, poor boundary"]
+    areas, categories, matches = page.tables["boundaries"]
+    assert areas == [
+        ["size", *header],
+        ["all", "200", "0.800", "0.600", "25.0 %"],
+        ["small", "0", DASH, DASH, DASH],
+        ["large", "200", "0.800", "0.600", "25.0 %"],
+    ]
+    assert categories == [
+        ["category", *header],
+        ["goat", "50", "0.770", "0.450", "40.0 %"],
+        ["Bear", "150", "0.810", "0.650", "20.0 %"],
+    ]
+    assert "within 2 % of the image's diagonal" in page.texts["boundaries"]
+    assert "a mask IoU of at least 0.75 and a boundary IoU below 0.5." in page.texts["boundaries"]
+    assert matches[1] == ["mask0.jpg", "700", "Bear", "0.750", "0.800", "0.100"]
+    assert [text for text in panels(page) if "boundary" in text] == [
+        "Bear 0.75, mask IoU 0.80, boundary IoU 0.10.",
+        "Bear 0.75, mask IoU 0.80, boundary IoU 0.20.",
+    ]
+    # Both boxes, x 120 to 230 and y 140 to 250, and a tenth of their side.
+    assert "109 129 132 132" in {given["viewbox"] for tag, given in page.tags if tag == "svg" and given.get("viewbox")}
+    assert "Boundary IoU is that of Cheng et al. (CVPR 2021)." in page.texts["method"]
+
+
+def test_without_matched_masks_there_is_no_section_of_boundaries(tmp_path: Path) -> None:
+    for nothing in (None, boundaries(categories={}, worst=[])):
+        _, page = report(tmp_path, analysis(iou_type="segm", boundaries=nothing))
+        assert "boundaries" not in page.texts
 
 
 def test_curves_are_drawn_where_their_points_are(page: HtmlPage) -> None:
@@ -381,6 +415,7 @@ def hostile_report(path: Path) -> None:
             worst=[image],
             examples={"Cls": [image]},
             label_errors=errors,
+            boundaries=boundaries(worst=[replace(match, file_name=nasty) for match in boundaries().worst]),
             losses={nasty: 1.0},
         ),
         title=nasty,

@@ -15,6 +15,7 @@ FEW_STEPS = (
     "train.batch_size=4",
     "evaluate.thresholds.absolute={AP: 0.0}",
     "push.validation.images=0",  # a process that imports TensorFlow
+    "push.warmup_requests=0",
 )
 
 

@@ -134,13 +134,17 @@ def _train(self: Any, inputs: Any, outputs: Any, properties: Any) -> None:
 
 
 def _evaluate(self: Any, inputs: Any, outputs: Any, properties: Any) -> None:
+    from detection.analysis.analysis_file import write_analysis
+    from tests.components.saved_model_pusher.served_models import analysis
+
     [evaluation], [blessing], [model] = outputs["evaluation"], outputs["blessing"], inputs["model"]
     contents: dict[str, Any] = {
         "metrics.json": {"metrics": {"AP": 0.5}, "iou_type": "bbox"},
         "blessing.json": {"blessed": True, "reasons": ["AP 0.5 is at least 0"], "baseline": _baseline(inputs)},
     }
-    for name in ("metrics.json", "blessing.json", "detections.json", "analysis.json", "report.html"):
+    for name in ("metrics.json", "blessing.json", "detections.json", "report.html"):
         write_json(join(evaluation.uri, name), contents.get(name, {}))
+    write_analysis(join(evaluation.uri, "analysis.json"), analysis())
     blessing.set_int_custom_property("blessed", 1)
     blessing.set_int_custom_property("current_model_id", model.id)
     write_text(join(blessing.uri, "BLESSED"), "")

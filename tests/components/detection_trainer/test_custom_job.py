@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from detection.storage.atomic import write_json
-from schemas.artifacts import DATASET_JSON, TRAIN_SPLIT, split_dir
+from detection.storage.atomic import write_json, write_text
+from schemas.artifacts import CONFIG_YAML, DATASET_JSON, TRAIN_SPLIT, split_dir
 from schemas.config.config_io import load_config
 from schemas.config.run import TrainerJobConfig
 from schemas.errors import CocoflowError, ConfigError
@@ -118,7 +118,9 @@ def test_the_component_takes_over_what_the_job_made(tmp_path: Path, monkeypatch:
     from components.history import read_models
 
     monkeypatch.setattr(executor, "train", lambda config, **arguments: None)
-    monkeypatch.setattr(executor, "_publish", lambda *arguments: None)
+    monkeypatch.setattr(
+        executor, "_publish", lambda working, model, *_: write_text(Path(model, CONFIG_YAML), "train: {}")
+    )
     monkeypatch.setattr(aiplatform, "CustomJob", Vertex)
     monkeypatch.setattr(Vertex, "jobs", [], raising=False)
     inputs, outputs = _artifacts(tmp_path)

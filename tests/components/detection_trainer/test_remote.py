@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from detection.storage.atomic import write_json
-from schemas.artifacts import DATASET_JSON, TRAIN_SPLIT, split_dir
+from detection.storage.atomic import write_json, write_text
+from schemas.artifacts import CONFIG_YAML, DATASET_JSON, TRAIN_SPLIT, split_dir
 from schemas.config.config import Config
 from schemas.errors import ConfigError
 from tests.detection.synthetic import rectangles, write_shards
@@ -79,7 +79,9 @@ def test_it_starts_from_what_was_resolved_and_records_its_model(
 
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments))
-    monkeypatch.setattr(executor, "_publish", lambda *arguments: None)
+    monkeypatch.setattr(
+        executor, "_publish", lambda working, model, *_: write_text(Path(model, CONFIG_YAML), "train: {}")
+    )
 
     def resolved_to(kind: Any, name: str, entries: list[dict[str, Any]]) -> Any:
         artifact = kind()
@@ -122,5 +124,7 @@ def test_it_starts_from_what_was_resolved_and_records_its_model(
     trained(entries[:1], [], "third")
     first, second, third = history.read_models(folder)
     assert (first.uri, first.base_model) == (base, None)
+    assert [Path(uri).name for uri in first.examples] == ["examples-4", "examples-3"]
+    assert Path(history.config_path(folder, str(first.config))).read_text() == "train: {}"
     assert (second.training, second.base_model) == (first.training, base)
     assert third.training != first.training, "another window"

@@ -13,17 +13,15 @@ from components.saved_model_pusher import push as pushing
 from components.saved_model_pusher.push import Pushed, PushRequest, push, score_thresholds
 from components.saved_model_pusher.validate import Validation
 from components.saved_model_pusher.warmup import warmup_records
-from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import write_analysis
-from detection.coco.params import make_params
 from detection.inference.score_thresholds import read_score_thresholds
 from detection.storage import files
 from detection.storage.reading import read_bytes
 from detection.storage.tfrecord import read_shard
 from schemas.artifacts import ANALYSIS_JSON, EXTRA_FILES, LABELS_JSON
-from schemas.config.config import AnalysisConfig, PushConfig
+from schemas.config.config import PushConfig
 from schemas.errors import DataError
-from tests.components.saved_model_pusher.served_models import evaluated_sample
+from tests.components.saved_model_pusher.served_models import analysis, evaluated_sample
 from tests.detection.fake_detector import FakeDetector, save_fake_detector
 
 WARMUP = "assets.extra/tf_serving_warmup_requests"
@@ -42,29 +40,6 @@ def evaluation(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
     evaluated_sample(folder, model, images=3)
     write_analysis(folder / ANALYSIS_JSON, analysis())
     return folder
-
-
-def analysis(category: str = "cat") -> Any:
-    """Category 7 is found best with scores of 0.6 and more; category 2 never."""
-    boxes = [[10.0 * number, 0.0, 8.0, 8.0] for number in range(4)]
-    annotations = [
-        {"id": n + 1, "image_id": 1, "category_id": 7, "bbox": box, "area": 64.0, "iscrowd": 0}
-        for n, box in enumerate(boxes[:3])
-    ]
-    annotations.append({"id": 9, "image_id": 1, "category_id": 2, "bbox": boxes[3], "area": 64.0, "iscrowd": 0})
-    found = [(boxes[0], 0.9, 7), (boxes[1], 0.6, 7), ([60.0, 60.0, 8.0, 8.0], 0.5, 7), (boxes[0], 0.8, 2)]
-    return analyse(
-        {
-            "images": [{"id": 1, "file_name": "1.png", "height": 90, "width": 90}],
-            "annotations": annotations,
-            "categories": [{"id": 7, "name": category}, {"id": 2, "name": "dog"}],
-        },
-        [{"image_id": 1, "category_id": id_, "bbox": box, "score": score} for box, score, id_ in found],
-        params=make_params("bbox"),
-        total_images=1,
-        baseline=None,
-        options=AnalysisConfig(replicates=0),
-    )
 
 
 def request(model: Path | str, directory: Path | str, evaluation: Path | None, **options: Any) -> PushRequest:

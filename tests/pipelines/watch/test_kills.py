@@ -170,6 +170,7 @@ def test_killed_at_20_moments_it_loses_no_run_and_doubles_none(tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.extended  # test_decisions.py kills between any two writes, and the story above runs locally
 def test_on_cloud_storage_too(tmp_path: Path, gcs: Bucket) -> None:
     story = Story(tmp_path, f"{gcs.path}/run")
     kill_at_random_moments(story, seed=3, kills=5)

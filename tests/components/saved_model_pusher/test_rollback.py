@@ -25,7 +25,8 @@ from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.killing import killed_at_write
 
 
-@pytest.fixture(params=["local", "remote"])
+# On Cloud Storage, `test_server_rules.py` rolls back in the ordinary suite, too.
+@pytest.fixture(params=["local", pytest.param("remote", marks=pytest.mark.extended)])
 def serving(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A push directory."""
     return str(tmp_path / "serving") if request.param == "local" else f"{request.getfixturevalue('gcs').path}/serving"

@@ -66,7 +66,7 @@ CONVERTERS: dict[FileFormat, Callable[[ServingModule], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("file", ["litert", "onnx"])
+@pytest.mark.parametrize("file", ["litert", pytest.param("onnx", marks=pytest.mark.extended)])
 def test_a_file_gives_the_detections_and_masks_of_the_saved_model(
     detector: Detector, file: FileFormat, tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import settings
@@ -55,15 +55,19 @@ def oracles(oracle_dir: Path) -> dict[str, dict[str, Any]]:
     return {entry["id"]: entry for entry in entries}
 
 
+def _miss(reason: str) -> NoReturn:
+    """Skips a test that needs a program of Debian's; CI installs them, and so fails."""
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """A headless browser; without one installed it skips, and under CI fails."""
     program = find_browser()
     if program is None:
-        lacking = "no browser to open pages in: run `make browser` as root, or install chromium"
-        if os.environ.get("CI"):
-            pytest.fail(lacking)
-        pytest.skip(lacking)
+        _miss("no browser to open pages in: run `make browser` as root, or install chromium")
     with running_browser(program) as running:
         yield running
 
@@ -73,10 +77,7 @@ def postgresql() -> Iterator[Server]:
     """A PostgreSQL server; without one installed it skips, and under CI fails."""
     programs = find_programs()
     if programs is None:
-        lacking = "no PostgreSQL to keep metadata in: run `make postgresql` as root, or install postgresql"
-        if os.environ.get("CI"):
-            pytest.fail(lacking)
-        pytest.skip(lacking)
+        _miss("no PostgreSQL to keep metadata in: run `make postgresql` as root, or install postgresql")
     os.environ[PASSWORD_VARIABLE] = PASSWORD
     with running_server(programs) as running:
         yield running

@@ -266,7 +266,7 @@ def prebuilt_image(settings: Registration) -> str:
 
 
 def push_label(version: str) -> str:
-    """Returns the value of the label that tells which pushed version a registered one is."""
+    """Returns the value of the label by which a registered version is found again from the pushed one."""
     return hashlib.sha256(version.encode()).hexdigest()[:32]
 
 

@@ -8,7 +8,7 @@ import argparse
 
 from detection.storage.paths import require_supported_paths
 
-SUMMARY = "tell which data, configuration and runs a pushed model came from"
+SUMMARY = "show which data, configuration and runs a pushed model came from"
 EXAMPLE = "pipeline_runner.py lineage runs/mine/serving/1795406984"
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from components.coco_example_gen.locate import locate
+from components.coco_example_gen.spans.locate import locate
 from detection.datasets.annotations import merge_categories, scan_categories
 from detection.datasets.importers.label_map import dataset_files_beside, read_label_map
 from detection.datasets.layouts import SplitFiles

@@ -13,8 +13,8 @@ from tfx.types import BaseChannel
 from components.coco_evaluator.component import CocoEvaluator
 from components.coco_evaluator.tfma.eval_config import read_eval_config
 from components.coco_example_gen.component import CocoExampleGen, RemoteCocoExampleGen
-from components.coco_example_gen.locate import division_of
-from components.coco_example_gen.spans import SpanSplits
+from components.coco_example_gen.spans.locate import division_of
+from components.coco_example_gen.spans.span_paths import SpanSplits
 from components.detection_trainer.component import DetectionTrainer, Remote
 from components.record_schema_gen.component import RecordSchemaGen
 from components.saved_model_pusher.component import SavedModelPusher

@@ -53,8 +53,10 @@ ALLOWED_IMPORTS = {
         "components.history": "schemas detection.storage",
         "components.vertex_service": "schemas",
         "components.record_schema_gen": "schemas detection.storage",
+        "components.coco_example_gen.spans": "schemas schemas.config detection.storage detection.images "
+        "detection.datasets components.history",
         "components.coco_example_gen": "schemas schemas.config detection.storage detection.images detection.datasets "
-        "detection.reports components.history",
+        "detection.reports components.history components.coco_example_gen.spans",
         "components.detection_trainer": "schemas schemas.config detection.storage detection.datasets "
         "detection.input_pipeline detection.weights detection.training.distributed detection.training "
         "components.history",
@@ -63,22 +65,23 @@ ALLOWED_IMPORTS = {
         "detection.reports components.history",
         "components.saved_model_pusher": "schemas schemas.config detection.storage detection.inference "
         "detection.analysis components.history components.vertex_service",
-        "pipelines.resolvers": "schemas schemas.config components.history components.coco_example_gen "
+        "pipelines.resolvers": "schemas schemas.config components.history components.coco_example_gen.spans "
         "components.detection_trainer",
         "pipelines": "schemas schemas.config detection.storage detection.datasets detection.analysis "
-        "detection.training.monitoring components.coco_example_gen components.detection_trainer "
-        "components.coco_evaluator components.saved_model_pusher components.record_schema_gen pipelines.resolvers",
+        "detection.training.monitoring components.coco_example_gen components.coco_example_gen.spans "
+        "components.detection_trainer components.coco_evaluator components.saved_model_pusher "
+        "components.record_schema_gen pipelines.resolvers",
         "pipelines.runners": "detection.storage schemas schemas.config components.vertex_service pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
         "detection.coco detection.training.distributed detection.training components.history "
-        "components.coco_example_gen components.detection_trainer pipelines.runners pipelines",
+        "components.coco_example_gen.spans components.detection_trainer pipelines.runners pipelines",
         "pipelines.watch": "schemas schemas.config detection.storage detection.datasets detection.analysis "
-        "detection.reports components.coco_example_gen pipelines pipelines.runs",
+        "detection.reports components.coco_example_gen.spans pipelines pipelines.runs",
         "pipelines.standalone": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.models detection.weights detection.coco detection.inference detection.analysis "
-        "detection.reports detection.training.distributed detection.training.checkpoints detection.training.validation "
-        "detection.training components.history components.coco_example_gen components.coco_evaluator pipelines "
-        "pipelines.runs",
+        "detection.reports detection.training.distributed detection.training.checkpoints "
+        "detection.training.validation detection.training components.history components.coco_example_gen "
+        "components.coco_example_gen.spans components.coco_evaluator pipelines pipelines.runs",
         "pipelines.commands": "schemas schemas.config detection.storage detection.coco detection.training.validation "
         "components.coco_evaluator components.saved_model_pusher pipelines.runners pipelines pipelines.runs "
         "pipelines.watch pipelines.standalone",

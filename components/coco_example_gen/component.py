@@ -10,10 +10,10 @@ from tfx.types import standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
-from components.coco_example_gen.driver import Driver
 from components.coco_example_gen.executor import Executor
-from components.coco_example_gen.locate import data_source, require_one_data_set
-from components.coco_example_gen.resolution import (
+from components.coco_example_gen.spans.driver import Driver
+from components.coco_example_gen.spans.locate import data_source, require_one_data_set
+from components.coco_example_gen.spans.resolution import (
     DATA_KEY,
     DATA_SOURCE_KEY,
     LABEL_MAP_KEY,
@@ -25,7 +25,7 @@ from components.coco_example_gen.resolution import (
     pinned_to,
     splits_to_json,
 )
-from components.coco_example_gen.spans import SpanSplits, locate_given, locate_root
+from components.coco_example_gen.spans.span_paths import SpanSplits, locate_given, locate_root
 from components.history import HISTORY_KEY
 from detection.datasets.layouts import WHOLE, Division
 from detection.storage.paths import absolute, require_supported

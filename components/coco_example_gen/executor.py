@@ -12,7 +12,7 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 
 from components.coco_example_gen.conversion import convert
-from components.coco_example_gen.resolution import (
+from components.coco_example_gen.spans.resolution import (
     DATA_KEY,
     DATA_SOURCE_KEY,
     FINGERPRINT_PROPERTY,

@@ -17,7 +17,7 @@ from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.common import resolver
 from tfx.types import standard_artifacts
 
-from components.coco_example_gen.resolution import DATA_SOURCE_KEY
+from components.coco_example_gen.spans.resolution import DATA_SOURCE_KEY
 from components.history import ExamplesRecord, examples_record, read_examples, resolve_to
 
 _ID = "training_window"

@@ -19,7 +19,7 @@ TARGETS: Mapping[Target, str] = {"kubeflow": ".yaml", "vertex": ".json"}  # and 
 
 _NAME = re.compile("[a-z0-9][a-z0-9-]{0,127}")
 _EXAMPLE_GEN, _TRAINER = "CocoExampleGen", "DetectionTrainer"
-_DRIVER = ["python", "-m", "components.coco_example_gen.kubeflow_driver"]
+_DRIVER = ["python", "-m", "components.coco_example_gen.spans.kubeflow_driver"]
 # They read the history of the pipeline, which a cache does not see.
 _READ_HISTORY = ("training_window", "model_to_start_from", "previous_blessed_model")
 

@@ -5,7 +5,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from components.coco_example_gen.locate import locate, source_of
+from components.coco_example_gen.spans.locate import locate, source_of
 from detection.storage.atomic import require_writable, write_json, write_text
 from detection.storage.files import remove_file
 from detection.storage.lock import exclusive_use
@@ -24,7 +24,7 @@ from schemas.config.config_io import to_yaml
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from components.coco_example_gen.spans import SpanSplits
+    from components.coco_example_gen.spans.span_paths import SpanSplits
     from pipelines.runs.results import RunResults
 
 _LOGGER = logging.getLogger("cocoflow.run")

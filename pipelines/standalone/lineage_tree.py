@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from components.coco_example_gen.spans import SpanVersion
+from components.coco_example_gen.spans.span_paths import SpanVersion
 from pipelines.standalone.lineage import Evaluated, Lineage, Trained
 from schemas.quoting import printable
 

@@ -12,7 +12,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from rich.console import Console
 from rich.text import Text
 
-from components.coco_example_gen.spans import SpanVersion
+from components.coco_example_gen.spans.span_paths import SpanVersion
 from components.history import read_examples, read_models, read_pushes, read_verdicts
 from detection.storage.files import is_dir, is_file
 from detection.storage.paths import absolute, is_remote, join, name_of

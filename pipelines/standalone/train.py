@@ -140,7 +140,7 @@ def _examples(splits: dict[str, SplitFiles], folder: str, data: DataConfig, *, m
     Raises:
         DataError: they are not, or the data cannot be used.
     """
-    from components.coco_example_gen.fingerprint import fingerprint
+    from components.coco_example_gen.spans.fingerprint import fingerprint
 
     rules = json.dumps([data.on_fault.model_dump(), data.max_pixels, [asdict(files) for files in splits.values()]])
     state = fingerprint(splits.values(), data.label_map) + hashlib.sha256(rules.encode()).hexdigest()

@@ -2,9 +2,9 @@
 
 import hashlib
 
-from components.coco_example_gen.fingerprint import fingerprint
-from components.coco_example_gen.locate import locate, require_one_data_set
-from components.coco_example_gen.spans import SpanSplits, placeholders
+from components.coco_example_gen.spans.fingerprint import fingerprint
+from components.coco_example_gen.spans.locate import locate, require_one_data_set
+from components.coco_example_gen.spans.span_paths import SpanSplits, placeholders
 from pipelines.watch.journal import Data
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config

@@ -10,8 +10,8 @@ import pytest
 
 from components.coco_example_gen import shards
 from components.coco_example_gen.conversion import convert
-from components.coco_example_gen.fingerprint import fingerprint
-from components.coco_example_gen.spans import locate_given, locate_root, map_paths
+from components.coco_example_gen.spans.fingerprint import fingerprint
+from components.coco_example_gen.spans.span_paths import locate_given, locate_root, map_paths
 from detection.datasets.layouts import EXAMPLES_WORK, SplitFiles, find_splits, given_splits
 from detection.images.files import ImageFileError, read_file
 from detection.storage import files, paths

@@ -44,7 +44,7 @@ def test_it_reads_nothing_when_it_is_constructed() -> None:
 
 def test_it_resolves_what_the_component_of_a_local_run_resolves(tmp_path: Path) -> None:
     from components.coco_example_gen.component import CocoExampleGen
-    from components.coco_example_gen.resolution import resolve
+    from components.coco_example_gen.spans.resolution import resolve
 
     for folder in ("1/v1", "1/v2", "2/v1", "2/v2"):
         write_data_set(tmp_path / folder)
@@ -88,8 +88,8 @@ def _executor_input(folder: Path, properties: dict[str, Any], *, schema: str) ->
 
 @pytest.mark.parametrize("schema", ["2.0", "2.1"])
 def test_its_driver_answers_as_a_backend_and_the_executor_read_it(tmp_path: Path, schema: str) -> None:
-    from components.coco_example_gen.kubeflow_driver import main
-    from components.coco_example_gen.resolution import resolve
+    from components.coco_example_gen.spans.kubeflow_driver import main
+    from components.coco_example_gen.spans.resolution import resolve
 
     write_data_set(tmp_path / "data/4")
     properties = _properties(_component(root="gs://nowhere"), data_root=f"{tmp_path}/data/{{SPAN}}", data_span="")

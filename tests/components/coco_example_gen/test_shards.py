@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 from components.coco_example_gen import shards
-from components.coco_example_gen.fingerprint import fingerprint
 from components.coco_example_gen.shards import read_results, write_plans, write_shard
 from components.coco_example_gen.sources import CocoSource
+from components.coco_example_gen.spans.fingerprint import fingerprint
 from detection.datasets.annotations import index_annotations
 from detection.datasets.encode_record import Rules
 from detection.datasets.layouts import Division, SplitFiles, find_splits

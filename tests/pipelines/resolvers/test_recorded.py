@@ -141,7 +141,7 @@ READ = st.lists(
 def test_the_window(read: list[tuple[int, int | None, str]], own: int, spans: int) -> None:
     from tfx.types import artifact_utils, standard_artifacts
 
-    from components.coco_example_gen.resolution import DATA_SOURCE_KEY
+    from components.coco_example_gen.spans.resolution import DATA_SOURCE_KEY
     from components.history import record_examples
     from pipelines.resolvers.span_window import RecordedWindow, SpanWindowStrategy
 

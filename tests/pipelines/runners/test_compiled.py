@@ -213,7 +213,7 @@ def test_what_reads_more_than_its_inputs_is_not_cached(whole: Compiled, target: 
     started = _compile(target, "train.init.checkpoint=gs://bucket/ckpt-1")
     assert uncached(started) == history | without_driver | {"DetectionTrainer"}
     hook = whole.container("CocoExampleGen").lifecycle.pre_cache_check
-    assert list(hook.command) == ["python", "-m", "components.coco_example_gen.kubeflow_driver"]
+    assert list(hook.command) == ["python", "-m", "components.coco_example_gen.spans.kubeflow_driver"]
     assert list(hook.args)[:2] == ["--json_serialized_invocation_args", "{{$}}"]
 
 

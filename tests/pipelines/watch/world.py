@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from components.coco_example_gen.spans import SpanSplits, SpanVersion
+from components.coco_example_gen.spans.span_paths import SpanSplits, SpanVersion
 from detection.datasets.layouts import SplitFiles
 from pipelines.runs.history import RunHistory
 from pipelines.runs.run_record import DONE, RunRecord

@@ -1,4 +1,4 @@
-"""The driver as a program of a compiled pipeline: `python -m components.coco_example_gen.kubeflow_driver`.
+"""The driver as a program of a compiled pipeline: `python -m components.coco_example_gen.spans.kubeflow_driver`.
 
 It replaces TFX's driver, which takes the files that patterns match for the data, whether used or
 not.  The backend runs it before it searches its cache, with the arguments of the executor.
@@ -14,7 +14,7 @@ from tfx.orchestration.kubeflow.v2.container import kubeflow_v2_entrypoint_utils
 from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 
-from components.coco_example_gen.resolution import mark, resolve
+from components.coco_example_gen.spans.resolution import mark, resolve
 from detection.storage.atomic import write_text
 
 _LOGGER = logging.getLogger("cocoflow.example_gen")

@@ -8,7 +8,7 @@ from tfx.orchestration.portable import data_types as portable_data_types
 from tfx.proto.orchestration import driver_output_pb2
 from tfx.types import standard_component_specs as keys
 
-from components.coco_example_gen.resolution import DATA_SOURCE_KEY, resolve
+from components.coco_example_gen.spans.resolution import DATA_SOURCE_KEY, resolve
 
 
 class Driver(driver.FileBasedDriver):

@@ -12,9 +12,9 @@ from typing import Any
 from tfx import types
 from tfx.components.example_gen import utils
 
-from components.coco_example_gen.fingerprint import fingerprint
-from components.coco_example_gen.locate import locate, source_of
-from components.coco_example_gen.spans import SpanVersion, fill_version, find_newest, map_paths, splits_at
+from components.coco_example_gen.spans.fingerprint import fingerprint
+from components.coco_example_gen.spans.locate import locate, source_of
+from components.coco_example_gen.spans.span_paths import SpanVersion, fill_version, find_newest, map_paths, splits_at
 from components.history import IDENTITY_PROPERTY, SOURCE_PROPERTY
 from detection.datasets.layouts import SplitFiles
 from schemas.artifacts import TRAIN_SPLIT

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from components.coco_example_gen.spans import SpanSplits, locate_given, locate_root
+from components.coco_example_gen.spans.span_paths import SpanSplits, locate_given, locate_root
 from detection.datasets.layouts import Division
 from detection.storage.paths import absolute, require_supported
 from schemas.config.config import DataConfig

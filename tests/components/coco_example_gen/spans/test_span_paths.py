@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from components.coco_example_gen.spans import (
+from components.coco_example_gen.spans.span_paths import (
     NO_SPAN,
     SpanVersion,
     fill,

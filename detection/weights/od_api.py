@@ -1,0 +1,140 @@
+"""The TF Object Detection API's checkpoints of Faster R-CNN and Mask R-CNN with a ResNet v1, of TF2 and TF1.
+
+With an FPN, a checkpoint is imported whole, except masks; with one feature level, its ResNet alone.
+Sources: `faster_rcnn_resnet_v1_fpn_keras_feature_extractor.py`, `feature_map_generators.py`,
+`faster_rcnn_meta_arch.py`, `predictors/` and `box_coders/` of the original, and its configuration
+`faster_rcnn_resnet50_v1_fpn_640x640_coco17_tpu-8.config`.
+"""
+
+import math
+from typing import Any
+
+from detection.models.backbones.imagenet import RESNET_PIXEL_MEAN
+from detection.models.faster_rcnn.config import FASTER_RCNNS, FasterRcnnConfig
+from detection.weights.od_api_names import (
+    FPN_EPSILON,
+    fpn_levels,
+    is_fpn,
+    is_fpn_detector,
+    names_here,
+    resnet_of_variables,
+)
+from detection.weights.od_api_sources import sources_of
+from detection.weights.program import Program, Shapes, some
+from schemas.errors import ConfigError, DataError
+
+_RESNET_EPSILON = 1e-5  # of the batch norms of a ResNet without an FPN
+_CLASSES = "ClassPredictor_dense/bias"
+_RESNETS = ("resnet-50", "resnet-101", "resnet-152")
+
+
+def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
+    """Returns the fields of `model.overrides` with which our network computes what the checkpoint's does.
+
+    Args:
+        shapes: shapes by the names in the checkpoint.
+        where: the checkpoint, for errors.
+
+    Raises:
+        DataError: there is no ResNet, or a part of the network is missing.
+    """
+    resnet_of_variables(shapes, where=where)
+    names = names_here(shapes)
+    backbone = {
+        "resnet_layout": "od-api",
+        "activation": "relu6" if is_fpn(names) else "relu",
+        "batch_norm_epsilon": FPN_EPSILON if is_fpn(names) else _RESNET_EPSILON,
+        "pixel_mean": list(RESNET_PIXEL_MEAN),
+        "pixel_std": [1.0, 1.0, 1.0],
+    }
+    if not is_fpn_detector(names):
+        return backbone
+    needed = ("projection_1/kernel", "RPNConv/kernel", "dense_0/kernel")
+    lacking = [name for name in needed if name not in names]
+    if lacking:
+        raise DataError(
+            f"{where}: a Faster R-CNN with an FPN, but {some(lacking)} is missing. Its variables are named like "
+            f"{some(sorted(shapes))}."
+        )
+    fpn, rpn, dense = (shapes[names[name]] for name in needed)
+    finest, coarsest = fpn_levels(names)
+    return backbone | {
+        "min_level": finest,
+        "max_level": coarsest,
+        "fpn_filters": fpn[-1],
+        "fpn_layout": "od-api",
+        "rpn_filters": rpn[-1],
+        "rpn_layout": "od-api",
+        "anchor_scale": 4.0,
+        "num_scales": 2,
+        "aspect_ratios": [1.0, 2.0, 0.5],
+        "box_roi_size": math.isqrt(dense[0] // fpn[-1]),
+        "roi_align_samples": 2,
+        "fc_units": dense[-1],
+        "test_post_nms_top_k": 300,
+    }
+
+
+def structures(config: FasterRcnnConfig) -> tuple[str]:
+    """Returns the structure of a configured network: its ResNet.
+
+    Raises:
+        ConfigError: the original has no such network.
+    """
+    if config.backbone not in _RESNETS:
+        raise ConfigError(
+            f"model.overrides.backbone = {config.backbone}: of the Object Detection API's backbones, only "
+            f"{', '.join(_RESNETS)} can be imported. Pass --model faster-rcnn-r50, -r101 or -r152."
+        )
+    return (config.backbone,)
+
+
+def class_count(shapes: Shapes, config: FasterRcnnConfig, *, where: str) -> int | None:
+    """Returns the number of classes of a network, without background; None: a backbone alone.
+
+    Raises:
+        DataError: the RPN has another number of anchors per cell than the configuration.
+    """
+    names = names_here(shapes)
+    if not is_fpn_detector(names) or _CLASSES not in names:
+        return None
+    [outputs] = shapes[names.get("ClassPredictor_0/bias", names[_CLASSES])]
+    anchors = config.num_scales * len(config.aspect_ratios)
+    if outputs != 2 * anchors:
+        raise DataError(
+            f"{where}: the RPN has {outputs // 2} anchors per cell, the configuration {anchors}. Pass anchor_scale, "
+            "scales_per_octave and aspect_ratios of its pipeline.config with --set model.overrides.anchor_scale=VALUE, "
+            "num_scales and aspect_ratios."
+        )
+    return shapes[names[_CLASSES]][0] - 1
+
+
+def differences(shapes: Shapes) -> tuple[str, ...]:
+    """Returns sentences about what our network computes otherwise, and why variables are not used."""
+    names = names_here(shapes)
+    if not is_fpn_detector(names):
+        return (
+            "only the ResNet is imported: the RPN and the heads of the original belong to other features than an "
+            "FPN's. Its last stage, conv5_x, was trained on the features of RoIs if the detector has one level",
+        )
+    return (
+        "features of RoIs are the means of RoIAlign, of level 4 for RoIs of 224 pixels; the original takes the maxima "
+        "of a resized crop, of the level before the last. Train on before using the model",
+        "masks are not imported: the original's mask head reads one feature vector per RoI",
+    )
+
+
+OD_API = Program(
+    title="the Object Detection API",
+    family="a Faster R-CNN or Mask R-CNN",
+    config_class=FasterRcnnConfig,
+    presets={name: preset for name, preset in FASTER_RCNNS.items() if preset.backbone in _RESNETS},
+    overrides=overrides,
+    postprocess={},
+    class_bias=None,
+    structures=structures,
+    structure_of_variables=resnet_of_variables,
+    class_count=class_count,
+    sources_of=sources_of,
+    differences=differences,
+)

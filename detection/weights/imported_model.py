@@ -128,7 +128,7 @@ def import_model(
         ema={} if ema is None else _values(ema, sources, only=ema.ema_names),
         unused=unused,
         missing=tuple(variable.path for variable in detector.variables if variable.path not in sources),
-        differences=program.differences(raw.shapes),
+        differences=program.differences(raw.shapes, preset),
     )
 
 

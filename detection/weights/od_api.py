@@ -109,19 +109,20 @@ def class_count(shapes: Shapes, config: FasterRcnnConfig, *, where: str) -> int 
     return shapes[names[_CLASSES]][0] - 1
 
 
-def differences(shapes: Shapes) -> tuple[str, ...]:
+def differences(shapes: Shapes, config: FasterRcnnConfig) -> tuple[str, ...]:
     """Returns sentences about what our network computes otherwise, and why variables are not used."""
     names = names_here(shapes)
     if not is_fpn_detector(names):
         return (
-            "only the ResNet is imported: the RPN and the heads of the original belong to other features than an "
-            "FPN's. Its last stage, conv5_x, was trained on the features of RoIs if the detector has one level",
+            "the ResNet alone is imported: the original's RPN and heads, if it has any, read other features than those "
+            "of an FPN. In a detector with one feature level, conv5_x was trained on features of RoIs",
         )
-    return (
-        "features of RoIs are the means of RoIAlign, of level 4 for RoIs of 224 pixels; the original takes the maxima "
-        "of a resized crop, of the level before the last. Train on before using the model",
-        "masks are not imported: the original's mask head reads one feature vector per RoI",
+    features = (
+        "features of RoIs are means of samples here, by RoIAlign; the original takes maxima of a resized crop, from "
+        "another level. Train on before using the model"
     )
+    masks = "the mask head starts from random weights: the original's reads one vector per RoI, not a map of features"
+    return (features, masks) if config.include_mask else (features,)
 
 
 OD_API = Program(

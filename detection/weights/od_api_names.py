@@ -37,7 +37,7 @@ _NUMBERED = re.compile(rf"(?:.*/)?({'|'.join(_KINDS)})(?:_(\d+))?/(\w+)")
 
 # Networks that no detector here is like: parts of their variables' names, and what they are.
 _OTHERS = {
-    r"InceptionResnetV2|block(?:35|17|8)_\d+_": "an Inception-ResNet; no detector here has such a backbone",
+    r"InceptionResnetV2|(?:^|/)block(?:35|17|8)_\d+_": "an Inception-ResNet; no detector here has such a backbone",
     r"bifpn|stack_\d+/block_\d+/": "an EfficientDet, whose anchors are in another order and whose encoded boxes are "
     "scaled by 10 and 5; no outputs of the original are at hand to prove a conversion",
 }
@@ -92,23 +92,29 @@ def resnet_of_variables(shapes: Shapes, *, where: str) -> str:
     Raises:
         DataError: there is none; the message tells what the checkpoint looks like.
     """
-    for expression, network in _OTHERS.items():
-        if any(re.search(expression, name) for name in shapes):
-            raise DataError(f"{where}: the network is {network}. Name a checkpoint of a Faster R-CNN with a ResNet v1.")
     blocks = {
         (int(match[1]), int(match[2]))
         for name in names_here(shapes)
         if (match := re.fullmatch(r"conv(\d)_block(\d+)_1_conv/kernel", name))
     }
     if not blocks:
-        raise DataError(
-            f"{where}: not a checkpoint of the Object Detection API's Faster R-CNN with a ResNet v1: variables "
-            f"conv2_block1_1_conv/kernel (TF2) or resnet_v1_50/block1/unit_1/bottleneck_v1/conv1/weights (TF1) are "
-            f"missing. Its variables are named like {some(sorted(shapes))}."
-        )
+        raise _no_resnet(shapes, where)
     counts = tuple(max((block for stage, block in blocks if stage == level), default=0) for level in range(2, 6))
     known = (name for name, spec in RESNETS.items() if spec.bottleneck and spec.repeats == counts)
     return next(known, f"a ResNet of {', '.join(map(str, counts))} blocks")
+
+
+def _no_resnet(shapes: Shapes, where: str) -> DataError:
+    for expression, network in _OTHERS.items():
+        if any(re.search(expression, name) for name in shapes):
+            return DataError(
+                f"{where}: the network is {network}. Name a checkpoint of a Faster R-CNN with a ResNet v1."
+            )
+    return DataError(
+        f"{where}: not a checkpoint of the Object Detection API's Faster R-CNN with a ResNet v1: variables "
+        f"conv2_block1_1_conv/kernel (TF2) or resnet_v1_50/block1/unit_1/bottleneck_v1/conv1/weights (TF1) are "
+        f"missing. Its variables are named like {some(sorted(shapes))}."
+    )
 
 
 def is_fpn(names: Collection[str]) -> bool:

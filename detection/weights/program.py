@@ -66,7 +66,8 @@ class Program(NamedTuple):
     class_count: maps the shapes, a configuration and `where` to the number of classes, without
         background; None: the checkpoint holds a backbone alone.  DataError: no whole number.
     sources_of: see `SourcesOf`.
-    differences: maps the shapes in a checkpoint to sentences about what our network computes otherwise.
+    differences: maps the shapes in a checkpoint and a configuration to sentences about what our network
+        computes otherwise.
     """
 
     title: str
@@ -80,7 +81,7 @@ class Program(NamedTuple):
     structure_of_variables: Callable[..., object]
     class_count: Callable[..., int | None]
     sources_of: SourcesOf
-    differences: Callable[[Shapes], tuple[str, ...]] = lambda shapes: ()
+    differences: Callable[[Shapes, Any], tuple[str, ...]] = lambda shapes, config: ()
 
 
 def require_variant(program: Program, shapes: Shapes, config: Any, *, name: str, where: str) -> None:

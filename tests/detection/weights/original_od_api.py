@@ -44,12 +44,13 @@ class OdApi:
         feature_norm: bool = False,
         head_norms: bool = False,
         one_box: bool = False,
+        seed: int = 7,
     ):
         self.variables: Weights = {}
         self.objects: dict[str, str] = {}
         self._classes, self._epsilon, self._limit = classes, epsilon, limit
         self._feature_norm, self._head_norms, self._one_box = feature_norm, head_norms, one_box
-        self._random = np.random.default_rng(7)
+        self._random = np.random.default_rng(seed)
 
     def _variable(self, name: str, shape: list[int], place: str, *, mean: float = 0.0, scale: float = 0.1) -> Any:
         if name not in self.variables:
@@ -110,6 +111,24 @@ class OdApi:
             levels.append(x)
         return levels
 
+    def slim_stage(self, x: Any, level: int, *, stride: int) -> Any:
+        """Returns the output of conv2_x (level 2) to conv5_x of TF-Slim's ResNet-50, whose last unit has the stride."""
+        repeats = REPEATS[50][level - 2]
+        for block in range(1, repeats + 1):
+            name, filters = f"conv{level}_block{block}", 64 * 2 ** (level - 2)
+            step = stride if block == repeats else 1
+            shortcut = self._backbone_conv(x, f"{name}_0", 4 * filters, 1, 1) if block == 1 else x[:, ::step, ::step]
+            x = self._relu(self._backbone_conv(x, f"{name}_1", filters, 1, 1))
+            x = self._relu(self._backbone_conv(x, f"{name}_2", filters, 3, step))
+            x = self._relu(shortcut + self._backbone_conv(x, f"{name}_3", 4 * filters, 1, 1))
+        return x
+
+    def slim_features(self, pixels: Any) -> Any:
+        """Returns the features of the proposals of a Faster R-CNN of TF1: conv4_x, at stride 16."""
+        x = self._relu(self._backbone_conv(pixels - [123.68, 116.779, 103.939], "conv1", 64, 7, 2))
+        x = tf.nn.max_pool2d(x, 3, 2, "SAME")
+        return self.slim_stage(self.slim_stage(self.slim_stage(x, 2, stride=2), 3, stride=2), 4, stride=1)
+
     def pyramid(self, levels: list[Any]) -> list[Any]:
         """Returns the features of levels 2 to 6."""
         scope, place = "FeatureMaps/top_down", "_feature_extractor_for_proposal_features/fpn"
@@ -165,6 +184,19 @@ class OdApi:
         """Returns all variables."""
         self.rpn(self.pyramid(self.backbone(tf.zeros([1, 64, 64, 3]))))
         self.box_head(tf.zeros([1, CROP, CROP, FILTERS]))
+        return self.variables
+
+    def construct_one_level(self) -> Weights:
+        """Returns the variables of a network with one feature level: conv5_x is part of its box head."""
+        self.backbone(tf.zeros([1, 64, 64, 3]))
+        for name in [one for one in self.objects if one.startswith("conv5")]:
+            self.objects[name] = self.objects[name].replace("proposal", "box_classifier")
+        outputs = {f"{_RPN}BoxHead_0/BoxEncodingPredictor": 48, f"{_RPN}ClassHead_0/ClassPredictor": 24}
+        for name, filters in ({"RPNConv": 512} | outputs).items():
+            place = f"_first_stage_box_predictor/{name.replace('/', '_')}"
+            self._variable(f"{name}/kernel", [1, 1, 1024 if name == "RPNConv" else 512, filters], place)
+        for name, units in (("ClassPredictor", 91), ("BoxEncodingPredictor", 360)):
+            self._variable(f"{_HEADS}/{name}_dense/bias", [units], f"_mask_rcnn_box_predictor/{name}")
         return self.variables
 
     def write(self, prefix: Path) -> str:

@@ -25,6 +25,8 @@ from schemas.errors import ConfigError, DataError
 
 _RESNET_EPSILON = 1e-5  # of the batch norms of a ResNet without an FPN
 _CLASSES = "ClassPredictor_dense/bias"
+# Variables whose shapes give sizes of the network, and their numbers of axes.
+_SIZED = {"projection_1/kernel": 4, "RPNConv/kernel": 4, "dense_0/kernel": 2, _CLASSES: 1}
 _RESNETS = ("resnet-50", "resnet-101", "resnet-152")
 
 
@@ -49,14 +51,13 @@ def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
     }
     if not is_fpn_detector(names):
         return backbone
-    needed = ("projection_1/kernel", "RPNConv/kernel", "dense_0/kernel")
-    lacking = [name for name in needed if name not in names]
+    lacking = [name for name, axes in _SIZED.items() if len(shapes.get(names.get(name, ""), ())) != axes]
     if lacking:
         raise DataError(
-            f"{where}: a Faster R-CNN with an FPN, but {some(lacking)} is missing. Its variables are named like "
-            f"{some(sorted(shapes))}."
+            f"{where}: a Faster R-CNN with an FPN, but {some(lacking)} is missing or has another number of axes. Its "
+            f"variables are named like {some(sorted(shapes))}."
         )
-    fpn, rpn, dense = (shapes[names[name]] for name in needed)
+    fpn, rpn, dense, _ = (shapes[names[name]] for name in _SIZED)
     finest, coarsest = fpn_levels(names)
     return backbone | {
         "min_level": finest,
@@ -68,7 +69,7 @@ def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
         "anchor_scale": 4.0,
         "num_scales": 2,
         "aspect_ratios": [1.0, 2.0, 0.5],
-        "box_roi_size": math.isqrt(dense[0] // fpn[-1]),
+        "box_roi_size": math.isqrt(dense[0] // max(fpn[-1], 1)),
         "roi_align_samples": 2,
         "fc_units": dense[-1],
         "test_post_nms_top_k": 300,
@@ -94,15 +95,21 @@ def class_count(shapes: Shapes, config: FasterRcnnConfig, *, where: str) -> int 
 
     Raises:
         DataError: the RPN has another number of anchors per cell than the configuration.
+        ConfigError: the configuration has another layout.
     """
     names = names_here(shapes)
-    if not is_fpn_detector(names) or _CLASSES not in names:
+    if not is_fpn_detector(names):
         return None
-    [outputs] = shapes[names.get("ClassPredictor_0/bias", names[_CLASSES])]
+    for key in ("fpn_layout", "rpn_layout"):
+        if getattr(config, key) != "od-api":
+            raise ConfigError(
+                f"model.overrides.{key} = {getattr(config, key)}: the original's variables fit od-api only. Remove it."
+            )
+    outputs = shapes.get(names.get("ClassPredictor_0/bias", ""), ())
     anchors = config.num_scales * len(config.aspect_ratios)
-    if outputs != 2 * anchors:
+    if outputs and outputs != (2 * anchors,):
         raise DataError(
-            f"{where}: the RPN has {outputs // 2} anchors per cell, the configuration {anchors}. Pass anchor_scale, "
+            f"{where}: the RPN has {outputs[0] // 2} anchors per cell, the configuration {anchors}. Pass anchor_scale, "
             "scales_per_octave and aspect_ratios of its pipeline.config with --set model.overrides.anchor_scale=VALUE, "
             "num_scales and aspect_ratios."
         )

@@ -123,7 +123,7 @@ def _rpn_source(checkpoint: _Checkpoint, path: str, shape: Shape, *, config: Fas
         kernel = (3, 3, config.fpn_filters, shape[-1])
         return checkpoint.folded("RPNConv", "RPNBatchNorm", kernel, variable)
     kind, _, level = layer.partition("_p")
-    number = int(level) - config.min_level
+    number = int(level) - fpn_levels(checkpoint.names)[0]
     scales, ratios = config.num_scales, len(config.aspect_ratios)
     order = np.arange(scales * ratios).reshape(ratios, scales).T.ravel()
     if kind == "score":
@@ -146,11 +146,11 @@ def _rpn_source(checkpoint: _Checkpoint, path: str, shape: Shape, *, config: Fas
 
 def _box_head_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> Source:
     layer, variable = path.split("/")
-    if layer == "fc6":
-        name = f"dense_0/{variable}"
-        return checkpoint.source({name: shape}, lambda values: values[name])
     if layer == "fc7":
         return _second_layer(checkpoint, variable, shape)
+    if layer.startswith("fc"):
+        name = f"dense_{int(layer[2:]) - 6}/{variable}"
+        return checkpoint.source({name: shape}, lambda values: values[name])
     units = checkpoint.shape("dense_1/kernel") or (0, 0)
     if layer == "class":
         kernel = (units[-1], shape[-1])

@@ -173,6 +173,12 @@ class FasterRcnnConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _activation_acts(self) -> Self:
+        if not self.backbone.startswith("resnet-") and self.fpn_layout != "od-api":
+            self.refuse(["activation"], f"with backbone = {self.backbone} and fpn_layout = {self.fpn_layout}")
+        return self
+
+    @model_validator(mode="after")
     def _there_is_room_for_positives(self) -> Self:
         for stage in ("rpn", "roi"):
             samples, fraction = getattr(self, f"{stage}_samples"), getattr(self, f"{stage}_positive_fraction")

@@ -258,6 +258,15 @@ def test_a_checkpoint_of_tf1_with_slim_s_strides(tmp_path: Path, one_level: OdAp
     np.testing.assert_allclose(levels[4], last, rtol=1e-3, atol=1e-3)
 
 
+def test_the_resnet_of_a_retinanet_has_the_settings_of_an_fpn() -> None:
+    fpn = {f"ResNet50V1_FPN/FeatureMaps/top_down/projection_{number}/kernel": (1, 1, 9, 256) for number in (1, 2, 3)}
+    found = OD_API.overrides(shapes_of(50) | fpn, where="it")
+    assert (found["activation"], found["batch_norm_epsilon"], "fpn_layout" in found) == ("relu6", 1e-3, False)
+    assert OD_API.class_count(shapes_of(50) | fpn, FASTER_RCNNS["faster-rcnn-r50"], where="it") is None
+    alone = OD_API.overrides(shapes_of(50), where="it")
+    assert (alone["activation"], alone["batch_norm_epsilon"]) == ("relu", 1e-5)
+
+
 def shapes_of(depth: int) -> dict[str, tuple[int, ...]]:
     """The first convolution of each block, which tell a variant."""
     names = [

@@ -43,7 +43,16 @@ from schemas.errors import CocoflowError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 # Fields of detectors' config classes that change the network's function, but not its variables.
-_SETTINGS_OF_WEIGHTS = ("pixel_mean", "pixel_std", "resnet_layout", "tpu_coordinates")
+_SETTINGS_OF_WEIGHTS = (
+    "pixel_mean",
+    "pixel_std",
+    "resnet_layout",
+    "activation",
+    "batch_norm_epsilon",
+    "fpn_layout",
+    "rpn_layout",
+    "tpu_coordinates",
+)
 _LARS_EXCLUDE_KEY = "train.optimizer.lars_exclude"
 
 Schedule = Callable[[tf.Tensor], tf.Tensor]

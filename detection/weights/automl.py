@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from detection.models.backbones.efficientnet_spec import BACKBONES, block_specs, stem_filters
 from detection.models.efficientdet.config import EFFICIENTDETS, EfficientDetConfig
-from detection.weights.program import Program, Shapes, some
+from detection.weights.program import Program, Shapes, copied, some
 from schemas.errors import DataError
 
 _CLASS_BIAS = "class_net/class-predict/bias"
@@ -126,11 +126,11 @@ AUTOML = Program(
     family="an EfficientDet",
     config_class=EfficientDetConfig,
     presets=EFFICIENTDETS,
-    overrides={},
+    overrides=lambda shapes, *, where: {},
     postprocess={"nms": "gaussian"},  # its published metrics are those of Gaussian soft NMS
     class_bias=_CLASS_BIAS,
     structures=lambda config: (structure_of_config(config),),
     structure_of_variables=structure_of_variables,
     class_count=class_count,
-    names_of=lambda paths, *, config, theirs: {path: automl_name(path) for path in paths},
+    sources_of=lambda ours, *, config, theirs: {path: copied(automl_name(path), ours[path]) for path in ours},
 )

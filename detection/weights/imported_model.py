@@ -14,7 +14,7 @@ from detection.storage.atomic import write_json, write_text
 from detection.storage.files import make_folder
 from detection.storage.literal_paths import literal_path
 from detection.storage.paths import join
-from detection.weights.program import Match, Program, class_categories, match_variables, require_variant
+from detection.weights.program import Program, Source, class_categories, require_variant, unused_variables
 from detection.weights.weight_source import WeightSource
 from schemas.artifacts import (
     CHECKPOINTS,
@@ -49,7 +49,9 @@ class ImportedModel(NamedTuple):
     raw: weights by path.
     ema: EMA weights by path; empty: none, or not wanted.
     unused: variables of the checkpoint that the network lacks.
-    missing: paths of the network's variables that the checkpoint lacks: none, or those outside of the backbone.
+    missing: paths of the network's variables that the checkpoint lacks: none, those outside of the backbone,
+        or those of a head that no checkpoint of the program has.
+    differences: sentences about what the network computes otherwise than the program's.
     """
 
     prefix: str
@@ -60,6 +62,7 @@ class ImportedModel(NamedTuple):
     ema: Weights
     unused: tuple[str, ...]
     missing: tuple[str, ...]
+    differences: tuple[str, ...] = ()
 
     def report(self) -> dict[str, Any]:
         """Returns the content of `schemas.artifacts.IMPORT_JSON`."""
@@ -70,6 +73,7 @@ class ImportedModel(NamedTuple):
             "ema_variables": len(self.ema),
             "unused": self.unused,
             "missing": self.missing,
+            "differences": self.differences,
         }
 
 
@@ -99,10 +103,11 @@ def import_model(
         DataError: the checkpoint cannot be read, is not of this variant, or lacks variables or EMA weights;
             or the label map does not fit.
     """
-    config = _completed(config, program)
     name = config.model.name
-    preset = detector_config(name, image_size=config.model.image_size, overrides=config.model.overrides)
+    _require_family(config, program)
     raw = _source(program, checkpoint, "raw")
+    config = _completed(config, program, raw)
+    preset = detector_config(name, image_size=config.model.image_size, overrides=config.model.overrides)
     require_variant(program, raw.shapes, preset, name=name, where=raw.prefix)
     count = program.class_count(raw.shapes, preset, where=raw.prefix)
     categories = None
@@ -111,32 +116,43 @@ def import_model(
     detector = detector_from_config(config.model, num_classes=count or 1)
     held = detector.variables if count is not None else detector.backbone_variables
     ours = {variable.path: tuple(variable.shape) for variable in held}
-    names = program.names_of(ours, config=preset, theirs=raw.shapes)
-    match = match_variables(ours, raw.shapes, names, where=raw.prefix)
+    sources = program.sources_of(ours, config=preset, theirs=raw.shapes)
+    unused = unused_variables(sources, raw.shapes, where=raw.prefix)
     ema = None if weights == "raw" else _source(program, raw.prefix, weights)
     return ImportedModel(
         prefix=raw.prefix,
         step=raw.step,
         config=config,
         categories=categories,
-        raw=_values(raw, match),
-        ema={} if ema is None else _values(ema, match, only=ema.ema_names),
-        unused=match.unused,
-        missing=tuple(variable.path for variable in detector.variables if variable.path not in ours),
+        raw=_values(raw, sources),
+        ema={} if ema is None else _values(ema, sources, only=ema.ema_names),
+        unused=unused,
+        missing=tuple(variable.path for variable in detector.variables if variable.path not in sources),
+        differences=program.differences(raw.shapes, preset),
     )
 
 
-def _completed(config: Config, program: Program) -> Config:
-    """Adds what makes our network the program's function, where the configuration does not set it.
+def _require_family(config: Config, program: Program) -> None:
+    """Requires a detector of the program's family, with overrides that it has.
 
     Raises:
-        ConfigError: the detector is of another family, or there is none of this name.
+        ConfigError: the detector is of another family, there is none of this name, or an override does not fit.
     """
     model = config.model
     if not isinstance(detector_config(model.name), program.config_class):
         raise ConfigError(f"--model {model.name}: not {program.family}, so {program.title} has no checkpoint of it.")
+    detector_config(model.name, image_size=model.image_size, overrides=model.overrides)
+
+
+def _completed(config: Config, program: Program, source: WeightSource) -> Config:
+    """Adds what makes our network the program's function, where the configuration does not set it.
+
+    Raises:
+        DataError: the checkpoint is not one of the family.
+    """
+    model = config.model
     changes = {
-        "overrides": {**program.overrides, **model.overrides},
+        "overrides": {**program.overrides(source.shapes, where=source.prefix), **model.overrides},
         "postprocess": {**program.postprocess, **model.postprocess},
     }
     return config.model_copy(update={"model": model.model_copy(update=changes)})
@@ -151,14 +167,21 @@ def _source(program: Program, checkpoint: str | Path, weights: WeightsChoice) ->
             f"{source.prefix}: a model of Cocoflow, not of another program. Use it as it is, or name another."
         )
     bias = program.class_bias
-    scope = next((name.removesuffix(bias) for name in source.shapes if name.endswith(bias)), "")
+    scope = next((name.removesuffix(bias) for name in source.shapes if bias and name.endswith(bias)), "")
     if not scope:
         return source
     return WeightSource(checkpoint, weights=kind, rename=[(f"^{re.escape(scope)}", "")], option="--weights")
 
 
-def _values(source: WeightSource, match: Match, only: frozenset[str] | None = None) -> dict[str, np.ndarray]:
-    return {path: source.read(name) for path, name in match.names.items() if only is None or name in only}
+def _values(
+    source: WeightSource, sources: Mapping[str, Source], only: frozenset[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Reads the variables, or those alone that a variable in `only` is a source of."""
+    return {
+        path: one.convert(*map(source.read, one.names))
+        for path, one in sources.items()
+        if only is None or not only.isdisjoint(one.names)
+    }
 
 
 def write_model(model: ImportedModel, folder: Path) -> None:

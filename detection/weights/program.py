@@ -3,24 +3,46 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from detection.datasets.coco_categories import COCO_CLASS_COUNTS, coco_classes
 from detection.datasets.importers.label_map import LabelMap
 from schemas.errors import DataError
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
+Values = npt.NDArray[np.float32]
 
 _LISTED = 5  # variables in a message
 
 
-class NamesOf(Protocol):
-    """Maps paths of variables to names in a checkpoint."""
+class Source(NamedTuple):
+    """Where the values of a variable come from.
 
-    def __call__(self, paths: Collection[str], *, config: Any, theirs: Shapes) -> dict[str, str]:
-        """Returns the name by path, whether the checkpoint has it or not.
+    names: variables of the checkpoint.
+    shapes: their shapes, as the network needs them.
+    convert: maps their values, in order, to those of the variable.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[Shape, ...]
+    convert: Callable[..., Values]
+
+
+def copied(name: str, shape: Shape) -> Source:
+    """Returns the source of a variable with the same values in the checkpoint."""
+    return Source((name,), (shape,), lambda values: values)
+
+
+class SourcesOf(Protocol):
+    """Maps variables of a network to those of a checkpoint."""
+
+    def __call__(self, ours: Shapes, *, config: Any, theirs: Shapes) -> dict[str, Source]:
+        """Returns the sources by path, whether the checkpoint has them or not; without those that it never has.
 
         Args:
-            paths: paths of the network's variables.
+            ours: shapes of the network's variables by path.
             config: configuration of the network.
             theirs: shapes by the names in the checkpoint, which `structure_of_variables` accepts.
         """
@@ -33,28 +55,33 @@ class Program(NamedTuple):
     family: its family of detectors in sentences, with an article.
     config_class: configuration of a detector of the family.
     presets: configurations by name.
-    overrides, postprocess: fields of `model.overrides` and `model.postprocess` with which our
-        network is the program's function.
-    class_bias: name of the variable of class outputs; what precedes it in a checkpoint is a scope.
+    overrides: maps the shapes in a checkpoint, and `where`, to the fields of `model.overrides` with
+        which our network is the program's function.
+    postprocess: likewise fields of `model.postprocess`.
+    class_bias: name of the variable of class outputs, before which a checkpoint may have a scope;
+        None: names have no common scope.
     structures: maps a configuration to the structures that a checkpoint of it may have.
     structure_of_variables: maps the shapes in a checkpoint to its structure, which as a string
         describes the network; `where` is the checkpoint.  DataError: not a checkpoint of the family.
     class_count: maps the shapes, a configuration and `where` to the number of classes, without
         background; None: the checkpoint holds a backbone alone.  DataError: no whole number.
-    names_of: see `NamesOf`.
+    sources_of: see `SourcesOf`.
+    differences: maps the shapes in a checkpoint and a configuration to sentences about what our network
+        computes otherwise.
     """
 
     title: str
     family: str
     config_class: type
     presets: Mapping[str, Any]
-    overrides: Mapping[str, Any]
+    overrides: Callable[..., Mapping[str, Any]]
     postprocess: Mapping[str, Any]
-    class_bias: str
+    class_bias: str | None
     structures: Callable[[Any], Collection[object]]
     structure_of_variables: Callable[..., object]
     class_count: Callable[..., int | None]
-    names_of: NamesOf
+    sources_of: SourcesOf
+    differences: Callable[[Shapes, Any], tuple[str, ...]] = lambda shapes, config: ()
 
 
 def require_variant(program: Program, shapes: Shapes, config: Any, *, name: str, where: str) -> None:
@@ -84,43 +111,31 @@ def require_variant(program: Program, shapes: Shapes, config: Any, *, name: str,
     )
 
 
-class Match(NamedTuple):
-    """Variables of a network and of a checkpoint.
-
-    names: name in the checkpoint by path of the network's variable.
-    unused: names in the checkpoint that the network lacks.
-    """
-
-    names: dict[str, str]
-    unused: tuple[str, ...]
-
-
-def match_variables(ours: Shapes, theirs: Shapes, names: Mapping[str, str], *, where: str) -> Match:
-    """Matches the variables of a network with those of a checkpoint.
+def unused_variables(sources: Mapping[str, Source], theirs: Shapes, *, where: str) -> tuple[str, ...]:
+    """Requires the variables that a network is read from, and returns the names of the others.
 
     Args:
-        ours: shapes of the network's variables by path.
+        sources: sources of the network's variables by path.
         theirs: shapes by the names in the checkpoint.
-        names: name in the checkpoint by path.
         where: the checkpoint.
 
     Raises:
-        DataError: a variable of the network is missing in the checkpoint, or has another shape there; the
-            message names variables of both sides.
+        DataError: a variable is missing in the checkpoint, or has another shape there; the message names
+            variables of both sides.
     """
-    used = set(names.values())
-    unused = tuple(name for name in theirs if name not in used)
-    missing = [name for name in names.values() if name not in theirs]
+    wanted = {name: shape for one in sources.values() for name, shape in zip(one.names, one.shapes, strict=True)}
+    unused = tuple(name for name in theirs if name not in wanted)
+    missing = [name for name in wanted if name not in theirs]
     other = [
-        f"{names[path]} {list(theirs[names[path]])} instead of {list(shape)}"
-        for path, shape in ours.items()
-        if names[path] in theirs and theirs[names[path]] != shape
+        f"{name} {list(theirs[name])} instead of {list(shape)}"
+        for name, shape in wanted.items()
+        if name in theirs and theirs[name] != shape
     ]
     if missing or other:
         issues = (("missing", missing), ("of another shape", other), ("without a counterpart", unused))
         listed = "; ".join(f"{len(items)} {what}: {some(items)}" for what, items in issues if items)
         raise DataError(f"{where}: the variables do not match: {listed}. Check --model and --set model.overrides.")
-    return Match(dict(names), unused)
+    return unused
 
 
 def class_categories(count: int, label_map: LabelMap | None) -> list[dict[str, Any]]:

@@ -5,13 +5,13 @@ the order of construction: `resnet50/conv2d`, `resnet50/conv2d_1`, ...; the othe
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from detection.models.backbones.resnet import RESNETS, ResNetSpec
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
 from detection.models.faster_rcnn.config import FASTER_RCNNS, FasterRcnnConfig
-from detection.weights.program import Program, Shapes, some
+from detection.weights.program import Program, Shapes, Source, copied, some
 from schemas.errors import ConfigError, DataError
 
 _CLASS_BIAS = "box_head/class-predict/bias"
@@ -66,16 +66,16 @@ def _convolutions(spec: ResNetSpec) -> Iterator[str]:
                 yield f"conv{level}_{block}/conv2d_{number}"
 
 
-def variable_names(paths: Collection[str], *, config: FasterRcnnConfig, theirs: Shapes) -> dict[str, str]:
-    """See `detection.weights.program.NamesOf`."""
+def sources_of(ours: Shapes, *, config: FasterRcnnConfig, theirs: Shapes) -> dict[str, Source]:
+    """See `detection.weights.program.SourcesOf`."""
     scope = _backbone_scope(theirs)
     backbone = backbone_names(RESNETS[config.backbone])
-    layers = layer_names(config) | {f"{config.backbone}/{ours}": f"{scope}{name}" for ours, name in backbone.items()}
-    names = {}
-    for path in paths:
+    layers = layer_names(config) | {f"{config.backbone}/{layer}": f"{scope}{name}" for layer, name in backbone.items()}
+    sources = {}
+    for path, shape in ours.items():
         layer, _, variable = path.rpartition("/")
-        names[path] = f"{layers.get(layer, layer)}/{variable}"
-    return names
+        sources[path] = copied(f"{layers.get(layer, layer)}/{variable}", shape)
+    return sources
 
 
 class Structure(NamedTuple):
@@ -173,7 +173,7 @@ TPU_MASK_RCNN = Program(
     family="a Faster R-CNN or Mask R-CNN",
     config_class=FasterRcnnConfig,
     presets={name: preset for name, preset in FASTER_RCNNS.items() if preset.backbone in RESNETS},
-    overrides={
+    overrides=lambda shapes, *, where: {
         "resnet_layout": "tpu",
         "tpu_coordinates": True,
         "pixel_mean": list(IMAGENET_MEAN),
@@ -185,5 +185,5 @@ TPU_MASK_RCNN = Program(
     structures=structures,
     structure_of_variables=structure_of_variables,
     class_count=class_count,
-    names_of=variable_names,
+    sources_of=sources_of,
 )

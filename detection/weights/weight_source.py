@@ -147,7 +147,8 @@ def load_detector_weights(detector: Detector, source: WeightSource) -> None:
             raise DataError(
                 f"{source.prefix}: belongs to another detector than its configuration: {variable.path} has shape "
                 f"{list(variable.shape)}, in the checkpoint {'it is missing' if shape is None else list(shape)}. "
-                "Keep checkpoints and configuration of a run together."
+                "Keep checkpoints and configuration of a run together. An imported model whose import.json lists "
+                "missing variables has to be trained first."
             )
         variable.assign(source.read(variable.path))
 

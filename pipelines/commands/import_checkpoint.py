@@ -6,6 +6,8 @@ detection.load_detector, train.init.checkpoint, export, evaluate and predict rea
 --from automl reads google/automl's EfficientDet: checkpoints of TF1, such as the published
 ones, and of TF2. EMA weights are used if the checkpoint has them. --from tpu-mask-rcnn reads
 the Mask R-CNN and Faster R-CNN of tensorflow/tpu, and a ResNet alone, to start trainings from.
+--from od-api reads the Object Detection API's Faster R-CNN with a ResNet v1 and an FPN, without
+masks, and the ResNet alone of its other networks with a ResNet v1, both to start trainings from.
 
 90 classes become COCO's 80 categories, by id. For any other number, pass --label-map.
 """
@@ -15,7 +17,7 @@ import argparse
 from detection.storage.paths import require_supported_paths
 from pipelines.commands.common import add_assignments_argument
 
-SUMMARY = "import a checkpoint of google/automl's EfficientDet or TPU Mask R-CNN as a model"
+SUMMARY = "import a checkpoint of google/automl, TPU Mask R-CNN or the Object Detection API as a model"
 EXAMPLE = (
     "pipeline_runner.py import-checkpoint --from automl --checkpoint efficientdet-d0 --model efficientdet-d0 "
     "--output models/d0"
@@ -29,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="program",
         choices=("automl", "tpu-mask-rcnn", "od-api"),
         required=True,
-        help="program that wrote the checkpoint; od-api is refused with the reason",
+        help="program that wrote the checkpoint",
     )
     parser.add_argument(
         "--checkpoint",

@@ -7,6 +7,7 @@ from typing import Any
 from detection.storage.atomic import new_directory
 from detection.weights.automl import AUTOML
 from detection.weights.imported_model import MODEL_INDEX, ImportedModel, import_model, write_model
+from detection.weights.od_api import OD_API
 from detection.weights.program import some
 from detection.weights.tpu_mask_rcnn import TPU_MASK_RCNN
 from schemas.config.config_io import load_config
@@ -14,15 +15,7 @@ from schemas.config.optimization import WeightsChoice
 from schemas.errors import ConfigError
 from schemas.quoting import one_line
 
-_PROGRAMS = {"automl": AUTOML, "tpu-mask-rcnn": TPU_MASK_RCNN}
-
-# Programs whose checkpoints cannot be imported, and why.
-_REFUSED = {
-    "od-api": "its EfficientDets order the anchors of a cell by aspect ratio first and scale encoded boxes by 10 and "
-    "5, and no outputs of the original are at hand to prove a conversion; the Faster R-CNNs of its model zoo have "
-    "one feature level and the last stage of the ResNet in the box head, and its Mask R-CNN has an Inception-ResNet, "
-    "unlike any detector here",
-}
+_PROGRAMS = {"automl": AUTOML, "tpu-mask-rcnn": TPU_MASK_RCNN, "od-api": OD_API}
 
 _LOGGER = logging.getLogger("cocoflow.import")
 
@@ -40,7 +33,7 @@ def import_checkpoint(
     """Writes a model folder, which appears whole or not at all; messages go to the logger `cocoflow.import`.
 
     Args:
-        program: `automl` or `tpu-mask-rcnn`.
+        program: `automl`, `tpu-mask-rcnn` or `od-api`.
         checkpoint: see `import_model`.
         model: name of the detector.
         output: folder, new or empty, local or remote.
@@ -49,11 +42,9 @@ def import_checkpoint(
         assignments: `key=value` of the section `model`.
 
     Raises:
-        ConfigError: another program, another section, or see `import_model`.
+        ConfigError: another section, or see `import_model`.
         DataError: see `import_model`; the folder cannot be written.
     """
-    if program in _REFUSED:
-        raise ConfigError(f"--from {program}: these checkpoints cannot be imported: {_REFUSED[program]}.")
     for assignment in assignments:
         if not assignment.startswith("model.") or assignment.startswith("model.name="):
             raise ConfigError(f"--set {assignment}: set keys of the section model only; --model sets its name.")
@@ -79,9 +70,23 @@ def _log(model: ImportedModel, *, has_label_map: bool) -> None:
         )
     else:
         _log_classes(model.categories, has_label_map=has_label_map)
+        _log_missing(model.missing)
+    for difference in model.differences:
+        _LOGGER.warning("%s", difference)
     if model.unused:
         listed = one_line(some(model.unused))
         _LOGGER.warning("%d variables of the checkpoint are not in the network: %s", len(model.unused), listed)
+
+
+def _log_missing(missing: Sequence[str]) -> None:
+    """Tells the heads that the checkpoint lacks."""
+    if missing:
+        _LOGGER.warning(
+            "%d variables of the network are not in the checkpoint: %s. Start a training from it with "
+            "train.init.skip_mismatch=true, which leaves them out",
+            len(missing),
+            some(missing),
+        )
 
 
 def _log_classes(categories: Sequence[Mapping[str, Any]], *, has_label_map: bool) -> None:

@@ -183,16 +183,31 @@ def _efficientnet_pairs(backbone: EfficientNet) -> dict[str, Any]:
     return pairs
 
 
+def application_layer(layer: str) -> str:
+    """Returns the name in keras.applications of a layer of our ResNet, by its path below the backbone.
+
+    >>> application_layer("stem/batch_normalization")
+    'conv1_bn'
+    >>> application_layer("conv4_2/conv2d_3"), application_layer("conv4_1/shortcut_batch_normalization")
+    ('conv4_block2_3_conv', 'conv4_block1_0_bn')
+    """
+    part, _, name = layer.partition("/")
+    kind = "conv" if "conv2d" in name else "bn"
+    if part == "stem":
+        return f"conv1_{kind}"
+    block = part.replace("_", "_block")
+    place = "0" if name.startswith("shortcut_") else name.rpartition("_")[2]
+    return f"{block}_{place}_{kind}"
+
+
 def _resnet_pairs(backbone: ResNet) -> dict[str, Any]:
     """Returns our layers by the names of their counterparts in keras.applications."""
-    pairs = {"conv1_conv": backbone.stem.conv, "conv1_bn": backbone.stem.norm}
-    for block in backbone.blocks:
-        level, number = block.name.removeprefix("conv").split("_")
-        prefix = f"conv{level}_block{number}_"
-        if block.shortcut_conv is not None:
-            pairs |= {prefix + "0_conv": block.shortcut_conv, prefix + "0_bn": block.shortcut_norm}
-        for place, (conv, norm) in enumerate(zip(block.convs, block.norms, strict=True), start=1):
-            pairs |= {f"{prefix}{place}_conv": conv, f"{prefix}{place}_bn": norm}
+    pairs: dict[str, Any] = {}
+    parts: list[Any] = [backbone.stem, *backbone.blocks]
+    for part in parts:
+        # Keras has no public list of the layers inside layers.
+        for layer in part._flatten_layers(include_self=False):
+            pairs[application_layer(f"{part.name}/{layer.name}")] = layer
     return pairs
 
 

@@ -9,10 +9,11 @@ from typing import Any, Literal, NamedTuple
 import keras
 import tensorflow as tf
 
-from detection.models.layers.batch_norm import BatchNormalization
+from detection.models.layers.batch_norm import BatchNormalization, activate
 from detection.models.layers.recompute import recomputed
 
-ResNetLayout = Literal["keras", "tpu"]
+ResNetLayout = Literal["keras", "tpu", "od-api"]
+Relu = Literal["relu", "relu6"]
 
 _STEM_FILTERS = 64
 _EXPANSION = 4  # output channels of a bottleneck per inner channel
@@ -47,8 +48,11 @@ class ResNet(keras.layers.Layer):
         layout: where the strides lie.  `keras`, as in keras.applications: in the first 1x1
             convolution of a bottleneck, and the first max-pooling pads one pixel on every
             side.  `tpu`, as in TPU Mask R-CNN: in the 3x3 convolution, and the max-pooling
-            pads at the bottom and the right only, if the size is even.  The variables are the
-            same, but weights trained with one layout do not fit the other.
+            pads at the bottom and the right only, if the size is even.  `od-api`, as in the TF
+            Object Detection API and in TF-Slim: the strides of `keras`, the max-pooling of
+            `tpu`.  The variables are the same, but weights trained with one layout do not fit
+            another.
+        activation: after each convolution and each addition.
         momentum: momentum of batch norm.
         epsilon: epsilon of batch norm.
         recompute: compute each block again for its gradient, see `recomputed`.
@@ -61,6 +65,7 @@ class ResNet(keras.layers.Layer):
         *,
         spec: ResNetSpec,
         layout: ResNetLayout = "keras",
+        activation: Relu = "relu",
         momentum: float = 0.997,
         epsilon: float = 1e-4,
         recompute: bool = False,
@@ -71,7 +76,11 @@ class ResNet(keras.layers.Layer):
         self.spec = spec
         self.layout = layout
         self._recompute = recompute
-        common = {"batch_norm": {"momentum": momentum, "epsilon": epsilon}, "dtype": self.dtype_policy}
+        common = {
+            "activation": activation,
+            "batch_norm": {"momentum": momentum, "epsilon": epsilon},
+            "dtype": self.dtype_policy,
+        }
         self.stem = Stem(name="stem", **common)
         self.blocks: list[Block] = []
         self.level_filters = [_STEM_FILTERS]
@@ -85,7 +94,7 @@ class ResNet(keras.layers.Layer):
                     stride=2 if first and level > 2 else 1,
                     projects=first,
                     bottleneck=spec.bottleneck,
-                    stride_in_first=layout == "keras" or not spec.bottleneck,
+                    stride_in_first=layout != "tpu" or not spec.bottleneck,
                     name=f"conv{level}_{repeat + 1}",
                     **common,
                 )
@@ -128,10 +137,11 @@ class ResNet(keras.layers.Layer):
 
 
 class Stem(keras.layers.Layer):
-    """7x7 convolution with stride 2, batch norm, relu."""
+    """7x7 convolution with stride 2, batch norm, relu or relu6."""
 
-    def __init__(self, *, batch_norm: dict[str, float], name: str, dtype: Any):
+    def __init__(self, *, activation: Relu, batch_norm: dict[str, float], name: str, dtype: Any):
         super().__init__(name=name, dtype=dtype)
+        self._activation = activation
         self.conv = _conv(_STEM_FILTERS, 7, 2, name="conv2d", dtype=dtype)
         self.norm = BatchNormalization(name="batch_normalization", dtype=dtype, **batch_norm)
 
@@ -142,11 +152,11 @@ class Stem(keras.layers.Layer):
 
     def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Maps [B, H, W, 3] to [B, H / 2, W / 2, 64]."""
-        return tf.nn.relu(self.norm(_padded_conv(self.conv, images), training=training))
+        return activate(self.norm(_padded_conv(self.conv, images), training=training), self._activation)
 
 
 class Block(keras.layers.Layer):
-    """Residual block: convolutions with batch norm, added to the input or its projection, relu.
+    """Residual block: convolutions with batch norm, added to the input or its projection, relu or relu6.
 
     The last batch norm starts with a scale of 0, so that the block starts as its shortcut
     (Goyal et al., "Accurate, Large Minibatch SGD", 2017).
@@ -158,6 +168,7 @@ class Block(keras.layers.Layer):
         projects: the shortcut is a 1x1 convolution with batch norm; False: the input itself.
         bottleneck: see `ResNetSpec`.
         stride_in_first: the first convolution has the stride; False: the second one.
+        activation: see `ResNet`.
         batch_norm: arguments of `BatchNormalization`.
         name: layer name.
         dtype: Keras dtype policy.
@@ -172,11 +183,13 @@ class Block(keras.layers.Layer):
         projects: bool,
         bottleneck: bool,
         stride_in_first: bool,
+        activation: Relu,
         batch_norm: dict[str, float],
         name: str,
         dtype: Any,
     ):
         super().__init__(name=name, dtype=dtype)
+        self._activation = activation
         self.in_filters = in_filters
         self.out_filters = filters * (_EXPANSION if bottleneck else 1)
         kernels = (1, 3, 1) if bottleneck else (3, 3)
@@ -219,9 +232,9 @@ class Block(keras.layers.Layer):
             shortcut = self.shortcut_norm(self.shortcut_conv(inputs), training=training)
         outputs = inputs
         for number, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
-            outputs = tf.nn.relu(outputs) if number else outputs
+            outputs = activate(outputs, self._activation) if number else outputs
             outputs = norm(_padded_conv(conv, outputs), training=training)
-        return tf.nn.relu(shortcut + outputs)
+        return activate(shortcut + outputs, self._activation)
 
 
 def _conv(filters: int, kernel: int, stride: int, *, name: str, dtype: Any) -> Any:

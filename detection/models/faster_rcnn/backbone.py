@@ -25,7 +25,9 @@ def make_backbone(config: FasterRcnnConfig, *, dtype: Any) -> EfficientNet | Res
     }
     backbone: EfficientNet | ResNet
     if config.backbone in RESNETS:
-        backbone = ResNet(spec=RESNETS[config.backbone], layout=config.resnet_layout, **common)
+        backbone = ResNet(
+            spec=RESNETS[config.backbone], layout=config.resnet_layout, activation=config.activation, **common
+        )
     elif config.backbone in BACKBONES:
         backbone = EfficientNet(spec=BACKBONES[config.backbone], **common)
     else:

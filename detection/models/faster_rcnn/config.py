@@ -9,9 +9,11 @@ from typing import Self
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from detection.models.backbones.imagenet import RESNET_PIXEL_MEAN
-from detection.models.backbones.resnet import ResNetLayout
+from detection.models.backbones.resnet import Relu, ResNetLayout
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
 from detection.models.heads.postprocess import MaskPostprocess
+from detection.models.heads.rpn import RpnLayout
+from detection.models.necks.fpn import FpnLayout
 from detection.ops.sampling import max_positives
 from schemas.config.section import Section
 
@@ -36,8 +38,10 @@ class FasterRcnnConfig(Section):
     resnet_layout: ResNetLayout = Field(
         "keras",
         description="where a ResNet's strides lie: keras: as in keras.applications, whose weights need it; tpu: as in "
-        "TPU Mask R-CNN, whose weights need it",
+        "TPU Mask R-CNN, whose weights need it; od-api: as in the TF Object Detection API and TF-Slim, whose weights "
+        "need it",
     )
+    activation: Relu = Field("relu", description="of a ResNet, and of the FPN if its layout is od-api")
     frozen_stages: NonNegativeInt = Field(
         2,
         description="backbone stages that do not train, batch norm included: stage l is what is between levels l - 1 "
@@ -55,7 +59,18 @@ class FasterRcnnConfig(Section):
     )
     min_level: PositiveInt = Field(2, description="finest pyramid level; level l has stride 2^l")
     max_level: PositiveInt = Field(6, description="coarsest pyramid level")
-    fpn_filters: PositiveInt = Field(256, description="channels of the pyramid and of the RPN head")
+    fpn_filters: PositiveInt = Field(256, description="channels of the pyramid")
+    fpn_layout: FpnLayout = Field(
+        "standard",
+        description="od-api: as in the TF Object Detection API, whose weights need it: a level gets the output of the "
+        "one above it, an activation follows each 3x3 convolution, and levels above the backbone's are convolutions",
+    )
+    rpn_filters: PositiveInt | None = Field(None, description="channels of the RPN head; none: fpn_filters")
+    rpn_layout: RpnLayout = Field(
+        "standard",
+        description="od-api: as in the TF Object Detection API, whose weights need it: outputs of its own for each "
+        "level, and relu6; standard: the same for all levels, and relu",
+    )
 
     anchor_scale: PositiveFloat | tuple[PositiveFloat, ...] = Field(
         8.0, description="base anchor side in strides; a list: one per level, finest first"
@@ -155,6 +170,12 @@ class FasterRcnnConfig(Section):
             )
         if ious:
             self.refuse(["roi_positive_iou"], "with cascade_ious, whose first threshold takes its place")
+        return self
+
+    @model_validator(mode="after")
+    def _activation_acts(self) -> Self:
+        if not self.backbone.startswith("resnet-") and self.fpn_layout != "od-api":
+            self.refuse(["activation"], f"with backbone = {self.backbone} and fpn_layout = {self.fpn_layout}")
         return self
 
     @model_validator(mode="after")

@@ -88,11 +88,15 @@ class FasterRcnn(Detector):
             backbone_level=len(self.backbone.level_filters),
             max_level=config.max_level,
             filters=config.fpn_filters,
+            layout=config.fpn_layout,
+            activation=config.activation,
             dtype=self.dtype_policy,
         )
         self.rpn = RpnHead(
-            filters=config.fpn_filters,
+            filters=config.rpn_filters or config.fpn_filters,
             anchors_per_cell=config.num_scales * len(config.aspect_ratios),
+            levels=range(config.min_level, config.max_level + 1),
+            layout=config.rpn_layout,
             dtype=self.dtype_policy,
         )
         self.box_head, *self.later_box_heads = [

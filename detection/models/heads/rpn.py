@@ -5,13 +5,16 @@ for Object Detection", 2017.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from detection.models.layers.batch_norm import activate
 from detection.ops.boxes import clip_yxyx, decode_yxyx
 from detection.ops.nms import hard_nms
+
+RpnLayout = Literal["standard", "od-api"]
 
 _LEFT_OUT = -1.0  # score of boxes that are too small: below those of all others
 
@@ -30,19 +33,35 @@ class RpnOutputs(NamedTuple):
 class RpnHead(keras.layers.Layer):
     """3x3 convolution and relu, then a 1x1 convolution for scores and one for boxes; shared by all levels.
 
+    The layout `od-api` is that of the TF Object Detection API: relu6 follows the 3x3 convolution,
+    which all levels share, but each level has 1x1 convolutions of its own.
+
     Args:
-        filters: channels of its inputs and of the 3x3 convolution.
+        filters: channels of the 3x3 convolution.
         anchors_per_cell: K.
+        levels: pyramid levels, finest first; only the layout `od-api` needs them.
+        layout: see above.
         name: layer name.
         dtype: Keras dtype policy.
     """
 
-    def __init__(self, *, filters: int, anchors_per_cell: int, name: str = "rpn", dtype: Any = None):
+    def __init__(
+        self,
+        *,
+        filters: int,
+        anchors_per_cell: int,
+        levels: Sequence[int] = (),
+        layout: RpnLayout = "standard",
+        name: str = "rpn",
+        dtype: Any = None,
+    ):
         super().__init__(name=name, dtype=dtype)
         self._filters = filters
+        self._activation = "relu6" if layout == "od-api" else "relu"
         self.conv = self._conv(filters, 3, "conv2d")
-        self.score = self._conv(anchors_per_cell, 1, "score")
-        self.box = self._conv(4 * anchors_per_cell, 1, "box")
+        suffixes = [f"_p{level}" for level in levels] if layout == "od-api" else [""]
+        self.scores = [self._conv(anchors_per_cell, 1, f"score{suffix}") for suffix in suffixes]
+        self.boxes = [self._conv(4 * anchors_per_cell, 1, f"box{suffix}") for suffix in suffixes]
 
     def _conv(self, filters: int, kernel: int, name: str) -> Any:
         initializer = keras.initializers.RandomNormal(stddev=0.01)
@@ -53,13 +72,17 @@ class RpnHead(keras.layers.Layer):
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
         """Creates the variables; `input_shape` has one shape per level, all with the same channels."""
         self.conv.build(input_shape[0])
-        for conv in (self.score, self.box):
+        for conv in (*self.scores, *self.boxes):
             conv.build((None, None, None, self._filters))
 
     def call(self, features: Sequence[tf.Tensor]) -> RpnOutputs:
         """Returns the outputs of each level, in the compute dtype."""
-        inner = [tf.nn.relu(self.conv(feature)) for feature in features]
-        return RpnOutputs([self.score(feature) for feature in inner], [self.box(feature) for feature in inner])
+        inner = [activate(self.conv(feature), self._activation) for feature in features]
+        scores, boxes = (convs * len(inner) if len(convs) == 1 else convs for convs in (self.scores, self.boxes))
+        return RpnOutputs(
+            [conv(feature) for conv, feature in zip(scores, inner, strict=True)],
+            [conv(feature) for conv, feature in zip(boxes, inner, strict=True)],
+        )
 
 
 class ProposalOptions(NamedTuple):

@@ -4,12 +4,16 @@ Lin et al., "Feature Pyramid Networks for Object Detection", 2017.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import tensorflow as tf
 
+from detection.models.backbones.resnet import Relu
+from detection.models.layers.batch_norm import activate
 from detection.models.necks.resample import upsample_nearest
+
+FpnLayout = Literal["standard", "od-api"]
 
 
 class Fpn(keras.layers.Layer):
@@ -18,11 +22,18 @@ class Fpn(keras.layers.Layer):
     One level above the backbone's is every second pixel of the level below; of several, each
     is a 3x3 convolution with stride 2, with relu between them.  There is no batch norm.
 
+    The layout `od-api` is that of the TF Object Detection API's Faster R-CNN, whose batch norm
+    its convolutions can take in: the backbone's coarsest level has no 3x3 convolution; the others
+    get the output of the level above, not its sum; all levels above the backbone's are
+    convolutions; and each 3x3 convolution is followed by the activation.
+
     Args:
         min_level: finest level.
         backbone_level: coarsest level of the backbone, min_level <= backbone_level.
         max_level: coarsest level, backbone_level <= max_level.
         filters: channels of all outputs.
+        layout: see above.
+        activation: of the layout `od-api`.
         name: layer name.
         dtype: Keras dtype policy.
     """
@@ -34,15 +45,21 @@ class Fpn(keras.layers.Layer):
         backbone_level: int,
         max_level: int,
         filters: int,
+        layout: FpnLayout = "standard",
+        activation: Relu = "relu",
         name: str = "fpn",
         dtype: Any = None,
     ):
         super().__init__(name=name, dtype=dtype)
         self._filters = filters
-        self._subsamples = max_level == backbone_level + 1
+        self._hands_outputs_down = layout == "od-api"
+        self._activation = activation
+        self._subsamples = max_level == backbone_level + 1 and not self._hands_outputs_down
         levels = range(min_level, backbone_level + 1)
         self.laterals = [self._conv(1, 1, f"lateral_p{level}") for level in levels]
-        self.outputs = [self._conv(3, 1, f"output_p{level}") for level in levels]
+        self.outputs = [
+            self._conv(3, 1, f"output_p{level}") for level in (levels[:-1] if self._hands_outputs_down else levels)
+        ]
         above = range(backbone_level + 1, max_level + 1)
         self.extra_levels = [] if self._subsamples else [self._conv(3, 2, f"p{level}") for level in above]
 
@@ -54,10 +71,9 @@ class Fpn(keras.layers.Layer):
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
         """Creates the variables; `input_shape` has one shape per backbone level, finest first."""
         inner = (None, None, None, self._filters)
-        for lateral, output, shape in zip(self.laterals, self.outputs, input_shape, strict=True):
+        for lateral, shape in zip(self.laterals, input_shape, strict=True):
             lateral.build(shape)
-            output.build(inner)
-        for conv in self.extra_levels:
+        for conv in (*self.outputs, *self.extra_levels):
             conv.build(inner)
 
     def call(self, features: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -68,13 +84,28 @@ class Fpn(keras.layers.Layer):
                 sizes, each half the one before, rounded up.
         """
         merged = [lateral(feature) for lateral, feature in zip(self.laterals, features, strict=True)]
+        if self._hands_outputs_down:
+            return self._outputs_handed_down(merged)
         for place in reversed(range(len(merged) - 1)):
-            finer = merged[place]
-            height, width = finer.shape[1:3]
-            merged[place] = finer + upsample_nearest(merged[place + 1], (height, width))
+            merged[place] = _with_coarser(merged[place], merged[place + 1])
         pyramid = [output(feature) for output, feature in zip(self.outputs, merged, strict=True)]
         if self._subsamples:
             pyramid.append(pyramid[-1][:, ::2, ::2])
         for number, conv in enumerate(self.extra_levels):
             pyramid.append(conv(tf.nn.relu(pyramid[-1]) if number else pyramid[-1]))
         return pyramid
+
+    def _outputs_handed_down(self, laterals: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns the pyramid of the layout `od-api` from the laterals' outputs, finest first."""
+        pyramid = [laterals[-1]]
+        for lateral, output in zip(reversed(laterals[:-1]), reversed(self.outputs), strict=True):
+            pyramid.insert(0, activate(output(_with_coarser(lateral, pyramid[0])), self._activation))
+        for conv in self.extra_levels:
+            pyramid.append(activate(conv(pyramid[-1]), self._activation))
+        return pyramid
+
+
+def _with_coarser(finer: tf.Tensor, coarser: tf.Tensor) -> tf.Tensor:
+    """Adds a level's features to those of the finer one."""
+    height, width = finer.shape[1:3]
+    return finer + upsample_nearest(coarser, (height, width))

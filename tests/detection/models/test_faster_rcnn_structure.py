@@ -155,6 +155,10 @@ def test_batch_norm_trains_outside_of_the_frozen_stages() -> None:
         ({"anchor_scale": (8.0, 8.0)}, "anchor_scale has 2 values for the 5 levels 2 to 6"),
         ({"rpn_negative_iou": 0.8}, r"rpn_negative_iou = 0\.8 is above rpn_positive_iou = 0\.7"),
         ({"roi_background_iou": (0.5, 0.1)}, r"roi_background_iou = \[0\.5, 0\.1\] must be 0 <= low < high <= 1"),
+        (
+            {"backbone": "efficientnet-nano", "activation": "relu6"},
+            "activation = relu6 does nothing with backbone = efficientnet-nano and fpn_layout = standard",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_refused(overrides: dict[str, Any], message: str) -> None:

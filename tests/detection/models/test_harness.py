@@ -38,11 +38,13 @@ DETECTORS: dict[str, dict[str, Any]] = {name: {} for name in smallest_detectors(
     "faster-rcnn-nano": SMALL_HEADS,
     "mask-rcnn-nano": SMALL_HEADS | {"mask_filters": 16, "mask_layers": 1},
     "mask-rcnn-nano, cascade": SMALL_HEADS | {"cascade_ious": (0.4, 0.5, 0.6), "mask_filters": 16, "mask_layers": 1},
+    "faster-rcnn-nano, od-api": SMALL_HEADS
+    | {"fpn_layout": "od-api", "rpn_layout": "od-api", "rpn_filters": 24, "activation": "relu6"},
     "mask-keypoint": {},
 }
 # Their losses are means over samples, whose number depends on the outputs.
-SAMPLING = {"faster-rcnn-nano", "mask-rcnn-nano", "mask-rcnn-nano, cascade"}
-SLOW = {"efficientdet-d0", "efficientdet-lite0", "faster-rcnn-nano", "mask-rcnn-nano, cascade"}
+SAMPLING = {"faster-rcnn-nano", "faster-rcnn-nano, od-api", "mask-rcnn-nano", "mask-rcnn-nano, cascade"}
+SLOW = SAMPLING - {"mask-rcnn-nano"} | {"efficientdet-d0", "efficientdet-lite0"}
 
 
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.extended) if name in SLOW else name for name in DETECTORS])

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from detection import load_detector
 from detection.datasets.coco_categories import COCO_CATEGORIES
 from detection.types import ImageInfo
 from pipeline_runner import main
-from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, IMPORT_JSON, LABELS_JSON
+from pipelines.demo_data import make_demo_data
+from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, IMPORT_JSON, INIT_REPORT_JSON, LABELS_JSON
 from schemas.config.config_io import load_config
 from tests.detection.weights.automl_checkpoints import SMALL, random_weights, save_named
 from tests.detection.weights.original_mask_rcnn import SMALL as SMALL_HEADS
 from tests.detection.weights.original_mask_rcnn import Original, save_original
+from tests.detection.weights.original_od_api import OdApi
 from tests.full_disk import no_file_above
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload
@@ -129,11 +132,75 @@ def test_a_backbone_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert Counter(path.partition("/")[0] for path in missing) == {part: 2 * count for part, count in layers.items()}
 
 
+def od_api_flags(network: OdApi, folder: Path, *flags: str) -> list[str]:
+    network.write(folder / "checkpoint" / "ckpt-26")
+    given = ["--from", "od-api", "--checkpoint", str(folder / "checkpoint"), "--output", str(folder / "model")]
+    return ["import-checkpoint", *given, "--model", "faster-rcnn-r50", "--set", "model.image_size=64", *flags]
+
+
+def test_a_faster_rcnn_of_the_object_detection_api(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    network = OdApi(classes=90)
+    network.construct()
+    assert main(od_api_flags(network, tmp_path, "--model", "mask-rcnn-r101")) == 1
+    assert "looks like faster-rcnn-r50 or mask-rcnn-r50, not like mask-rcnn-r101. Pass" in capfd.readouterr().err
+    assert main(od_api_flags(network, tmp_path, "--model", "mask-rcnn-r50")) == 0
+    messages = capfd.readouterr().err
+    for part in (
+        "ckpt-26, step 25000",
+        "90 classes: COCO's 80 categories by id",
+        "12 variables of the network are not in the checkpoint: mask_head/conv2d_1/kernel, ",
+        "Start a training from it with train.init.skip_mismatch=true",
+        "features of RoIs are means of samples here, by RoIAlign; the original takes maxima",
+        "the mask head starts from random weights: ",
+    ):
+        assert part in messages
+    report = json.loads((tmp_path / "model" / IMPORT_JSON).read_text())
+    assert (len(report["missing"]), len(report["differences"]), report["unused"]) == (12, 2, [])
+
+
+def test_one_feature_level_of_the_object_detection_api(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    network = OdApi(epsilon=1e-5, limit=np.inf)
+    network.construct_one_level()
+    assert main(od_api_flags(network, tmp_path)) == 0
+    messages = capfd.readouterr().err
+    for part in (
+        "a backbone alone: 30 variables of the network are not in the checkpoint. Start a training",
+        "the ResNet alone is imported: the original's RPN and heads, if it has any, read other features",
+        "5 variables of the checkpoint are not in the network: FirstStageBoxPredictor/",
+    ):
+        assert part in messages
+    assert not (tmp_path / "model" / LABELS_JSON).exists()
+
+
+@pytest.mark.extended  # a ResNet-50 is traced twice
+def test_trainings_start_from_the_object_detection_api(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The recipes of the docs: boxes, and masks on the same network."""
+    network = OdApi(classes=10)
+    network.construct()
+    labels = tmp_path / "labels.pbtxt"
+    labels.write_text("".join(f"item {{ id: {number + 1} name: '{number}' }}\n" for number in range(10)))
+    make_demo_data(tmp_path / "digits", train_images=2, eval_images=2)
+    keys = ["train.steps=1", "train.batch_size=2", f"train.init.checkpoint={tmp_path / 'model'}"]
+    for name, more in (("faster-rcnn-r50", []), ("mask-rcnn-r50", ["train.init.skip_mismatch=true"])):
+        flags = od_api_flags(network, tmp_path, "--model", name, "--label-map", str(labels))
+        assert main(flags) == 0
+        capfd.readouterr()
+        config, output = tmp_path / "model" / CONFIG_YAML, tmp_path / name
+        assignments = [word for key in (*keys, *more) for word in ("--set", key)]
+        data = ["--data", str(tmp_path / "digits"), "--output", str(output)]
+        assert main(["train", "--config", str(config), *data, *assignments]) == 0
+        assert "trained with other" not in capfd.readouterr().err
+        report = json.loads((output / INIT_REPORT_JSON).read_text())["warm_start"]
+        assert (report["loaded_in_part"], report["new_categories"], report["unused_there"]) == ([], [], [])
+        assert len(report["not_there"]) == (12 if more else 0)
+        shutil.rmtree(tmp_path / "model")
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
         (["--from", "tpu-mask-rcnn"], 2, "efficientdet-nano: not a Faster R-CNN or Mask R-CNN, so TPU Mask R-CNN has"),
-        (["--from", "od-api"], 2, "--from od-api: these checkpoints cannot be imported: its EfficientDets order"),
+        (["--from", "od-api"], 2, "not a Faster R-CNN or Mask R-CNN, so the Object Detection API has no checkpoint"),
         (["--set", "train.steps=3"], 2, "--set train.steps=3: set keys of the section model only"),
         (["--set", "model.name=efficientdet-d1"], 2, "set keys of the section model only; --model sets its name"),
         (["--model", "efficientdet-d99"], 2, "no such detector. The nearest is efficientdet-d"),

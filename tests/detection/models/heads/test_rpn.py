@@ -147,6 +147,25 @@ def test_head_is_shared_by_levels() -> None:
     np.testing.assert_allclose(small.logits[0][:, :2], large.logits[0][:, :2], rtol=1e-5)
     inner = np.maximum(head.conv(feature), 0.0)
     np.testing.assert_allclose(
-        large.deltas[0], inner @ head.box.kernel.numpy()[0, 0] + head.box.bias.numpy(), rtol=1e-4, atol=1e-4
+        large.deltas[0], inner @ head.boxes[0].kernel.numpy()[0, 0] + head.boxes[0].bias.numpy(), rtol=1e-4, atol=1e-4
     )
     assert (large.logits[0].shape[1:], large.deltas[0].shape[1:]) == ((5, 7, PER_CELL), (5, 7, 4 * PER_CELL))
+
+
+def test_the_od_api_s_levels_have_outputs_of_their_own() -> None:
+    head = RpnHead(filters=6, anchors_per_cell=PER_CELL, levels=[3, 4], layout="od-api")
+    head.build([(None, None, None, 4)] * 2)
+    random = np.random.default_rng(0)
+    for variable in head.variables:
+        variable.assign(random.normal(size=variable.shape) * 2)
+    features = [tf.random.stateless_normal([BATCH, *size, 4], [0, 0]) for size in ((5, 7), (3, 4))]
+    outputs = head(features)
+    assert {variable.path.split("/")[1] for variable in head.variables} == {
+        *("conv2d", "score_p3", "score_p4", "box_p3", "box_p4")
+    }
+    for level, feature in enumerate(features):
+        inner = np.clip(head.conv(feature), 0.0, 6.0)
+        assert (inner == 6.0).any()
+        for convs, ours in ((head.scores, outputs.logits), (head.boxes, outputs.deltas)):
+            expected = inner @ convs[level].kernel.numpy()[0, 0] + convs[level].bias.numpy()
+            np.testing.assert_allclose(ours[level], expected, rtol=1e-4, atol=1e-3)

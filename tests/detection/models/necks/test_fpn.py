@@ -12,8 +12,8 @@ Oracles = dict[str, dict[str, Any]]
 CHANNELS = {2: 3, 3: 4, 4: 5}
 
 
-def _fpn(max_level: int) -> Fpn:
-    fpn = Fpn(min_level=2, backbone_level=4, max_level=max_level, filters=6)
+def _fpn(max_level: int, **options: Any) -> Fpn:
+    fpn = Fpn(min_level=2, backbone_level=4, max_level=max_level, filters=6, **options)
     fpn.build([(None, None, None, channels) for channels in CHANNELS.values()])
     return fpn
 
@@ -64,6 +64,31 @@ def test_several_levels_above_the_backbone_are_convolutions() -> None:
     sixth.kernel.assign(-np.abs(sixth.kernel.numpy()))
     assert (fpn(features)[-1].numpy() <= 0).all(), "relu comes before it"
     assert (pyramid[-2].numpy() < 0).any(), "but not after it, and not before the first"
+
+
+@pytest.mark.parametrize("max_level", [4, 5, 6])
+def test_the_od_api_s_levels_hand_their_outputs_down(max_level: int) -> None:
+    fpn, features = _fpn(max_level, layout="od-api", activation="relu6"), _features((64, 96))
+    for variable in fpn.variables:
+        variable.assign(np.random.default_rng(0).normal(size=variable.shape))
+    assert len(fpn.outputs) == 2, "the coarsest level of the backbone has none"
+    laterals = [
+        feature.numpy() @ conv.kernel.numpy()[0, 0] + conv.bias.numpy()
+        for feature, conv in zip(features, fpn.laterals, strict=True)
+    ]
+    expected = [laterals[2]]
+    for level in (1, 0):
+        coarser = expected[0].repeat(2, axis=1).repeat(2, axis=2)
+        expected.insert(0, np.clip(_convolved(laterals[level] + coarser, fpn.outputs[level]), 0.0, 6.0))
+    for conv in fpn.extra_levels:
+        # Of an even size, `SAME` pads at the end alone; of an odd one, on both sides.
+        odd = [length % 2 for length in expected[-1].shape[1:3]]
+        centred = _convolved(expected[-1], conv)[:, 1 - odd[0] :: 2, 1 - odd[1] :: 2]
+        expected.append(np.clip(centred, 0.0, 6.0))
+    pyramid = fpn(features)
+    assert len(pyramid) == max_level - 1
+    for feature, values in zip(pyramid, expected, strict=True):
+        np.testing.assert_allclose(feature, values, rtol=1e-4, atol=1e-3)
 
 
 def test_without_levels_above_there_are_none() -> None:

@@ -1,0 +1,148 @@
+"""The TF Object Detection API's checkpoints of Faster R-CNN and Mask R-CNN with a ResNet v1, of TF2 and TF1.
+
+With an FPN, a checkpoint is imported whole, except masks; with one feature level, its ResNet alone.
+Sources: `faster_rcnn_resnet_v1_fpn_keras_feature_extractor.py`, `feature_map_generators.py`,
+`faster_rcnn_meta_arch.py`, `predictors/` and `box_coders/` of the original, and its configuration
+`faster_rcnn_resnet50_v1_fpn_640x640_coco17_tpu-8.config`.
+"""
+
+import math
+from typing import Any
+
+from detection.models.backbones.imagenet import RESNET_PIXEL_MEAN
+from detection.models.faster_rcnn.config import FASTER_RCNNS, FasterRcnnConfig
+from detection.weights.od_api_names import (
+    FPN_EPSILON,
+    fpn_levels,
+    is_fpn,
+    is_fpn_detector,
+    names_here,
+    resnet_of_variables,
+)
+from detection.weights.od_api_sources import sources_of
+from detection.weights.program import Program, Shapes, some
+from schemas.errors import ConfigError, DataError
+
+_RESNET_EPSILON = 1e-5  # of the batch norms of a ResNet without an FPN
+_CLASSES = "ClassPredictor_dense/bias"
+# Variables whose shapes give sizes of the network, and their numbers of axes.
+_SIZED = {"projection_1/kernel": 4, "RPNConv/kernel": 4, "dense_0/kernel": 2, _CLASSES: 1}
+_RESNETS = ("resnet-50", "resnet-101", "resnet-152")
+
+
+def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
+    """Returns the fields of `model.overrides` with which our network computes what the checkpoint's does.
+
+    Args:
+        shapes: shapes by the names in the checkpoint.
+        where: the checkpoint, for errors.
+
+    Raises:
+        DataError: there is no ResNet, or a part of the network is missing.
+    """
+    resnet_of_variables(shapes, where=where)
+    names = names_here(shapes)
+    backbone = {
+        "resnet_layout": "od-api",
+        "activation": "relu6" if is_fpn(names) else "relu",
+        "batch_norm_epsilon": FPN_EPSILON if is_fpn(names) else _RESNET_EPSILON,
+        "pixel_mean": list(RESNET_PIXEL_MEAN),
+        "pixel_std": [1.0, 1.0, 1.0],
+    }
+    if not is_fpn_detector(names):
+        return backbone
+    lacking = [name for name, axes in _SIZED.items() if len(shapes.get(names.get(name, ""), ())) != axes]
+    if lacking:
+        raise DataError(
+            f"{where}: a Faster R-CNN with an FPN, but {some(lacking)} is missing or has another number of axes. Its "
+            f"variables are named like {some(sorted(shapes))}."
+        )
+    fpn, rpn, dense, _ = (shapes[names[name]] for name in _SIZED)
+    finest, coarsest = fpn_levels(names)
+    return backbone | {
+        "min_level": finest,
+        "max_level": coarsest,
+        "fpn_filters": fpn[-1],
+        "fpn_layout": "od-api",
+        "rpn_filters": rpn[-1],
+        "rpn_layout": "od-api",
+        "anchor_scale": 4.0,
+        "num_scales": 2,
+        "aspect_ratios": [1.0, 2.0, 0.5],
+        "box_roi_size": math.isqrt(dense[0] // max(fpn[-1], 1)),
+        "roi_align_samples": 2,
+        "fc_units": dense[-1],
+        "test_post_nms_top_k": 300,
+    }
+
+
+def structures(config: FasterRcnnConfig) -> tuple[str]:
+    """Returns the structure of a configured network: its ResNet.
+
+    Raises:
+        ConfigError: the original has no such network.
+    """
+    if config.backbone not in _RESNETS:
+        raise ConfigError(
+            f"model.overrides.backbone = {config.backbone}: of the Object Detection API's backbones, only "
+            f"{', '.join(_RESNETS)} can be imported. Pass --model faster-rcnn-r50, -r101 or -r152."
+        )
+    return (config.backbone,)
+
+
+def class_count(shapes: Shapes, config: FasterRcnnConfig, *, where: str) -> int | None:
+    """Returns the number of classes of a network, without background; None: a backbone alone.
+
+    Raises:
+        DataError: the RPN has another number of anchors per cell than the configuration.
+        ConfigError: the configuration has another layout.
+    """
+    names = names_here(shapes)
+    if not is_fpn_detector(names):
+        return None
+    for key in ("fpn_layout", "rpn_layout"):
+        if getattr(config, key) != "od-api":
+            raise ConfigError(
+                f"model.overrides.{key} = {getattr(config, key)}: the original's variables fit od-api only. Remove it."
+            )
+    outputs = shapes.get(names.get("ClassPredictor_0/bias", ""), ())
+    anchors = config.num_scales * len(config.aspect_ratios)
+    if outputs and outputs != (2 * anchors,):
+        raise DataError(
+            f"{where}: the RPN has {outputs[0] // 2} anchors per cell, the configuration {anchors}. Pass anchor_scale, "
+            "scales_per_octave and aspect_ratios of its pipeline.config with --set model.overrides.anchor_scale=VALUE, "
+            "num_scales and aspect_ratios."
+        )
+    return shapes[names[_CLASSES]][0] - 1
+
+
+def differences(shapes: Shapes, config: FasterRcnnConfig) -> tuple[str, ...]:
+    """Returns sentences about what our network computes otherwise, and why variables are not used."""
+    names = names_here(shapes)
+    if not is_fpn_detector(names):
+        return (
+            "the ResNet alone is imported: the original's RPN and heads, if it has any, read other features than those "
+            "of an FPN. In a detector with one feature level, conv5_x was trained on features of RoIs",
+        )
+    features = (
+        "features of RoIs are means of samples here, by RoIAlign; the original takes maxima of a resized crop, from "
+        "another level. Train on before using the model"
+    )
+    masks = "the mask head starts from random weights: the original's reads one vector per RoI, not a map of features"
+    return (features, masks) if config.include_mask else (features,)
+
+
+OD_API = Program(
+    title="the Object Detection API",
+    family="a Faster R-CNN or Mask R-CNN",
+    config_class=FasterRcnnConfig,
+    presets={name: preset for name, preset in FASTER_RCNNS.items() if preset.backbone in _RESNETS},
+    overrides=overrides,
+    postprocess={},
+    class_bias=None,
+    structures=structures,
+    structure_of_variables=resnet_of_variables,
+    class_count=class_count,
+    sources_of=sources_of,
+    differences=differences,
+)

@@ -1,0 +1,136 @@
+"""Names of variables in the TF Object Detection API's checkpoints of Faster R-CNNs with a ResNet v1.
+
+Checkpoints of TF2 have the names of Keras layers, such as `conv2_block1_1_conv/kernel`, below a
+scope or none; those of TF1 have TF-Slim's, such as
+`FirstStageFeatureExtractor/resnet_v1_50/block1/unit_1/bottleneck_v1/conv1/weights`.  Here, both
+have the same name, in most cases that of TF2 without a scope.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+
+from detection.models.backbones.resnet import RESNETS
+from detection.weights.program import Shapes, some
+from schemas.errors import DataError
+
+FPN_EPSILON = 1e-3  # of all batch norms of a network with an FPN, by the configurations of the original
+_BACKBONE_LEVEL = 5
+
+# What a name of TF2 ends in, and the name here.
+_KERAS = (
+    (r"(conv1_(?:conv|bn)/\w+)", r"\1"),
+    (r"(conv[2-5]_block\d+_[0-3]_(?:conv|bn)/\w+)", r"\1"),
+    (r"((?:projection_\d+|smoothing_\d+_(?:conv|batchnorm)|bottom_up_block\d+_(?:conv|batchnorm))/\w+)", r"\1"),
+    (r"(RPN(?:Conv|BatchNorm)/\w+)", r"\1"),
+    (r"Convolutional(?:Box|Class)Head_(\d+)/(BoxEncodingPredictor|ClassPredictor)/(\w+)", r"\2_\1/\3"),
+    (r"((?:BoxEncodingPredictor|ClassPredictor)_(?:dense|batchnorm)/\w+)", r"\1"),
+)
+# The same of TF-Slim; a block of TF-Slim is a stage, and a unit a block.
+_SLIM_VARIABLE = r"(?:(BatchNorm)/)?(weights|gamma|beta|moving_mean|moving_variance)"
+_SLIM_STEM = re.compile(rf"(?:.*/)?resnet_v1_\d+/conv1/{_SLIM_VARIABLE}")
+_SLIM_BLOCK = re.compile(
+    rf"(?:.*/)?resnet_v1_\d+/block([1-4])/unit_(\d+)/bottleneck_v1/(?:conv([1-3])|(shortcut))/{_SLIM_VARIABLE}"
+)
+# Layers between the RoIs' features and the outputs, which Keras numbers through the whole program.
+_KINDS = ("dense", "freezable_batch_norm")
+_NUMBERED = re.compile(rf"(?:.*/)?({'|'.join(_KINDS)})(?:_(\d+))?/(\w+)")
+
+# Networks that no detector here is like: parts of their variables' names, and what they are.
+_OTHERS = {
+    r"InceptionResnetV2|(?:^|/)block(?:35|17|8)_\d+_": "an Inception-ResNet; no detector here has such a backbone",
+    r"bifpn|stack_\d+/block_\d+/": "an EfficientDet, whose anchors are in another order and whose encoded boxes are "
+    "scaled by 10 and 5; no outputs of the original are at hand to prove a conversion",
+}
+
+
+def names_here(theirs: Collection[str]) -> dict[str, str]:
+    """Returns the names in a checkpoint by the names here; without those that are no part of the networks.
+
+    >>> names_here(["SecondStageFeatureExtractor/resnet_v1_50/block4/unit_2/bottleneck_v1/conv3/BatchNorm/beta"])
+    ... # doctest: +ELLIPSIS
+    {'conv5_block2_3_bn/beta': 'SecondStageFeatureExtractor/resnet_v1_50/...'}
+    >>> names_here(["dense_7/bias", "dense_6/bias"])
+    {'dense_0/bias': 'dense_6/bias', 'dense_1/bias': 'dense_7/bias'}
+    """
+    found = {here: name for name in theirs if (here := _keras_name(name) or _slim_name(name))}
+    return found | _numbered(theirs)
+
+
+def _keras_name(name: str) -> str | None:
+    for expression, here in _KERAS:
+        match = re.fullmatch(f"(?:.*/)?{expression}", name)
+        if match:
+            return match.expand(here)
+    return None
+
+
+def _slim_name(name: str) -> str | None:
+    block, stem = _SLIM_BLOCK.fullmatch(name), _SLIM_STEM.fullmatch(name)
+    if block:
+        stage, unit, place, _, norm, variable = block.groups()
+        layer = f"conv{int(stage) + 1}_block{unit}_{place or 0}"
+    elif stem:
+        (norm, variable), layer = stem.groups(), "conv1"
+    else:
+        return None
+    return f"{layer}_bn/{variable}" if norm else f"{layer}_conv/kernel"
+
+
+def _numbered(theirs: Collection[str]) -> dict[str, str]:
+    """Numbers the layers of each class from 0, in the order of the numbers that they have."""
+    found = {name: match for name in theirs if (match := _NUMBERED.fullmatch(name))}
+    numbers = {kind: sorted({int(one[2] or 0) for one in found.values() if one[1] == kind}) for kind in _KINDS}
+    return {
+        f"{match[1]}_{numbers[match[1]].index(int(match[2] or 0))}/{match[3]}": name
+        for name, match in sorted(found.items(), key=lambda item: int(item[1][2] or 0))
+    }
+
+
+def resnet_of_variables(shapes: Shapes, *, where: str) -> str:
+    """Names the ResNet of a checkpoint, by the blocks of its stages; `where` is the checkpoint, for errors.
+
+    Raises:
+        DataError: there is none; the message tells what the checkpoint looks like.
+    """
+    blocks = {
+        (int(match[1]), int(match[2]))
+        for name in names_here(shapes)
+        if (match := re.fullmatch(r"conv(\d)_block(\d+)_1_conv/kernel", name))
+    }
+    if not blocks:
+        raise _no_resnet(shapes, where)
+    counts = tuple(max((block for stage, block in blocks if stage == level), default=0) for level in range(2, 6))
+    known = (name for name, spec in RESNETS.items() if spec.bottleneck and spec.repeats == counts)
+    return next(known, f"a ResNet of {', '.join(map(str, counts))} blocks")
+
+
+def _no_resnet(shapes: Shapes, where: str) -> DataError:
+    for expression, network in _OTHERS.items():
+        if any(re.search(expression, name) for name in shapes):
+            return DataError(
+                f"{where}: the network is {network}. Name a checkpoint of a Faster R-CNN with a ResNet v1."
+            )
+    return DataError(
+        f"{where}: not a checkpoint of the Object Detection API's Faster R-CNN with a ResNet v1: variables "
+        f"conv2_block1_1_conv/kernel (TF2) or resnet_v1_50/block1/unit_1/bottleneck_v1/conv1/weights (TF1) are "
+        f"missing. Its variables are named like {some(sorted(shapes))}."
+    )
+
+
+def is_fpn(names: Collection[str]) -> bool:
+    """Tells whether the network has an FPN, by names here: a Faster R-CNN's, or an SSD's (RetinaNet)."""
+    return "projection_1/kernel" in names
+
+
+def is_fpn_detector(names: Collection[str]) -> bool:
+    """Tells whether the network is a Faster R-CNN with an FPN, by names here."""
+    return is_fpn(names) and "RPNConv/kernel" in names
+
+
+def fpn_levels(names: Mapping[str, str]) -> tuple[int, int]:
+    """Returns the finest and the coarsest level of an FPN, by names here."""
+    projections, above = (
+        sum(bool(re.fullmatch(rf"{layer}\d+(_conv)?/kernel", name)) for name in names)
+        for layer in ("projection_", "bottom_up_block")
+    )
+    return _BACKBONE_LEVEL + 1 - projections, _BACKBONE_LEVEL + above

@@ -1,0 +1,182 @@
+"""Variables of our Faster R-CNN from those of the TF Object Detection API's with an FPN.
+
+The values differ in four things: batch norms that ours has not are folded into the layer before or
+after them, as they act at inference; the RPN has two class outputs per anchor, a softmax's, and its
+boxes are scaled; the anchors of a cell are in another order; and the background has no box.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from detection.models.backbones.imagenet import application_layer
+from detection.models.faster_rcnn.config import FasterRcnnConfig
+from detection.weights.od_api_names import FPN_EPSILON, fpn_levels, names_here
+from detection.weights.program import Shape, Shapes, Source, Values
+
+_BOX_SCALES = np.array([10.0, 10.0, 5.0, 5.0], np.float32)  # of the box coder, (ty, tx, th, tw), for the RPN, too
+
+
+def sources_of(ours: Shapes, *, config: FasterRcnnConfig, theirs: Shapes) -> dict[str, Source]:
+    """See `detection.weights.program.SourcesOf`."""
+    checkpoint = _Checkpoint(theirs)
+    parts: dict[str, Callable[[_Checkpoint, str, Shape], Source]] = {
+        config.backbone: _backbone_source,
+        "fpn": _fpn_source,
+        "rpn": functools.partial(_rpn_source, config=config),
+        "box_head": _box_head_source,
+    }
+    sources = {}
+    for path, shape in ours.items():
+        part, _, rest = path.partition("/")
+        if part in parts:
+            sources[path] = parts[part](checkpoint, rest, shape)
+    return sources
+
+
+class _Checkpoint:
+    """The variables of a checkpoint, by their names here."""
+
+    def __init__(self, shapes: Shapes):
+        self.shapes = shapes
+        self.names = names_here(shapes)
+
+    def has(self, name: str) -> bool:
+        return name in self.names
+
+    def shape(self, name: str) -> Shape | None:
+        return self.shapes[self.names[name]] if name in self.names else None
+
+    def source(self, wanted: Mapping[str, Shape], convert: Callable[..., Values]) -> Source:
+        """Returns the source with these variables; `convert` takes their values by name."""
+        return Source(
+            tuple(self.names.get(name, name) for name in wanted),
+            tuple(wanted.values()),
+            lambda *values: convert(dict(zip(wanted, values, strict=True))),
+        )
+
+    def norm(self, layer: str, width: int) -> dict[str, Shape]:
+        """Returns the shapes of a batch norm's variables; without those of scale and offset if it has none."""
+        parts = ("gamma", "beta", "moving_mean", "moving_variance")
+        return {
+            f"{layer}/{part}": (width,) for part in parts if part.startswith("moving") or self.has(f"{layer}/{part}")
+        }
+
+    def folded(self, layer: str, norm: str, kernel: Shape, variable: str) -> Source:
+        """Returns the source of a layer's kernel or bias, with the batch norm after it folded into it, if there is one.
+
+        Args:
+            layer: name of the layer.
+            norm: name of the batch norm.
+            kernel: shape of the kernel in the checkpoint.
+            variable: `kernel` or `bias`.
+        """
+        width, bias = kernel[-1], f"{layer}/bias"
+        if not self.has(f"{norm}/moving_variance"):
+            name = f"{layer}/{variable}"
+            return self.source({name: kernel if variable == "kernel" else (width,)}, lambda values: values[name])
+        shapes = self.norm(norm, width)
+        if variable == "kernel":
+            wanted = {f"{layer}/kernel": kernel} | shapes
+            return self.source(wanted, lambda values: values[f"{layer}/kernel"] * _affine(norm, values)[0])
+        wanted = ({bias: (width,)} if self.has(bias) else {}) | shapes
+
+        def offset(values: Mapping[str, Values]) -> Values:
+            scale, shift = _affine(norm, values)
+            return shift + scale * values.get(bias, np.float32(0.0))
+
+        return self.source(wanted, offset)
+
+
+def _affine(norm: str, values: Mapping[str, Values]) -> tuple[Values, Values]:
+    """Returns the factor and the offset of a batch norm at inference, each [C]."""
+    one, zero = np.float32(1.0), np.float32(0.0)
+    mean, variance = values[f"{norm}/moving_mean"], values[f"{norm}/moving_variance"]
+    scale = values.get(f"{norm}/gamma", one) / np.sqrt(variance + np.float32(FPN_EPSILON))
+    return scale, values.get(f"{norm}/beta", zero) - mean * scale
+
+
+def _backbone_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> Source:
+    layer, _, variable = path.rpartition("/")
+    name = f"{application_layer(layer)}/{variable}"
+    return checkpoint.source({name: shape}, lambda values: values[name])
+
+
+def _fpn_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> Source:
+    """The original counts its projections from 1 at the finest level, and the levels above the backbone's by stage."""
+    layer, variable = path.split("/")
+    kind, _, level = layer.rpartition("p")
+    number = int(level) - fpn_levels(checkpoint.names)[0] + 1
+    if kind == "lateral_":
+        name = f"projection_{number}/{variable}"
+        return checkpoint.source({name: shape}, lambda values: values[name])
+    block = f"smoothing_{number}" if kind == "output_" else f"bottom_up_block{int(level) - 1}"
+    width = shape[-1]
+    return checkpoint.folded(f"{block}_conv", f"{block}_batchnorm", (3, 3, width, width), variable)
+
+
+def _rpn_source(checkpoint: _Checkpoint, path: str, shape: Shape, *, config: FasterRcnnConfig) -> Source:
+    """The original orders the anchors of a cell by aspect ratio first, and has outputs for background and object."""
+    layer, variable = path.split("/")
+    if layer == "conv2d":
+        kernel = (3, 3, config.fpn_filters, shape[-1])
+        return checkpoint.folded("RPNConv", "RPNBatchNorm", kernel, variable)
+    kind, _, level = layer.partition("_p")
+    number = int(level) - fpn_levels(checkpoint.names)[0]
+    scales, ratios = config.num_scales, len(config.aspect_ratios)
+    order = np.arange(scales * ratios).reshape(ratios, scales).T.ravel()
+    if kind == "score":
+        name = f"ClassPredictor_{number}/{variable}"
+
+        def convert(values: Values) -> Values:
+            pairs = values.reshape(*values.shape[:-1], -1, 2)[..., order, :]
+            return pairs[..., 1] - pairs[..., 0]
+
+        shape = (*shape[:-1], 2 * shape[-1])
+    else:
+        name = f"BoxEncodingPredictor_{number}/{variable}"
+
+        def convert(values: Values) -> Values:
+            boxes = values.reshape(*values.shape[:-1], -1, 4)[..., order, :] / _BOX_SCALES
+            return boxes.reshape(values.shape)
+
+    return checkpoint.source({name: shape}, lambda values: convert(values[name]))
+
+
+def _box_head_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> Source:
+    layer, variable = path.split("/")
+    if layer == "fc7":
+        return _second_layer(checkpoint, variable, shape)
+    if layer.startswith("fc"):
+        name = f"dense_{int(layer[2:]) - 6}/{variable}"
+        return checkpoint.source({name: shape}, lambda values: values[name])
+    units = checkpoint.shape("dense_1/kernel") or (0, 0)
+    if layer == "class":
+        kernel = (units[-1], shape[-1])
+        return checkpoint.folded("ClassPredictor_dense", "ClassPredictor_batchnorm", kernel, variable)
+    one_box = checkpoint.shape("BoxEncodingPredictor_dense/bias") == (4,)
+    kernel = (units[-1], 4 if one_box else shape[-1] - 4)
+    boxes = checkpoint.folded("BoxEncodingPredictor_dense", "BoxEncodingPredictor_batchnorm", kernel, variable)
+    return boxes._replace(convert=lambda *values: _with_background(boxes.convert(*values), shape[-1]))
+
+
+def _second_layer(checkpoint: _Checkpoint, variable: str, shape: Shape) -> Source:
+    """The second layer of the box head, with the batch norm before it folded into it, if there is one."""
+    norm, kernel, bias = "freezable_batch_norm_0", "dense_1/kernel", "dense_1/bias"
+    if not checkpoint.has(f"{norm}/moving_variance"):
+        name = f"dense_1/{variable}"
+        return checkpoint.source({name: shape}, lambda values: values[name])
+    side = shape[-1]
+    wanted = {kernel: (side, side)} | checkpoint.norm(norm, side)
+    if variable == "kernel":
+        return checkpoint.source(wanted, lambda values: _affine(norm, values)[0][:, np.newaxis] * values[kernel])
+    return checkpoint.source(
+        {bias: shape} | wanted, lambda values: values[bias] + _affine(norm, values)[1] @ values[kernel]
+    )
+
+
+def _with_background(values: Values, width: int) -> Values:
+    """Adds the background's box, which nothing reads, before those of the classes; one box is that of all classes."""
+    boxes = np.tile(values, width // 4 - 1) if values.shape[-1] == 4 else values
+    return np.concatenate([np.zeros_like(boxes[..., :4]), boxes], axis=-1)

@@ -161,9 +161,7 @@ def evaluate_models(task: Task, folder: str | Path, *, make_pipeline: MakePipeli
         require_model(model, iou_type=params.iou_type)
     step = trained_steps(task.models[CANDIDATE])
     work = join(folder, _WORK)
-    remove_file(join(folder, BLESSING_JSON))
-    for leftover in (work, join(folder, LOGS)):
-        remove_folder(leftover)
+    _remove_leftovers(folder, work)
     try:
         measured = run_models(task, params=params, slicing=config.slicing_specs, work=work, make_pipeline=make_pipeline)
         if not measured.overall:
@@ -196,10 +194,21 @@ def evaluate_models(task: Task, folder: str | Path, *, make_pipeline: MakePipeli
     finally:
         with contextlib.suppress(DataError):
             remove_folder(work)
+    _write_verdict(folder, verdict, measured)
+    return Evaluation(measured.overall[CANDIDATE].metrics, verdict)
+
+
+def _remove_leftovers(folder: str | Path, work: str) -> None:
+    """Removes what an earlier try left: the verdict first, as it says that the rest is complete."""
+    remove_file(join(folder, BLESSING_JSON))
+    for leftover in (work, join(folder, LOGS)):
+        remove_folder(leftover)
+
+
+def _write_verdict(folder: str | Path, verdict: Verdict, measured: Measured) -> None:
     before = measured.overall[BASELINE].metrics.by_name if BASELINE in measured.overall else None
     write_json(join(folder, BLESSING_JSON), {**verdict._asdict(), "baseline": before})
     log.info("%s: %s", "blessed" if verdict.blessed else "not blessed", "; ".join(verdict.reasons))
-    return Evaluation(measured.overall[CANDIDATE].metrics, verdict)
 
 
 def _log_metrics(measured: Measured) -> None:

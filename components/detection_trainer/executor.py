@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +74,7 @@ class Executor(base_executor.BaseExecutor):
         examples = sorted(resolved(input_dict[keys.EXAMPLES_KEY]), key=_span, reverse=True)
         run_root = exec_properties[RUN_ROOT_KEY]
         config, properties = training_of(exec_properties, lambda: from_yaml(read_text(join(run_root, CONFIG_YAML))))
-        # An interactive run passes every model of the channel.
-        base_models = resolved(input_dict.get(keys.BASE_MODEL_KEY, []))
-        base_model = max(base_models, key=lambda one: int(one.id), default=None)
+        base_model = _newest(resolved(input_dict.get(keys.BASE_MODEL_KEY, [])))
         shards = _shards(examples, properties[SPLIT_KEY])
         # Evaluated on the newest span only, as after training.
         validation_shards = _shards(examples[:1], properties[VALIDATION_SPLIT_KEY])
@@ -108,20 +106,13 @@ class Executor(base_executor.BaseExecutor):
             if leads:
                 working.push()
                 _publish(working.local, model.uri, model_run.uri, name)
-        if not leads:
-            return
-        history = exec_properties.get(HISTORY_KEY)
-        identity = remote_identity if history else training_identity
-        model.set_string_custom_property(TRAINING_PROPERTY, identity(properties, examples))
-        model.set_int_custom_property(BASE_MODEL_PROPERTY, 0 if base_model is None else base_model.id)
-        record_model(
-            history,
-            uri=model.uri,
-            training=identity(properties, examples),
-            base_model=None if base_model is None else base_model.uri,
-            examples=[one.uri for one in examples],
-            config_yaml=read_text(join(model.uri, CONFIG_YAML)) if history else None,
-        )
+        if leads:
+            _record(model, exec_properties.get(HISTORY_KEY), properties, examples, base_model)
+
+
+def _newest(models: Sequence[types.Artifact]) -> types.Artifact | None:
+    """Returns the newest of the models: an interactive run passes every model of the channel."""
+    return max(models, key=lambda model: int(model.id), default=None)
 
 
 def _shards(examples: Sequence[types.Artifact], split: str) -> list[str]:
@@ -173,3 +164,32 @@ def _publish(working: Path, model: str, model_run: str, name: str) -> None:
             if (working / file).is_file():
                 shutil.copy(working / file, folder)
         describe_training(folder, name)
+
+
+def _record(
+    model: types.Artifact,
+    history: str | None,
+    properties: Mapping[str, Any],
+    examples: Sequence[types.Artifact],
+    base_model: types.Artifact | None,
+) -> None:
+    """Records what the model was trained from, in its properties and in the history of a remote run.
+
+    Args:
+        model: published model.
+        history: see `record_model`; with one, ids of artifacts do not last, see `remote_identity`.
+        properties: parameters that decide about the outputs, see `training_of`.
+        examples: artifacts that it was trained on.
+        base_model: model that it started from; None: no model.
+    """
+    training = (remote_identity if history else training_identity)(properties, examples)
+    model.set_string_custom_property(TRAINING_PROPERTY, training)
+    model.set_int_custom_property(BASE_MODEL_PROPERTY, 0 if base_model is None else base_model.id)
+    record_model(
+        history,
+        uri=model.uri,
+        training=training,
+        base_model=None if base_model is None else base_model.uri,
+        examples=[one.uri for one in examples],
+        config_yaml=read_text(join(model.uri, CONFIG_YAML)) if history else None,
+    )

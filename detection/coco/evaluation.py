@@ -34,19 +34,16 @@ def evaluate(
 
     Args:
         ground_truth: COCO annotation file, or its parsed content; stays unchanged.
-        detections: COCO results file, its parsed content, or for boxes an array
-            [N, 7] of rows (image_id, x, y, width, height, score, category_id),
-            pixels; may be empty.
+        detections: COCO results file, its parsed content, or for boxes an array [N, 7] of rows
+            (image_id, x, y, width, height, score, category_id), pixels; may be empty.
         iou_type: `bbox`, `segm` or `keypoints`.
-        max_dets: max detections per image: for AR1, for AR10, for everything
-            else; default 1, 10, 100.  For keypoints one number, default
-            COCO's 20; for LVIS one, default 300.
+        max_dets: max detections per image: for AR1, for AR10, for everything else; default 1, 10, 100.
+            For keypoints one number, default COCO's 20; for LVIS one, default 300.
         use_cats: False evaluates as if there were one category.
         iou_thresholds: default 0.50, 0.55, ... 0.95.
-        area_ranges: name -> (min, max) `area` in square pixels; default COCO's.
-            Those that COCO does not know give the metrics AP_<name> and AR_<name>.
-        oks_sigmas: spread of each keypoint, as a fraction of the root of the annotation's
-            area; default COCO's 17.
+        area_ranges: name -> (min, max) `area` in square pixels; default COCO's.  Those that COCO does
+            not know give the metrics AP_<name> and AR_<name>.
+        oks_sigmas: spread of each keypoint, as a fraction of the root of the annotation's area; default COCO's 17.
         lvis: evaluate as LVIS does; the files need LVIS' lists of categories.
         skip_invalid: leave invalid entries out; `skipped` of the result lists them.
 
@@ -55,8 +52,7 @@ def evaluate(
 
     Raises:
         ConfigError: a parameter that COCOeval has no meaning for.
-        DataError: a missing file, or a file of another kind; an invalid entry (see
-            `detection.coco.validation.checks`).
+        DataError: a missing file, or a file of another kind; an invalid entry (see `detection.coco.validation.checks`).
 
     >>> image = {"id": 1, "width": 640, "height": 480}
     >>> dog = {"id": 1, "image_id": 1, "category_id": 18, "bbox": [10, 20, 300, 200], "area": 60000, "iscrowd": 0}

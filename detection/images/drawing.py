@@ -6,7 +6,7 @@ For README, TensorBoard, reports and `predict`.  Needs NumPy and Pillow, and pyc
 import colorsys
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,17 +109,14 @@ def draw_detections(
         ValueError: the image is not uint8 [H, W, 3], or the lengths differ.
     """
     boxes = np.asarray(boxes_xywh, np.float64).reshape(-1, 4) * scale
-    if styles is None:
-        ids = _ids_by_appearance(labels) if category_ids is None else category_ids
-        styles = [LineStyle(category_color(int(identity))) for identity in ids]
+    styles = _category_styles(labels, category_ids) if styles is None else styles
     points = None if keypoints is None else np.asarray(keypoints, np.float64)
     columns: dict[str, Any] = {"category_ids": category_ids, "styles": styles, "masks": masks, "keypoints": points}
     _check(image, len(boxes), labels=labels, scores=scores, **columns)
     height, width = round(image.shape[0] * scale), round(image.shape[1] * scale)
     picture = Image.fromarray(image).resize((width, height), Image.Resampling.LANCZOS)
 
-    strength = np.ones(len(boxes)) if scores is None else np.asarray(scores, np.float64)
-    order = [index for index in np.argsort(strength, kind="stable") if scores is None or strength[index] >= min_score]
+    order = _drawing_order(len(boxes), scores, min_score)
     frames = [frame_of(boxes[index].tolist(), width, height) for index in order]
     chosen = [styles[index] for index in order]
     if masks is not None:
@@ -197,9 +194,20 @@ def _check(image: Picture, count: int, **columns: Sequence[object] | None) -> No
             raise ValueError(f"{len(values)} {name} for {count}")
 
 
-def _ids_by_appearance(labels: Iterable[str]) -> list[int]:
-    known: dict[str, int] = {}
-    return [known.setdefault(label, len(known)) for label in labels]
+def _category_styles(labels: Sequence[str], category_ids: Sequence[int] | None) -> list[LineStyle]:
+    """Returns unbroken lines in the categories' colours; without ids, categories count by their first label."""
+    if category_ids is None:
+        known: dict[str, int] = {}
+        category_ids = [known.setdefault(label, len(known)) for label in labels]
+    return [LineStyle(category_color(int(category_id))) for category_id in category_ids]
+
+
+def _drawing_order(count: int, scores: Sequence[float] | None, min_score: float) -> list[int]:
+    """Returns the indices to draw, the lowest score first, so that better detections lie on top."""
+    if scores is None:
+        return list(range(count))
+    strength = np.asarray(scores, np.float64)
+    return [int(index) for index in np.argsort(strength, kind="stable") if strength[index] >= min_score]
 
 
 def _tag_text(label: str, score: float | None) -> str:

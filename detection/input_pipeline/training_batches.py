@@ -124,21 +124,18 @@ def training_batches(
         A data set of `Batch`.
     """
     element_size = replica_batch_size or batch_size
-    part_size = element_size // micro_batches
-    replicas = batch_size // element_size  # of this pipeline
-
-    def position_of(counter: tf.Tensor) -> tf.Tensor:
-        step, place = counter // batch_size, counter % batch_size
-        replica, place = place // element_size, place % element_size
-        micro_batch, place = place // part_size, place % part_size
-        part = (step * micro_batches + micro_batch) * replicas * num_pipelines + pipeline * replicas + replica
-        return part * part_size + place
-
     order = RecordOrder(seed, len(reader), repeat_factors)
     read = _position_reader(reader, order)
 
     def example_of(counter: tf.Tensor) -> Batch:
-        position = position_of(counter)
+        position = _position_of(
+            counter,
+            batch_size=batch_size,
+            element_size=element_size,
+            micro_batches=micro_batches,
+            pipeline=pipeline,
+            num_pipelines=num_pipelines,
+        )
         first = position - position % order.epoch_size  # of the epoch
 
         def draw_partner(partner_seed: tf.Tensor) -> Sample:
@@ -156,6 +153,34 @@ def training_batches(
     # Reading, decoding and augmenting run in parallel; the order stays.
     examples = counters.map(example, num_parallel_calls=tf.data.AUTOTUNE)
     return examples.batch(element_size, drop_remainder=True).prefetch(2)
+
+
+def _position_of(
+    counter: tf.Tensor, *, batch_size: int, element_size: int, micro_batches: int, pipeline: int, num_pipelines: int
+) -> tf.Tensor:
+    """Returns the position in the run of an image of one input pipeline.
+
+    A pipeline counts its images step by step, in each step replica by replica.  Positions of the
+    run go over the replicas of all pipelines for each micro-batch of a step.
+
+    Args:
+        counter: int64 [], number of the image in its pipeline, from 0 on.
+        batch_size: images of one step in the pipeline.
+        element_size: images of one step per replica.
+        micro_batches: see `training_batches`.
+        pipeline: see `training_batches`.
+        num_pipelines: see `training_batches`.
+
+    Returns:
+        int64 [].
+    """
+    micro_batch_size = element_size // micro_batches
+    replicas = batch_size // element_size  # of this pipeline
+    step, place = counter // batch_size, counter % batch_size
+    replica, place = place // element_size, place % element_size
+    micro_batch, place = place // micro_batch_size, place % micro_batch_size
+    replicas_before = (step * micro_batches + micro_batch) * replicas * num_pipelines + pipeline * replicas + replica
+    return replicas_before * micro_batch_size + place
 
 
 def _position_reader(reader: RecordReader, order: RecordOrder) -> Callable[[tf.Tensor], tf.Tensor]:

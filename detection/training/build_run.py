@@ -2,12 +2,13 @@
 
 import contextlib
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 
 from detection.coco.params import make_params
 from detection.inference.export import ExportedFrom, export_saved_model
@@ -19,6 +20,8 @@ from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory
 from detection.training.checkpoints.files import checkpoint_path, step_of
 from detection.training.checkpoints.manager import load_weights
+from detection.training.distributed.strategy import is_chief
+from detection.training.distributed.workers import chief_value
 from detection.training.monitoring.callbacks import Callbacks, ProfilerWindow, TrainingPictures
 from detection.training.monitoring.nonfinite import NonFiniteSteps
 from detection.training.monitoring.progress import LOGGER, Window
@@ -27,12 +30,14 @@ from detection.training.validation.checkpoint_evaluator import CheckpointEvaluat
 from detection.training.validation.history import BestCheckpoint
 from detection.training.validation.split import ValidationSplit
 from detection.training.validation.validation import Validation
-from schemas.artifacts import BEST, CHECKPOINTS, LOGS, VALIDATION
+from schemas.artifacts import BEST, CHECKPOINTS, LOGS, SAVED_MODEL, VALIDATION
 from schemas.config.config import Config
+from schemas.config.config_io import to_yaml
 from schemas.config.training import TrainConfig
 from schemas.errors import ConfigError
 
 
+@contextlib.contextmanager
 def callbacks_from_config(
     train_config: TrainConfig,
     reader: RecordReader,
@@ -41,10 +46,9 @@ def callbacks_from_config(
     *,
     repeat_factors: npt.NDArray[np.float64] | None,
     output: Path,
-    stack: contextlib.ExitStack,
     writes: bool,
-) -> Callbacks:
-    """Builds the training callbacks; `stack` closes them.
+) -> Iterator[Callbacks]:
+    """Builds the training callbacks of the block; at its end, a profile that is still recorded is written.
 
     Args:
         train_config: the run's configuration.
@@ -53,7 +57,6 @@ def callbacks_from_config(
         categories: COCO categories, in the order of the network's classes.
         repeat_factors: see `ClassBalance`.
         output: output folder of the run.
-        stack: the run's contexts.
         writes: this process writes pictures and profiles.
     """
     summaries = train_config.summaries
@@ -70,16 +73,17 @@ def callbacks_from_config(
         pictures = TrainingPictures(batches, names, every=summaries.images_every, count=summaries.images)
     if writes and train_config.profile.edges:
         start, stop = train_config.profile.edges
-        profiler = stack.enter_context(ProfilerWindow(start_step=start, stop_step=stop, logs=output / LOGS))
-    return Callbacks(
-        total_steps=train_config.steps,
-        log_every=train_config.log_every,
-        histograms_every=summaries.gradient_histograms_every,
-        window=Window(batch_size=train_config.effective_batch_size),
-        nonfinite=NonFiniteSteps(batches, names, output, writes=writes),
-        pictures=pictures,
-        profiler=profiler,
-    )
+        profiler = ProfilerWindow(start_step=start, stop_step=stop, logs=output / LOGS)
+    with profiler or contextlib.nullcontext():
+        yield Callbacks(
+            total_steps=train_config.steps,
+            log_every=train_config.log_every,
+            histograms_every=summaries.gradient_histograms_every,
+            window=Window(batch_size=train_config.effective_batch_size),
+            nonfinite=NonFiniteSteps(batches, names, output, writes=writes),
+            pictures=pictures,
+            profiler=profiler,
+        )
 
 
 def validation_from_config(
@@ -89,8 +93,7 @@ def validation_from_config(
     categories: Sequence[Mapping[str, Any]],
     detector: Callable[[], Detector],
     output: Path,
-    chief: bool,
-    agree: Callable[[bool], bool],
+    strategy: tf.distribute.Strategy,
 ) -> Validation:
     """Builds the evaluation inside a training run, which does nothing if `train.validation` is off.
 
@@ -100,8 +103,7 @@ def validation_from_config(
         categories: COCO categories, in the order of the detector's classes.
         detector: returns a detector for the checkpoints' weights; see `inference_detector`.
         output: output folder of the run.
-        chief: this process evaluates; others follow its decisions.
-        agree: tells all processes the chief's decision.
+        strategy: the run's strategy; its chief evaluates, and the other processes follow its decisions.
 
     Raises:
         ConfigError: there are no records to evaluate on.
@@ -114,7 +116,7 @@ def validation_from_config(
             "Give the data set this split, or remove train.validation."
         )
     evaluator = None
-    if validation_config.enabled and chief:
+    if validation_config.enabled and is_chief(strategy):
         folder, logs = output / VALIDATION, output / LOGS / VALIDATION
         evaluator = checkpoint_evaluator_from_config(
             config, shards=shards, categories=categories, detector=detector, folder=folder, logs=logs
@@ -127,7 +129,7 @@ def validation_from_config(
         metric=validation_config.metric,
         patience=validation_config.patience,
         min_delta=validation_config.min_delta,
-        agree=agree,
+        agree=lambda flag: bool(chief_value(strategy, int(flag))),
     )
 
 
@@ -185,25 +187,16 @@ def inference_detector(config: Config, num_classes: int) -> Detector:
 
 
 def export_checkpoint(
-    config: Config,
-    *,
-    config_yaml: str,
-    step: int,
-    categories: Sequence[Mapping[str, Any]],
-    detector: Detector,
-    output: Path,
-    destination: Path,
+    config: Config, *, step: int, categories: Sequence[Mapping[str, Any]], detector: Detector, output: Path
 ) -> None:
     """Writes the SavedModel of the run's best checkpoint or of its last, depending on `train.validation.export`.
 
     Args:
-        config: the run's configuration.
-        config_yaml: the same as YAML, which is saved with the model.
+        config: the run's configuration, which is saved with the model.
         step: step of the run's last checkpoint.
         categories: COCO categories, in the order of the detector's classes.
         detector: see `inference_detector`; its weights are replaced.
-        output: output folder of the run.
-        destination: folder of the SavedModel; is replaced.
+        output: output folder of the run; an earlier SavedModel there is replaced.
 
     Raises:
         DataError: the checkpoint is missing, or cannot be read.
@@ -213,9 +206,12 @@ def export_checkpoint(
     weights = config.train.ema.exported_weights
     LOGGER.info("exporting the %s weights of %s", "EMA" if weights == "ema" else "raw", path)
     load_weights(detector, path, weights=weights)
-    shutil.rmtree(destination, ignore_errors=True)
-    with new_directory(destination) as folder:
-        exported_from = ExportedFrom(step_of(path), weights)
+    shutil.rmtree(output / SAVED_MODEL, ignore_errors=True)
+    with new_directory(output / SAVED_MODEL) as folder:
         export_saved_model(
-            detector, folder, categories=categories, config_yaml=config_yaml, exported_from=exported_from
+            detector,
+            folder,
+            categories=categories,
+            config_yaml=to_yaml(config),
+            exported_from=ExportedFrom(step_of(path), weights),
         )

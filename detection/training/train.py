@@ -1,6 +1,5 @@
 """The whole training story: configuration and records in, checkpoints and a SavedModel out."""
 
-import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import Detector
 from detection.storage.atomic import write_json, write_text
 from detection.storage.mirror import Mirror
-from detection.training.build_balance import balance_from_config
+from detection.training.build_balance import ClassBalance, balance_from_config
 from detection.training.build_input import batches_from_config, input_options_from_config, require_masks
 from detection.training.build_run import (
     callbacks_from_config,
@@ -30,18 +29,18 @@ from detection.training.checkpoints.manager import Checkpoints
 from detection.training.distributed.strategy import is_chief, make_strategy, op_determinism
 from detection.training.distributed.workers import (
     chief_first,
-    chief_value,
     lost_workers_explained,
     require_same_start,
     wait_for_workers,
 )
 from detection.training.engine.loop import TrainLoop
+from detection.training.engine.state import TrainState
 from detection.training.initialization.initialize import InitReport
 from detection.training.memory import find_batch_size, out_of_memory_explained
 from detection.training.monitoring.callbacks import Callbacks
 from detection.training.resolve import resolved
 from detection.training.validation.validation import Validation
-from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LABELS_JSON, LOGS, SAVED_MODEL
+from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LABELS_JSON, LOGS
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
 from schemas.config.training import TrainConfig
@@ -91,33 +90,48 @@ def train(
         output=output,
         find_batch_size=lambda: find_batch_size(config, shards=shards, categories=categories, strategy=strategy),
     )
-    config_yaml = to_yaml(config)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(op_determinism(needed=is_deterministic(config.train, strategy)))
-        state = state_from_config(config, num_classes=len(categories), strategy=strategy)
-        require_masks(state.model, reader)
-        # Validation and export share one detector, which is built when the first of them needs it.
-        shared_detector = functools.cache(lambda: detector or inference_detector(config, len(categories)))
-        chief = is_chief(strategy)
-        validation = validation_from_config(
+    # Validation and export share one detector, which is built when the first of them needs it.
+    shared_detector = functools.cache(lambda: detector or inference_detector(config, len(categories)))
+    with op_determinism(needed=is_deterministic(config.train, strategy)), lost_workers_explained(strategy):
+        last_step = _train_to_last_step(
             config,
-            shards=validation_shards,
-            categories=categories,
+            reader,
+            categories,
+            balance,
+            validation_shards=validation_shards,
+            base_model=base_model,
+            strategy=strategy,
             detector=shared_detector,
             output=output,
-            chief=chief,
-            agree=lambda flag: bool(chief_value(strategy, int(flag))),
+            mirror=mirror,
         )
-        stack.enter_context(lost_workers_explained(strategy))
-        stack.enter_context(_summary_writer(output / LOGS, writes=chief).as_default())
-        # All machines read the output folder; only the chief writes there.
-        checkpoints = Checkpoints(
-            state,
-            output / CHECKPOINTS,
-            keep=config.train.keep_checkpoints,
-            keep_every_hours=config.train.keep_checkpoint_every_n_hours,
-            writes=chief,
-        )
+        if is_chief(strategy):
+            export_checkpoint(config, step=last_step, categories=categories, detector=shared_detector(), output=output)
+        wait_for_workers(strategy)
+
+
+def _train_to_last_step(
+    config: Config,
+    reader: RecordReader,
+    categories: Sequence[Mapping[str, Any]],
+    balance: ClassBalance,
+    *,
+    validation_shards: Sequence[str],
+    base_model: str | Path | None,
+    strategy: tf.distribute.Strategy,
+    detector: Callable[[], Detector],
+    output: Path,
+    mirror: Mirror | None,
+) -> int:
+    """Builds the run from its resolved config and trains it; returns the last step, which early stopping may choose."""
+    chief = is_chief(strategy)
+    state = state_from_config(config, num_classes=len(categories), strategy=strategy)
+    require_masks(state.model, reader)
+    validation = validation_from_config(
+        config, shards=validation_shards, categories=categories, detector=detector, output=output, strategy=strategy
+    )
+    with _summary_writer(output / LOGS, writes=chief).as_default():
+        checkpoints = _checkpoints_from_config(config.train, state, output / CHECKPOINTS, writes=chief)
         start_step = _resume(checkpoints, strategy=strategy, mirror=mirror)
         init_report = initialize_from_config(
             config, state, categories, strategy=strategy, start_step=start_step, base_model=base_model
@@ -126,47 +140,37 @@ def train(
         require_same_start(strategy, state, start_step=start_step, records=len(reader), texts=texts)
         if chief:
             # Only now: a configuration that the checkpoints refuse must not replace theirs.
-            _write_descriptions(output, config_yaml, categories, init_report)
+            _write_descriptions(output, config, categories, init_report)
         options = input_options_from_config(config, state.model, categories, class_weights=balance.class_weights)
-        callbacks = callbacks_from_config(
-            config.train,
-            reader,
-            options,
-            categories,
-            repeat_factors=balance.repeat_factors,
-            output=output,
-            stack=stack,
-            writes=chief,
-        )
-        batches = batches_from_config(
-            config.train,
-            reader,
-            options,
-            repeat_factors=balance.repeat_factors,
-            strategy=strategy,
-            start_step=start_step,
-        )
-        last_step = _run_steps(
-            config.train,
-            batches,
-            train_loop_from_config(config.train, state, strategy=strategy),
-            step=start_step,
-            callbacks=callbacks,
-            checkpoints=checkpoints,
-            validation=validation,
-            after_save=mirror.push if mirror is not None and chief else _do_nothing,
-        )
-        if chief:
-            export_checkpoint(
-                config,
-                config_yaml=config_yaml,
-                step=last_step,
-                categories=categories,
-                detector=shared_detector(),
-                output=output,
-                destination=output / SAVED_MODEL,
+        factors = balance.repeat_factors
+        with callbacks_from_config(
+            config.train, reader, options, categories, repeat_factors=factors, output=output, writes=chief
+        ) as callbacks:
+            return _run_steps(
+                config.train,
+                batches_from_config(
+                    config.train, reader, options, repeat_factors=factors, strategy=strategy, start_step=start_step
+                ),
+                train_loop_from_config(config.train, state, strategy=strategy),
+                step=start_step,
+                callbacks=callbacks,
+                checkpoints=checkpoints,
+                validation=validation,
+                after_save=mirror.push if mirror is not None and chief else _no_upload,
             )
-        wait_for_workers(strategy)
+
+
+def _checkpoints_from_config(
+    train_config: TrainConfig, state: TrainState, folder: Path, *, writes: bool
+) -> Checkpoints:
+    """Builds the run's checkpoints, which all machines read and the chief alone writes."""
+    return Checkpoints(
+        state,
+        folder,
+        keep=train_config.keep_checkpoints,
+        keep_every_hours=train_config.keep_checkpoint_every_n_hours,
+        writes=writes,
+    )
 
 
 def _resume(checkpoints: Checkpoints, *, strategy: tf.distribute.Strategy, mirror: Mirror | None) -> int:
@@ -186,10 +190,10 @@ def _summary_writer(logs: Path, *, writes: bool) -> tf.summary.SummaryWriter:
 
 
 def _write_descriptions(
-    output: Path, config_yaml: str, categories: Sequence[Mapping[str, Any]], init_report: InitReport | None
+    output: Path, config: Config, categories: Sequence[Mapping[str, Any]], init_report: InitReport | None
 ) -> None:
     """Writes the files that describe the run to a reader of its output folder."""
-    write_text(output / CONFIG_YAML, config_yaml)
+    write_text(output / CONFIG_YAML, to_yaml(config))
     write_json(output / LABELS_JSON, categories)
     if init_report is not None:
         write_json(output / INIT_REPORT_JSON, init_report.as_json())
@@ -225,8 +229,8 @@ def _run_steps(
     return step
 
 
-def _do_nothing() -> None:
-    """Of a training whose output is where it belongs."""
+def _no_upload() -> None:
+    """Takes the place of `Mirror.push` in a run whose output folder is not mirrored."""
 
 
 def next_stop(step: int, train_config: TrainConfig) -> int:

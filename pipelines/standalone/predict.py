@@ -4,7 +4,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from PIL import Image
@@ -22,8 +22,9 @@ from detection.inference.detectors import open_detector
 from detection.inference.model_files import model_folder
 from detection.inference.restore import read_model_categories
 from detection.inference.results import Results, joined
-from detection.inference.score_thresholds import keep_confident, read_score_thresholds
-from detection.inference.test_time_augmentation import augmented
+from detection.inference.saved_model import SignatureDetector
+from detection.inference.score_thresholds import ScoreThresholds, keep_confident, read_score_thresholds
+from detection.inference.test_time_augmentation import AugmentedDetector, augmented
 from detection.storage.atomic import write_bytes, write_json
 from detection.storage.files import exists, is_dir, is_file, resolve, walk_files
 from detection.storage.json_files import read_json
@@ -98,12 +99,7 @@ def predict(
         DataError: a model or image that cannot be read, no score thresholds, no image, or a file
             that cannot be written.
     """
-    if batch_size < 1:
-        raise ConfigError(f"--batch-size {batch_size}: pass at least 1.")
-    if best_f1 and views is not None and not views.is_empty:
-        raise ConfigError("--score-thresholds and --tta exclude each other: fused boxes have scores of their own.")
-    if picture is not None:
-        _check_picture_name(picture)
+    _check_options(picture=picture, batch_size=batch_size, views=views, best_f1=best_f1)
     model = model_folder(model)
     thresholds = read_score_thresholds(model) if best_f1 else None
     paths = find_images(images)
@@ -113,16 +109,10 @@ def predict(
     shown: list[_Predicted] = []
     image_list = []
     for batch in _with_progress(named, batch_size, console):
-        loaded = _load_all(batch)
-        detected = detector.detect(loaded)
-        if thresholds is not None:
-            detected = [keep_confident(one, thresholds) for one in detected]
-        results += detected
-        shown = [*shown, *map(_Predicted, loaded, detected)][:_MAX_DRAWN]
-        image_list += [
-            {"id": image.image_id, "file_name": image.name, "height": image.height, "width": image.width}
-            for image in loaded
-        ]
+        predicted = _predict_batch(batch, detector, thresholds)
+        results += [one.results for one in predicted]
+        shown = [*shown, *predicted][:_MAX_DRAWN]
+        image_list += [_image_entry(one.image) for one in predicted]
     written = [str(output)]
     if ground_truth is None:
         written.append(with_name(output, f"{stem(output)}_images.json"))
@@ -227,6 +217,21 @@ def _listed_id(path: str, listed: Mapping[str, Sequence[int]], ground_truth: str
     return first
 
 
+def _predict_batch(
+    batch: Sequence[_Named], detector: SignatureDetector | AugmentedDetector, thresholds: ScoreThresholds | None
+) -> list[_Predicted]:
+    images = _load_all(batch)
+    detected = detector.detect(images)
+    if thresholds is not None:
+        detected = [keep_confident(one, thresholds) for one in detected]
+    return [_Predicted(*one) for one in zip(images, detected, strict=True)]
+
+
+def _image_entry(image: EncodedImage) -> dict[str, Any]:
+    """Returns the entry of `images` in a COCO file."""
+    return {"id": image.image_id, "file_name": image.name, "height": image.height, "width": image.width}
+
+
 def _with_progress(named: Sequence[_Named], batch_size: int, console: Console) -> Iterator[Sequence[_Named]]:
     starts = range(0, len(named), batch_size)
     for start in track(starts, description="detecting", console=console, transient=True):
@@ -250,14 +255,18 @@ def _load(image: _Named) -> EncodedImage:
     return EncodedImage(image.image_id, image.path, file.data, file.height, file.width)
 
 
-def _check_picture_name(path: str | Path) -> None:
-    """Requires a file name that tells the picture's format.
+def _check_options(*, picture: str | Path | None, batch_size: int, views: ViewsConfig | None, best_f1: bool) -> None:
+    """Refuses what `predict` cannot do, before it reads any file.
 
     Raises:
-        ConfigError: the suffix is not one of `_FORMATS`.
+        ConfigError: see `predict`.
     """
-    if suffix(path).lower() not in _FORMATS:
-        raise ConfigError(f"--draw {path}: the name tells the format: end it in {', '.join(_FORMATS)}.")
+    if batch_size < 1:
+        raise ConfigError(f"--batch-size {batch_size}: pass at least 1.")
+    if best_f1 and views is not None and not views.is_empty:
+        raise ConfigError("--score-thresholds and --tta exclude each other: fused boxes have scores of their own.")
+    if picture is not None and suffix(picture).lower() not in _FORMATS:
+        raise ConfigError(f"--draw {picture}: the name tells the format: end it in {', '.join(_FORMATS)}.")
 
 
 def _write_sheet(path: str | Path, shown: Sequence[_Predicted], *, model: str | Path) -> None:

@@ -11,21 +11,29 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Activation
 from detection.models.heads.dense_losses import Normalizer
 from detection.models.heads.postprocess import BoxPostprocess
+from detection.models.pyramid_config import (
+    AnchorScale,
+    AspectRatios,
+    ImageSize,
+    MaxLevel,
+    MinLevel,
+    NumScales,
+    PyramidConfig,
+)
 from detection.ops.losses import IouLoss
-from schemas.config.section import Section
 
 Rgb = tuple[float, float, float]
 FourWeights = tuple[NonNegativeFloat, NonNegativeFloat, NonNegativeFloat, NonNegativeFloat]
 FpnNode = tuple[PositiveInt, tuple[NonNegativeInt, ...]]
 
 
-class EfficientDetConfig(Section):
+class EfficientDetConfig(PyramidConfig):
     """Configuration of an EfficientDet."""
 
     backbone: str = Field("efficientnet-b0", description="name in efficientnet_spec.BACKBONES")
-    image_size: tuple[PositiveInt, PositiveInt] = Field((512, 512), description="(height, width), pixels")
-    min_level: PositiveInt = Field(3, description="finest pyramid level; level l has stride 2^l")
-    max_level: PositiveInt = Field(7, description="coarsest pyramid level")
+    image_size: ImageSize = (512, 512)
+    min_level: MinLevel = 3
+    max_level: MaxLevel = 7
     fpn_filters: PositiveInt = Field(64, description="channels of neck and heads")
     fpn_cells: PositiveInt = Field(3, description="cells of the neck, one after the other")
     fpn_graph: Literal["bifpn", "qufpn"] | tuple[FpnNode, ...] = Field(
@@ -69,13 +77,9 @@ class EfficientDetConfig(Section):
     batch_norm_epsilon: PositiveFloat = 1e-3
     pixel_mean: Rgb = Field(IMAGENET_MEAN, description="RGB, of 0..255 pixels")
     pixel_std: Rgb = Field(IMAGENET_STD, description="RGB, of 0..255 pixels")
-    anchor_scale: PositiveFloat | tuple[PositiveFloat, ...] = Field(
-        4.0, description="base anchor side in strides; a list: one per level, finest first"
-    )
-    num_scales: PositiveInt = Field(3, description="anchor octave scales")
-    aspect_ratios: tuple[PositiveFloat | tuple[PositiveFloat, PositiveFloat], ...] = Field(
-        (1.0, 2.0, 0.5), min_length=1, description="each width / height, or [width, height] in base sides"
-    )
+    anchor_scale: AnchorScale = 4.0
+    num_scales: NumScales = 3
+    aspect_ratios: AspectRatios = (1.0, 2.0, 0.5)
     match_threshold: float = Field(0.5, gt=0.0, le=1.0, description="min IoU of a positive anchor")
     unmatched_threshold: float | None = Field(
         None, gt=0.0, le=1.0, description="anchors of an IoU from here to match_threshold are ignored; none: no band"
@@ -105,16 +109,6 @@ class EfficientDetConfig(Section):
             )
         if self.iou_loss_type is None:
             self.refuse(("iou_loss_weight",), "without iou_loss_type")
-        return self
-
-    @model_validator(mode="after")
-    def _one_scale_per_level(self) -> Self:
-        levels = self.max_level - self.min_level + 1
-        if isinstance(self.anchor_scale, tuple) and len(self.anchor_scale) != levels:
-            raise ValueError(
-                f"anchor_scale has {len(self.anchor_scale)} values for the {levels} levels {self.min_level} to "
-                f"{self.max_level}; give one number, or one per level"
-            )
         return self
 
 

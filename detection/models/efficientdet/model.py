@@ -19,7 +19,7 @@ from detection.models.heads.postprocess import detect_boxes, normalize_boxes
 from detection.models.necks.bifpn import BiFpn
 from detection.models.necks.fpn_graphs import Node, fpn_nodes
 from detection.models.necks.resample import Resample
-from detection.ops.anchors import feature_sizes, pyramid_anchors_yxyx
+from detection.ops.anchors import feature_sizes
 from detection.ops.boxes import decode_yxyx
 from detection.types import Detections, ImageInfo, Labels, RawDetections
 from schemas.errors import ConfigError
@@ -80,14 +80,7 @@ class EfficientDet(Detector):
             dtype=dtype,
         )
         self.config = config
-        self.anchors = pyramid_anchors_yxyx(
-            config.image_size,
-            min_level=config.min_level,
-            max_level=config.max_level,
-            num_scales=config.num_scales,
-            aspect_ratios=config.aspect_ratios,
-            anchor_scale=config.anchor_scale,
-        )
+        self.anchors = config.anchors_yxyx()
         self._dense_losses = DenseLosses(
             anchors=self.anchors, num_classes=num_classes, **config.model_dump(include=_LOSS_FIELDS)
         )
@@ -143,11 +136,10 @@ class EfficientDet(Detector):
         )
 
     def _make_heads(self, config: EfficientDetConfig, batch_norm: dict[str, float]) -> None:
-        anchors_per_cell = config.num_scales * len(config.aspect_ratios)
         common = {
             "filters": config.fpn_filters,
             "num_layers": config.head_layers,
-            "levels": range(config.min_level, config.max_level + 1),
+            "levels": config.levels,
             "activation": config.activation,
             "batch_norm": batch_norm,
             "separable_conv": config.separable_conv,
@@ -158,7 +150,7 @@ class EfficientDet(Detector):
         self.class_net = DenseHead(
             prefix="class",
             first_branch=_FIRST_BRANCHES["class"],
-            outputs=anchors_per_cell * self.num_classes,
+            outputs=config.anchors_per_cell * self.num_classes,
             output_bias=-math.log((1 - _PRIOR) / _PRIOR),
             name="class_net",
             **common,
@@ -166,7 +158,7 @@ class EfficientDet(Detector):
         self.box_net = DenseHead(
             prefix="box",
             first_branch=_FIRST_BRANCHES["box"],
-            outputs=anchors_per_cell * 4,
+            outputs=config.anchors_per_cell * 4,
             output_bias=0.0,
             name="box_net",
             **common,
@@ -201,7 +193,7 @@ class EfficientDet(Detector):
 
     def named_outputs(self, outputs: RawOutputs) -> dict[str, tf.Tensor]:
         """See `Detector.named_outputs`: `class_p3` to `class_p7`, `box_p3` to `box_p7`."""
-        levels = range(self.config.min_level, self.config.max_level + 1)
+        levels = self.config.levels
         logits = {f"class_p{level}": values for level, values in zip(levels, outputs.class_logits, strict=True)}
         deltas = {f"box_p{level}": values for level, values in zip(levels, outputs.box_deltas, strict=True)}
         return logits | deltas
@@ -251,7 +243,7 @@ class EfficientDet(Detector):
 
     def output_classes(self, num_classes: int) -> dict[str, np.ndarray]:
         """See `Detector.output_classes`: the last layer of the class head, anchor by anchor."""
-        classes = np.tile(np.arange(num_classes), self.config.num_scales * len(self.config.aspect_ratios))
+        classes = np.tile(np.arange(num_classes), self.config.anchors_per_cell)
         return {variable.path: classes for variable in self.class_net.output_variables}
 
     def _by_anchor(self, levels: list[tf.Tensor], width: int) -> tf.Tensor:

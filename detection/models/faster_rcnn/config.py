@@ -14,18 +14,26 @@ from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
 from detection.models.heads.postprocess import MaskPostprocess
 from detection.models.heads.rpn import RpnLayout
 from detection.models.necks.fpn import FpnLayout
+from detection.models.pyramid_config import (
+    AnchorScale,
+    AspectRatios,
+    ImageSize,
+    MaxLevel,
+    MinLevel,
+    NumScales,
+    PyramidConfig,
+)
 from detection.ops.sampling import max_positives
-from schemas.config.section import Section
 
 Rgb = tuple[float, float, float]
 FourFactors = tuple[PositiveFloat, PositiveFloat, PositiveFloat, PositiveFloat]
 
 
-class FasterRcnnConfig(Section):
+class FasterRcnnConfig(PyramidConfig):
     """Configuration of a Faster R-CNN or Mask R-CNN."""
 
     include_mask: bool = Field(True, description="with the mask head: Mask R-CNN; false: Faster R-CNN")
-    image_size: tuple[PositiveInt, PositiveInt] = Field((1024, 1024), description="(height, width), pixels")
+    image_size: ImageSize = (1024, 1024)
     pixel_mean: Rgb = Field(
         RESNET_PIXEL_MEAN, description="RGB, of 0..255 pixels; the default is that of keras.applications' ResNets"
     )
@@ -57,8 +65,8 @@ class FasterRcnnConfig(Section):
     gradient_checkpointing: bool = Field(
         False, description="compute backbone blocks again for their gradients: less memory, more time"
     )
-    min_level: PositiveInt = Field(2, description="finest pyramid level; level l has stride 2^l")
-    max_level: PositiveInt = Field(6, description="coarsest pyramid level")
+    min_level: MinLevel = 2
+    max_level: MaxLevel = 6
     fpn_filters: PositiveInt = Field(256, description="channels of the pyramid")
     fpn_layout: FpnLayout = Field(
         "standard",
@@ -72,15 +80,9 @@ class FasterRcnnConfig(Section):
         "level, and relu6; standard: the same for all levels, and relu",
     )
 
-    anchor_scale: PositiveFloat | tuple[PositiveFloat, ...] = Field(
-        8.0, description="base anchor side in strides; a list: one per level, finest first"
-    )
-    num_scales: PositiveInt = Field(1, description="anchor octave scales")
-    aspect_ratios: tuple[PositiveFloat | tuple[PositiveFloat, PositiveFloat], ...] = Field(
-        ((1.0, 1.0), (1.4, 0.7), (0.7, 1.4)),
-        min_length=1,
-        description="each width / height, or [width, height] in base sides",
-    )
+    anchor_scale: AnchorScale = 8.0
+    num_scales: NumScales = 1
+    aspect_ratios: AspectRatios = ((1.0, 1.0), (1.4, 0.7), (0.7, 1.4))
     tpu_coordinates: bool = Field(
         False,
         description="TPU Mask R-CNN's coordinates, which its weights need: box corners are indices of pixels, size = "
@@ -184,16 +186,6 @@ class FasterRcnnConfig(Section):
             samples, fraction = getattr(self, f"{stage}_samples"), getattr(self, f"{stage}_positive_fraction")
             if not max_positives(samples, fraction):
                 raise ValueError(f"{stage}_samples = {samples} of which {fraction} may be positive leave room for none")
-        return self
-
-    @model_validator(mode="after")
-    def _one_scale_per_level(self) -> Self:
-        levels = self.max_level - self.min_level + 1
-        if isinstance(self.anchor_scale, tuple) and len(self.anchor_scale) != levels:
-            raise ValueError(
-                f"anchor_scale has {len(self.anchor_scale)} values for the {levels} levels {self.min_level} to "
-                f"{self.max_level}; give one number, or one per level"
-            )
         return self
 
 

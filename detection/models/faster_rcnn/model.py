@@ -21,7 +21,6 @@ from detection.models.heads.roi_losses import mask_loss, roi_box_loss, roi_class
 from detection.models.heads.roi_targets import RoiTargets
 from detection.models.heads.rpn import ProposalOptions, Proposals, RpnHead, RpnOutputs, propose
 from detection.models.necks.fpn import Fpn
-from detection.ops.anchors import pyramid_anchors_yxyx
 from detection.ops.masks import crop_masks
 from detection.ops.replicas import sum_over_replicas
 from detection.ops.roi_align import roi_align
@@ -74,14 +73,7 @@ class FasterRcnn(Detector):
         self.config = config
         self.mask_size = config.object_mask_size if config.include_mask else 0
         self.mask_output = config.postprocess.mask_output
-        self.anchors = pyramid_anchors_yxyx(
-            config.image_size,
-            min_level=config.min_level,
-            max_level=config.max_level,
-            num_scales=config.num_scales,
-            aspect_ratios=config.aspect_ratios,
-            anchor_scale=config.anchor_scale,
-        )
+        self.anchors = config.anchors_yxyx()
         self.backbone = make_backbone(config, dtype=self.dtype_policy)
         self.fpn = Fpn(
             min_level=config.min_level,
@@ -94,7 +86,7 @@ class FasterRcnn(Detector):
         )
         self.rpn = RpnHead(
             filters=config.rpn_filters or config.fpn_filters,
-            anchors_per_cell=config.num_scales * len(config.aspect_ratios),
+            anchors_per_cell=config.anchors_per_cell,
             levels=range(config.min_level, config.max_level + 1),
             layout=config.rpn_layout,
             dtype=self.dtype_policy,
@@ -148,7 +140,7 @@ class FasterRcnn(Detector):
 
     def named_outputs(self, outputs: RawOutputs) -> dict[str, tf.Tensor]:
         """See `Detector.named_outputs`: `rpn_score_p2` to `rpn_score_p6`, `rpn_box_p2` to `rpn_box_p6`."""
-        levels = range(self.config.min_level, self.config.max_level + 1)
+        levels = self.config.levels
         logits = {f"rpn_score_p{level}": values for level, values in zip(levels, outputs.rpn.logits, strict=True)}
         deltas = {f"rpn_box_p{level}": values for level, values in zip(levels, outputs.rpn.deltas, strict=True)}
         return logits | deltas

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detection.models.backbones.imagenet import ImagenetReport, load_imagenet_weights
+from detection.models.detector import Detector
 from detection.training.engine.state import TrainState
 from detection.training.initialization.class_outputs import Category
 from detection.training.initialization.warm_start import WarmStart, warm_start
@@ -100,11 +101,15 @@ def initialize(
         return None
     if state.ema is not None:
         state.ema.restart()
-    loaded = {*(backbone.loaded if backbone else ()), *(started.plan.load if started else ())}
-    fresh = tuple(variable.path for variable in state.model.variables if variable.path not in loaded)
-    report = InitReport(backbone, started, fresh)
+    report = InitReport(backbone, started, _fresh_paths(state.model, backbone, started))
     _LOGGER.info("%s", report)
     return report
+
+
+def _fresh_paths(model: Detector, backbone: ImagenetReport | None, started: WarmStart | None) -> tuple[str, ...]:
+    """Returns the paths of the variables that neither report lists as loaded."""
+    loaded = {*(backbone.loaded if backbone else ()), *(started.plan.load if started else ())}
+    return tuple(variable.path for variable in model.variables if variable.path not in loaded)
 
 
 def _source(

@@ -1,0 +1,66 @@
+"""Config fields that every family with anchors on a feature pyramid has; each family sets its own defaults."""
+
+from typing import Annotated, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from detection.ops.anchors import pyramid_anchors_yxyx
+from schemas.config.section import Section
+
+# Descriptions and bounds belong to the types: a family declares a field again to set its default, and pydantic
+# takes over neither from the base class then.
+ImageSize = Annotated[tuple[PositiveInt, PositiveInt], Field(description="(height, width), pixels")]
+MinLevel = Annotated[PositiveInt, Field(description="finest pyramid level; level l has stride 2^l")]
+MaxLevel = Annotated[PositiveInt, Field(description="coarsest pyramid level")]
+AnchorScale = Annotated[
+    PositiveFloat | tuple[PositiveFloat, ...],
+    Field(description="base anchor side in strides; a list: one per level, finest first"),
+]
+NumScales = Annotated[PositiveInt, Field(description="anchor octave scales")]
+AspectRatios = Annotated[
+    tuple[PositiveFloat | tuple[PositiveFloat, PositiveFloat], ...],
+    Field(min_length=1, description="each width / height, or [width, height] in base sides"),
+]
+
+
+class PyramidConfig(Section):
+    """Input size, pyramid levels and anchors of a detector."""
+
+    image_size: ImageSize
+    min_level: MinLevel
+    max_level: MaxLevel
+    anchor_scale: AnchorScale
+    num_scales: NumScales
+    aspect_ratios: AspectRatios
+
+    @property
+    def levels(self) -> range:
+        """Pyramid levels, finest first."""
+        return range(self.min_level, self.max_level + 1)
+
+    @property
+    def anchors_per_cell(self) -> int:
+        """Number of anchors in each cell of each level."""
+        return self.num_scales * len(self.aspect_ratios)
+
+    def anchors_yxyx(self) -> npt.NDArray[np.float32]:
+        """Returns the anchors of all levels, float32 [A, 4]; see `pyramid_anchors_yxyx`."""
+        return pyramid_anchors_yxyx(
+            self.image_size,
+            min_level=self.min_level,
+            max_level=self.max_level,
+            num_scales=self.num_scales,
+            aspect_ratios=self.aspect_ratios,
+            anchor_scale=self.anchor_scale,
+        )
+
+    @model_validator(mode="after")
+    def _one_scale_per_level(self) -> Self:
+        if isinstance(self.anchor_scale, tuple) and len(self.anchor_scale) != len(self.levels):
+            raise ValueError(
+                f"anchor_scale has {len(self.anchor_scale)} values for the {len(self.levels)} levels {self.min_level} "
+                f"to {self.max_level}; give one number, or one per level"
+            )
+        return self

@@ -64,8 +64,8 @@ def push(request: PushRequest) -> Pushed:
     """Validates a model, publishes it, and removes old versions.
 
     Raises:
-        DataError: no model or no sample of its evaluation, the model does not serve what was
-            evaluated, or the folder cannot be written.
+        RefusedModelError: the model does not serve what was evaluated.
+        DataError: no model or no sample of its evaluation, or the folder cannot be written.
     """
     options, sample = request.options, _read_sample(request)
     added = {}

@@ -24,6 +24,7 @@ from schemas.artifacts import (
     METRICS_JSON,
     POINTER_JSON,
     QUARANTINE_JSONL,
+    REFUSED_JSON,
     REPORT_HTML,
     TRAINING_JSON,
     VALIDATION,
@@ -102,15 +103,16 @@ def first_missing(artifact: mlmd.Artifact, present: PresentFiles | None = None) 
 def own_files(artifact: mlmd.Artifact, present: PresentFiles) -> list[str]:
     """Lists the files that the component wrote and that must not change.
 
-    TensorBoard logs of a training, and the files that `follow` adds, are left out.  The files
-    of a pushed model include those of the pushed version.
+    TensorBoard logs of a training, the files that `follow` adds, and the pusher's record of a
+    refusal are left out.  The files of a pushed model include those of the pushed version.
     """
     roots = [artifact.uri]
     if artifact.type == "ModelRun":
         roots = list(_below(artifact, LABELS_JSON, TRAINING_JSON, CHECKPOINTS, VALIDATION))
     if artifact.type == "PushedModel":
         roots += _destination(artifact)
-    return [file for start in roots for file in present.below(start)]
+    changing = join(artifact.uri, REFUSED_JSON)
+    return [file for start in roots for file in present.below(start) if file != changing]
 
 
 def _examples(artifact: mlmd.Artifact) -> Iterable[str]:

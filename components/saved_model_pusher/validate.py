@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detection.storage.literal_paths import literal_path
+from detection.storage.processes import tied
 from detection.storage.staging import local_copy
 from schemas.errors import RefusedModelError
 from schemas.quoting import printable
@@ -57,7 +58,7 @@ def validate(
 ) -> Validation:
     """Loads a SavedModel in a fresh process, runs `serving_default`, and compares with the evaluator's outputs.
 
-    The process sees no GPU: those of this machine may be in use by this one.
+    The process sees no GPU: those of this machine may be in use by this one.  It ends with this one.
 
     Args:
         saved_model: local folder.
@@ -78,7 +79,7 @@ def validate(
         command = [sys.executable, "-I", "-c", _START, folders, str(_PROGRAM), *map(str, given)]
         try:
             ended = subprocess.run(
-                command,
+                tied(command),
                 cwd=folder,
                 env=_environment(),
                 stdin=subprocess.DEVNULL,

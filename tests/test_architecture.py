@@ -51,7 +51,8 @@ ALLOWED_IMPORTS = {
         "detection.training.monitoring detection.training.validation",
         "components": "",
         "components.history": "schemas detection.storage",
-        "components.vertex_service": "schemas",
+        "components.vertex_errors": "schemas",
+        "components.vertex_service": "schemas components.vertex_errors",
         "components.record_schema_gen": "schemas detection.storage",
         "components.coco_example_gen": "schemas schemas.config detection.storage detection.images detection.datasets "
         "detection.reports components.history",

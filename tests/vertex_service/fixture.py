@@ -25,7 +25,7 @@ class LoopbackVertex:
         return [one for one in log if one["method"].startswith(method) and path in one["path"]]
 
     def fail(self, status: int, body: dict[str, Any], *, method: str = "POST", path: str = "", **rule: Any) -> None:
-        """Makes the next request of this kind fail; see `VertexService.control`."""
+        """Makes the next request of this kind fail; see `VertexService.control`.  Status 0 breaks the connection."""
         self.bucket.emulator.vertex("fail", {"method": method, "path": path, "status": status, "body": body, **rule})
 
     def refuse(self, status: int, message: str, *, info: dict[str, Any] | None = None, **rule: Any) -> None:

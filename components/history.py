@@ -34,6 +34,7 @@ IDENTITY_PROPERTY = "identity"  # of `Examples`: equal if made of the same data 
 SOURCE_PROPERTY = "data_source"  # of `Examples`: the paths as the user wrote them
 TRAINING_PROPERTY = "training"  # of a `Model`: identity of the training, without the base model
 BASE_MODEL_PROPERTY = "base_model_id"  # of a `Model`: id of the `Model` that its weights started from; 0: none
+REMOVED_PROPERTY = "removed_versions"  # of a `PushedModel`: JSON list of the versions that `keep_versions` removed then
 _RESOLVED_PROPERTY = "resolved"  # 1: the artifact's folder has nothing but RESOLVED_JSON
 
 # Of every file-based ExampleGen: `tfx.components.example_gen.utils` defines them.

@@ -1,5 +1,6 @@
 """Executor of the pusher: publishes a blessed model, and records its destination or the refusal."""
 
+import json
 import logging
 from typing import Any
 
@@ -10,7 +11,7 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
-from components.history import HISTORY_KEY, forget_refusal, record_push, record_refusal
+from components.history import HISTORY_KEY, REMOVED_PROPERTY, forget_refusal, record_push, record_refusal
 from components.saved_model_pusher.model_registry import Registration, register
 from components.saved_model_pusher.push import Pushed, PushRequest, push
 from detection.storage.atomic import write_json
@@ -117,6 +118,8 @@ def _record(pushed_model: types.Artifact, pushed: Pushed, model_uri: str) -> Non
     pushed_model.set_int_custom_property(PUSHED_PROPERTY, 1)
     pushed_model.set_string_custom_property(DESTINATION_PROPERTY, destination)
     pushed_model.set_string_custom_property(VERSION_PROPERTY, version)
+    if pushed.removed:
+        pushed_model.set_string_custom_property(REMOVED_PROPERTY, json.dumps(pushed.removed))
     if pushed.validation is not None:
         write_json(join(pushed_model.uri, VALIDATION_JSON), pushed.validation._asdict())
     pointer = {"destination": destination, "version": version, "model": model_uri}

@@ -168,12 +168,17 @@ _EXPECTED: Mapping[str, Callable[[mlmd.Artifact], Iterable[str]]] = {
 }
 
 
-def _destination(artifact: mlmd.Artifact) -> list[str]:
-    """Returns the folder of the pushed version; empty if the model was not pushed."""
+def pushed_path(artifact: mlmd.Artifact) -> str | None:
+    """Returns the folder of the pushed version; None: an artifact of another type, or the model was not pushed."""
     properties: Mapping[str, Any] = artifact.custom_properties
     if "pushed" not in properties or not properties["pushed"].int_value:
-        return []
-    return [str(properties["pushed_destination"].string_value)]
+        return None
+    return str(properties["pushed_destination"].string_value)
+
+
+def _destination(artifact: mlmd.Artifact) -> list[str]:
+    path = pushed_path(artifact)
+    return [] if path is None else [path]
 
 
 def _saved_model(folder: str) -> tuple[str, str]:

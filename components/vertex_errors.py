@@ -24,8 +24,6 @@ def explanation(error: Exception, place: Place) -> str | None:
     import requests
     from google.api_core import exceptions as api_errors
 
-    if isinstance(error, api_errors.RetryError) and isinstance(error.cause, Exception):
-        return explanation(error.cause, place)
     if isinstance(error, auth_errors.DefaultCredentialsError):
         return (
             "no credentials for Google Cloud. Log in with `gcloud auth application-default login`, or set "

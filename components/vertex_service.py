@@ -7,17 +7,14 @@ import contextlib
 import functools
 import importlib
 import logging
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeVar
 
+from components import retries
 from components.vertex_errors import Place, explanation
 from schemas.errors import CocoflowError
 
-FIRST_DELAY = 1.0  # seconds before a request is repeated for the first time
-_MAX_DELAY = 20.0
-RETRY_SECONDS = 120.0  # that a request may be repeated for
 TIMEOUT = 120.0  # seconds without an answer
 
 Version = Literal["v1", "v1beta1"]
@@ -122,10 +119,7 @@ class Connection:
                 return send()
             except _unanswered() as error:
                 _LOGGER.warning("Vertex AI: cannot %s: no answer (%s). Looking whether it was done.", what, error)
-            delay, end = FIRST_DELAY, time.monotonic() + RETRY_SECONDS
-            while time.monotonic() < end:
-                time.sleep(delay)
-                delay = min(2 * delay, _MAX_DELAY)
+            for _ in retries.pauses(retries.RETRY_SECONDS):
                 result = found()
                 if result is not None:
                     return result
@@ -151,15 +145,13 @@ class Connection:
         """
         from google.api_core import exceptions
 
-        state, delay, end = operation.operation, FIRST_DELAY, time.monotonic() + minutes * 60
+        state, waits = operation.operation, retries.pauses(minutes * 60)
         while not state.done:
-            if time.monotonic() >= end:
+            if next(waits, None) is None:
                 raise CocoflowError(
                     f"Vertex AI: cannot {what}: not done after {minutes:g} minutes. It goes on there as {state.name}; "
                     "repeat the command later."
                 )
-            time.sleep(delay)
-            delay = min(2 * delay, _MAX_DELAY)
             state = self.repeated(functools.partial(self._operation, state.name), what)
         if state.HasField("error"):
             with self.explained(what):
@@ -189,8 +181,7 @@ class Connection:
             CocoflowError: see `explained`.
         """
         with self.explained(what):
-            done: T = _retry()(work)()
-            return done
+            return retries.repeated(work, is_temporary=_is_temporary)
 
     @contextlib.contextmanager
     def explained(self, what: str) -> Iterator[None]:
@@ -218,12 +209,7 @@ def _unanswered() -> tuple[type[Exception], ...]:
     return exceptions.ServiceUnavailable, exceptions.BadGateway, exceptions.GatewayTimeout, requests.RequestException
 
 
-def _retry() -> Any:
-    from google.api_core import exceptions, retry
+def _is_temporary(error: Exception) -> bool:
+    from google.api_core import exceptions
 
-    return retry.Retry(
-        predicate=retry.if_exception_type(exceptions.ServiceUnavailable, exceptions.BadGateway),
-        initial=FIRST_DELAY,
-        maximum=_MAX_DELAY,
-        timeout=RETRY_SECONDS,
-    )
+    return isinstance(error, exceptions.ServiceUnavailable | exceptions.BadGateway)

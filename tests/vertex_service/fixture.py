@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from components import vertex_service
+from components import retries
 from tests.storage_emulator.fixture import Bucket
 
 PROJECT = "my-project"
@@ -58,7 +58,7 @@ class LoopbackVertex:
 @pytest.fixture
 def vertex(gcs: Bucket, monkeypatch: pytest.MonkeyPatch) -> LoopbackVertex:
     """An empty Vertex AI; this process and its children find it at Google's addresses."""
-    monkeypatch.setattr(vertex_service, "FIRST_DELAY", 0.01)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.01)
     service = LoopbackVertex(gcs)
     gcs.emulator.vertex("reset")
     return service

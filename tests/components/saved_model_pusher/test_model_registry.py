@@ -237,7 +237,7 @@ def test_an_upload_whose_answer_is_lost_is_not_repeated(vertex: LoopbackVertex, 
 def test_an_upload_that_was_not_accepted_is_sent_again(
     vertex: LoopbackVertex, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("components.vertex_service.RETRY_SECONDS", 0.2)
+    monkeypatch.setattr("components.retries.RETRY_SECONDS", 0.2)
     version = _pushed(vertex, 17)
     vertex.refuse(status, "The service is unavailable.", path=":upload")
     registered = register(version, _settings())
@@ -247,7 +247,7 @@ def test_an_upload_that_was_not_accepted_is_sent_again(
 def test_an_upload_that_is_never_answered_ends_after_two_requests(
     vertex: LoopbackVertex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("components.vertex_service.RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("components.retries.RETRY_SECONDS", 0.05)
     vertex.refuse(503, "The service is unavailable.", path=":upload", times=2)
     version = _pushed(vertex, 17)
     with pytest.raises(CocoflowError, match=r"cannot upload .*: the service failed, also on repeated requests"):

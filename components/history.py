@@ -6,6 +6,8 @@ are written from its metadata (see `pipelines.runs.component_records`).  The com
 the baseline, the base model and the window of spans of a compiled pipeline read them, and pass on
 what they chose as an artifact that lists other artifacts; `lineage` reads all of them.  TFX, which
 takes half a minute to import, is loaded for artifacts only.
+
+That a push was refused is recorded in the folder of the model, by the pusher of every runner.
 """
 
 import hashlib
@@ -17,10 +19,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from detection.storage.atomic import write_json, write_text
-from detection.storage.files import is_dir, is_file, list_folder
+from detection.storage.files import is_dir, is_file, list_folder, remove_file
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
-from schemas.artifacts import RESOLVED_JSON
+from schemas.artifacts import REFUSED_JSON, RESOLVED_JSON
 
 if TYPE_CHECKING:
     from tfx import types
@@ -32,6 +34,7 @@ IDENTITY_PROPERTY = "identity"  # of `Examples`: equal if made of the same data 
 SOURCE_PROPERTY = "data_source"  # of `Examples`: the paths as the user wrote them
 TRAINING_PROPERTY = "training"  # of a `Model`: identity of the training, without the base model
 BASE_MODEL_PROPERTY = "base_model_id"  # of a `Model`: id of the `Model` that its weights started from; 0: none
+REMOVED_PROPERTY = "removed_versions"  # of a `PushedModel`: JSON list of the versions that `keep_versions` removed then
 _RESOLVED_PROPERTY = "resolved"  # 1: the artifact's folder has nothing but RESOLVED_JSON
 
 # Of every file-based ExampleGen: `tfx.components.example_gen.utils` defines them.
@@ -149,7 +152,38 @@ def record_push(history: str | None, *, destination: str, version: str, model: s
     Raises:
         DataError: the record cannot be written.
     """
-    _write(history, "pushes", PushRecord(destination, version, model, datetime.now(UTC).isoformat(timespec="seconds")))
+    _write(history, "pushes", PushRecord(destination, version, model, _now()))
+
+
+def record_refusal(model: str, reason: str) -> None:
+    """Records that the push of a model was refused: it is blessed, but does not serve what was evaluated.
+
+    Args:
+        model: URI of the model.
+        reason: as the user reads it.
+
+    Raises:
+        DataError: the record cannot be written.
+    """
+    write_json(join(model, REFUSED_JSON), {"reason": reason, "time": _now()})
+
+
+def forget_refusal(model: str) -> None:
+    """Removes the record of a refusal, if there is one, as the model is pushed.
+
+    Raises:
+        DataError: the record cannot be removed.
+    """
+    remove_file(join(model, REFUSED_JSON))
+
+
+def is_refused(model: str) -> bool:
+    """Returns whether the last push of a model was refused.
+
+    Args:
+        model: URI of the model.
+    """
+    return is_file(join(model, REFUSED_JSON))
 
 
 def record_name(uri: str, *, created_ms: int) -> str:
@@ -281,6 +315,10 @@ def _artifact(kind: "type[types.Artifact]", entry: Mapping[str, Any]) -> "types.
         artifact.set_int_custom_property(SPAN_PROPERTY, entry["span"])
         artifact.set_string_custom_property(IDENTITY_PROPERTY, entry["identity"])
     return artifact
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _write(history: str | None, kind: Kind, record: Record) -> None:

@@ -50,6 +50,9 @@ REPORT_HTML = "report.html"  # report of the evaluation
 BLESSING_JSON = "blessing.json"  # {"blessed", "reasons", "baseline"}
 SERVING_SAMPLE = "serving_sample.npz"  # images and the model's outputs: `detection.inference.serving_sample`
 
+# At the root of a Model artifact whose push was refused: {"reason", "time"}, until a later push of it is not.
+REFUSED_JSON = "refused.json"
+
 # PushedModel artifact.
 POINTER_JSON = "pushed.json"  # {"destination", "version", "model"} in the PushedModel artifact
 VALIDATION_JSON = "validation.json"  # what was compared before the push: `validate.Validation`

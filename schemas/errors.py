@@ -27,8 +27,14 @@ class DataError(CocoflowError):
     """An invalid data set, record, image or other file."""
 
 
+class RefusedModelError(DataError):
+    """A blessed model that does not serve what was evaluated."""
+
+
+_BY_NAME = {kind.__name__: kind for kind in (CocoflowError, ConfigError, DataError, RefusedModelError)}
+
 _IN_TRACEBACK = re.compile(
-    r"schemas\.errors\.(CocoflowError|ConfigError|DataError): (.*?)(?= \[while running |\n\s*\n|\nDuring |\Z)",
+    rf"schemas\.errors\.({'|'.join(_BY_NAME)}): (.*?)(?= \[while running |\n\s*\n|\nDuring |\Z)",
     re.DOTALL,
 )
 
@@ -53,12 +59,7 @@ def find_user_error(error: BaseException) -> CocoflowError | None:
             return type(current)(_BEAM_TRAIL.sub("", str(current)))
         match = _IN_TRACEBACK.search(str(current))
         if match:
-            kinds: dict[str, type[CocoflowError]] = {
-                "CocoflowError": CocoflowError,
-                "ConfigError": ConfigError,
-                "DataError": DataError,
-            }
-            return kinds[match[1]](match[2].strip())
+            return _BY_NAME[match[1]](match[2].strip())
     return _disk_error(error)
 
 

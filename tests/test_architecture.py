@@ -51,7 +51,9 @@ ALLOWED_IMPORTS = {
         "detection.training.monitoring detection.training.validation",
         "components": "",
         "components.history": "schemas detection.storage",
-        "components.vertex_service": "schemas",
+        "components.vertex_errors": "schemas",
+        "components.retries": "",
+        "components.vertex_service": "schemas components.vertex_errors components.retries",
         "components.record_schema_gen": "schemas detection.storage",
         "components.coco_example_gen.spans": "schemas schemas.config detection.storage detection.images "
         "detection.datasets components.history",
@@ -71,7 +73,8 @@ ALLOWED_IMPORTS = {
         "detection.training.monitoring components.coco_example_gen components.coco_example_gen.spans "
         "components.detection_trainer components.coco_evaluator components.saved_model_pusher "
         "components.record_schema_gen pipelines.resolvers",
-        "pipelines.runners": "detection.storage schemas schemas.config components.vertex_service pipelines",
+        "pipelines.runners": "detection.storage schemas schemas.config components.retries components.vertex_service "
+        "pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
         "detection.coco detection.training.distributed detection.training components.history "
         "components.coco_example_gen.spans components.detection_trainer pipelines.runners pipelines",

@@ -1,5 +1,7 @@
-"""Executor of the pusher: publishes a blessed model, and records its destination."""
+"""Executor of the pusher: publishes a blessed model, and records its destination or the refusal."""
 
+import json
+import logging
 from typing import Any
 
 from tfx import types
@@ -9,13 +11,14 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
-from components.history import HISTORY_KEY, record_push
+from components.history import HISTORY_KEY, REMOVED_PROPERTY, forget_refusal, record_push, record_refusal
 from components.saved_model_pusher.model_registry import Registration, register
 from components.saved_model_pusher.push import Pushed, PushRequest, push
 from detection.storage.atomic import write_json
 from detection.storage.paths import join, name_of
 from schemas.artifacts import POINTER_JSON, VALIDATION_JSON
 from schemas.config.config import PushConfig
+from schemas.errors import DataError, RefusedModelError
 
 PUSH_DIRECTORY_KEY = "push_directory"
 CONFIG_KEY = "config"  # JSON of a PushConfig, or absent: defaults
@@ -30,12 +33,15 @@ VERSION_PROPERTY = "pushed_version"  # string: its name
 REGISTERED_PROPERTY = "registered_model"  # string: resource name in Vertex AI, with the version
 ENDPOINT_PROPERTY = "endpoint"  # string: resource name in Vertex AI
 
+_LOGGER = logging.getLogger("cocoflow.pusher")
+
 
 class Executor(base_executor.BaseExecutor):
     """Publishes a blessed model; records any other as not pushed.
 
     The artifact holds a pointer, not a second copy: the model stays in the Model artifact
-    that the pointer names.
+    that the pointer names.  A refusal is recorded in the folder of the Model artifact, until the
+    model is pushed: the ModelBlessing, which says what was evaluated, stays.
     """
 
     def Do(  # noqa: N802 (TFX's name)
@@ -56,7 +62,7 @@ class Executor(base_executor.BaseExecutor):
             pushed_model.set_int_custom_property(PUSHED_PROPERTY, 0)
             return
         model = artifact_utils.get_single_instance(input_dict[keys.MODEL_KEY])
-        pushed = push(make_request(model, input_dict, exec_properties))
+        pushed = _push(make_request(model, input_dict, exec_properties), model.uri)
         _record(pushed_model, pushed, model.uri)
         record_push(
             exec_properties.get(HISTORY_KEY),
@@ -94,11 +100,26 @@ def is_blessed(input_dict: dict[str, list[types.Artifact]]) -> bool:
     return bool(blessings) and all(model_utils.is_model_blessed(blessing) for blessing in blessings)
 
 
+def _push(request: PushRequest, model_uri: str) -> Pushed:
+    try:
+        pushed = push(request)
+    except RefusedModelError as refusal:
+        try:
+            record_refusal(model_uri, str(refusal))
+        except DataError as error:
+            _LOGGER.warning("later models may be compared with this one, as its refusal is not recorded: %s", error)
+        raise
+    forget_refusal(model_uri)
+    return pushed
+
+
 def _record(pushed_model: types.Artifact, pushed: Pushed, model_uri: str) -> None:
     destination, version = pushed.version, name_of(pushed.version)
     pushed_model.set_int_custom_property(PUSHED_PROPERTY, 1)
     pushed_model.set_string_custom_property(DESTINATION_PROPERTY, destination)
     pushed_model.set_string_custom_property(VERSION_PROPERTY, version)
+    if pushed.removed:
+        pushed_model.set_string_custom_property(REMOVED_PROPERTY, json.dumps(pushed.removed))
     if pushed.validation is not None:
         write_json(join(pushed_model.uri, VALIDATION_JSON), pushed.validation._asdict())
     pointer = {"destination": destination, "version": version, "model": model_uri}

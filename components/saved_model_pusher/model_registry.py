@@ -1,7 +1,7 @@
 """Registers a pushed version with Vertex AI's Model Registry, and deploys it to an endpoint.
 
 A version of a registered model carries a label made from the address of the pushed version, so that
-a repeated run finds it instead of uploading it again.
+a repeated run, or a request whose answer was lost, finds it instead of uploading it again.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
-from components.vertex_service import Connection
+from components.vertex_service import TIMEOUT, Connection
 from detection.storage.paths import is_remote
 from schemas.config.config import Config
 from schemas.config.model_registry import VertexPushConfig
@@ -100,31 +100,33 @@ class _Vertex:
         self._models = self._connection.client("model_service")
         self._endpoints = self._connection.client("endpoint_service")
         self._types = importlib.import_module("google.cloud.aiplatform_v1.types")
-        self._model = self._existing_model()
 
     def registered(self, version: str) -> str | None:
         """Returns the registered version of a pushed one; None: there is none."""
-        if self._model is None:
+        model = self._existing_model()
+        if model is None:
             return None
-        listed = self._connection.listed(
-            self._models.list_model_versions, "list the model's versions", name=self._model
-        )
+        listed = self._connection.listed(self._models.list_model_versions, "list the model's versions", name=model)
         found = (one for one in listed if one.labels.get(PUSH_LABEL) == push_label(version))
-        return next((f"{self._model}@{one.version_id}" for one in found), None)
+        return next((f"{model}@{one.version_id}" for one in found), None)
 
     def upload(self, version: str) -> str:
-        """Uploads a pushed version, and returns its resource name."""
+        """Uploads a pushed version, once, and returns its resource name."""
         what = f"upload {version} to the Model Registry"
+        parent_model = self._existing_model()
         request = {
             "parent": self._parent,
             "model": model_resource(version, self._settings),
-            **({} if self._model is None else {"parent_model": self._model}),
+            **({} if parent_model is None else {"parent_model": parent_model}),
         }
-        operation = self._connection.call(self._models.upload_model, what, request=request)
-        answer = self._connection.finished(
-            operation, what, minutes=_UPLOAD_MINUTES, result=self._types.UploadModelResponse
-        )
-        name = f"{answer.model}@{answer.model_version_id}"
+
+        def send() -> str:
+            operation = self._models.upload_model(request=request, retry=None, timeout=TIMEOUT)
+            result = self._types.UploadModelResponse
+            answer = self._connection.finished(operation, what, minutes=_UPLOAD_MINUTES, result=result)
+            return f"{answer.model}@{answer.model_version_id}"
+
+        name = self._connection.sent_once(send, lambda: self.registered(version), what)
         _LOGGER.info("registered as %s", name)
         return name
 
@@ -172,19 +174,28 @@ class _Vertex:
 
     def _endpoint(self) -> Any:
         name = str(self._options.endpoint.name)
-        what = f"find the endpoint {name}"
         if name.startswith("projects/") or name.isdecimal():
             full = name if "/" in name else f"{self._parent}/endpoints/{name}"
-            return self._connection.call(self._endpoints.get_endpoint, what, name=full)
-        found = self._listed(self._endpoints.list_endpoints, what, name)
+            return self._connection.call(self._endpoints.get_endpoint, f"find the endpoint {name}", name=full)
+        return self._named_endpoint(name) or self._new_endpoint(name)
+
+    def _named_endpoint(self, name: str) -> Any:
+        """Returns the endpoint of a name; None: there is none."""
+        found = self._listed(self._endpoints.list_endpoints, f"find the endpoint {name}", name)
         full_name = _only([one.name for one in found], name, "endpoints", "push.vertex.endpoint.name")
-        return found[0] if full_name is not None else self._new_endpoint(name)
+        return None if full_name is None else found[0]
 
     def _new_endpoint(self, name: str) -> Any:
         what = f"create the endpoint {name}"
         endpoint = {"display_name": name, "labels": dict(self._options.labels)} | _encryption(self._settings)
-        operation = self._connection.call(self._endpoints.create_endpoint, what, parent=self._parent, endpoint=endpoint)
-        return self._connection.finished(operation, what, minutes=_CREATION_MINUTES, result=self._types.Endpoint)
+
+        def send() -> Any:
+            operation = self._endpoints.create_endpoint(
+                parent=self._parent, endpoint=endpoint, retry=None, timeout=TIMEOUT
+            )
+            return self._connection.finished(operation, what, minutes=_CREATION_MINUTES, result=self._types.Endpoint)
+
+        return self._connection.sent_once(send, lambda: self._named_endpoint(name), what)
 
     def _listed(self, work: Any, what: str, name: str) -> list[Any]:
         escaped = name.replace("\\", "\\\\").replace('"', '\\"')

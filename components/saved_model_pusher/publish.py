@@ -120,20 +120,28 @@ def _publish(
 ) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     remove_leftovers(directory, _TEMPORARY_STEM)
+    newest = _newest(directory)
+    if newest is not None and _same_files(source, added, newest, ignored):
+        return _there_already(newest)
     with temporary_folder(directory / _TEMPORARY_STEM) as beside:
         _copy_tree(source, beside, added)
-        newest = _newest(directory)
-        if newest is not None and _same_files(beside, newest, ignored):
-            _LOGGER.info("version %s already holds this model", newest.name)
-            return newest
         if check is not None:
             check(beside)
         fsync_tree(beside)
         with _one_at_a_time(directory):
+            latest = _newest(directory)
+            # Another pusher may have been faster.
+            if latest is not None and latest != newest and _same_files(beside, {}, latest, ignored):
+                return _there_already(latest)
             destination = _rename_to_next_version(beside, directory)
         fsync_path(directory)
     _LOGGER.info("pushed as version %s", destination.name)
     return destination
+
+
+def _there_already(version: Path) -> Path:
+    _LOGGER.info("version %s already holds this model", version.name)
+    return version
 
 
 def _newest(directory: Path) -> Path | None:
@@ -142,12 +150,19 @@ def _newest(directory: Path) -> Path | None:
     return max(numbered, key=lambda entry: int(entry.name), default=None)
 
 
-def _same_files(source: Path, version: Path, ignored: frozenset[str]) -> bool:
+def _same_files(source: Path, added: Mapping[str, bytes], version: Path, ignored: frozenset[str]) -> bool:
+    """Returns whether a version has the files of `source` with those that are added, and no others."""
     left_out = {Path(name) for name in ignored}
-    names = _file_names(source) - left_out
+    contents = {Path(name): content for name, content in added.items()}
+    names = (_file_names(source) | contents.keys()) - left_out
     if names != _file_names(version) - left_out:
         return False
-    return all(filecmp.cmp(source / name, version / name, shallow=False) for name in names)
+    return all(
+        (version / name).read_bytes() == contents[name]
+        if name in contents
+        else filecmp.cmp(source / name, version / name, shallow=False)
+        for name in names
+    )
 
 
 def _file_names(folder: Path) -> set[Path]:

@@ -22,7 +22,7 @@ from detection.inference.score_thresholds import (
 )
 from detection.inference.serving_sample import ServedImage, read_serving_sample
 from detection.storage.files import is_file
-from detection.storage.paths import join
+from detection.storage.paths import join, parent
 from schemas.artifacts import ANALYSIS_JSON, SERVING_SAMPLE
 from schemas.config.config import PushConfig
 from schemas.errors import DataError
@@ -54,18 +54,20 @@ class Pushed(NamedTuple):
 
     version: path of the version.
     validation: what was compared; None: nothing, as validation is off, or the version was there already.
+    removed: paths of the old versions that were removed.
     """
 
     version: str
     validation: Validation | None
+    removed: tuple[str, ...] = ()
 
 
 def push(request: PushRequest) -> Pushed:
     """Validates a model, publishes it, and removes old versions.
 
     Raises:
-        DataError: no model or no sample of its evaluation, the model does not serve what was
-            evaluated, or the folder cannot be written.
+        RefusedModelError: the model does not serve what was evaluated.
+        DataError: no model or no sample of its evaluation, or the folder cannot be written.
     """
     options, sample = request.options, _read_sample(request)
     added = {}
@@ -78,9 +80,8 @@ def push(request: PushRequest) -> Pushed:
     done: list[Validation] = []
     check = partial(_validate, request=request, images=len(sample[: options.validation.images]), done=done)
     version = publish(request.saved_model, request.push_directory, added=added, check=check if sample else None)
-    if options.keep_versions is not None:
-        _remove_old(request.push_directory, options.keep_versions)
-    return Pushed(version, done[0] if done else None)
+    removed = () if options.keep_versions is None else _remove_old(parent(version), options.keep_versions)
+    return Pushed(version, done[0] if done else None, removed)
 
 
 def score_thresholds(analysis: Analysis, model: str | Path) -> ScoreThresholds:
@@ -138,8 +139,9 @@ def _validate(folder: Path, *, request: PushRequest, images: int, done: list[Val
         )
 
 
-def _remove_old(push_directory: str, keep: int) -> None:
+def _remove_old(push_directory: str, keep: int) -> tuple[str, ...]:
     try:
-        remove_old_versions(push_directory, keep=keep)
+        return tuple(remove_old_versions(push_directory, keep=keep))
     except DataError as error:  # the push itself is done
         _LOGGER.warning("%s", error)
+        return ()

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detection.storage.literal_paths import literal_path
+from detection.storage.processes import tied
 from detection.storage.staging import local_copy
-from schemas.errors import DataError
+from schemas.errors import RefusedModelError
 from schemas.quoting import printable
 
 _PROGRAM = Path(__file__).with_name("serving_check.py")
@@ -57,7 +58,7 @@ def validate(
 ) -> Validation:
     """Loads a SavedModel in a fresh process, runs `serving_default`, and compares with the evaluator's outputs.
 
-    The process sees no GPU: those of this machine may be in use by this one.
+    The process sees no GPU: those of this machine may be in use by this one.  It ends with this one.
 
     Args:
         saved_model: local folder.
@@ -68,7 +69,7 @@ def validate(
         name: the model, for messages.
 
     Raises:
-        DataError: the model does not load or run there, or gives other detections.
+        RefusedModelError: the model does not load or run there, or gives other detections.
     """
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="cocoflow-validation-") as folder:
@@ -78,7 +79,7 @@ def validate(
         command = [sys.executable, "-I", "-c", _START, folders, str(_PROGRAM), *map(str, given)]
         try:
             ended = subprocess.run(
-                command,
+                tied(command),
                 cwd=folder,
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
@@ -105,7 +106,7 @@ def _answer(result: Path, ended: "subprocess.CompletedProcess[bytes]", name: str
     """Returns the program's answer.
 
     Raises:
-        DataError: it refused the model, or gave no answer.
+        RefusedModelError: it refused the model, or gave no answer.
     """
     try:
         answer: dict[str, Any] = json.loads(result.read_bytes())
@@ -128,8 +129,8 @@ def _end_in_words(code: int) -> str:
     return f"the process ended with exit code {code} before it answered"
 
 
-def _refusal(name: str, reason: str) -> DataError:
-    return DataError(
+def _refusal(name: str, reason: str) -> RefusedModelError:
+    return RefusedModelError(
         f"{name}: not pushed, as it does not serve what was evaluated. In a fresh process with TensorFlow alone: "
         f"{printable(reason)}. Correct the model and train or export it again; push.validation has the options."
     )

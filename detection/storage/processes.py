@@ -1,16 +1,38 @@
-"""Who holds something, in a file or object that other processes read, also on other machines."""
+"""Processes: who holds something, as other processes read it, also on other machines; children that end with us."""
 
 import functools
 import os
 import shlex
 import socket
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 LOCK_FILE = ".lock"  # names the holder of a folder, and is none of its content
 _MAX_COMMAND = 200  # characters of a command line
+# Linux ends the process with its parent (PR_SET_PDEATHSIG = 1), and keeps that over `exec`.  A program of its
+# own sets it: in a fork of this process, other threads may hold locks that the call needs.
+_TIED = """
+import ctypes, os, signal, sys
+prctl = getattr(ctypes.CDLL(None), "prctl", None)
+if prctl is not None:
+    prctl(1, signal.SIGKILL)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def tied(command: Sequence[str]) -> list[str]:
+    """Returns a command line whose process the kernel kills when this one ends, even by SIGKILL (on Linux).
+
+    The kernel looks at the thread that starts the process: that thread has to wait for it.
+
+    Args:
+        command: absolute path of a program, and its arguments.
+    """
+    return [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *command]
 
 
 def this_process() -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from detection.input_pipeline.record_reader import RecordReader
+from detection.storage.processes import tied
 from detection.training.build_input import batches_from_config, input_options_from_config
 from detection.training.build_step import is_deterministic, state_from_config, train_loop_from_config
 from detection.training.distributed.strategy import make_strategy, on_cpu, op_determinism, worker_count
@@ -211,7 +212,7 @@ def _run_trial(
 def _measure_apart(config: Config, shards: Sequence[str], categories: Sequence[Mapping[str, Any]]) -> int | None:
     request = json.dumps({"config": to_yaml(config), "shards": list(shards), "categories": list(categories)})
     done = subprocess.run(
-        [sys.executable, "-m", "detection.training.memory"],
+        tied([sys.executable, "-m", "detection.training.memory"]),
         input=request,
         capture_output=True,
         text=True,

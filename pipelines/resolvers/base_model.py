@@ -1,4 +1,4 @@
-"""Resolves the base model of a training: the last model blessed before it.
+"""Resolves the base model of a training: the last model blessed before it, unless its push was refused.
 
 TFX's `LatestBlessedModelStrategy` resolves to the latest blessed model of all.  If a
 pipeline runs again unchanged, that is the result of the previous run: the trainer would
@@ -6,7 +6,7 @@ get another input than before, and train again from its own result.  Here a fini
 training resolves to its earlier base model, so that TFX reuses it and everything after it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, NamedTuple
 
 from tfx import types
@@ -49,19 +49,22 @@ class Trained(NamedTuple, Generic[Key]):
     base_model: Key | None
 
 
-def choose_base(trained: Sequence[Trained[Key]], blessed: Collection[Key], training: str) -> Key | None:
-    """Returns the newest blessed model; for a finished training its earlier base model.
+def choose_base(
+    trained: Sequence[Trained[Key]], blessed: Collection[Key], training: str, *, uri: Callable[[Key], str]
+) -> Key | None:
+    """Returns the newest blessed model whose push was not refused; for a finished training its earlier base model.
 
     Args:
         trained: finished trainings, oldest first.
         blessed: keys of the blessed models.
         training: identity of the training.
+        uri: returns the URI of a model.
     """
     models = [one.model for one in trained]
     done = [one.base_model for one in trained if one.training == training]
     if done and (done[-1] is None or done[-1] in models):
         return done[-1]
-    return newest_blessed(models, blessed)
+    return newest_blessed(models, blessed, uri=uri)
 
 
 class BaseModelStrategy(resolver.ResolverStrategy):
@@ -97,7 +100,8 @@ class BaseModelStrategy(resolver.ResolverStrategy):
             for key in sorted(models)
         ]
         identity = training_identity(self._properties, input_dict[_EXAMPLES])
-        base = choose_base(trained, blessings_by_model(input_dict[_BLESSING]).keys(), identity)
+        blessed = blessings_by_model(input_dict[_BLESSING]).keys()
+        base = choose_base(trained, blessed, identity, uri=lambda model: str(models[model].uri))
         return {**{key: [] for key in input_dict}, _MODEL: [] if base is None else [models[base]]}
 
 
@@ -148,7 +152,7 @@ def RecordedBaseModel(  # noqa: N802, PLR0917 (a component's name, and TFX's for
     _, properties = training_of(given, Config)
     identity = remote_identity(properties, resolved([examples]))
     trained = [Trained(one.uri, one.training, one.base_model) for one in read_models(history)]
-    base = choose_base(trained, read_blessed(history), identity)
+    base = choose_base(trained, read_blessed(history), identity, uri=str)
     resolve_to(model, [] if base is None else [{"uri": base}])
 
 

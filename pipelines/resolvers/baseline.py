@@ -5,9 +5,14 @@ pipeline runs again unchanged, that is the candidate itself, blessed by the prev
 evaluation and push would run again, and an improvement threshold would refuse the model
 against itself.  Here only older models count, so that a repeated run resolves to the same
 model, and everything after it stays cached.
+
+A blessed model whose push was refused is no baseline until it is pushed: what was evaluated
+of it cannot be served, so later models need not be better.  Its ModelBlessing stays, as the
+pusher of a repeated run needs it.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import takewhile
 from typing import Any, TypeVar
 
@@ -18,7 +23,7 @@ from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.common import resolver
 from tfx.types import standard_artifacts
 
-from components.history import read_blessed, read_models, resolve_to
+from components.history import is_refused, read_blessed, read_models, resolve_to
 
 _ID = "previous_blessed_model"
 _CANDIDATE = "candidate"
@@ -26,30 +31,41 @@ _MODEL = "model"
 _BLESSING = "model_blessing"
 Key = TypeVar("Key", int, str)
 
+_LOGGER = logging.getLogger("cocoflow.baseline")
 
-def newest_blessed(models: Sequence[Key], blessed: Collection[Key]) -> Key | None:
-    """Returns the newest blessed model.
+
+def newest_blessed(models: Sequence[Key], blessed: Collection[Key], *, uri: Callable[[Key], str]) -> Key | None:
+    """Returns the newest blessed model whose push was not refused.
 
     Args:
         models: keys of models, oldest first.
         blessed: keys of the blessed ones.
+        uri: returns the URI of a model.
     """
-    return next((model for model in reversed(models) if model in blessed), None)
+    for model in reversed(models):
+        if model in blessed:
+            if not is_refused(uri(model)):
+                return model
+            _LOGGER.info("%s: blessed, but its push was refused, so an earlier model takes its place", uri(model))
+    return None
 
 
-def previous_blessed(models: Sequence[Key], blessed: Collection[Key], candidate: Key) -> Key | None:
-    """Returns the newest blessed model that is older than the candidate.
+def previous_blessed(
+    models: Sequence[Key], blessed: Collection[Key], candidate: Key, *, uri: Callable[[Key], str]
+) -> Key | None:
+    """Returns the newest blessed model that is older than the candidate, and whose push was not refused.
 
     Args:
         models: keys of models, oldest first; all of them are older than a candidate that is not among them.
         blessed: keys of the blessed ones.
         candidate: key of the candidate.
+        uri: returns the URI of a model.
     """
-    return newest_blessed(list(takewhile(lambda model: model != candidate, models)), blessed)
+    return newest_blessed(list(takewhile(lambda model: model != candidate, models)), blessed, uri=uri)
 
 
 class PreviousBlessedModelStrategy(resolver.ResolverStrategy):
-    """Resolves to the newest blessed model that is older than the candidate, or to none."""
+    """Resolves to the newest blessed model that is older than the candidate and was not refused, or to none."""
 
     def resolve_artifacts(
         self, store: Any, input_dict: dict[str, list[types.Artifact]]
@@ -72,7 +88,9 @@ class PreviousBlessedModelStrategy(resolver.ResolverStrategy):
         candidate = max(int(model.id) for model in input_dict[_CANDIDATE])
         models = {int(model.id): model for model in input_dict[_MODEL]}
         blessings = blessings_by_model(input_dict[_BLESSING])
-        baseline = previous_blessed(sorted(models), blessings.keys(), candidate)
+        baseline = previous_blessed(
+            sorted(models), blessings.keys(), candidate, uri=lambda model: str(models[model].uri)
+        )
         if baseline is not None:
             resolved[_MODEL] = [models[baseline]]
             resolved[_BLESSING] = [blessings[baseline]]
@@ -104,7 +122,7 @@ def RecordedBaseline(  # noqa: N802 (a component's name)
 ) -> None:
     """Resolves `model` like `PreviousBlessedModelStrategy`, from the records in the folder `history`."""
     models = [record.uri for record in read_models(history)]
-    baseline = previous_blessed(models, read_blessed(history), candidate.uri)
+    baseline = previous_blessed(models, read_blessed(history), candidate.uri, uri=str)
     resolve_to(model, [] if baseline is None else [{"uri": baseline}])
 
 

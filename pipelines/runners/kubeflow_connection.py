@@ -4,19 +4,16 @@ import contextlib
 import io
 import json
 import os
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from components import retries
 from schemas.config.run import KubeflowConfig
 from schemas.errors import CocoflowError, ConfigError
 from schemas.quoting import one_line
 
-FIRST_DELAY = 1.0  # seconds before a request is repeated for the first time
-RETRY_SECONDS = 120.0  # that a request may be repeated for
 TOKEN_VARIABLE = "KUBEFLOW_TOKEN"
-_MAX_DELAY = 20.0
 _TEMPORARY = (502, 503, 504)
 T = TypeVar("T")
 
@@ -50,20 +47,10 @@ class KubeflowConnection:
         Raises:
             CocoflowError: it cannot be reached, or refused the requests.
         """
-        import kfp_server_api
-
-        delay, end = FIRST_DELAY, time.monotonic() + RETRY_SECONDS
         # The client prints addresses, and warns of what does not concern a command line.
         with self._explained(what), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            while True:
-                try:
-                    return work()
-                except kfp_server_api.ApiException as error:
-                    if error.status not in _TEMPORARY or time.monotonic() + delay > end:
-                        raise
-                time.sleep(delay)
-                delay = min(2 * delay, _MAX_DELAY)
+            return retries.repeated(work, is_temporary=_is_temporary)
 
     @contextlib.contextmanager
     def _explained(self, what: str) -> Iterator[None]:
@@ -77,6 +64,12 @@ class KubeflowConnection:
             if reason is None:
                 raise
             raise CocoflowError(f"Kubeflow Pipelines: cannot {what}: {reason}") from error
+
+
+def _is_temporary(error: Exception) -> bool:
+    import kfp_server_api
+
+    return isinstance(error, kfp_server_api.ApiException) and error.status in _TEMPORARY
 
 
 def _client(config: KubeflowConfig) -> Any:

@@ -24,6 +24,7 @@ from schemas.artifacts import (
     METRICS_JSON,
     POINTER_JSON,
     QUARANTINE_JSONL,
+    REFUSED_JSON,
     REPORT_HTML,
     TRAINING_JSON,
     VALIDATION,
@@ -102,15 +103,16 @@ def first_missing(artifact: mlmd.Artifact, present: PresentFiles | None = None) 
 def own_files(artifact: mlmd.Artifact, present: PresentFiles) -> list[str]:
     """Lists the files that the component wrote and that must not change.
 
-    TensorBoard logs of a training, and the files that `follow` adds, are left out.  The files
-    of a pushed model include those of the pushed version.
+    TensorBoard logs of a training, the files that `follow` adds, and the pusher's record of a
+    refusal are left out.  The files of a pushed model include those of the pushed version.
     """
     roots = [artifact.uri]
     if artifact.type == "ModelRun":
         roots = list(_below(artifact, LABELS_JSON, TRAINING_JSON, CHECKPOINTS, VALIDATION))
     if artifact.type == "PushedModel":
         roots += _destination(artifact)
-    return [file for start in roots for file in present.below(start)]
+    changing = join(artifact.uri, REFUSED_JSON)
+    return [file for start in roots for file in present.below(start) if file != changing]
 
 
 def _examples(artifact: mlmd.Artifact) -> Iterable[str]:
@@ -166,12 +168,17 @@ _EXPECTED: Mapping[str, Callable[[mlmd.Artifact], Iterable[str]]] = {
 }
 
 
-def _destination(artifact: mlmd.Artifact) -> list[str]:
-    """Returns the folder of the pushed version; empty if the model was not pushed."""
+def pushed_path(artifact: mlmd.Artifact) -> str | None:
+    """Returns the folder of the pushed version; None: an artifact of another type, or the model was not pushed."""
     properties: Mapping[str, Any] = artifact.custom_properties
     if "pushed" not in properties or not properties["pushed"].int_value:
-        return []
-    return [str(properties["pushed_destination"].string_value)]
+        return None
+    return str(properties["pushed_destination"].string_value)
+
+
+def _destination(artifact: mlmd.Artifact) -> list[str]:
+    path = pushed_path(artifact)
+    return [] if path is None else [path]
 
 
 def _saved_model(folder: str) -> tuple[str, str]:

@@ -7,20 +7,22 @@ Only the process that holds the run folder calls this: every unfinished executio
 """
 
 import contextlib
+import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
+from components.history import REMOVED_PROPERTY
 from detection.storage import files
 from detection.storage.atomic import remove_leftovers
 from detection.storage.paths import is_remote, join, name_of, parent, relative
 from pipelines.folders import RunLayout
 from pipelines.metadata_database import MetadataDatabase
-from pipelines.runs.artifact_files import FileRecords
+from pipelines.runs.artifact_files import FileRecords, pushed_path
 from pipelines.runs.metadata import RunStore, node_name, open_run_store, producer_of
 from schemas.errors import DataError
 
@@ -73,23 +75,46 @@ def forget_damaged_outputs(store: RunStore, records: FileRecords) -> list[int]:
     Raises:
         DataError: the records cannot be written.
     """
-    damaged: list[mlmd.Artifact] = []
-    for artifact in store.artifacts():
-        if artifact.state != mlmd.Artifact.LIVE:
-            continue
-        damage = records.check(artifact)
-        if damage is None:
-            continue
-        if len(damaged) < _LISTED:
-            _LOGGER.warning("%s: %s, so this result is not reused", producer_of(store.store, artifact.id), damage)
+    artifacts = store.artifacts()
+    live = [artifact for artifact in artifacts if artifact.state == mlmd.Artifact.LIVE]
+    checked = [(artifact, records.check(artifact)) for artifact in live]
+    damaged = {artifact.id: damage for artifact, damage in checked if damage is not None}
+    gone = [artifact for artifact in live if artifact.id in damaged]
+    _tell(store, gone, damaged, removed=_removed_versions(artifacts))
+    for artifact in gone:
         artifact.state = mlmd.Artifact.DELETED
-        damaged.append(artifact)
-    if len(damaged) > _LISTED:
-        _LOGGER.warning("... and %d more results that are not reused", len(damaged) - _LISTED)
-    store.store.put_artifacts(damaged)
-    for artifact in damaged:
+    store.store.put_artifacts(gone)
+    for artifact in gone:
         records.forget(artifact)
-    return [artifact.id for artifact in damaged]
+    return [artifact.id for artifact in gone]
+
+
+def _tell(
+    store: RunStore, gone: Iterable[mlmd.Artifact], damaged: Mapping[int, str], *, removed: Collection[str]
+) -> None:
+    """Logs the damaged outputs, and apart from them the pushed versions that their pusher removed."""
+    unexpected = 0
+    for artifact in gone:
+        if pushed_path(artifact) in removed:
+            _LOGGER.info(
+                "%s: %s was removed by push.keep_versions, so its push is not reused",
+                producer_of(store.store, artifact.id),
+                pushed_path(artifact),
+            )
+            continue
+        unexpected += 1
+        if unexpected <= _LISTED:
+            _LOGGER.warning(
+                "%s: %s, so this result is not reused", producer_of(store.store, artifact.id), damaged[artifact.id]
+            )
+    if unexpected > _LISTED:
+        _LOGGER.warning("... and %d more results that are not reused", unexpected - _LISTED)
+
+
+def _removed_versions(artifacts: Iterable[mlmd.Artifact]) -> set[str]:
+    """Returns the paths of the versions that the pushes of these artifacts removed."""
+    told = (one.custom_properties[REMOVED_PROPERTY] for one in artifacts if REMOVED_PROPERTY in one.custom_properties)
+    return {path for value in told for path in json.loads(value.string_value)}
 
 
 _UNFINISHED = (mlmd.Execution.NEW, mlmd.Execution.RUNNING)

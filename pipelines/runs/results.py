@@ -13,7 +13,7 @@ from detection.coco.summary import metrics_table
 from detection.storage.files import is_dir
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
-from pipelines.runs.artifact_files import first_missing
+from pipelines.runs.artifact_files import first_missing, pushed_path
 from pipelines.runs.component_records import examples_record_of
 from pipelines.runs.metadata import node_name
 from schemas.artifacts import BLESSING_JSON, LOGS, METRICS_JSON, REPORT_HTML
@@ -92,7 +92,7 @@ def run_fields(store: metadata_store.MetadataStore, run_id: str) -> dict[str, An
             "reasons": _read(join(evaluation, BLESSING_JSON), "reasons"),
         }
     if "pushed_model" in artifacts:
-        fields["pushed_path"] = _pushed_path(artifacts["pushed_model"])
+        fields["pushed_path"] = pushed_path(artifacts["pushed_model"])
     return fields
 
 
@@ -115,7 +115,7 @@ def read_results(store: metadata_store.MetadataStore, run_id: str) -> RunResults
         iou_type=_read(join(evaluation, METRICS_JSON), "iou_type"),
         blessed=_read(join(evaluation, BLESSING_JSON), "blessed"),
         reasons=_read(join(evaluation, BLESSING_JSON), "reasons"),
-        pushed=_pushed_path(artifacts["pushed_model"]),
+        pushed=pushed_path(artifacts["pushed_model"]),
         evaluation=evaluation,
         model_run=model_run,
     )
@@ -171,11 +171,6 @@ def _outputs(store: metadata_store.MetadataStore, execution_id: int) -> dict[str
     events = [event for event in store.get_events_by_execution_ids([execution_id]) if event.type == mlmd.Event.OUTPUT]
     artifacts = {artifact.id: artifact for artifact in store.get_artifacts_by_id([e.artifact_id for e in events])}
     return {event.path.steps[0].key: artifacts[event.artifact_id] for event in events}
-
-
-def _pushed_path(pushed_model: mlmd.Artifact) -> str | None:
-    properties = pushed_model.custom_properties
-    return properties["pushed_destination"].string_value if properties["pushed"].int_value else None
 
 
 def print_results(results: RunResults, console: Console) -> None:

@@ -13,6 +13,7 @@ from components.saved_model_pusher.component import SavedModelPusher
 from detection.storage.atomic import write_text
 from detection.storage.paths import join
 from pipelines.resolvers.baseline import previous_blessed_model
+from schemas.config.config import PushConfig
 
 
 def write_model(folder: str, content: str) -> None:
@@ -76,7 +77,9 @@ class StubEvaluator(base_component.BaseComponent):
         )
 
 
-def create_pipeline(root: str | Path, *, seed: int, blessed: int, database: Path | None = None) -> pipeline.Pipeline:
+def create_pipeline(
+    root: str | Path, *, seed: int, blessed: int, database: Path | None = None, push: PushConfig | None = None
+) -> pipeline.Pipeline:
     trainer = StubTrainer(seed=seed)
     baseline = previous_blessed_model(trainer.outputs["model"])
     evaluator = StubEvaluator(model=trainer.outputs["model"], baseline_model=baseline.outputs["model"], blessed=blessed)
@@ -84,6 +87,7 @@ def create_pipeline(root: str | Path, *, seed: int, blessed: int, database: Path
         model=trainer.outputs["model"],
         model_blessing=evaluator.outputs["blessing"],
         push_directory=join(root, "serving"),
+        config=push,
     )
     return pipeline.Pipeline(
         pipeline_name="baseline",

@@ -1,8 +1,16 @@
 import errno
+import traceback
 
 import pytest
 
-from schemas.errors import ConfigError, DataError, find_user_error, was_interrupted
+from schemas.errors import (
+    CocoflowError,
+    ConfigError,
+    DataError,
+    RefusedModelError,
+    find_user_error,
+    was_interrupted,
+)
 
 
 def test_finds_the_error_behind_others() -> None:
@@ -26,6 +34,13 @@ def test_finds_the_error_in_the_text_that_beam_leaves_of_it() -> None:
     error = find_user_error(RuntimeError(text))
     assert isinstance(error, DataError)
     assert str(error) == "a.json: image 7 is missing\nRestore it."
+
+
+@pytest.mark.parametrize("kind", [CocoflowError, ConfigError, DataError, RefusedModelError])
+def test_the_error_in_a_text_keeps_its_type(kind: type[CocoflowError]) -> None:
+    error = find_user_error(RuntimeError("".join(traceback.format_exception(kind("a.json: broken")))))
+    assert type(error) is kind
+    assert str(error) == "a.json: broken"
 
 
 def test_a_bug_is_not_a_user_error() -> None:

@@ -51,12 +51,13 @@ class Handler(BaseHTTPRequestHandler):
         if self._secure and "-aiplatform." in self.headers["Host"]:
             headers = {name.lower(): value for name, value in self.headers.items()}
             request = Request(self.command, url.path, query_of(url.query), headers, body, "")
-            return self._send(self.server.vertex.answer(request))
+            answer = self.server.vertex.answer(request)
+            return self._send(answer) if answer.status else self._drop()
         target = urllib.parse.unquote(self.path) + name_in(self.path, body)
         rule = self.server.faults.firing(self.command, target)
         origin = f"{'https' if self._secure else 'http'}://{self.headers['Host']}"
         headers = {name.lower(): value for name, value in self.headers.items()}
-        answer: Answer | None = None
+        answer = None
         if rule is None or rule.after:
             request = Request(self.command, url.path, query_of(url.query), headers, body, origin)
             answer = self.server.api.answer(request)
@@ -75,11 +76,13 @@ class Handler(BaseHTTPRequestHandler):
             return self._send(Answer(rule.status, json.dumps(message).encode()))
         if rule.action == "kill":
             kill(rule.process)
+        return self._drop()
+
+    def _drop(self) -> None:
         self.close_connection = True
         # Without lingering, the client sees a reset in place of an end.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.close()
-        return None
 
     def _send(self, answer: Answer) -> None:
         self.send_response(answer.status)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from components import vertex_service
+from components import retries
 from tests.storage_emulator.fixture import Bucket
 
 PROJECT = "my-project"
@@ -25,7 +25,7 @@ class LoopbackVertex:
         return [one for one in log if one["method"].startswith(method) and path in one["path"]]
 
     def fail(self, status: int, body: dict[str, Any], *, method: str = "POST", path: str = "", **rule: Any) -> None:
-        """Makes the next request of this kind fail; see `VertexService.control`."""
+        """Makes the next request of this kind fail; see `VertexService.control`.  Status 0 breaks the connection."""
         self.bucket.emulator.vertex("fail", {"method": method, "path": path, "status": status, "body": body, **rule})
 
     def refuse(self, status: int, message: str, *, info: dict[str, Any] | None = None, **rule: Any) -> None:
@@ -58,7 +58,7 @@ class LoopbackVertex:
 @pytest.fixture
 def vertex(gcs: Bucket, monkeypatch: pytest.MonkeyPatch) -> LoopbackVertex:
     """An empty Vertex AI; this process and its children find it at Google's addresses."""
-    monkeypatch.setattr(vertex_service, "FIRST_DELAY", 0.01)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.01)
     service = LoopbackVertex(gcs)
     gcs.emulator.vertex("reset")
     return service

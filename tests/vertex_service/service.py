@@ -26,6 +26,7 @@ _PLACE = r"/(v1|v1beta1)/projects/([^/]+)/locations/([^/]+)"
 PROJECT_NUMBERS = {"my-project": "12345"}  # resource names in answers have the number
 _PAGE = 2  # small, so that lists have several pages
 _TYPE = "type.googleapis.com/google.cloud.aiplatform"
+_LOOKS = 2  # at lists, until the result of an operation that nobody asks for appears in them
 
 
 class VertexService:
@@ -68,6 +69,7 @@ class VertexService:
             self._numbers = itertools.count(1001)
             self._kept: dict[str, dict[str, Any]] = {}  # by resource name, as JSON
             self._operations: dict[str, dict[str, Any]] = {}
+            self._versions: dict[str, int] = {}  # number of uploads by model
             self._log: list[dict[str, Any]] = []
             self._faults: list[dict[str, Any]] = []
 
@@ -76,9 +78,8 @@ class VertexService:
         with self._lock:
             if command == "reset":
                 self.reset()
-            elif (
-                command == "fail"
-            ):  # method, path (pattern), status, body, times, after (the work is done all the same)
+            elif command == "fail":
+                # method, path (pattern), status, body, times, after (the work is done all the same)
                 self._faults.append({"times": 1, "after": False, **value})
             elif command == "log":
                 log, self._log = self._log, []
@@ -190,16 +191,20 @@ class VertexService:
         name = _numbered(parent or f"{call.parent}/models/{next(self._numbers)}")
         if parent is not None:
             self._found(parent)
-        versions = [key for key in self._kept if key.startswith(f"{name}@")]
-        version = str(len(versions) + 1)
-        aliases = {*body["model"].get("versionAliases", []), *([] if versions else ["default"])}
-        for key in versions:  # an alias moves to the newest version that asks for it
-            self._kept[key]["versionAliases"] = sorted(set(self._kept[key]["versionAliases"]) - aliases)
+        self._versions[name] = self._versions.get(name, 0) + 1
+        version = str(self._versions[name])
+        aliases = {*body["model"].get("versionAliases", []), *(["default"] if version == "1" else [])}
         kept = body["model"] | {"name": name, "versionId": version, "versionAliases": sorted(aliases)}
-        self._kept[f"{name}@{version}"] = kept | {"createTime": _now()}
-        if "default" in aliases:
-            self._kept[name] = kept
-        return self._begin(call, "UploadModel", name, {"model": name, "modelVersionId": version})
+
+        def done() -> None:
+            for key in [key for key in self._kept if key.startswith(f"{name}@")]:
+                # An alias moves to the newest version that asks for it.
+                self._kept[key]["versionAliases"] = sorted(set(self._kept[key]["versionAliases"]) - aliases)
+            self._kept[f"{name}@{version}"] = kept | {"createTime": _now()}
+            if "default" in aliases:
+                self._kept[name] = kept
+
+        return self._begin(call, "UploadModel", name, {"model": name, "modelVersionId": version}, done=done)
 
     def _list_versions(self, call: "_Call", path: str) -> Any:
         self._found(call.parent + path)
@@ -210,8 +215,10 @@ class VertexService:
         body, _ = self._parsed(call, "Endpoint")
         rules.require("displayName" in body, "endpoint.display_name", "is required")
         name = f"{call.parent}/endpoints/{next(self._numbers)}"
-        self._keep(body | {"name": name, "createTime": _now()})
-        return self._begin(call, "CreateEndpoint", name, {"name": name, **body}, kind="Endpoint")
+        kept = body | {"name": name, "createTime": _now()}
+        return self._begin(
+            call, "CreateEndpoint", name, {"name": name, **body}, kind="Endpoint", done=lambda: self._keep(kept)
+        )
 
     def _deploy(self, call: "_Call", path: str) -> Any:
         endpoint = self._found(call.parent + path)
@@ -257,9 +264,9 @@ class VertexService:
         result: dict[str, Any],
         *,
         kind: str | None = None,
-        done: Callable[[], None] = lambda: None,
+        done: Callable[[], Any] = lambda: None,
     ) -> Any:
-        """Begins a long-running operation, which is done when it is asked for, or fails if a test wants it."""
+        """Begins an operation, which is done when it or lists are asked for, or fails if a test wants it."""
         name = f"{resource}/operations/{next(self._numbers)}"
         package = f"{_TYPE}.{call.version}"
         begun = {"name": name, "metadata": {"@type": f"{package}.{method}OperationMetadata"}}
@@ -269,19 +276,14 @@ class VertexService:
             self._operations[name] = begun | {"done": True, "error": error["body"]}
         else:
             response = {"@type": f"{package}.{kind or method + 'Response'}", **result}
-            self._operations[name] = begun | {"done": True, "response": response, "work": done}
+            self._operations[name] = begun | {"done": True, "response": response, "work": done, "looks": _LOOKS}
         return begun
 
     def _operation(self, call: "_Call", path: str) -> Any:
         name = call.parent + path
         if name not in self._operations:
             raise RefusedError(404, f"No operation {name}.")
-        operation = dict(self._operations[name])
-        work = operation.pop("work", None)
-        if work is not None:
-            work()
-            self._operations[name] = operation
-        return operation
+        return _finished(self._operations[name])
 
     def _delete(self, call: "_Call", path: str) -> Any:
         self._found(call.parent + path)
@@ -298,6 +300,10 @@ class VertexService:
         return self._page(call, path.strip("/"), [one for one in found if rules.matches(one, call.query.get("filter"))])
 
     def _page(self, call: "_Call", kind: str, found: list[dict[str, Any]]) -> Any:
+        for operation in self._operations.values():
+            operation["looks"] = operation.get("looks", 0) - 1
+            if operation["looks"] < 0:
+                _finished(operation)
         first = int(call.query.get("pageToken") or 0)
         page: dict[str, Any] = {kind: found[first : first + _PAGE]}
         if len(found) > first + _PAGE:
@@ -323,6 +329,12 @@ class _Call:
         self.parent = parent
         self.version = version
         self.query = {key: value for key, value in request.query.items() if key != "$alt"}
+
+
+def _finished(operation: dict[str, Any]) -> dict[str, Any]:
+    """Does an operation's work, once; returns what is told of it."""
+    operation.pop("work", lambda: None)()
+    return {key: value for key, value in operation.items() if key != "looks"}
 
 
 def _numbered(name: str) -> str:

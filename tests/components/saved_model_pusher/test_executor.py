@@ -11,7 +11,7 @@ from detection.storage.atomic import write_bytes
 from detection.storage.reading import read_bytes
 from schemas.config.config import PushConfig, PushValidationConfig
 from schemas.config.config_io import load_config
-from schemas.errors import DataError
+from schemas.errors import CocoflowError, DataError, RefusedModelError
 from tests.components.saved_model_pusher.served_models import evaluated_sample
 from tests.detection.fake_detector import save_fake_detector
 from tests.storage_emulator.fixture import Bucket
@@ -151,6 +151,58 @@ def test_the_validation_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [version] = (tmp_path / "serving").iterdir()
     assert (version / "assets.extra/tf_serving_warmup_requests").is_file()
     assert not (version / "assets.extra/score_thresholds.json").exists()
+
+
+def failing(error: Exception) -> Any:
+    def fail(*_: Any) -> None:
+        raise error
+
+    return fail
+
+
+def test_a_refusal_is_recorded_until_the_model_is_pushed(
+    tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from components.history import is_refused
+    from components.saved_model_pusher import executor
+
+    inputs = {"model": [model], "model_blessing": [blessing(1)]}
+    with monkeypatch.context() as patch:
+        patch.setattr(executor, "push", failing(RefusedModelError("its scores are NaN")))
+        with pytest.raises(RefusedModelError, match="its scores are NaN"):
+            push(tmp_path, inputs)
+    assert is_refused(model.uri)
+    assert json.loads(Path(model.uri, "refused.json").read_text())["reason"] == "its scores are NaN"
+    (tmp_path / "pushed").rmdir()
+    assert push(tmp_path, inputs).get_int_custom_property("pushed") == 1
+    assert not is_refused(model.uri)
+    [version] = (tmp_path / "serving").iterdir()
+    assert not (version / "refused.json").exists()
+
+
+@pytest.mark.parametrize("error", [DataError("no space"), CocoflowError("no connection"), KeyError("bug")])
+def test_another_failure_is_no_refusal(
+    tmp_path: Path, model: Any, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from components.history import is_refused
+    from components.saved_model_pusher import executor
+
+    monkeypatch.setattr(executor, "push", failing(error))
+    with pytest.raises(type(error)):
+        push(tmp_path, {"model": [model]})
+    assert not is_refused(model.uri)
+
+
+def test_a_refusal_that_cannot_be_recorded_is_still_the_error(
+    tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from components.saved_model_pusher import executor
+
+    (Path(model.uri) / "refused.json").mkdir()
+    monkeypatch.setattr(executor, "push", failing(RefusedModelError("its scores are NaN")))
+    with pytest.raises(RefusedModelError, match="its scores are NaN"):
+        push(tmp_path, {"model": [model]})
+    assert "later models may be compared with this one" in caplog.text
 
 
 @pytest.mark.parametrize("blessings", [[0], [], [1, 0]])

@@ -210,6 +210,59 @@ def test_what_a_failure_left_is_made_up_for(vertex: LoopbackVertex) -> None:
     assert [one["modelVersionId"] for one in endpoint["deployedModels"]] == ["2"]
 
 
+UNANSWERED = [503, 502, 504, 0]  # 0: the connection breaks
+
+
+def _versions(vertex: LoopbackVertex, version: str) -> list[str]:
+    """The registered versions of a pushed one."""
+    return [name for name, one in vertex.kept("@").items() if one["labels"][PUSH_LABEL] == push_label(version)]
+
+
+@pytest.mark.parametrize("status", UNANSWERED)
+@pytest.mark.parametrize("earlier", [0, 3])
+def test_an_upload_whose_answer_is_lost_is_not_repeated(vertex: LoopbackVertex, earlier: int, status: int) -> None:
+    settings = _settings()
+    for number in range(earlier):
+        register(_pushed(vertex, number), settings)
+    vertex.requests()
+    version = _pushed(vertex, 17)
+    vertex.refuse(status, "The service is unavailable.", path=":upload", after=True)
+    registered = register(version, settings)
+    assert [path.rpartition(":")[2] for path, _ in _changes(vertex)] == ["upload"]
+    assert _versions(vertex, version) == [registered.model]
+    assert register(version, settings) == registered
+
+
+@pytest.mark.parametrize("status", UNANSWERED)
+def test_an_upload_that_was_not_accepted_is_sent_again(
+    vertex: LoopbackVertex, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("components.retries.RETRY_SECONDS", 0.2)
+    version = _pushed(vertex, 17)
+    vertex.refuse(status, "The service is unavailable.", path=":upload")
+    registered = register(version, _settings())
+    assert _versions(vertex, version) == [registered.model]
+
+
+def test_an_upload_that_is_never_answered_ends_after_two_requests(
+    vertex: LoopbackVertex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("components.retries.RETRY_SECONDS", 0.05)
+    vertex.refuse(503, "The service is unavailable.", path=":upload", times=2)
+    version = _pushed(vertex, 17)
+    with pytest.raises(CocoflowError, match=r"cannot upload .*: the service failed, also on repeated requests"):
+        register(version, _settings())
+    assert register(version, _settings()).model == f"{NAMED}/models/1001@1"
+
+
+@pytest.mark.parametrize("status", UNANSWERED)
+def test_an_endpoint_is_created_once(vertex: LoopbackVertex, status: int) -> None:
+    settings = _settings("push.vertex.endpoint.name=digits")
+    vertex.refuse(status, "The service is unavailable.", path="/endpoints$", after=True)
+    registered = register(_pushed(vertex, 17), settings)
+    assert list(vertex.kept("/endpoints/")) == [registered.endpoint]
+
+
 def test_names_and_numbers(vertex: LoopbackVertex) -> None:
     first = register(_pushed(vertex, 17), _settings("push.vertex.endpoint.name=one"))
     number, endpoint = first.model.split("/")[-1].removesuffix("@1"), str(first.endpoint)

@@ -14,6 +14,7 @@ import pytest
 
 from components.saved_model_pusher import publish as publishing
 from components.saved_model_pusher.publish import versions
+from components.saved_model_pusher.pushed_versions import WARMUP_FILE
 from detection.storage.atomic import SILENT_SECONDS
 from schemas.errors import ConfigError, DataError
 from tests.storage_emulator.fixture import Bucket
@@ -237,6 +238,42 @@ def test_the_newest_version_is_not_pushed_again(model: Path, tmp_path: Path) -> 
     assert publish(model, serving) == first
     second = publish(another(model), serving)
     assert versions(serving) == [int(first.name), int(second.name)]
+
+
+def test_a_model_that_is_there_is_not_copied(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    serving = tmp_path / "serving"
+    extra = {"assets.extra/score_thresholds.json": b"{}", "assets.extra/config.yaml": b"replaced"}
+    first = publishing.publish(model, serving, added=extra)
+    assert parts(Path(first)) == PARTS | extra
+    copies = []
+    copyfile = shutil.copyfile
+
+    def note(source: Path, destination: Path) -> None:
+        copies.append(Path(source).name)
+        copyfile(source, destination)
+
+    monkeypatch.setattr(publishing.shutil, "copyfile", note)
+    assert publishing.publish(model, serving, added=extra | {WARMUP_FILE: b"requests"}) == first
+    assert copies == []
+    for other in ({}, extra | {"assets.extra/score_thresholds.json": b"[]"}, extra | {"assets.extra/more": b""}):
+        second = publishing.publish(model, serving, added=other)
+        assert parts(Path(second)) == PARTS | other
+    assert len(versions(serving)) == 4
+    assert sorted(copies) == sorted(3 * [name.rpartition("/")[2] for name in PARTS])
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_another_pusher_that_was_faster_is_noticed(model: Path, tmp_path: Path, *, same: bool) -> None:
+    serving, other = tmp_path / "serving", tmp_path / "other"
+    publish(model, serving)
+    shutil.copytree(another(model), other)
+    if not same:
+        (other / "saved_model.pb").write_bytes(b"other graph")
+    faster: list[Path] = []
+    pushed = publishing.publish(model, serving, check=lambda _: faster.append(publish(other, serving)))
+    assert (Path(pushed) == faster[0]) == same
+    assert len(versions(serving)) == (2 if same else 3)
+    assert hidden(serving) == []
 
 
 def test_a_model_under_a_newer_one_is_pushed_again(model: Path, tmp_path: Path) -> None:

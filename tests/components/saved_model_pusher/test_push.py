@@ -215,8 +215,19 @@ def test_old_versions_go_after_the_push(
     model: Path, evaluation: Path, serving: str, validated: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     models = [model, save_fake_detector(tmp_path / "1", shift=1), save_fake_detector(tmp_path / "2", shift=2)]
-    pushed = [push(request(one, serving, evaluation, keep_versions=2)).version for one in models]
-    assert versions(serving) == [version.rpartition("/")[2] for version in pushed[1:]]
+    pushed = [push(request(one, serving, evaluation, keep_versions=2)) for one in models]
+    assert versions(serving) == [one.version.rpartition("/")[2] for one in pushed[1:]]
+    assert [one.removed for one in pushed] == [(), (), (pushed[0].version,)]
+
+
+@pytest.mark.usefixtures("validated")
+def test_removed_versions_are_named_as_they_were_pushed(
+    model: Path, evaluation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = push(request(model, "serving", evaluation, keep_versions=1))
+    second = push(request(save_fake_detector(tmp_path / "1", shift=1), "serving", evaluation, keep_versions=1))
+    assert second.removed == (first.version,)
 
 
 @pytest.mark.usefixtures("validated")

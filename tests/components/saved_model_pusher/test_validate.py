@@ -2,6 +2,9 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +76,26 @@ def test_whoever_gives_no_answer_is_refused(program: str, tmp_path: Path, monkey
     with pytest.raises(DataError, match=message) as caught:
         check(tmp_path, tmp_path / "sample.npz", timeout=0.5 if program == "slow" else 60.0)
     assert "\x1b" not in str(caught.value)
+
+
+def test_the_process_ends_with_a_killed_pusher(tmp_path: Path) -> None:
+    pipe, program = tmp_path / "pipe", tmp_path / "program.py"
+    os.mkfifo(pipe)
+    program.write_text(
+        "import time\n"
+        f"with open({str(pipe)!r}, 'w', buffering=1) as pipe:\n"
+        "    print('begun', file=pipe)\n"
+        "    time.sleep(20)\n"
+        "    print('lived', file=pipe)\n"
+    )
+    pusher = f"""
+from pathlib import Path
+from components.saved_model_pusher import validate as validating
+validating._PROGRAM = Path({str(program)!r})
+folder = Path({str(tmp_path)!r})
+validating.validate(folder, folder / "sample.npz", images=1, tolerance=0.1, timeout=60, name="model")
+"""
+    with subprocess.Popen([sys.executable, "-c", pusher]) as process, pipe.open() as output:
+        assert output.readline() == "begun\n"
+        process.send_signal(signal.SIGKILL)
+        assert output.read() == "", "nobody is left to write"

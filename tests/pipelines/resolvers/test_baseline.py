@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from schemas.errors import RefusedModelError
+
 pytestmark = pytest.mark.slow
 
 
@@ -85,6 +87,38 @@ def test_each_model_meets_the_last_one_blessed_before_it(tmp_path: Path, runner:
         assert runs.pushes() == ["1", "2", "4"]
     else:
         assert runs.pushes() == ["1", "2"]
+
+
+@pytest.mark.parametrize("runner", ["local", "beam"])
+def test_a_refused_model_is_no_baseline_until_it_is_pushed(
+    tmp_path: Path, runner: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from components.saved_model_pusher import executor
+    from components.saved_model_pusher.push import Pushed, PushRequest
+
+    push, refused = executor.push, {"2"}
+
+    def validated(request: PushRequest) -> Pushed:
+        if Path(request.saved_model, "saved_model.pb").read_text() in refused:
+            raise RefusedModelError("its detections differ")
+        return push(request)
+
+    monkeypatch.setattr(executor, "push", validated)
+    runs = Runs(tmp_path, runner)
+    assert runs(seed=1) == FRESH
+    with pytest.raises(Exception, match="its detections differ"):
+        runs(seed=2)
+    with caplog.at_level("INFO", "cocoflow.baseline"):
+        assert runs(seed=3)["SavedModelPusher"] == "COMPLETE"
+    assert runs.baselines() == [(1, 0), (2, 1), (3, 1)]
+    assert caplog.text.count("blessed, but its push was refused") == 1
+    with pytest.raises(Exception, match="its detections differ"):
+        runs(seed=2)
+    refused.clear()
+    assert runs(seed=2) == CACHED | {"SavedModelPusher": "COMPLETE"}, "its evaluation is not done again"
+    assert runs(seed=3)["StubEvaluator"] == "COMPLETE"
+    assert runs.baselines() == [(1, 0), (2, 1), (3, 1), (3, 2)]
+    assert runs.pushes() == ["1", "3", "2", "3"]
 
 
 def artifacts(kind: Any, **properties: list[int]) -> list[Any]:

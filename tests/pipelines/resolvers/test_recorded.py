@@ -16,7 +16,8 @@ from schemas.config.config_io import load_config
 pytestmark = pytest.mark.slow
 
 WARM = "train.init.from_previous_model=true"
-MODELS = st.lists(st.tuples(st.booleans(), st.integers(0, 2), st.integers(0, 6)), max_size=6)
+# Blessed, refused, seed of the training, its base model.
+MODELS = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 2), st.integers(0, 6)), max_size=6)
 
 
 def _artifact(kind: Any, number: int, folder: Path) -> Any:
@@ -48,10 +49,10 @@ def _do(executor: Any, inputs: dict[str, Any], kind: Any, key: str, folder: Path
 
 @settings(max_examples=40)
 @given(models=MODELS, chosen=st.integers(0, 6))
-def test_the_baseline(models: list[tuple[bool, int, int]], chosen: int) -> None:
+def test_the_baseline(models: list[tuple[bool, bool, int, int]], chosen: int) -> None:
     from tfx.types import standard_artifacts
 
-    from components.history import record_model, record_verdict
+    from components.history import record_model, record_refusal, record_verdict
     from pipelines.resolvers.baseline import PreviousBlessedModelStrategy, RecordedBaseline
 
     with tempfile.TemporaryDirectory() as name:
@@ -59,7 +60,10 @@ def test_the_baseline(models: list[tuple[bool, int, int]], chosen: int) -> None:
         artifacts = [_artifact(standard_artifacts.Model, number, folder) for number in range(1, len(models) + 2)]
         candidate = artifacts[min(chosen, len(models))]
         blessings = []
-        for number, (model, (blessed, _, _)) in enumerate(zip(artifacts, [*models, (False, 0, 0)], strict=True)):
+        facts = [*models, (False, False, 0, 0)]
+        for number, (model, (blessed, refused, _, _)) in enumerate(zip(artifacts, facts, strict=True)):
+            if refused:
+                record_refusal(model.uri, "NaN")
             record_model(f"{folder}/history", uri=model.uri, training="", base_model=None)
             record_verdict(f"{folder}/history", model=model.uri, blessed=blessed)
             blessings.append(_blessing(100 + number, model.id, blessed=blessed, folder=folder))
@@ -73,11 +77,14 @@ def test_the_baseline(models: list[tuple[bool, int, int]], chosen: int) -> None:
             folder,
         )
         assert recorded == [model.uri for model in expected]
+        older = zip(artifacts[: artifacts.index(candidate)], models, strict=False)
+        usable = [model.uri for model, (blessed, refused, _, _) in older if blessed and not refused]
+        assert recorded == usable[-1:]
 
 
 @settings(max_examples=40)
 @given(models=MODELS, seed=st.integers(0, 2))
-def test_the_base_model(models: list[tuple[bool, int, int]], seed: int) -> None:
+def test_the_base_model(models: list[tuple[bool, bool, int, int]], seed: int) -> None:
     """Trainings of seeds 0 to 2, each from an earlier model or none; the training of `seed` asks."""
     from tfx.types import standard_artifacts
 
@@ -87,7 +94,7 @@ def test_the_base_model(models: list[tuple[bool, int, int]], seed: int) -> None:
         training_identity,
         training_properties,
     )
-    from components.history import IDENTITY_PROPERTY, record_model, record_verdict
+    from components.history import IDENTITY_PROPERTY, record_model, record_refusal, record_verdict
     from pipelines.resolvers.base_model import BaseModelStrategy, RecordedBaseModel
     from schemas.config.runtime_parameters import default_value
 
@@ -99,8 +106,10 @@ def test_the_base_model(models: list[tuple[bool, int, int]], seed: int) -> None:
         examples.set_string_custom_property(IDENTITY_PROPERTY, "records")
         artifacts: list[Any] = []
         blessings = []
-        for number, (blessed, trained, base) in enumerate(models):
+        for number, (blessed, refused, trained, base) in enumerate(models):
             model = _artifact(standard_artifacts.Model, number + 2, folder)
+            if refused:
+                record_refusal(model.uri, "NaN")
             earlier = artifacts[base % len(artifacts)] if artifacts and base else None
             model.set_string_custom_property("training", training_identity(properties[trained], [examples]))
             model.set_int_custom_property("base_model_id", earlier.id if earlier else 0)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import pipeline_runner
+from components import retries
 from pipelines.runners import kubeflow as runner
 from pipelines.runners import kubeflow_connection
 from pipelines.runners import submit as submit_module
@@ -22,7 +23,7 @@ from tests.storage_emulator.fixture import Bucket
 def kubeflow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[KubeflowService]:
     """An empty service; the client finds no other, and no settings of this machine."""
     monkeypatch.setattr(submit_module, "compile_pipeline", lambda config, target: compiled(target))
-    monkeypatch.setattr(kubeflow_connection, "FIRST_DELAY", 0.01)
+    monkeypatch.setattr(retries, "FIRST_DELAY", 0.01)
     monkeypatch.setattr("kfp.Client._LOCAL_KFP_CONTEXT", str(tmp_path / "context.json"))
     for name in ("KF_PIPELINES_ENDPOINT", "KF_PIPELINES_UI_ENDPOINT", "KUBECONFIG"):
         monkeypatch.delenv(name, raising=False)
@@ -250,7 +251,7 @@ def test_an_unavailable_service_is_asked_again(kubeflow: KubeflowService) -> Non
 def test_a_service_that_stays_unavailable(
     kubeflow: KubeflowService, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(kubeflow_connection, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(retries, "RETRY_SECONDS", 0.05)
     kubeflow.faults += [("GET", "/recurringruns", 503, "no backend", False)] * 100
     assert _run(kubeflow, "schedule", "list") == 1
     assert "failed, also on repeated requests: no backend (status 503)" in capsys.readouterr().err

@@ -386,7 +386,7 @@ def test_a_lost_answer_does_not_start_a_second_job(vertex: LoopbackVertex) -> No
 def test_a_service_that_stays_unavailable(
     vertex: LoopbackVertex, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("components.vertex_service.RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("components.retries.RETRY_SECONDS", 0.05)
     vertex.refuse(503, "The service is unavailable.", path="/pipelineJobs", times=1000)
     assert _run(vertex, "submit") == 1
     assert "the service failed, also on repeated requests: The service is unavailable (status 503)" in (

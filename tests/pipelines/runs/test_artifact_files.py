@@ -165,6 +165,18 @@ def test_what_is_added_or_grows_later_does_not_count(tmp_path: Path) -> None:
     assert records.check(artifact) is None
 
 
+def test_the_record_of_a_refusal_comes_and_goes(tmp_path: Path) -> None:
+    from components.history import forget_refusal, record_refusal
+
+    artifact, records = whole("Model", tmp_path), file_records(tmp_path)
+    record_refusal(artifact.uri, "NaN")
+    assert records.check(artifact) is None
+    forget_refusal(artifact.uri)
+    assert records.check(artifact) is None
+    record_refusal(artifact.uri, "NaN")
+    assert records.check(artifact) is None
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"artifact": 1}', '{"files": []}', "[" * 100_000, "\x00"])
 def test_a_damaged_record_counts_as_none(tmp_path: Path, text: str) -> None:
     artifact, records = whole("Schema", tmp_path), file_records(tmp_path)

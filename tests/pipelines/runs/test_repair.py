@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.folders import RunLayout
 from pipelines.metadata_database import MetadataDatabase
-from schemas.config.config import Config
+from schemas.config.config import Config, PushConfig
 from schemas.errors import CocoflowError, DataError
 
 pytestmark = pytest.mark.slow
@@ -28,13 +28,13 @@ class Runs:
         self.push_directory = Path(self.layout.push_directory)
         self.seen = 0
 
-    def __call__(self, *, seed: int = 1, blessed: int = 1) -> dict[str, str]:
+    def __call__(self, *, seed: int = 1, blessed: int = 1, push: PushConfig | None = None) -> dict[str, str]:
         """Returns the state of each node's new execution: COMPLETE or CACHED."""
         from pipelines.runners.local import run_local
         from pipelines.runs.repair import record_outputs, repair
         from tests.pipelines.baseline_stubs import create_pipeline
 
-        pipeline = create_pipeline(Path(self.layout.root), seed=seed, blessed=blessed)
+        pipeline = create_pipeline(Path(self.layout.root), seed=seed, blessed=blessed, push=push)
         repair(self.layout, self.database, [component.id for component in pipeline.components])
         self.run_id = run_local(pipeline)
         record_outputs(self.layout, self.database)
@@ -149,6 +149,28 @@ def test_a_damaged_output_is_made_again_with_what_depends_on_it(
     assert (_pushed(runs) / "saved_model.pb").read_text() == "1"
     assert _pushed(runs).name == runs.versions()[-1]
     assert runs() == CACHED
+
+
+def test_a_version_that_retention_removed_is_not_told_as_damage(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "cocoflow.run")
+    runs, two = Runs(tmp_path / "run"), PushConfig(keep_versions=2)
+    runs(seed=1, push=two)
+    first = _pushed(runs)
+    runs(seed=2, push=two)
+    assert "not reused" not in caplog.text
+    runs(seed=3, push=two)
+    assert not first.exists()
+    told = [(record.levelname, record.getMessage()) for record in caplog.records if "reused" in record.getMessage()]
+    sentence = f"SavedModelPusher: {first} was removed by push.keep_versions, so its push is not reused"
+    assert told == [("INFO", sentence)]
+    caplog.clear()
+    shutil.rmtree(_pushed(runs))  # by somebody else
+    assert runs(seed=1, push=two) == CACHED | {"SavedModelPusher": "COMPLETE"}
+    [lost] = [record for record in caplog.records if "reused" in record.getMessage()]
+    assert lost.levelname == "WARNING"
+    assert lost.getMessage().endswith("saved_model.pb is missing, so this result is not reused")
 
 
 def test_a_model_whose_files_are_gone_is_no_baseline(tmp_path: Path) -> None:

@@ -100,26 +100,17 @@ def test_sigterm_ends_the_run_and_the_next_start_takes_it_up(tmp_path: Path) -> 
     assert [attempt.outcome for attempt in again.attempts] == ["interrupted", "done"]
 
 
-def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
+def test_a_run_ends_with_watch() -> None:
     code = """
-import os, sys, time
+import sys
 from pipelines.watch import child
-process = child.start([sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(20); print('lived')"])
-time.sleep(60)
+child.start([sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(20); print('lived')"]).wait()
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"begun\n"
         parent.send_signal(signal.SIGKILL)
         assert parent.stdout.read() == b"", "nobody is left to write"
-
-
-def test_a_child_whose_parent_is_gone_does_not_begin() -> None:
-    tied = [sys.executable, "-I", "-S", "-c", child._TIED, "1"]
-    ended = subprocess.run(
-        [*tied, sys.executable, "-c", "print('begun')"], capture_output=True, check=False, timeout=20
-    )
-    assert ended.stdout == b""
 
 
 def test_a_run_is_pinned_to_the_span_that_triggered_it(tmp_path: Path) -> None:

@@ -267,6 +267,7 @@ def test_on_cloud_storage_the_same_run_gives_the_same_bits(
     assert not [name for name in files.walk_files(gcs.path) if name.endswith((".lock", ".unfinished", ".tmp"))]
 
 
+@pytest.mark.extended  # half a minute; test_remote_runs.py and test_spans.py run stubs under Beam
 def test_beam_runs_the_same_pipeline(tmp_path: Path, first_run: Path, digits: Path) -> None:
     assert run_pipeline(tmp_path / "run", digits, "--runner", "beam") == 0
     assert read_summary(tmp_path / "run")["metrics"] == read_summary(first_run)["metrics"]
@@ -298,6 +299,7 @@ def test_a_compiled_pipeline_gives_the_same_metrics(
         scratch=tmp_path / "scratch",
         environment=gcs.emulator.environment(),
         runs_drivers=target == "vertex",
+        forks=target == "vertex",  # the other starts a Python for each task
     )
     outputs = pipeline.run(
         data_root=upload(digits, f"{gcs.path}/data"),

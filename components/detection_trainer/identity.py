@@ -13,7 +13,7 @@ from detection.weights.locate import weights_fingerprint
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, parse_config, to_yaml
 from schemas.config.runtime_parameters import with_parameters
-from schemas.config.training import WITHOUT_EFFECT
+from schemas.config.train.training import WITHOUT_EFFECT
 
 CONFIG_KEY = "settings"
 OTHER_SETTINGS_KEY = "other_settings"  # of a compiled training: YAML of what CONFIG_KEY leaves out

@@ -11,7 +11,7 @@ from detection.inference.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.storage.atomic import write_text
 from schemas.artifacts import CONFIG_YAML, EXPORTED_FROM_JSON, EXTRA_FILES, LABELS_JSON
-from schemas.config.optimization import WeightsKind
+from schemas.config.train.optimization import WeightsKind
 from schemas.errors import disk_refusals_explained
 
 

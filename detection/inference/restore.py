@@ -16,8 +16,8 @@ from detection.weights.weight_source import WeightSource, load_detector_weights
 from schemas.artifacts import CONFIG_YAML, EXPORTED_FROM_JSON, EXTRA_FILES, LABELS_JSON
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, load_config
-from schemas.config.initialization import SourceWeights
-from schemas.config.optimization import WeightsChoice, WeightsKind
+from schemas.config.train.initialization import SourceWeights
+from schemas.config.train.optimization import WeightsChoice, WeightsKind
 from schemas.errors import ConfigError, DataError
 
 _AGAIN = "export or copy the model again"

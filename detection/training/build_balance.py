@@ -11,7 +11,7 @@ import numpy.typing as npt
 from detection.input_pipeline.record_classes import inverse_frequency_weights, read_classes
 from detection.input_pipeline.record_order import RecordOrder, repeat_factors
 from detection.input_pipeline.record_reader import RecordReader
-from schemas.config.training import TrainConfig
+from schemas.config.train.training import TrainConfig
 from schemas.errors import ConfigError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")

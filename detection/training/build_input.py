@@ -20,10 +20,10 @@ from detection.input_pipeline.record_decoder import num_keypoints
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Augmentation, InputOptions, training_batches
 from detection.models.detector import Detector
-from schemas.config.augmentation import AugmentConfig, ColorConfig, SsdCropConfig
 from schemas.config.config import Config
 from schemas.config.input_size import height_and_width
-from schemas.config.training import TrainConfig
+from schemas.config.train.augmentation import AugmentConfig, ColorConfig, SsdCropConfig
+from schemas.config.train.training import TrainConfig
 from schemas.errors import ConfigError, DataError
 
 

@@ -33,7 +33,7 @@ from detection.training.validation.validation import Validation
 from schemas.artifacts import BEST, CHECKPOINTS, LOGS, SAVED_MODEL, VALIDATION
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
-from schemas.config.training import TrainConfig
+from schemas.config.train.training import TrainConfig
 from schemas.errors import ConfigError
 
 

@@ -37,8 +37,8 @@ from detection.training.engine.variable_selection import (
 from detection.training.initialization.initialize import InitReport, initialize
 from schemas.artifacts import CONFIG_YAML
 from schemas.config.config import Config
-from schemas.config.schedule import ScheduleConfig
-from schemas.config.training import TrainConfig
+from schemas.config.train.schedule import ScheduleConfig
+from schemas.config.train.training import TrainConfig
 from schemas.errors import CocoflowError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")

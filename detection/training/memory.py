@@ -28,7 +28,7 @@ from detection.training.distributed.strategy import make_strategy, on_cpu, op_de
 from detection.training.resolve import assumed, with_batch_size
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, to_yaml
-from schemas.config.training import TrainConfig
+from schemas.config.train.training import TrainConfig
 from schemas.errors import CocoflowError, ConfigError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")

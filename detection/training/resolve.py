@@ -17,7 +17,7 @@ from detection.training.checkpoints.files import checkpoint_steps
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, parse_config
-from schemas.config.training import STEPS_OF_EPOCHS
+from schemas.config.train.training import STEPS_OF_EPOCHS
 from schemas.errors import DataError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")

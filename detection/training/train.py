@@ -43,7 +43,7 @@ from detection.training.validation.validation import Validation
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LABELS_JSON, LOGS
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
-from schemas.config.training import TrainConfig
+from schemas.config.train.training import TrainConfig
 
 
 def train(

@@ -27,8 +27,8 @@ from schemas.artifacts import (
 )
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
-from schemas.config.initialization import SourceWeights
-from schemas.config.optimization import WeightsChoice
+from schemas.config.train.initialization import SourceWeights
+from schemas.config.train.optimization import WeightsChoice
 from schemas.errors import ConfigError, DataError, disk_refusals_explained
 
 _STEP = 0  # the checkpoint of an imported model is one before the first step

@@ -15,7 +15,7 @@ from detection.storage.literal_paths import literal_path
 from detection.storage.reading import read_bytes
 from detection.weights.locate import local_prefix, locate_weights
 from schemas.artifacts import EMA_PART, MODEL_PART, STEP_PART
-from schemas.config.initialization import SourceWeights
+from schemas.config.train.initialization import SourceWeights
 from schemas.errors import ConfigError, DataError
 from schemas.serving import WEIGHTS_PART
 

@@ -17,8 +17,7 @@ from pipelines.runners.compiled import TARGETS
 from pipelines.runners.kubeflow_connection import KubeflowConnection
 from pipelines.runners.schedules import Recurring, only
 from schemas.config.config import Config
-from schemas.config.cron import weekdays
-from schemas.config.recurrence import ScheduleConfig
+from schemas.config.recurrence import ScheduleConfig, weekdays
 from schemas.errors import CocoflowError, ConfigError
 
 POLL_SECONDS = 30.0  # between looks at a running pipeline

@@ -12,7 +12,7 @@ from detection.training.distributed.cluster import cluster_from_environment
 from pipelines.dataset_files import categories_of
 from schemas.artifacts import CHECKPOINTS
 from schemas.config.config import Config
-from schemas.config.training import TrainConfig
+from schemas.config.train.training import TrainConfig
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -22,7 +22,7 @@ from detection.storage.tfrecord import find_shards
 from pipelines.folders import output_folder
 from pipelines.standalone.to_examples import data_as_examples
 from schemas.config.config_io import load_config, to_yaml
-from schemas.config.optimization import WeightsChoice
+from schemas.config.train.optimization import WeightsChoice
 from schemas.errors import ConfigError
 
 Format = Literal["saved-model", "litert", "onnx"]

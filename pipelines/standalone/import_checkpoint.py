@@ -11,7 +11,7 @@ from detection.weights.od_api import OD_API
 from detection.weights.program import some
 from detection.weights.tpu_mask_rcnn import TPU_MASK_RCNN
 from schemas.config.config_io import load_config
-from schemas.config.optimization import WeightsChoice
+from schemas.config.train.optimization import WeightsChoice
 from schemas.errors import ConfigError
 from schemas.quoting import one_line
 

@@ -9,7 +9,7 @@ from pipelines.watch.journal import Data
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
 from schemas.config.config_io import parse_config, to_yaml
-from schemas.config.training import WITHOUT_EFFECT
+from schemas.config.train.training import WITHOUT_EFFECT
 from schemas.errors import ConfigError
 
 _DECIDING = ("data", "model", "train", "evaluate", "push")

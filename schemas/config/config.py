@@ -23,7 +23,7 @@ from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.config.model_registry import VertexPushConfig
 from schemas.config.run import RunConfig
 from schemas.config.section import Section
-from schemas.config.training import TrainConfig
+from schemas.config.train.training import TrainConfig
 from schemas.config.watch import WatchConfig
 from schemas.metrics import MetricName
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from schemas.config.config import Config
 from schemas.config.section import Section, section_of
-from schemas.config.training import STEPS_OF_EPOCHS
+from schemas.config.train.training import STEPS_OF_EPOCHS
 from schemas.config.yaml_text import check_values, parse_yaml
 from schemas.errors import ConfigError
 from schemas.limits import MAX_CONFIG

@@ -1,13 +1,66 @@
-"""The section `run.schedule`: when `schedule create` lets the platform run the pipeline."""
+"""When pipelines run again: cron expressions, time zones, and the section `run.schedule`."""
 
-import zoneinfo
-from datetime import datetime
-from typing import Self
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Self
+from zoneinfo import ZoneInfo
 
-from pydantic import Field, PositiveInt, model_validator
+from cronsim import CronSim, CronSimError
+from pydantic import AfterValidator, Field, PositiveInt, model_validator
 
-from schemas.config.cron import CommonCronExpression, TimeZone
 from schemas.config.section import Section
+
+_FIELDS = "minute, hour, day of month, month and day of week"
+_DEBIANS_OWN = re.compile(r"(\S+ ){2}\S*L.*|(\S+ ){4}\S*(#|\dL).*", re.IGNORECASE)
+
+
+def _cron(expression: str) -> str:
+    fields = expression.split()
+    if len(fields) != 5:
+        raise ValueError(
+            f"{expression!r} has {len(fields)} fields; a cron expression has five, {_FIELDS}, as in 0 3 * * 1-5"
+        )
+    try:
+        next(CronSim(expression, datetime(2024, 1, 1, tzinfo=UTC)))
+    except CronSimError as error:
+        raise ValueError(f"{expression!r} is not a cron expression: {error}; its fields are {_FIELDS}") from None
+    except StopIteration:
+        raise ValueError(f"{expression!r} never comes: no day of the calendar has this date") from None
+    return " ".join(fields)
+
+
+def _common(expression: str) -> str:
+    if _DEBIANS_OWN.fullmatch(expression):
+        raise ValueError(
+            f"{expression!r}: L and # are not understood by every platform; write numbers, names, *, ranges and steps"
+        )
+    return expression
+
+
+def _time_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (KeyError, OSError, ValueError):  # not found; the name of a folder; not a relative path
+        raise ValueError(
+            f"{name!r} is not a time zone; write one of the IANA database, such as Europe/Berlin"
+        ) from None
+    return name
+
+
+def weekdays(expression: str) -> list[int]:
+    """Returns the days of the week of a common cron expression in ascending order; Sunday is 0, never 7.
+
+    >>> weekdays("0 3 * * mon-wed,7")
+    [0, 1, 2, 3]
+    """
+    days = CronSim(expression, datetime(2024, 1, 1, tzinfo=UTC)).weekdays
+    return sorted({day % 7 for day in days if isinstance(day, int)})  # others are L and #
+
+
+CronExpression = Annotated[str, AfterValidator(_cron)]
+# Without the forms of Debian's cron that Vertex AI and Kubeflow do not have.
+CommonCronExpression = Annotated[str, AfterValidator(_cron), AfterValidator(_common)]
+TimeZone = Annotated[str, AfterValidator(_time_zone)]
 
 
 class ScheduleConfig(Section):
@@ -53,4 +106,4 @@ class ScheduleConfig(Section):
             moment = datetime.fromisoformat(text)
         except ValueError:
             raise ValueError(f"{key} = {text!r} is not a time; write it as 2027-01-31T03:00") from None
-        return moment if moment.tzinfo else moment.replace(tzinfo=zoneinfo.ZoneInfo(self.time_zone))
+        return moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(self.time_zone))

@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from schemas.config.cron import CronExpression, TimeZone
+from schemas.config.recurrence import CronExpression, TimeZone
 from schemas.config.section import Section
 
 

@@ -22,7 +22,7 @@ from detection.training.checkpoints.files import (
 )
 from detection.training.engine.state import TrainState
 from detection.weights.weight_source import WeightSource, load_detector_weights
-from schemas.config.optimization import WeightsKind
+from schemas.config.train.optimization import WeightsKind
 from schemas.errors import CocoflowError, DataError, disk_refusal
 
 _LOGGER = logging.getLogger("cocoflow.trainer")

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from schemas.config.optimization import BiasVariables
+from schemas.config.train.optimization import BiasVariables
 from schemas.scalars import GRADIENT_HISTOGRAM, GRADIENT_NORM
 
 HISTOGRAM_BUCKETS = 30  # as many as tf.summary.histogram has

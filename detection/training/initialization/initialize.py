@@ -11,8 +11,8 @@ from detection.training.engine.state import TrainState
 from detection.training.initialization.class_outputs import Category
 from detection.training.initialization.warm_start import WarmStart, warm_start
 from detection.weights.weight_source import WeightSource
-from schemas.config.initialization import FineTuneType, SourceWeights
 from schemas.config.section import PatternMatch
+from schemas.config.train.initialization import FineTuneType, SourceWeights
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 

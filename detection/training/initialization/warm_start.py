@@ -10,8 +10,8 @@ from detection.models.detector import Detector
 from detection.training.engine.variable_selection import matching_paths
 from detection.training.initialization.class_outputs import Category, same_categories, source_outputs
 from detection.weights.weight_source import WeightSource
-from schemas.config.initialization import FineTuneType
 from schemas.config.section import PatternMatch
+from schemas.config.train.initialization import FineTuneType
 from schemas.errors import DataError
 
 Shape = tuple[int, ...]

@@ -20,7 +20,7 @@ from detection.training.validation.history import BestCheckpoint, HistoryEntry, 
 from detection.training.validation.split import ValidationSplit
 from schemas.artifacts import BEST, HISTORY_JSON
 from schemas.config.config import AnalysisConfig
-from schemas.config.optimization import WeightsKind
+from schemas.config.train.optimization import WeightsKind
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 

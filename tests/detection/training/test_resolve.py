@@ -10,7 +10,7 @@ from detection.training.resolve import assumed, resolved, steps_of_epochs, with_
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML
 from schemas.config.config import Config
 from schemas.config.config_io import load_config, to_yaml
-from schemas.config.training import STEPS_OF_EPOCHS, TrainConfig
+from schemas.config.train.training import STEPS_OF_EPOCHS, TrainConfig
 from schemas.errors import ConfigError, DataError
 
 EPOCHS = ("train.epochs=3", "train.batch_size=4", "train.schedule.warmup_epochs=1")

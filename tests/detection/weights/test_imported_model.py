@@ -9,7 +9,7 @@ import tensorflow as tf
 from detection.inference.restore import load_trained
 from detection.weights.automl import AUTOML, automl_name
 from detection.weights.imported_model import ImportedModel, import_model, write_model
-from schemas.config.optimization import WeightsChoice
+from schemas.config.train.optimization import WeightsChoice
 from schemas.errors import ConfigError, DataError
 from tests.detection.training import tiny_detector
 from tests.detection.weights.automl_checkpoints import (

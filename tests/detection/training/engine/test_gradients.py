@@ -11,7 +11,7 @@ from detection.models.layers.batch_norm import BatchNormalization
 from detection.models.registry import build_detector
 from detection.ops.replicas import sum_over_replicas
 from detection.training.engine.gradients import is_bias, l2_loss, transform_gradients
-from schemas.config.optimization import BiasVariables
+from schemas.config.train.optimization import BiasVariables
 
 
 def _variables(*names: str) -> list[keras.Variable]:

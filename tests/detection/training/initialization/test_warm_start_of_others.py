@@ -17,7 +17,7 @@ from detection.weights.automl import AUTOML
 from detection.weights.imported_model import import_model, write_model
 from detection.weights.weight_source import WeightSource
 from schemas.config.config_io import from_yaml, load_config
-from schemas.config.initialization import InitConfig
+from schemas.config.train.initialization import InitConfig
 from schemas.errors import DataError
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from detection.training.monitoring.progress import ProgressMeter, Window
 from detection.training.train import next_stop
 from schemas.artifacts import LOGS
 from schemas.config.config_io import load_config
-from schemas.config.training import TrainConfig
+from schemas.config.train.training import TrainConfig
 from schemas.errors import ConfigError
 from tests.detection.training import tiny_detector
 from tests.detection.training.monitoring.test_nonfinite import _steps

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from schemas.config.config_io import load_config
-from schemas.config.cron import CommonCronExpression, TimeZone, weekdays
+from schemas.config.recurrence import CommonCronExpression, TimeZone, weekdays
 from schemas.errors import ConfigError
 
 

@@ -4,12 +4,12 @@ from typing import Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from schemas.config.augmentation import AugmentConfig
-from schemas.config.initialization import InitConfig
-from schemas.config.monitoring import NonFiniteConfig, ProfileConfig, SummariesConfig, ValidationConfig
-from schemas.config.optimization import ClipConfig, EmaConfig, OptimizerConfig
-from schemas.config.schedule import ScheduleConfig
 from schemas.config.section import PatternMatch, RegularExpression, Section
+from schemas.config.train.augmentation import AugmentConfig
+from schemas.config.train.initialization import InitConfig
+from schemas.config.train.monitoring import NonFiniteConfig, ProfileConfig, SummariesConfig, ValidationConfig
+from schemas.config.train.optimization import ClipConfig, EmaConfig, OptimizerConfig
+from schemas.config.train.schedule import ScheduleConfig
 
 ClassWeights = Literal["inverse_frequency", "inverse_sqrt_frequency"] | dict[str, NonNegativeFloat]
 

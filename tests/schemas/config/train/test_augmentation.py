@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from schemas.config.augmentation import AugmentConfig
+from schemas.config.train.augmentation import AugmentConfig
 
 FIT = {"scale_min": 1.0, "scale_max": 1.0}
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from schemas.config.monitoring import ValidationConfig
-from schemas.config.training import WITHOUT_EFFECT, TrainConfig
+from schemas.config.train.monitoring import ValidationConfig
+from schemas.config.train.training import WITHOUT_EFFECT, TrainConfig
 
 
 @pytest.mark.parametrize(

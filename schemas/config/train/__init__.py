@@ -1,0 +1,1 @@
+"""The section `train` of the configuration."""

@@ -9,18 +9,18 @@ if TYPE_CHECKING:
     from tfx.orchestration.portable.tfx_runner import IrBasedRunner
 
 
-def run_local(pipeline: "Pipeline", run_id: str | None = None) -> str:
-    """Runs the components one after the other in this process; returns the id of the run in ML Metadata."""
+def run_local(pipeline: "Pipeline", run_id: str) -> None:
+    """Runs the components one after the other in this process, under an id of `new_run_id`."""
     from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
-    return _run(LocalDagRunner(), pipeline, run_id)
+    _run(LocalDagRunner(), pipeline, run_id)
 
 
-def run_beam(pipeline: "Pipeline", run_id: str | None = None) -> str:
-    """Runs the pipeline as a Beam pipeline, each component in a worker; returns the id of the run in ML Metadata."""
+def run_beam(pipeline: "Pipeline", run_id: str) -> None:
+    """Runs the pipeline as a Beam pipeline, each component in a worker, under an id of `new_run_id`."""
     from tfx.orchestration.beam.beam_dag_runner import BeamDagRunner
 
-    return _run(BeamDagRunner(), pipeline, run_id)
+    _run(BeamDagRunner(), pipeline, run_id)
 
 
 def new_run_id() -> str:
@@ -29,24 +29,22 @@ def new_run_id() -> str:
     return f"{datetime.now().astimezone().isoformat()}-{uuid.uuid4().hex[:8]}"
 
 
-def _run(runner: "IrBasedRunner", pipeline: "Pipeline", run_id: str | None) -> str:
-    """Runs under an id chosen here, as a runner does not return the id that it generates."""
+def _run(runner: "IrBasedRunner", pipeline: "Pipeline", run_id: str) -> None:
+    """Runs under a given id, as a runner does not return the id that it generates."""
     from tfx.dsl.compiler.compiler import Compiler
     from tfx.dsl.compiler.constants import PIPELINE_RUN_ID_PARAMETER_NAME
     from tfx.orchestration.portable.runtime_parameter_utils import substitute_runtime_parameter
 
-    run_id = run_id or new_run_id()
     compiled = Compiler().compile(pipeline)
     substitute_runtime_parameter(compiled, {PIPELINE_RUN_ID_PARAMETER_NAME: run_id})
     runner.run_with_ir(compiled)
-    return run_id
 
 
 class Runner(Protocol):
     """Runs pipelines in this process."""
 
-    def __call__(self, pipeline: "Pipeline", run_id: str | None = None) -> str:
-        """Runs a pipeline to its end, under a given or a new id in ML Metadata, which it returns."""
+    def __call__(self, pipeline: "Pipeline", run_id: str) -> None:
+        """Runs a pipeline to its end, under an id in ML Metadata."""
 
 
 RUNNERS: dict[str, Runner] = {"local": run_local, "beam": run_beam}

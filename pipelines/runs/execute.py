@@ -21,7 +21,7 @@ from pipelines.runs.start_check import check_run
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from components.coco_example_gen.spans.span_paths import SpanSplits
@@ -104,7 +104,7 @@ def _run_pipeline(
     from pipelines.runners.local import RUNNERS, new_run_id
     from pipelines.runs.component_records import MadeArtifacts, record_components
     from pipelines.runs.repair import record_outputs, repair
-    from pipelines.runs.results import read_results, run_fields
+    from pipelines.runs.results import read_nodes, read_results, run_fields
 
     pipeline = create_pipeline(config, located, database=database)
     run_id = new_run_id()
@@ -115,11 +115,15 @@ def _run_pipeline(
         try:
             with scratch_tempdir(), passwords_hidden():
                 RUNNERS[open_run.record.runner](pipeline, run_id)
-        finally:
+        except BaseException:
             # A failure here must not hide that of the run.
             with contextlib.suppress(Exception):
-                open_run.update(**run_fields(database.open(read_only=True), run_id))
+                open_run.update(**run_fields(read_nodes(database.open(read_only=True), run_id)))
+            raise
+        nodes = read_nodes(database.open(read_only=True), run_id)
+        with contextlib.suppress(DataError):  # `read_results` says which output is missing
+            open_run.update(**run_fields(nodes))
         remove_served(layout.training)
         record_outputs(layout, database)
         record_components(MadeArtifacts(open_run_store(database, read_only=True)), layout.history)
-        return read_results(database.open(read_only=True), run_id)
+        return read_results(nodes)

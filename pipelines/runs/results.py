@@ -32,6 +32,17 @@ class NodeResult(NamedTuple):
     outputs: dict[str, str]
 
 
+class RunNodes(NamedTuple):
+    """The nodes of a run, finished or not, and what they made.
+
+    nodes: results by node id, in the order of execution; empty if the run did not begin.
+    artifacts: outputs by key.
+    """
+
+    nodes: dict[str, NodeResult]
+    artifacts: dict[str, mlmd.Artifact]
+
+
 class RunResults(NamedTuple):
     """A finished run of a pipeline.
 
@@ -68,14 +79,34 @@ class RunResults(NamedTuple):
         }
 
 
-def run_fields(store: metadata_store.MetadataStore, run_id: str) -> dict[str, Any]:
-    """Returns the fields of `RunRecord` that the metadata and the outputs of a run tell, whole or not.
+def read_nodes(store: metadata_store.MetadataStore, run_id: str) -> RunNodes:
+    """Reads the nodes of a run, and what they made, from its metadata.
 
     Args:
         store: metadata of the run.
-        run_id: id that the runner returned.
+        run_id: id of the run in ML Metadata.
     """
-    nodes, artifacts = _read_nodes(store, run_id)
+    run = store.get_context_by_type_and_name("pipeline_run", run_id)
+    executions = sorted(store.get_executions_by_context(run.id), key=lambda execution: execution.id) if run else []
+    outputs = {execution.id: _outputs(store, execution.id) for execution in executions}
+    nodes = {
+        node_name(store, execution.id): NodeResult(
+            _STATES.get(execution.last_known_state, "failed"),
+            (execution.last_update_time_since_epoch - execution.create_time_since_epoch) / 1000,
+            {key: artifact.uri for key, artifact in outputs[execution.id].items()},
+        )
+        for execution in executions
+    }
+    return RunNodes(nodes, {key: artifact for named in outputs.values() for key, artifact in named.items()})
+
+
+def run_fields(run: RunNodes) -> dict[str, Any]:
+    """Returns the fields of `RunRecord` that the metadata and the outputs of a run tell, whole or not.
+
+    Raises:
+        DataError: an output is missing.
+    """
+    nodes, artifacts = run
     fields: dict[str, Any] = {
         "components": {name: {"state": node.state, "seconds": round(node.seconds, 3)} for name, node in nodes.items()}
     }
@@ -96,18 +127,14 @@ def run_fields(store: metadata_store.MetadataStore, run_id: str) -> dict[str, An
     return fields
 
 
-def read_results(store: metadata_store.MetadataStore, run_id: str) -> RunResults:
-    """Reads the results of a run from its metadata.
-
-    Args:
-        store: metadata of the run.
-        run_id: id that the runner returned.
+def read_results(run: RunNodes) -> RunResults:
+    """Reads the results of a run from its outputs.
 
     Raises:
         CocoflowError: a component did not run.
         DataError: an output is missing, such as one removed during the run.
     """
-    nodes, artifacts = _read_nodes(store, run_id)
+    nodes, artifacts = run
     evaluation, model_run, _ = (_present(artifacts, key) for key in _REPORTED)
     return RunResults(
         nodes=nodes,
@@ -119,24 +146,6 @@ def read_results(store: metadata_store.MetadataStore, run_id: str) -> RunResults
         evaluation=evaluation,
         model_run=model_run,
     )
-
-
-def _read_nodes(
-    store: metadata_store.MetadataStore, run_id: str
-) -> tuple[dict[str, NodeResult], dict[str, mlmd.Artifact]]:
-    """Returns the nodes of a run, and its outputs by their keys."""
-    run = store.get_context_by_type_and_name("pipeline_run", run_id)
-    executions = sorted(store.get_executions_by_context(run.id), key=lambda execution: execution.id) if run else []
-    outputs = {execution.id: _outputs(store, execution.id) for execution in executions}
-    nodes = {
-        node_name(store, execution.id): NodeResult(
-            _STATES.get(execution.last_known_state, "failed"),
-            (execution.last_update_time_since_epoch - execution.create_time_since_epoch) / 1000,
-            {key: artifact.uri for key, artifact in outputs[execution.id].items()},
-        )
-        for execution in executions
-    }
-    return nodes, {key: artifact for named in outputs.values() for key, artifact in named.items()}
 
 
 def _data_read(examples: mlmd.Artifact) -> dict[str, Any]:

@@ -7,26 +7,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from components.saved_model_pusher import publish as publishing
 from components.saved_model_pusher.publish import versions
-from components.saved_model_pusher.pushed_versions import WARMUP_FILE
 from detection.storage.atomic import SILENT_SECONDS
 from schemas.errors import ConfigError, DataError
+from tests.components.saved_model_pusher.version_folders import PARTS, another, hidden, parts, write_parts
 from tests.storage_emulator.fixture import Bucket
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-PARTS = {
-    "saved_model.pb": b"graph",
-    "variables/variables.index": b"index",
-    "variables/variables.data-00000-of-00001": bytes(range(256)) * 40,
-    "assets/vocabulary.txt": b"",
-    "assets.extra/config.yaml": b"train: {}\n",
-}
 
 
 def publish(saved_model: str | Path, push_directory: str | Path) -> Path:
@@ -35,27 +27,7 @@ def publish(saved_model: str | Path, push_directory: str | Path) -> Path:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    folder = tmp_path / "Format-Serving"
-    for name, content in PARTS.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-    (folder / "empty").mkdir()
-    return folder
-
-
-def parts(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def another(model: Path) -> Path:
-    """The model with other weights, in its place."""
-    weights = model / "variables/variables.data-00000-of-00001"
-    weights.write_bytes(weights.read_bytes()[1:] + weights.read_bytes()[:1])
-    return model
-
-
-def hidden(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir() if path.name.startswith(".")]
+    return write_parts(tmp_path / "Format-Serving")
 
 
 def test_the_whole_folder_arrives_under_the_time(model: Path, tmp_path: Path) -> None:
@@ -230,83 +202,6 @@ def test_a_living_pusher_is_left_alone_however_long_it_is_silent(
     assert parts(publish(model, serving)) == PARTS
     assert len(versions(serving)) == 2
     assert hidden(serving) == []
-
-
-def test_the_newest_version_is_not_pushed_again(model: Path, tmp_path: Path) -> None:
-    serving = tmp_path / "serving"
-    first = publish(model, serving)
-    assert publish(model, serving) == first
-    second = publish(another(model), serving)
-    assert versions(serving) == [int(first.name), int(second.name)]
-
-
-def test_a_model_that_is_there_is_not_copied(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    serving = tmp_path / "serving"
-    extra = {"assets.extra/score_thresholds.json": b"{}", "assets.extra/config.yaml": b"replaced"}
-    first = publishing.publish(model, serving, added=extra)
-    assert parts(Path(first)) == PARTS | extra
-    copies = []
-    copyfile = shutil.copyfile
-
-    def note(source: Path, destination: Path) -> None:
-        copies.append(Path(source).name)
-        copyfile(source, destination)
-
-    monkeypatch.setattr(publishing.shutil, "copyfile", note)
-    assert publishing.publish(model, serving, added=extra | {WARMUP_FILE: b"requests"}) == first
-    assert copies == []
-    for other in ({}, extra | {"assets.extra/score_thresholds.json": b"[]"}, extra | {"assets.extra/more": b""}):
-        second = publishing.publish(model, serving, added=other)
-        assert parts(Path(second)) == PARTS | other
-    assert len(versions(serving)) == 4
-    assert sorted(copies) == sorted(3 * [name.rpartition("/")[2] for name in PARTS])
-
-
-@pytest.mark.parametrize("same", [True, False])
-def test_another_pusher_that_was_faster_is_noticed(model: Path, tmp_path: Path, *, same: bool) -> None:
-    serving, other = tmp_path / "serving", tmp_path / "other"
-    publish(model, serving)
-    shutil.copytree(another(model), other)
-    if not same:
-        (other / "saved_model.pb").write_bytes(b"other graph")
-    faster: list[Path] = []
-    pushed = publishing.publish(model, serving, check=lambda _: faster.append(publish(other, serving)))
-    assert (Path(pushed) == faster[0]) == same
-    assert len(versions(serving)) == (2 if same else 3)
-    assert hidden(serving) == []
-
-
-def test_a_model_under_a_newer_one_is_pushed_again(model: Path, tmp_path: Path) -> None:
-    serving = tmp_path / "serving"
-    old = tmp_path / "old"
-    shutil.copytree(model, old)
-    first = publish(old, serving)
-    second = publish(another(model), serving)
-    third = publish(old, serving)
-    assert versions(serving) == [int(version.name) for version in (first, second, third)]
-    # Rolled back to what is then the newest: nothing to push.
-    shutil.rmtree(third)
-    assert publish(model, serving) == second
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda version: (version / "saved_model.pb").unlink(),
-        lambda version: (version / "variables/variables.index").write_bytes(b"indeX"),
-        lambda version: (version / "extra").touch(),
-    ],
-    ids=["removed", "changed", "added"],
-)
-def test_a_newest_version_that_differs_from_the_model_is_not_taken_for_it(
-    spoil: Callable[[Path], object], model: Path, tmp_path: Path
-) -> None:
-    serving = tmp_path / "serving"
-    first = publish(model, serving)
-    spoil(first)
-    second = publish(model, serving)
-    assert int(second.name) > int(first.name)
-    assert parts(second) == PARTS
 
 
 def test_a_users_folders_beside_the_versions_stay(model: Path, tmp_path: Path) -> None:

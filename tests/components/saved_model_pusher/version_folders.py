@@ -1,4 +1,4 @@
-"""Small stand-ins for SavedModels whose files vouch for each other."""
+"""Small stand-ins for SavedModels: some whose files vouch for each other, and one of known bytes."""
 
 import hashlib
 import json
@@ -10,6 +10,14 @@ from detection.storage.reading import read_bytes
 
 MARKER = "saved_model.pb"
 FILES = ("variables/variables.index", "variables/variables.data-00000-of-00001", "assets.extra/config.yaml")
+# The files of a model for tests that compare bytes.
+PARTS = {
+    "saved_model.pb": b"graph",
+    "variables/variables.index": b"index",
+    "variables/variables.data-00000-of-00001": bytes(range(256)) * 40,
+    "assets/vocabulary.txt": b"",
+    "assets.extra/config.yaml": b"train: {}\n",
+}
 
 
 def write_version(folder: Path, content: str) -> Path:
@@ -35,3 +43,29 @@ def content_of(version: str | Path) -> str:
         assert hashlib.sha256(read_bytes(join(version, name))).hexdigest() == expected, f"{version}: {name}"
     assert {MARKER, *FILES} <= set(walk_files(version))
     return str(marker["content"])
+
+
+def write_parts(folder: Path) -> Path:
+    """Writes the model `PARTS`, with an empty folder."""
+    for name, content in PARTS.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    (folder / "empty").mkdir()
+    return folder
+
+
+def parts(folder: Path) -> dict[str, bytes]:
+    """Returns the content of all files by relative path."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def another(model: Path) -> Path:
+    """Returns the model with other weights, in its place."""
+    weights = model / "variables/variables.data-00000-of-00001"
+    weights.write_bytes(weights.read_bytes()[1:] + weights.read_bytes()[:1])
+    return model
+
+
+def hidden(folder: Path) -> list[str]:
+    """Returns the names that a model server does not see."""
+    return [path.name for path in folder.iterdir() if path.name.startswith(".")]

@@ -26,11 +26,11 @@ class Runs:
         """Runs it; the last states of trainer and evaluator."""
         from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-        from pipelines.runners.local import RUNNERS
+        from pipelines.runners.local import RUNNERS, new_run_id
         from tests.pipelines.base_model_stubs import create_pipeline
 
         config = load_config(None, [*self.assignments, WARM, *assignments])
-        RUNNERS[self.runner](create_pipeline(self.root, config, blessed=blessed))
+        RUNNERS[self.runner](create_pipeline(self.root, config, blessed=blessed), new_run_id())
         store = self.store()
         newest = max(store.get_contexts_by_type("pipeline_run"), key=lambda context: context.id)
         types = {kind.id: kind.name.rpartition(".")[2] for kind in store.get_execution_types()}

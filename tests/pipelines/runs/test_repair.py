@@ -30,13 +30,14 @@ class Runs:
 
     def __call__(self, *, seed: int = 1, blessed: int = 1, push: PushConfig | None = None) -> dict[str, str]:
         """Returns the state of each node's new execution: COMPLETE or CACHED."""
-        from pipelines.runners.local import run_local
+        from pipelines.runners.local import new_run_id, run_local
         from pipelines.runs.repair import record_outputs, repair
         from tests.pipelines.baseline_stubs import create_pipeline
 
         pipeline = create_pipeline(Path(self.layout.root), seed=seed, blessed=blessed, push=push)
         repair(self.layout, self.database, [component.id for component in pipeline.components])
-        self.run_id = run_local(pipeline)
+        self.run_id = new_run_id()
+        run_local(pipeline, self.run_id)
         record_outputs(self.layout, self.database)
         executions = [execution for execution in self.store().get_executions() if execution.id > self.seen]
         self.seen = max(execution.id for execution in executions)
@@ -262,14 +263,18 @@ def test_outputs_of_other_executions_are_never_removed(runs: Runs) -> None:
     assert after == before
 
 
-def test_a_run_without_an_evaluation_is_told_so(runs: Runs) -> None:
-    from pipelines.runs.results import read_results
+def results_of(database: MetadataDatabase, run_id: str) -> Any:
+    from pipelines.runs.results import read_nodes, read_results
 
+    return read_results(read_nodes(database.open(), run_id))
+
+
+def test_a_run_without_an_evaluation_is_told_so(runs: Runs) -> None:
     runs()
     with pytest.raises(CocoflowError, match="the run has no evaluation: its component did not run"):
-        read_results(runs.database.open(), runs.run_id)
+        results_of(runs.database, runs.run_id)
     with pytest.raises(CocoflowError, match="the run has no evaluation"):
-        read_results(runs.database.open(), "no such run")
+        results_of(runs.database, "no such run")
 
 
 class ByHand:
@@ -316,27 +321,23 @@ class ByHand:
 
 
 def test_results_are_those_of_the_run_and_not_of_the_newest(tmp_path: Path) -> None:
-    from pipelines.runs.results import read_results
-
     store = ByHand(tmp_path)
     store.add("first", 0.25)
     store.add("second", 0.75)
-    results = read_results(store.database.open(), "first")
+    results = results_of(store.database, "first")
     assert results.metrics == {"AP": 0.25}
     assert results.pushed == str(tmp_path / "first" / "pushed_model" / "serving" / "7")
     assert list(results.nodes) == ["Stub"]
-    assert read_results(store.database.open(), "second").metrics == {"AP": 0.75}
+    assert results_of(store.database, "second").metrics == {"AP": 0.75}
 
 
 @pytest.mark.parametrize("gone", ["pushed_model/serving", "evaluation/5/metrics.json", "model_run/5/checkpoints"])
 def test_results_name_no_folder_that_is_gone(tmp_path: Path, gone: str) -> None:
-    from pipelines.runs.results import read_results
-
     store = ByHand(tmp_path)
     store.add("run", 0.5)
     (tmp_path / "run" / gone).rename(tmp_path / "away")
     with pytest.raises(DataError, match=r"run/.*: missing, though this run produced or reused it\. Run again"):
-        read_results(store.database.open(), "run")
+        results_of(store.database, "run")
 
 
 @pytest.mark.parametrize(
@@ -348,13 +349,11 @@ def test_results_name_no_folder_that_is_gone(tmp_path: Path, gone: str) -> None:
     ],
 )
 def test_an_evaluation_that_cannot_be_read_is_named(tmp_path: Path, name: str, text: str, message: str) -> None:
-    from pipelines.runs.results import read_results
-
     store = ByHand(tmp_path)
     store.add("run", 0.5)
     (tmp_path / "run/evaluation/5" / name).write_text(text)
     with pytest.raises(DataError, match=f"{name}: .*{message}"):
-        read_results(store.database.open(), "run")
+        results_of(store.database, "run")
 
 
 def test_the_names_of_tfx_are_tfxs() -> None:

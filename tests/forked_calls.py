@@ -10,11 +10,13 @@ import json
 import logging
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 
@@ -60,15 +62,54 @@ def forked_calls(*modules: str, environment: Mapping[str, str] | None = None) ->
         environment: variables that this process's environment lacks.
     """
     command = [sys.executable, "-m", "tests.forked_calls", *modules]
+    with _started(command, os.environ | (environment or {})) as calls:
+        yield calls
+
+
+@contextmanager
+def forked_programs(
+    python: Path, *modules: str, environment: Mapping[str, str]
+) -> Iterator[Callable[[Path, Sequence[str], Path], int]]:
+    """Starts the process with another environment's Python, without this one's variables and without the repository.
+
+    Args:
+        python: the interpreter.
+        modules: to import before the first program.
+        environment: all variables.
+
+    Yields:
+        A function that does what `python -m` does: it takes the working folder, the arguments after `-m`, and a
+        new file for all output, and returns the exit code.
+    """
+    with _started([str(python), "-P", __file__, *modules], environment) as calls:
+        yield lambda folder, arguments, log: calls("__main__:_run_module", str(folder), list(arguments), str(log))
+
+
+@contextmanager
+def _started(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[ForkedCalls]:
     pipe = subprocess.PIPE
-    variables = os.environ | (environment or {})
     with subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=variables
+        command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=environment
     ) as process:
         try:
             yield ForkedCalls(process)
         finally:
             process.kill()
+
+
+def _run_module(folder: str, arguments: list[str], log: str) -> None:
+    """Runs a module as `python -m` does; its output goes to a file."""
+    with Path(log).open("w") as output:
+        sys.stdout.flush()
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(output.fileno(), stream.fileno())
+    os.chdir(folder)
+    sys.argv = arguments
+    try:
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code:
+            raise
 
 
 def _call_in_child(function: str, arguments: list[Any]) -> int:

@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 # uv is used where it is installed; elsewhere pip puts it into a venv of its own.
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 STAMP := $(VENV)/.synced
+# Without bytecode, every process that imports TFX compiles it anew: fifteen seconds for each.
+unexport PYTHONDONTWRITEBYTECODE
+PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 2
 .PHONY: env demo test test-all browser postgresql lint lock format docs clean
 
 env: $(STAMP)
@@ -52,10 +55,10 @@ postgresql:
 	  || echo "postgresql could not be installed: see the tests of metadata databases"; fi
 
 test: lint browser postgresql
-	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 2 -m "not extended"
+	$(PYTEST) -m "not extended"
 
 test-all: lint browser postgresql
-	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 2
+	$(PYTEST)
 
 # Resolves pyproject.toml's dependency groups for every supported Python into one
 # hashed lock that names no package host.

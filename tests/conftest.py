@@ -29,6 +29,12 @@ settings.load_profile("cocoflow")
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the files that take longest first: started last, one of them would leave the other worker idle."""
+    files = {mark: {item.path for item in items if item.get_closest_marker(mark)} for mark in ("e2e", "slow")}
+    items.sort(key=lambda item: (item.path not in files["e2e"], item.path not in files["slow"]))
+
+
 def _shared(folder: str) -> Path:
     path = SHARED / folder
     if not path.is_dir():

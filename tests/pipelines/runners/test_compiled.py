@@ -296,15 +296,18 @@ def test_a_file_of_another_ending_is_refused(tmp_path: Path, capsys: pytest.Capt
     assert not output.exists()
 
 
-def test_every_process_compiles_the_same_bytes(target: str, tmp_path: Path) -> None:
+def test_every_process_compiles_the_same_bytes(tmp_path: Path) -> None:
     """Also without credentials, without a home folder and from an empty working folder."""
     flags = [part for assignment in (*WHOLE, *REMOTE, *RESOURCES) for part in ("--set", assignment)]
-    outputs = [tmp_path / f"{name}{'.json' if target == 'vertex' else '.yaml'}" for name in ("here", "there")]
-    arguments = ["compile", "--runner", target, *flags, "--output"]
-    assert pipeline_runner.main([*arguments, str(outputs[0])]) == 0
-    environment = {"PATH": os.defpath, "PYTHONHASHSEED": "7", "HOME": "/nonexistent"}
-    program = [sys.executable, str(ROOT / "pipeline_runner.py")]
-    subprocess.run([*program, *arguments, str(outputs[1])], cwd=tmp_path, env=environment, check=True)
-    assert outputs[0].read_bytes() == outputs[1].read_bytes()
-    if target == "vertex":
-        assert json.loads(outputs[0].read_text())["labels"]["tfx_runner"] == "kubeflow_v2"
+    names = ["pipeline.json", "pipeline.yaml"]
+    commands = [["compile", "--runner", *one, *flags] for one in zip(TARGETS, ["--output"] * 2, names, strict=True)]
+    here, there = tmp_path / "here", tmp_path / "there"
+    for command in commands:
+        assert pipeline_runner.main([part if part not in names else str(here / part) for part in command]) == 0
+    there.mkdir()
+    environment = {"PATH": os.defpath, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "7", "HOME": "/nonexistent"}
+    # One process, as it imports TFX for ten seconds.
+    code = f"import pipeline_runner; assert not any(map(pipeline_runner.main, {commands}))"
+    subprocess.run([sys.executable, "-c", code], cwd=there, env=environment, check=True)
+    assert [(here / name).read_bytes() for name in names] == [(there / name).read_bytes() for name in names]
+    assert json.loads((here / names[0]).read_text())["labels"]["tfx_runner"] == "kubeflow_v2"

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
+import yaml
 
 from detection.models.faster_rcnn.config import FASTER_RCNNS
 from detection.models.registry import detector_config
@@ -35,7 +36,18 @@ def rates(config: Config, steps: list[int]) -> list[float]:
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_file_is_a_configuration(path: Path) -> None:
     config = load_config(path, [])
+    _require_same(yaml.safe_load(path.read_text()), config.model_dump(mode="json"))
+    # Raises for keys that the family of detectors lacks.
     detector_config(config.model.name, overrides=config.model.overrides, postprocess=config.model.postprocess)
+
+
+def _require_same(written: dict[str, Any], resolved: dict[str, Any]) -> None:
+    """Requires that the configuration has what the file says."""
+    for key, value in written.items():
+        if isinstance(value, dict) and value.keys() <= resolved[key].keys():
+            _require_same(value, resolved[key])
+        else:
+            assert resolved[key] == value, key
 
 
 def test_the_rates_on_8_cores_are_the_originals(oracles: dict[str, dict[str, Any]]) -> None:

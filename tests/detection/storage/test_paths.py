@@ -37,6 +37,7 @@ def test_a_path_that_is_not_supported_is_refused_by_name(path: str, message: str
 )
 def test_local_and_remote_paths_are_supported(path: str) -> None:
     paths.require_supported(path, "--data")
+    assert paths.is_remote(path) == path.startswith("gs://")
     paths.require_supported(Path(path) if not path.startswith("gs://") else path, "--data")
 
 

@@ -105,5 +105,5 @@ def test_killed_again_and_again(number: int, runs: _Runs, undisturbed: dict[str,
         else:
             step, delay = random.randint(1, STEPS), random.uniform(0.0, 0.2)
             story.append((step, delay, runs.train(tmp_path, killed_after=step, delay=delay)))
-    runs.train(tmp_path)
+    assert runs.train(tmp_path) == 0
     _require_equal(tmp_path, undisturbed, story)

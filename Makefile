@@ -8,7 +8,9 @@ UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 STAMP := $(VENV)/.synced
 # Without bytecode, every process that imports TFX compiles it anew: fifteen seconds for each.
 unexport PYTHONDONTWRITEBYTECODE
-PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 2
+# Processes that run tests; a worker takes up to 3 GB.
+WORKERS ?= 2
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2
 .PHONY: env demo test test-all browser postgresql lint lock format docs clean
 
 env: $(STAMP)

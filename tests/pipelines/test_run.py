@@ -16,7 +16,6 @@ from detection.storage import files, paths
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from detection.storage.staging import local_copy
-from pipelines.demo_data import make_demo_data
 from pipelines.runners.compiled import TARGETS, Target
 from pipelines.runs.history import RunHistory
 from schemas.artifacts import (
@@ -39,13 +38,6 @@ from tests.storage_emulator.folders import upload
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
 OWN = {"run_id": None, "seconds": None}  # of one run
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("digits") / "data"
-    make_demo_data(folder, train_images=12, eval_images=6)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -8,18 +8,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.demo_data import make_demo_data
 from schemas.artifacts import DETECTIONS_JSON, SUMMARY_JSON
 from tests.pipelines.small_run import read_summary, run_pipeline
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("digits") / "data"
-    make_demo_data(folder, train_images=12, eval_images=6)
-    return folder
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from detection.storage import files
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
-from pipelines.demo_data import make_demo_data
 from schemas.artifacts import SUMMARY_JSON
 from tests.forked_calls import ForkedCalls, forked_calls
 from tests.storage_emulator.client import Emulator
@@ -36,13 +35,6 @@ def run(root: str, data: str, serving: str) -> None:
     keys = (*FEW_STEPS, "train.checkpoint_every=1", f"run.root={root}", f"push.directory={serving}")
     code = pipeline_runner.main(["run", "--data", data, *(part for key in keys for part in ("--set", key))])
     assert code == 0
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("digits") / "data"
-    make_demo_data(folder, train_images=8, eval_images=4)
-    return folder
 
 
 @pytest.fixture(scope="module")

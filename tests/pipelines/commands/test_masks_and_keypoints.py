@@ -90,7 +90,8 @@ def test_predictions_are_drawn_with_masks(predicted: Path, data: Path) -> None:
         ("pasted", {"iou_type": "segm"}),
         ("crops", {"iou_type": "keypoints"}),
         ("crops", {"iou_type": "segm", "use_cats": False}),
-        ("crops", {"iou_type": "bbox", "use_cats": False}),
+        # The one above has the masks, the first the boxes.
+        pytest.param("crops", {"iou_type": "bbox", "use_cats": False}, marks=pytest.mark.extended),
     ],
 )
 def test_a_model_evaluates_as_with_pycocotools(

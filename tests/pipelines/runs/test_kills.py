@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from components.history import record_names
-from pipelines.demo_data import make_demo_data
 from pipelines.metadata_database import MetadataDatabase
 from pipelines.runs.history import RunHistory
 from tests.folder_holder import folder_holder
@@ -18,13 +17,6 @@ from tests.pipelines.small_run import read_summary
 from tests.pipelines.stubbed_run import NODES, lines
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("digits") / "data"
-    make_demo_data(folder, train_images=6, eval_images=2)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.demo_data import make_demo_data
 from pipelines.folders import RunLayout
 from pipelines.metadata_database import MetadataDatabase
 from pipelines.runs.metadata import check_metadata, open_run_store
@@ -63,15 +62,14 @@ def _create_user(socket: str) -> None:
         time.sleep(0.2)
 
 
-def test_a_killed_run_is_repaired(keys: tuple[str, ...], tmp_path: Path) -> None:
-    data, root, log = tmp_path / "data", tmp_path / "run", tmp_path / "log"
-    make_demo_data(data, train_images=6, eval_images=2)
+def test_a_killed_run_is_repaired(keys: tuple[str, ...], tmp_path: Path, digits: Path) -> None:
+    root, log = tmp_path / "run", tmp_path / "log"
     options = {"stubs": True, "log": str(log), "assignments": keys}
     run = f"{stubbed_run.__name__}:run"
     with forked_calls(*stubbed_run.MODULES) as call:
         killed = options | {"kill": ["SavedModelPusher", "end"]}
-        assert call(run, str(root), str(data), killed) == -signal.SIGKILL
-        assert call(run, str(root), str(data), options) == 0
+        assert call(run, str(root), str(digits), killed) == -signal.SIGKILL
+        assert call(run, str(root), str(digits), options) == 0
     assert lines(log).count("SavedModelPusher start") == 2
     assert len(lines(log)) == 2 * len(NODES) + 1, "nothing else was repeated"
     assert len(list((root / "serving").iterdir())) == 1

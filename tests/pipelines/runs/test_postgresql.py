@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import pipeline_runner
-from pipelines.demo_data import make_demo_data
 from pipelines.folders import RunLayout
 from pipelines.metadata_database import MetadataDatabase
 from pipelines.runs.metadata import check_metadata, metadata_failures_explained, open_run_store
@@ -23,13 +22,6 @@ from tests.pipelines.stubbed_run import NODES, lines
 from tests.postgresql import PASSWORD, PASSWORD_VARIABLE, Server, end_connections
 
 RUN = f"{stubbed_run.__name__}:run"
-
-
-@pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("digits") / "data"
-    make_demo_data(folder, train_images=12, eval_images=6)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """A detector as the functions of an exported model: from images to detections, or to the boxes of all anchors."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -72,9 +72,10 @@ class ServingModule(tf.Module):
         self._nms = nms
         # Tracks the variables alone: Keras' own saving would trace every layer.
         setattr(self, WEIGHTS_PART, variables_by_path(detector.variables))
-        self._detect_here = self.detect = tf.function(self._detect, autograph=False)
+        # What the signatures call: if it depends on the device, it is faster on the CPU that traces it.
+        self._detect_here = self.detect = self._detect_function(self._detect)
         if detector.detects_by_device:
-            self.detect = self._portable_detect()
+            self.detect = self._detect_function(self._detect_portably)
         self.serve_encoded = _function(self._serve_encoded, tf.TensorSpec([batch_size], tf.string, name=IMAGES))
         self.serve_examples = _function(self._serve_examples, tf.TensorSpec([batch_size], tf.string, name=EXAMPLES))
         pixels = tf.TensorSpec([batch_size, None, None, 3], tf.uint8, name=IMAGES)
@@ -164,16 +165,14 @@ class ServingModule(tf.Module):
         finally:
             self._detector.portable = before
 
-    def _portable_detect(self) -> Any:
-        """Returns `detect` for any compiler; the one of the signatures is faster on the CPU that traces it."""
+    def _detect_function(self, python_function: Callable[..., Detections | RawDetections]) -> Any:
+        """Returns a function of `_detect`'s arguments that is traced once.
 
-        def detect(inputs: tf.Tensor, info: ImageInfo) -> Detections | RawDetections:
-            with self._portable():
-                return self._detect(inputs, info)
-
+        Without an input signature, saving would trace it again for the names of its arguments.
+        """
         pair = tf.TensorSpec([self._batch_size, 2], tf.float32)
         specs = [self._fitted_spec(tf.float32, name=_INPUTS), ImageInfo(pair, pair)]
-        return tf.function(detect, input_signature=specs, autograph=False)
+        return tf.function(python_function, input_signature=specs, autograph=False)
 
     def _serve_encoded(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         def fit(encoded: tf.Tensor) -> tuple[tf.Tensor, ImageInfo, tf.Tensor]:
@@ -198,6 +197,10 @@ class ServingModule(tf.Module):
 
     def _detect(self, inputs: tf.Tensor, info: ImageInfo) -> Detections | RawDetections:
         return self._suppress(self._detector(inputs, training=False), info)
+
+    def _detect_portably(self, inputs: tf.Tensor, info: ImageInfo) -> Detections | RawDetections:
+        with self._portable():
+            return self._detect(inputs, info)
 
     def _suppress(self, outputs: Any, info: ImageInfo) -> Detections | RawDetections:
         if not self._nms:

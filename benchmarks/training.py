@@ -4,7 +4,7 @@
         [--rounds 5] [--images 256] [--ready-targets] [--set KEY=VALUE ...] [--ways WAY ...]
 
 In one process, in turn, round after round, each way trains a model of its own for the
-same number of steps; compiling is not counted:
+same number of steps; a first round, which compiles, is not counted:
 
 bare: `tf.GradientTape`, the model's losses and the same optimizer of Keras, one compiled
     step per call, on one batch in memory; no clipping, EMA, weight decay, logs or checks.
@@ -29,21 +29,20 @@ anchors are matched with objects before the measurement, as google/automl's inpu
 
 import argparse
 import gc
-import itertools
 import os
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from unittest import mock
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.measure import spread
+from benchmarks.measure import Measured, measure_rounds, spread
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Batch
 from detection.models.detector import Detector
@@ -66,14 +65,6 @@ _RULES_OFF = (
     "train.clip={per_variable_norm: null, global_norm: null}",
     "train.optimizer.weight_decay=0",
 )
-
-
-class Measured(NamedTuple):
-    """One round of steps: seconds of the clock and of the processors, and seconds in which steps waited."""
-
-    clock: float
-    processors: float
-    waited: float
 
 
 # Runs a number of steps; returns the seconds in which they waited for their batch.
@@ -301,26 +292,25 @@ def _make_ways(
             yield name, _input_alone(data(_model(config, strategy)))
 
 
-def _measure(way: Way, steps: int) -> Measured:
-    clock, processors = time.perf_counter(), time.process_time()
-    waited = way(steps)
-    return Measured(time.perf_counter() - clock, time.process_time() - processors, waited)
-
-
-def _compare(args: argparse.Namespace, options: list[str], folder: Path) -> dict[str, list[Measured]]:
+def _compare(
+    args: argparse.Namespace, options: list[str], folder: Path
+) -> tuple[dict[str, list[Measured]], dict[str, list[float]]]:
+    """Returns the seconds of each round of each way, and the seconds in which its steps waited for their batch."""
     train_config = load_config(None, options).train
     strategy = make_strategy(train_config.strategy)
-    results: dict[str, list[Measured]] = {name: [] for name in args.ways}
+    waited: dict[str, list[float]] = {name: [] for name in args.ways}
+
+    def run_round(name: str, way: Way) -> None:
+        waited[name].append(way(args.steps))
+
     with op_determinism(needed=is_deterministic(train_config, strategy)):
         ways = dict(_make_ways(args, options, strategy, folder))
-        for way in ways.values():
-            way(2)
-        for _, (name, way) in itertools.product(range(args.rounds), ways.items()):
-            results[name].append(_measure(way, args.steps))
-    return results
+        results = measure_rounds({name: partial(run_round, name, way) for name, way in ways.items()}, args.rounds)
+    # The first round, in which steps are compiled, is not measured.
+    return results, {name: seconds[1:] for name, seconds in waited.items()}
 
 
-def _report(results: dict[str, list[Measured]], *, images: int, steps: int) -> None:
+def _report(results: dict[str, list[Measured]], waited: dict[str, list[float]], *, images: int, steps: int) -> None:
     for name, rounds in results.items():
         line = f"{name:12} {spread([images / one.clock for one in rounds], 3)} images/s"
         line += f", processors {spread([one.processors / steps for one in rounds], 3)} s a step"
@@ -328,8 +318,9 @@ def _report(results: dict[str, list[Measured]], *, images: int, steps: int) -> N
             for field, what in ((0, "clock"), (1, "processors")):
                 ratios = [one[field] / bound[field] for one, bound in zip(rounds, results["bare"], strict=True)]
                 line += f", {what} {spread(ratios, 3)} x bare"
-        if any(one.waited for one in rounds):
-            line += f", waits {statistics.median([one.waited / one.clock for one in rounds]):.1%}"
+        if any(waited[name]):
+            fractions = [seconds / one.clock for seconds, one in zip(waited[name], rounds, strict=True)]
+            line += f", waits {statistics.median(fractions):.1%}"
         print(line)
 
 
@@ -358,9 +349,9 @@ def main() -> None:
     )
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        results = _compare(args, options, Path(folder))
+        results, waited = _compare(args, options, Path(folder))
         gc.collect()  # inputs that are still there read ahead
-    _report(results, images=args.steps * args.batch_size, steps=args.steps)
+    _report(results, waited, images=args.steps * args.batch_size, steps=args.steps)
     print(f"load {os.getloadavg()[0]:.1f} after")
 
 

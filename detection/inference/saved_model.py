@@ -34,7 +34,7 @@ class SignatureDetector:
         signature: function from `images`, a string tensor [B] of encoded images, to the
             outputs that `results_from_outputs` takes.
         batch_size: images per call; smaller batches are filled up, so that the model
-            sees one shape and its answers do not depend on the grouping.
+            sees one shape and its detections do not depend on the grouping.
     """
 
     def __init__(self, signature: Callable[..., Mapping[str, tf.Tensor]], *, batch_size: int) -> None:

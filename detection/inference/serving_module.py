@@ -1,7 +1,7 @@
 """A detector as the functions of an exported model: from images to detections, or to the boxes of all anchors."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -49,7 +49,7 @@ class ServingModule(tf.Module):
             An image that cannot be decoded is False in `valid` and has no detections; it does
             not change those of the others.
         serve_examples: signature `serving_examples`: string [B], serialized
-            `tf.train.Example`s with `image/encoded`; answers as `serve_encoded`.
+            `tf.train.Example`s with `image/encoded`; outputs as those of `serve_encoded`.
         serve_images: signature `serving_images`: a uint8 batch [B, H, W, 3], RGB.
         detect: from normalised input and `ImageInfo` to `Detections` or `RawDetections`: the
             part of static shapes, which compiles under XLA.
@@ -72,9 +72,10 @@ class ServingModule(tf.Module):
         self._nms = nms
         # Tracks the variables alone: Keras' own saving would trace every layer.
         setattr(self, WEIGHTS_PART, variables_by_path(detector.variables))
-        self._detect_here = self.detect = tf.function(self._detect, autograph=False)
+        # What the signatures call: if it depends on the device, it is faster on the CPU that traces it.
+        self._detect_here = self.detect = self._detect_function(self._detect)
         if detector.detects_by_device:
-            self.detect = self._portable_detect()
+            self.detect = self._detect_function(self._detect_portably)
         self.serve_encoded = _function(self._serve_encoded, tf.TensorSpec([batch_size], tf.string, name=IMAGES))
         self.serve_examples = _function(self._serve_examples, tf.TensorSpec([batch_size], tf.string, name=EXAMPLES))
         pixels = tf.TensorSpec([batch_size, None, None, 3], tf.uint8, name=IMAGES)
@@ -108,7 +109,7 @@ class ServingModule(tf.Module):
             outputs = self._detector(inputs, training=False)
             before, self._detector.branches = self._detector.branches, branches
             try:
-                return self._finish(outputs, inputs)
+                return self._postprocess(outputs, inputs)
             finally:
                 self._detector.branches = before
 
@@ -131,7 +132,7 @@ class ServingModule(tf.Module):
 
         def finish(**outputs: tf.Tensor) -> dict[str, tf.Tensor]:
             ordered = [outputs[name] for name in sorted(outputs)]
-            return self._finish(tf.nest.pack_sequence_as(structure[-1], ordered), ordered[0])
+            return self._postprocess(tf.nest.pack_sequence_as(structure[-1], ordered), ordered[0])
 
         specs = {
             name: tf.TensorSpec(output.shape, output.dtype, name=name)
@@ -148,13 +149,13 @@ class ServingModule(tf.Module):
         mean, std = (tf.constant(values, tf.float32) for values in (detector.pixel_mean, detector.pixel_std))
         return (tf.cast(images, tf.float32) - mean) / std
 
-    def _finish(self, outputs: Any, batch_of: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Post-processing of images that fill the input; `batch_of` has as many rows as there are images."""
+    def _postprocess(self, outputs: Any, batch_of: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Post-processes raw outputs for images that fill the input; `batch_of` has one row per image."""
         batch = self._batch_size or tf.shape(batch_of)[0]
         sizes = tf.tile(tf.constant([self._detector.image_size], tf.float32), [batch, 1])
         info = ImageInfo(original_size=sizes, scale=tf.ones_like(sizes))
         with self._portable():
-            return self._answer(self._suppress(outputs, info), info)
+            return self._named_outputs(self._suppress(outputs, info), info)
 
     @contextlib.contextmanager
     def _portable(self) -> Iterator[None]:
@@ -164,16 +165,14 @@ class ServingModule(tf.Module):
         finally:
             self._detector.portable = before
 
-    def _portable_detect(self) -> Any:
-        """Returns `detect` for any compiler; the one of the signatures is faster on the CPU that traces it."""
+    def _detect_function(self, python_function: Callable[..., Detections | RawDetections]) -> Any:
+        """Returns a function of `_detect`'s arguments that is traced once.
 
-        def detect(inputs: tf.Tensor, info: ImageInfo) -> Detections | RawDetections:
-            with self._portable():
-                return self._detect(inputs, info)
-
+        Without an input signature, saving would trace it again for the names of its arguments.
+        """
         pair = tf.TensorSpec([self._batch_size, 2], tf.float32)
         specs = [self._fitted_spec(tf.float32, name=_INPUTS), ImageInfo(pair, pair)]
-        return tf.function(detect, input_signature=specs, autograph=False)
+        return tf.function(python_function, input_signature=specs, autograph=False)
 
     def _serve_encoded(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         def fit(encoded: tf.Tensor) -> tuple[tf.Tensor, ImageInfo, tf.Tensor]:
@@ -181,23 +180,27 @@ class ServingModule(tf.Module):
             return (*self._fit(image), valid)
 
         inputs, info, valid = self._fit_each(images, fit, tf.TensorSpec([], tf.bool))
-        answer = self._answer(self._detect_here(inputs, info), info)
-        emptied = [name for name in (SCORES, RAW_SCORES, COUNT) if name in answer]
-        emptied += [name for name in (MASKS,) if name in answer and answer[name].dtype == tf.string]
-        return answer | {name: _where(valid, answer[name]) for name in emptied} | {VALID: valid}
+        outputs = self._named_outputs(self._detect_here(inputs, info), info)
+        emptied = [name for name in (SCORES, RAW_SCORES, COUNT) if name in outputs]
+        emptied += [name for name in (MASKS,) if name in outputs and outputs[name].dtype == tf.string]
+        return outputs | {name: _zero_invalid(valid, outputs[name]) for name in emptied} | {VALID: valid}
 
     def _serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        # An example without an image is answered as one whose image does not decode.
+        # An example without an image gets the outputs of an image that does not decode.
         spec = {ENCODED: tf.io.FixedLenFeature([], tf.string, default_value="")}
         images = tf.io.parse_example(examples, spec)[ENCODED]
         return self._serve_encoded(tf.ensure_shape(images, [self._batch_size]))
 
     def _serve_images(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         inputs, info = self._fit_each(images, self._fit)
-        return self._answer(self._detect_here(inputs, info), info)
+        return self._named_outputs(self._detect_here(inputs, info), info)
 
     def _detect(self, inputs: tf.Tensor, info: ImageInfo) -> Detections | RawDetections:
         return self._suppress(self._detector(inputs, training=False), info)
+
+    def _detect_portably(self, inputs: tf.Tensor, info: ImageInfo) -> Detections | RawDetections:
+        with self._portable():
+            return self._detect(inputs, info)
 
     def _suppress(self, outputs: Any, info: ImageInfo) -> Detections | RawDetections:
         if not self._nms:
@@ -220,20 +223,20 @@ class ServingModule(tf.Module):
         spec = (tf.TensorSpec([*self._detector.image_size, 3], tf.float32), ImageInfo(pair, pair), *more)
         return tf.map_fn(fit, images, fn_output_signature=spec)
 
-    def _answer(self, detections: Detections | RawDetections, info: ImageInfo) -> dict[str, tf.Tensor]:
+    def _named_outputs(self, detections: Detections | RawDetections, info: ImageInfo) -> dict[str, tf.Tensor]:
         if isinstance(detections, RawDetections):
             return {RAW_BOXES: detections.boxes, RAW_SCORES: detections.scores}
-        answer = {
+        outputs = {
             BOXES: detections.boxes,
             SCORES: detections.scores,
             CLASSES: tf.gather(tf.constant(self._category_ids, tf.int64), detections.classes),
             COUNT: detections.num,
         }
         if detections.masks is not None:
-            answer[MASKS] = self._masks(detections, info.original_size)
+            outputs[MASKS] = self._masks(detections, info.original_size)
         if detections.keypoints is not None:
-            answer[KEYPOINTS] = detections.keypoints
-        return answer
+            outputs[KEYPOINTS] = detections.keypoints
+        return outputs
 
     def _masks(self, detections: Detections, sizes: tf.Tensor) -> tf.Tensor:
         """Returns the masks in the form of `mask_output`, see `schemas.serving`."""
@@ -293,7 +296,7 @@ def _function(python_function: Any, spec: tf.TensorSpec) -> Any:
     return tf.function(python_function, input_signature=[spec], autograph=False)
 
 
-def _where(valid: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+def _zero_invalid(valid: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """Replaces the values of invalid images by 0."""
     mask = tf.reshape(valid, [-1] + [1] * (values.shape.rank - 1))
     return tf.where(mask, values, tf.zeros([], values.dtype))

@@ -194,7 +194,16 @@ class FasterRcnn(Detector):
         return terms
 
     def _totals(self, labels: Labels, positives: tf.Tensor | None, *samples: tf.Tensor) -> list[tf.Tensor]:
-        """Returns numbers, or counts of masks, summed over replicas and scaled to what all micro-batches have."""
+        """Returns the normalisers of loss terms, float32 scalars of at least 1 in all replicas together.
+
+        Under gradient accumulation they are those of the update's whole batch, estimated from this
+        micro-batch by its share of the images.
+
+        Args:
+            labels: labels of the micro-batch.
+            positives: see `losses`.
+            samples: numbers, or bool tensors whose True are counted, of this replica.
+        """
         counts = [tf.reduce_sum(tf.cast(one, tf.float32)) for one in (self.count_positives(labels), *samples)]
         totals = sum_over_replicas(tf.stack(counts))
         share = 1.0 if positives is None else totals[0] / positives
@@ -218,13 +227,14 @@ class FasterRcnn(Detector):
     def detect(self, outputs: RawOutputs, image_info: ImageInfo) -> Detections:
         """See `Detector.detect`: proposals, their classes and boxes, NMS, and the masks of what is left."""
         config = self.config
-        proposals = self._propose(outputs, image_info.original_size * image_info.scale, training=False)
+        image_sizes = image_info.original_size * image_info.scale  # in pixels of the network input
+        proposals = self._propose(outputs, image_sizes, training=False)
         factors, stages = config.box_code_factors, len(self.box_heads)
         head, proposals = run_cascade(
             [partial(self._box_outputs, stage=stage) for stage in range(stages)],
             partial(self._box_features, outputs),
             proposals,
-            refinement(config, image_info.original_size * image_info.scale),
+            refinement(config, image_sizes),
             factors,
         )
         detections, boxes = detect_in_rois(
@@ -238,25 +248,36 @@ class FasterRcnn(Detector):
         )
         if self.mask_head is None:
             return detections
-        counts = tf.range(config.postprocess.max_detections) < detections.num[:, tf.newaxis]
-        slots = used_slots(counts, config.postprocess.max_detections, portable=self.portable)
-        masks = tf.sigmoid(self._mask_logits(outputs, boxes[:, :slots], detections.classes[:, :slots] + 1))
-        masks = tf.pad(masks, [[0, 0], [0, config.postprocess.max_detections - slots], [0, 0], [0, 0]])
-        masks = tf.ensure_shape(masks, [None, config.postprocess.max_detections, *[2 * config.mask_roi_size] * 2])
-        return detections._replace(masks=tf.where(counts[..., tf.newaxis, tf.newaxis], masks, 0.0))
+        return detections._replace(masks=self._masks(outputs, boxes, detections))
+
+    def _masks(self, outputs: RawOutputs, boxes: tf.Tensor, detections: Detections) -> tf.Tensor:
+        """Returns the masks within the detections' boxes, float32 [B, N, m, m] in 0..1; 0 for padding.
+
+        Args:
+            outputs: raw outputs.
+            boxes: float32 [B, N, 4], boxes of the detections in pixels of the network input.
+            detections: N detections per image.
+        """
+        slots, side = self.config.postprocess.max_detections, 2 * self.config.mask_roi_size
+        valid = tf.range(slots) < detections.num[:, tf.newaxis]
+        used = used_slots(valid, slots, portable=self.portable)
+        masks = tf.sigmoid(self._mask_logits(outputs, boxes[:, :used], detections.classes[:, :used] + 1))
+        masks = tf.ensure_shape(tf.pad(masks, [[0, 0], [0, slots - used], [0, 0], [0, 0]]), [None, slots, side, side])
+        return tf.where(valid[..., tf.newaxis, tf.newaxis], masks, 0.0)
 
     def _propose(self, outputs: RawOutputs, image_sizes: tf.Tensor, *, training: bool) -> Proposals:
+        """Runs `propose` with the options of training or of detection; `image_sizes` as there."""
         config = self.config
-        options = (
-            ProposalOptions(config.train_pre_nms_top_k, config.train_post_nms_top_k, config.train_proposal_iou, 0.0)
+        pre_nms_top_k, post_nms_top_k, iou_threshold = (
+            (config.train_pre_nms_top_k, config.train_post_nms_top_k, config.train_proposal_iou)
             if training
-            else ProposalOptions(config.test_pre_nms_top_k, config.test_post_nms_top_k, config.test_proposal_iou, 0.0)
+            else (config.test_pre_nms_top_k, config.test_post_nms_top_k, config.test_proposal_iou)
         )
         return propose(
             outputs.rpn,
             tf.constant(self.anchors),
             image_sizes,
-            options._replace(min_size=config.proposal_min_size),
+            ProposalOptions(pre_nms_top_k, post_nms_top_k, iou_threshold, min_size=config.proposal_min_size),
             pixel_offset=config.pixel_offset,
             max_log_size=config.max_log_size,
         )

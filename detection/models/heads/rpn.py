@@ -137,22 +137,9 @@ def propose(
         pixel_offset: see `encode_yxyx`; with 1, the image ends at the index of its last pixel.
         max_log_size: see `decode_yxyx`.
     """
-    candidates, start = [], 0
-    for level, (level_logits, level_deltas) in enumerate(zip(outputs.logits, outputs.deltas, strict=True)):
-        height, width, per_cell = level_logits.shape[1:]
-        size = height * width * per_cell
-        logits = tf.reshape(tf.cast(tf.stop_gradient(level_logits), tf.float32), [-1, size])
-        deltas = tf.reshape(tf.stop_gradient(level_deltas), [-1, size, 4])
-        logits, rows = tf.math.top_k(logits, min(options.pre_nms_top_k, size))
-        boxes = decode_yxyx(
-            tf.cast(tf.gather(deltas, rows, batch_dims=1), tf.float32),
-            tf.gather(anchors[start : start + size], rows),
-            pixel_offset=pixel_offset,
-            max_log_size=max_log_size,
-        )
-        candidates.append((boxes, logits, tf.fill(tf.shape(rows), level)))
-        start += size
-    boxes, logits, levels = (tf.concat(values, axis=1) for values in zip(*candidates, strict=True))
+    boxes, logits, levels = _candidates(
+        outputs, anchors, options.pre_nms_top_k, pixel_offset=pixel_offset, max_log_size=max_log_size
+    )
     limits = tf.reshape(image_sizes, [-1, 2]) - pixel_offset
     boxes = clip_yxyx(boxes, limits[:, :1], limits[:, 1:])
     large = tf.reduce_min(boxes[..., 2:] - boxes[..., :2], axis=-1) + pixel_offset >= options.min_size
@@ -171,3 +158,32 @@ def propose(
     valid = tf.range(options.post_nms_top_k) < picked.num[:, tf.newaxis]
     boxes = tf.where(valid[..., tf.newaxis], tf.gather(boxes, picked.indices, batch_dims=1), 0.0)
     return Proposals(boxes, picked.scores, valid)
+
+
+def _candidates(
+    outputs: RpnOutputs, anchors: tf.Tensor, top_k: int, *, pixel_offset: float, max_log_size: float
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Decodes the `top_k` anchors with the best scores of each level, without a gradient.
+
+    Returns:
+        boxes: float32 [B, K, 4], not clipped, level by level and within each the best first.
+        logits: float32 [B, K].
+        levels: int32 [B, K], 0 for the finest.
+    """
+    candidates, start = [], 0
+    for level, (level_logits, level_deltas) in enumerate(zip(outputs.logits, outputs.deltas, strict=True)):
+        height, width, per_cell = level_logits.shape[1:]
+        size = height * width * per_cell
+        logits = tf.reshape(tf.cast(tf.stop_gradient(level_logits), tf.float32), [-1, size])
+        deltas = tf.reshape(tf.stop_gradient(level_deltas), [-1, size, 4])
+        logits, rows = tf.math.top_k(logits, min(top_k, size))
+        boxes = decode_yxyx(
+            tf.cast(tf.gather(deltas, rows, batch_dims=1), tf.float32),
+            tf.gather(anchors[start : start + size], rows),
+            pixel_offset=pixel_offset,
+            max_log_size=max_log_size,
+        )
+        candidates.append((boxes, logits, tf.fill(tf.shape(rows), level)))
+        start += size
+    boxes, logits, levels = (tf.concat(values, axis=1) for values in zip(*candidates, strict=True))
+    return boxes, logits, levels

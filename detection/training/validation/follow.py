@@ -25,7 +25,7 @@ class Patience:
 
     Args:
         seconds: max seconds without a new checkpoint.
-        nap: seconds between looks.
+        poll_interval: seconds between two looks for one.
         clock: returns the time in seconds.
         sleep: waits for a number of seconds.
     """
@@ -34,12 +34,12 @@ class Patience:
         self,
         *,
         seconds: float,
-        nap: float = 5.0,
+        poll_interval: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._seconds = seconds
-        self._nap = nap
+        self._poll_interval = poll_interval
         self._clock = clock
         self._sleep = sleep
         self._since = clock()
@@ -49,11 +49,11 @@ class Patience:
         self._since = self._clock()
 
     def wait(self) -> bool:
-        """Waits for a nap; returns False, at once, if the time is over."""
+        """Waits until the next look; returns False, at once, if the time is over."""
         left = self._since + self._seconds - self._clock()
         if left <= 0:
             return False
-        self._sleep(min(self._nap, left))
+        self._sleep(min(self._poll_interval, left))
         return True
 
 

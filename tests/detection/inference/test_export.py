@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -55,6 +56,18 @@ def test_an_image_that_does_not_decode_is_marked_and_the_others_are_answered(mod
     assert not mixed["num_detections"][others].any()
     assert not mixed["detection_scores"][others].any()
     assert not answer(bad)["num_detections"].any()
+
+
+@pytest.mark.parametrize(("by_device", "traces"), [(False, 1), (True, 2)])
+def test_an_export_traces_detection_once_for_all_signatures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_device: bool, traces: int
+) -> None:
+    """And once more for `detect` if its graph differs from that of the signatures."""
+    detector = TinyDetector(config=TinyConfig(), num_classes=len(CATEGORIES), name="tiny")
+    monkeypatch.setattr(TinyDetector, "detects_by_device", by_device)
+    with mock.patch.object(TinyDetector, "detect", autospec=True, side_effect=TinyDetector.detect) as detect:
+        export_saved_model(detector, tmp_path, categories=CATEGORIES, config_yaml="")
+    assert detect.call_count == traces
 
 
 def test_decoding_with_a_mark_gives_the_same_pixels(encoded: list[bytes]) -> None:

@@ -22,7 +22,7 @@ class _Clock:
         self._acts = list(acts)
 
     def patience(self, seconds: float = 100.0) -> Patience:
-        return Patience(seconds=seconds, nap=10.0, clock=lambda: self.now, sleep=self._sleep)
+        return Patience(seconds=seconds, poll_interval=10.0, clock=lambda: self.now, sleep=self._sleep)
 
     def _sleep(self, seconds: float) -> None:
         assert 0 < seconds <= 10.0

@@ -259,7 +259,6 @@ def test_on_cloud_storage_the_same_run_gives_the_same_bits(
     assert not [name for name in files.walk_files(gcs.path) if name.endswith((".lock", ".unfinished", ".tmp"))]
 
 
-@pytest.mark.extended  # half a minute; test_remote_runs.py and test_spans.py run stubs under Beam
 def test_beam_runs_the_same_pipeline(tmp_path: Path, first_run: Path, digits: Path) -> None:
     assert run_pipeline(tmp_path / "run", digits, "--runner", "beam") == 0
     assert read_summary(tmp_path / "run")["metrics"] == read_summary(first_run)["metrics"]

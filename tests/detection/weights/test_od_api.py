@@ -303,7 +303,7 @@ def test_another_variant_is_refused_by_the_name_of_the_right_one(depth: int, *, 
         (["bifpn/node_00/1_up_lvl_7/input_0_up_lvl_6/1x1_pre_sample/conv/kernel"], "the network is an EfficientDet"),
         (
             ["stack_0/block_0/expand_conv2d/kernel"],
-            "the network is an EfficientDet, whose anchors are in another order",
+            "the network is an EfficientDet, which --model efficientdet-d0 to efficientdet-d7 imports",
         ),
         (["Conv1/kernel", "bn_Conv1/gamma"], r"not a checkpoint of .* named like Conv1/kernel, bn_Conv1/gamma"),
     ],

@@ -98,12 +98,12 @@ class OdApiEfficientDet(RandomNetwork):
         """Resamples the inputs, those of the backbone with a 1x1 convolution and a batch norm before."""
         stage, level = f"{self._scope}bifpn/node_{number:02}/{name}", int(name[-1])
         resampled = []
-        for place, given in enumerate(inputs):
+        for order, given in enumerate(inputs):
             x = maps[given]
             if given in ("0_up_lvl_3", "0_up_lvl_4", "0_up_lvl_5"):
                 conv = f"{stage}/input_{given}/1x1_pre_sample/conv"
                 norm = f"{stage}/input_{given}/1x1_pre_sample/batchnorm"
-                block = f"_feature_extractor/_bifpn_stage/node_input_blocks/{number}/{place}/1"
+                block = f"_feature_extractor/_bifpn_stage/node_input_blocks/{number}/{order}/1"
                 x = self._norm(self._conv(x, conv, FILTERS, 1, f"{block}/0"), norm, f"{block}/1")
             if int(given[-1]) < level:
                 x = tf.nn.max_pool2d(x, 3, 2, "SAME")

@@ -224,8 +224,8 @@ def shapes_of(variant: int) -> dict[str, tuple[int, ...]]:
     for kind, outputs in (("Box", 36), ("Class", 810)):
         for layer in range(layers):
             shapes[f"{heads}/{kind}PredictionTower/conv2d_{layer}/pointwise_kernel"] = (1, 1, filters, filters)
-        layer = f"{heads}/WeightSharedConvolutional{kind}Head/{kind}Predictor"
-        shapes |= {f"{layer}/pointwise_kernel": (1, 1, filters, outputs), f"{layer}/bias": (outputs,)}
+        last = f"{heads}/WeightSharedConvolutional{kind}Head/{kind}Predictor"
+        shapes |= {f"{last}/pointwise_kernel": (1, 1, filters, outputs), f"{last}/bias": (outputs,)}
     return shapes
 
 

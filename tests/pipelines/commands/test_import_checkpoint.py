@@ -200,7 +200,7 @@ def test_trainings_start_from_the_object_detection_api(tmp_path: Path, capfd: py
     ("flags", "code", "message"),
     [
         (["--from", "tpu-mask-rcnn"], 2, "efficientdet-nano: not a Faster R-CNN or Mask R-CNN, so TPU Mask R-CNN has"),
-        (["--from", "od-api"], 2, "not a Faster R-CNN or Mask R-CNN, so the Object Detection API has no checkpoint"),
+        (["--from", "od-api"], 1, "not a checkpoint of the Object Detection API's EfficientDet: stem_conv2d/kernel, "),
         (["--set", "train.steps=3"], 2, "--set train.steps=3: set keys of the section model only"),
         (["--set", "model.name=efficientdet-d1"], 2, "set keys of the section model only; --model sets its name"),
         (["--model", "efficientdet-d99"], 2, "no such detector. The nearest is efficientdet-d"),

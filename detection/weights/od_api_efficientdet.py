@@ -112,8 +112,8 @@ def _advice(shapes: Shapes) -> str:
     if not any("_feature_extractor/" in name for name in shapes):
         return ""
     return (
-        " These are paths of objects: the checkpoint holds no names, as of a training under a distribution strategy. "
-        "Export the model with the original's exporter_main_v2.py, and import the checkpoint that this writes."
+        " These are paths of objects: the checkpoint holds no names of variables. Export the model with the original's "
+        "exporter_main_v2.py, and import the checkpoint that this writes."
     )
 
 

@@ -117,6 +117,11 @@ def test_the_layout_of_the_object_detection_api() -> None:
     blocks = [standard.stem(images)]
     for block in standard.blocks:
         blocks.append(block(blocks[-1]))
+    with tf.GradientTape() as tape:
+        total = tf.add_n([tf.reduce_sum(level**2) for level in other(images)])
+    trained = other.trainable_variables
+    gradients = tape.gradient(total, [variable.value for variable in trained])
+    assert all(gradient is not None for gradient in gradients), "all blocks train"
     for levels, wanted in ((standard(images), (2, 4, 7)), (other(images), (1, 3, 6))):
         for level, number in zip(levels, wanted, strict=True):
             np.testing.assert_array_equal(level, blocks[number])

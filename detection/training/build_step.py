@@ -46,6 +46,7 @@ _LOGGER = logging.getLogger("cocoflow.trainer")
 _SETTINGS_OF_WEIGHTS = (
     "pixel_mean",
     "pixel_std",
+    "efficientnet_layout",
     "resnet_layout",
     "activation",
     "batch_norm_epsilon",

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
-from detection.models.backbones.efficientnet_spec import BACKBONES, block_specs, stem_filters
+from detection.models.backbones.efficientnet_spec import backbone_spec, block_specs, stem_filters
 from detection.models.efficientdet.config import EFFICIENTDETS, EfficientDetConfig
 from detection.weights.program import Program, Shapes, copied, some
 from schemas.errors import DataError
@@ -56,8 +56,12 @@ class Structure(NamedTuple):
 
 
 def structure_of_config(config: EfficientDetConfig) -> Structure:
-    """Returns the structure of a configured network, without building it."""
-    spec = BACKBONES[config.backbone]
+    """Returns the structure of a configured network, without building it.
+
+    Raises:
+        ConfigError: a backbone that does not exist.
+    """
+    spec = backbone_spec(config.backbone)
     return Structure(
         stem_filters=stem_filters(spec),
         blocks=len(block_specs(spec)),
@@ -89,17 +93,17 @@ def structure_of_variables(shapes: Shapes, *, where: str) -> Structure:
         )
     return Structure(
         stem_filters=stem[-1],
-        blocks=_count(r".*/blocks_(\d+)/.*", shapes),
+        blocks=count_of(r".*/blocks_(\d+)/.*", shapes),
         squeeze_excite=any("/se/conv2d/" in name for name in shapes),
         fpn_filters=box[-2],
-        fpn_cells=_count(r"fpn_cells/cell_(\d+)/.*", shapes),
+        fpn_cells=count_of(r"fpn_cells/cell_(\d+)/.*", shapes),
         fpn_weights=any(name.endswith("/WSM") for name in shapes),
-        head_layers=_count(r"class_net/class-(\d+)/.*", shapes),
-        max_level=_count(r"class_net/class-0-bn-(\d+)/.*", shapes) - 1,
+        head_layers=count_of(r"class_net/class-(\d+)/.*", shapes),
+        max_level=count_of(r"class_net/class-0-bn-(\d+)/.*", shapes) - 1,
     )
 
 
-def _count(expression: str, names: Collection[str]) -> int:
+def count_of(expression: str, names: Collection[str]) -> int:
     """Returns 1 + the greatest number at a place in the names; 0 if no name matches."""
     matches = (re.fullmatch(expression, name) for name in names)
     return max((int(match[1]) + 1 for match in matches if match), default=0)

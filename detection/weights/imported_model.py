@@ -140,8 +140,7 @@ def _require_family(config: Config, program: Program) -> None:
     """
     model = config.model
     if not isinstance(detector_config(model.name), program.config_class):
-        reason = program.beyond_family or f"so {program.title} has no checkpoint of it"
-        raise ConfigError(f"--model {model.name}: not {program.family}, {reason}.")
+        raise ConfigError(f"--model {model.name}: not {program.family}, so {program.title} has no checkpoint of it.")
     detector_config(model.name, image_size=model.image_size, overrides=model.overrides)
 
 

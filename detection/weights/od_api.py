@@ -12,7 +12,6 @@ from typing import Any
 from detection.models.backbones.imagenet import RESNET_PIXEL_MEAN
 from detection.models.faster_rcnn.config import FASTER_RCNNS, FasterRcnnConfig
 from detection.weights.od_api_names import (
-    EFFICIENTDET,
     FPN_EPSILON,
     fpn_levels,
     is_fpn,
@@ -146,6 +145,4 @@ OD_API = Program(
     class_count=class_count,
     sources_of=sources_of,
     differences=differences,
-    beyond_family="and of the Object Detection API's other networks none can be imported. Its EfficientDet is "
-    + EFFICIENTDET,
 )

@@ -35,14 +35,10 @@ _SLIM_BLOCK = re.compile(
 _KINDS = ("dense", "freezable_batch_norm")
 _NUMBERED = re.compile(rf"(?:.*/)?({'|'.join(_KINDS)})(?:_(\d+))?/(\w+)")
 
-EFFICIENTDET = (
-    "one whose anchors are in another order and whose encoded boxes are scaled by 10 and 5; no outputs of the original "
-    "are at hand to prove a conversion"
-)
 # Networks that no detector here is like: parts of their variables' names, and what they are.
 _OTHERS = {
     r"InceptionResnetV2|(?:^|/)block(?:35|17|8)_\d+_": "an Inception-ResNet; no detector here has such a backbone",
-    r"bifpn|stack_\d+/block_\d+/": f"an EfficientDet, {EFFICIENTDET}",
+    r"bifpn|stack_\d+/block_\d+/": "an EfficientDet, which --model efficientdet-d0 to efficientdet-d7 imports",
 }
 
 

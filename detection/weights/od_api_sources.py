@@ -18,6 +18,23 @@ from detection.weights.program import Shape, Shapes, Source, Values
 _BOX_SCALES = np.array([10.0, 10.0, 5.0, 5.0], np.float32)  # of the box coder, (ty, tx, th, tw), for the RPN, too
 
 
+def by_scale(values: Values, *, scales: int, ratios: int) -> Values:
+    """Reorders the outputs of a cell's anchors from aspect ratio first, as in the original, to octave scale first.
+
+    Args:
+        values: [..., ratios * scales * W], W outputs per anchor.
+        scales: number of octave scales.
+        ratios: number of aspect ratios.
+    """
+    cell = values.reshape(*values.shape[:-1], ratios, scales, -1)
+    return np.moveaxis(cell, -2, -3).reshape(values.shape)
+
+
+def without_box_scales(values: Values) -> Values:
+    """Divides the outputs of encoded boxes, [..., N * 4] of (ty, tx, th, tw), by the factors of the box coder."""
+    return (values.reshape(*values.shape[:-1], -1, 4) / _BOX_SCALES).reshape(values.shape)
+
+
 def sources_of(ours: Shapes, *, config: FasterRcnnConfig, theirs: Shapes) -> dict[str, Source]:
     """See `detection.weights.program.SourcesOf`."""
     checkpoint = _Checkpoint(theirs)
@@ -124,22 +141,20 @@ def _rpn_source(checkpoint: _Checkpoint, path: str, shape: Shape, *, config: Fas
         return checkpoint.folded("RPNConv", "RPNBatchNorm", kernel, variable)
     kind, _, level = layer.partition("_p")
     number = int(level) - fpn_levels(checkpoint.names)[0]
-    scales, ratios = config.num_scales, len(config.aspect_ratios)
-    order = np.arange(scales * ratios).reshape(ratios, scales).T.ravel()
+    reordered = functools.partial(by_scale, scales=config.num_scales, ratios=len(config.aspect_ratios))
     if kind == "score":
         name = f"ClassPredictor_{number}/{variable}"
 
         def convert(values: Values) -> Values:
-            pairs = values.reshape(*values.shape[:-1], -1, 2)[..., order, :]
-            return pairs[..., 1] - pairs[..., 0]
+            pairs = reordered(values)
+            return pairs[..., 1::2] - pairs[..., ::2]
 
         shape = (*shape[:-1], 2 * shape[-1])
     else:
         name = f"BoxEncodingPredictor_{number}/{variable}"
 
         def convert(values: Values) -> Values:
-            boxes = values.reshape(*values.shape[:-1], -1, 4)[..., order, :] / _BOX_SCALES
-            return boxes.reshape(values.shape)
+            return without_box_scales(reordered(values))
 
     return checkpoint.source({name: shape}, lambda values: convert(values[name]))
 

@@ -68,8 +68,6 @@ class Program(NamedTuple):
     sources_of: see `SourcesOf`.
     differences: maps the shapes in a checkpoint and a configuration to sentences about what our network
         computes otherwise.
-    beyond_family: why detectors of other families cannot be imported, as the end of a sentence; empty: it
-        has none.
     """
 
     title: str
@@ -84,7 +82,6 @@ class Program(NamedTuple):
     class_count: Callable[..., int | None]
     sources_of: SourcesOf
     differences: Callable[[Shapes, Any], tuple[str, ...]] = lambda shapes, config: ()
-    beyond_family: str = ""
 
 
 def require_variant(program: Program, shapes: Shapes, config: Any, *, name: str, where: str) -> None:

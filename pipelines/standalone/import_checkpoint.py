@@ -4,18 +4,20 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from detection.models.registry import detector_config
 from detection.storage.atomic import new_directory
 from detection.weights.automl import AUTOML
 from detection.weights.imported_model import MODEL_INDEX, ImportedModel, import_model, write_model
 from detection.weights.od_api import OD_API
-from detection.weights.program import some
+from detection.weights.od_api_efficientdet import OD_API_EFFICIENTDET
+from detection.weights.program import Program, some
 from detection.weights.tpu_mask_rcnn import TPU_MASK_RCNN
 from schemas.config.config_io import load_config
 from schemas.config.train.optimization import WeightsChoice
 from schemas.errors import ConfigError
 from schemas.quoting import one_line
 
-_PROGRAMS = {"automl": AUTOML, "tpu-mask-rcnn": TPU_MASK_RCNN, "od-api": OD_API}
+_PROGRAMS = {"automl": (AUTOML,), "tpu-mask-rcnn": (TPU_MASK_RCNN,), "od-api": (OD_API, OD_API_EFFICIENTDET)}
 
 _LOGGER = logging.getLogger("cocoflow.import")
 
@@ -50,9 +52,16 @@ def import_checkpoint(
             raise ConfigError(f"--set {assignment}: set keys of the section model only; --model sets its name.")
     config = load_config(None, [f"model.name={model}", *assignments])
     with new_directory(output, last=[MODEL_INDEX]) as folder:
-        imported = import_model(_PROGRAMS[program], checkpoint, config, weights=weights, label_map=label_map)
+        imported = import_model(_program(program, model), checkpoint, config, weights=weights, label_map=label_map)
         _log(imported, has_label_map=label_map is not None)
         write_model(imported, folder)
+
+
+def _program(name: str, model: str) -> Program:
+    """Returns the description of a program's detectors of the model's family; of its first one if it has none."""
+    families = _PROGRAMS[name]
+    config = detector_config(model)
+    return next((one for one in families if isinstance(config, one.config_class)), families[0])
 
 
 def _log(model: ImportedModel, *, has_label_map: bool) -> None:

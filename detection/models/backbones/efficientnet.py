@@ -9,7 +9,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from detection.models.backbones.efficientnet_spec import BlockSpec, EfficientNetSpec, block_specs, stem_filters
+from detection.models.backbones.efficientnet_spec import (
+    BlockSpec,
+    EfficientNetLayout,
+    EfficientNetSpec,
+    block_specs,
+    level_blocks,
+    stem_filters,
+)
 from detection.models.layers.batch_norm import BatchNormalization, activate
 from detection.models.layers.drop_connect import drop_connect
 from detection.models.layers.recompute import recomputed
@@ -18,10 +25,11 @@ _SE_RATIO = 0.25  # squeezed channels per input channel of a block
 
 
 class EfficientNet(keras.layers.Layer):
-    """Feature maps of levels 1..L, level l at stride 2^l: the last block before each halving.
+    """Feature maps of levels 1..L, level l at stride 2^l: the output of a block before each halving.
 
     Args:
         spec: network to build.
+        layout: which block's output, see `level_blocks`; blocks after that of level L are not built.
         survival: survival probability of the last block in stochastic depth; None: off.
         momentum: momentum of batch norm.
         epsilon: epsilon of batch norm.
@@ -34,6 +42,7 @@ class EfficientNet(keras.layers.Layer):
         self,
         *,
         spec: EfficientNetSpec,
+        layout: EfficientNetLayout = "automl",
         survival: float | None = None,
         momentum: float = 0.99,
         epsilon: float = 1e-3,
@@ -50,6 +59,7 @@ class EfficientNet(keras.layers.Layer):
             "dtype": self.dtype_policy,
         }
         blocks = block_specs(spec)
+        self._level_blocks = level_blocks(spec, layout)
         self.stem = Stem(filters=stem_filters(spec), name="stem", **common)
         self.blocks = [
             Block(
@@ -59,13 +69,9 @@ class EfficientNet(keras.layers.Layer):
                 name=f"blocks_{index}",
                 **common,
             )
-            for index, block in enumerate(blocks)
+            for index, block in enumerate(blocks[: self._level_blocks[-1] + 1])
         ]
-        # A level ends before a block that halves the feature map, and at the last block.
-        self._is_last_of_level = [block.stride == 2 for block in blocks[1:]] + [True]
-        self.level_filters = [
-            block.out_filters for block, last in zip(blocks, self._is_last_of_level, strict=True) if last
-        ]
+        self.level_filters = [blocks[index].out_filters for index in self._level_blocks]
         if blocks[0].stride == 2:
             self.level_filters.insert(0, stem_filters(spec))
 
@@ -89,11 +95,11 @@ class EfficientNet(keras.layers.Layer):
         """Returns features [B, H / 2^l, W / 2^l, level_filters[l - 1]] of levels l = 1..L, sizes rounded up."""
         features = self.stem(images, training=training)
         levels = [features] if self.blocks[0].spec.stride == 2 else []
-        for block, is_last_of_level in zip(self.blocks, self._is_last_of_level, strict=True):
+        for index, block in enumerate(self.blocks):
             features = recomputed(
                 functools.partial(block, training=training, seed=seed), features, enabled=training and self._recompute
             )
-            if is_last_of_level:
+            if index in self._level_blocks:
                 levels.append(features)
         return levels
 

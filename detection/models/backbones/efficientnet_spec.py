@@ -5,7 +5,12 @@ Tan and Le, "EfficientNet", 2019, table 1; the lite variants as in google/automl
 """
 
 import math
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Literal, NamedTuple
+
+from schemas.errors import ConfigError
+
+EfficientNetLayout = Literal["automl", "od-api"]
 
 
 class Stage(NamedTuple):
@@ -116,6 +121,17 @@ BACKBONES: dict[str, EfficientNetSpec] = {
 }
 
 
+def backbone_spec(name: str) -> EfficientNetSpec:
+    """Returns the specification of an EfficientDet's backbone.
+
+    Raises:
+        ConfigError: there is none of this name.
+    """
+    if name not in BACKBONES:
+        raise ConfigError(f"model.overrides.backbone = {name!r}: no such backbone. Choose from {', '.join(BACKBONES)}.")
+    return BACKBONES[name]
+
+
 class BlockSpec(NamedTuple):
     """One block: kernel side, stride, expansion factor, input and output channels, and its branches.
 
@@ -153,6 +169,23 @@ def block_specs(spec: EfficientNetSpec) -> list[BlockSpec]:
             )
             filters = out_filters
     return blocks
+
+
+def level_blocks(spec: EfficientNetSpec, layout: EfficientNetLayout) -> list[int]:
+    """Returns the numbers of the blocks whose outputs are levels, finest first; the stem may be a level before them.
+
+    Args:
+        spec: the network.
+        layout: `automl`: the last block before each stride, and the last one of all.  `od-api`, as
+            in the TF Object Detection API: the same blocks of their stages as without depth
+            scaling, so that a level of a deeper network lies before the last blocks of its stage.
+    """
+    lasts = [*(place for place, stage in enumerate(spec.stages[1:]) if stage.stride == 2), len(spec.stages) - 1]
+    repeats = stage_repeats(spec)
+    ends = list(accumulate(repeats))
+    if layout == "automl":
+        return [ends[place] - 1 for place in lasts]
+    return [ends[place] - repeats[place] + spec.stages[place].repeats - 1 for place in lasts]
 
 
 def stage_repeats(spec: EfficientNetSpec) -> list[int]:

@@ -8,6 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from detection.models.backbones.efficientnet_spec import EfficientNetLayout
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Activation
 from detection.models.heads.dense_losses import Normalizer
 from detection.models.heads.postprocess import BoxPostprocess
@@ -31,6 +32,12 @@ class EfficientDetConfig(PyramidConfig):
     """Configuration of an EfficientDet."""
 
     backbone: str = Field("efficientnet-b0", description="name in efficientnet_spec.BACKBONES")
+    efficientnet_layout: EfficientNetLayout = Field(
+        "automl",
+        description="blocks whose outputs are the levels: automl: the last one before each stride; od-api: as in the "
+        "TF Object Detection API, whose weights need it: those that are the last ones in EfficientNet-B0; blocks after "
+        "the deepest level's are left out",
+    )
     image_size: ImageSize = (512, 512)
     min_level: MinLevel = 3
     max_level: MaxLevel = 7

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from detection.models.backbones.efficientnet import EfficientNet
-from detection.models.backbones.efficientnet_spec import BACKBONES
+from detection.models.backbones.efficientnet_spec import backbone_spec
 from detection.models.detector import Detector
 from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.heads.dense import DenseHead
@@ -90,12 +90,9 @@ class EfficientDet(Detector):
         self._build_layers()
 
     def _make_feature_layers(self, config: EfficientDetConfig, batch_norm: dict[str, float]) -> None:
-        if config.backbone not in BACKBONES:
-            raise ConfigError(
-                f"model.overrides.backbone = {config.backbone!r}: no such backbone. Choose from {', '.join(BACKBONES)}."
-            )
         self.backbone = EfficientNet(
-            spec=BACKBONES[config.backbone]._replace(activation=config.activation),
+            spec=backbone_spec(config.backbone)._replace(activation=config.activation),
+            layout=config.efficientnet_layout,
             survival=config.survival_probability,
             recompute=config.gradient_checkpointing,
             name=config.backbone,

@@ -21,10 +21,64 @@ _RPN = "FirstStageBoxPredictor/Convolutional"
 _HEADS = "SecondStageBoxPredictor"
 
 
-class OdApi:
-    """The network; a call constructs it, with random values for variables that do not exist yet.
+class RandomNetwork:
+    """A network of the original; a call constructs it, with random values for variables that do not exist yet.
 
     `variables` holds the values by name, and `objects` the paths of the objects that Keras would save.
+
+    Args:
+        epsilon: of all batch norms.
+        gain: of the convolutions, without which the images may hardly change a deep network's features.
+    """
+
+    def __init__(self, *, epsilon: float = 1e-3, gain: float = 1.0, seed: int = 7):
+        self.variables: Weights = {}
+        self.objects: dict[str, str] = {}
+        self._epsilon, self._gain = epsilon, gain
+        self._random = np.random.default_rng(seed)
+
+    def _variable(self, name: str, shape: list[int], place: str, *, mean: float = 0.0, scale: float = 0.1) -> Any:
+        if name not in self.variables:
+            values = self._random.standard_normal(shape, np.float32) * scale + mean
+            self.variables[name] = values.astype(np.float32)
+            self.objects[name] = f"{place}/{name.rpartition('/')[2]}"
+        return tf.constant(self.variables[name])
+
+    def _norm(self, x: Any, name: str, place: str) -> Any:
+        width = [x.shape[-1]]
+        gamma, variance = (
+            self._variable(f"{name}/{one}", width, place, mean=1.0) for one in ("gamma", "moving_variance")
+        )
+        beta, mean = (self._variable(f"{name}/{one}", width, place) for one in ("beta", "moving_mean"))
+        return (x - mean) / tf.sqrt(variance + self._epsilon) * gamma + beta
+
+    def _conv(
+        self, x: Any, name: str, filters: int, size: int, place: str, *, stride: int = 1, bias: bool = True
+    ) -> Any:
+        scale = self._gain * (size * size * x.shape[-1]) ** -0.5
+        kernel = self._variable(f"{name}/kernel", [size, size, x.shape[-1], filters], place, scale=scale)
+        x = tf.nn.conv2d(x, kernel, stride, "SAME")
+        return x + self._variable(f"{name}/bias", [filters], place) if bias else x
+
+    def write(self, prefix: Path) -> str:
+        """Writes a checkpoint as the training does: a step and the model, whose keys are paths of objects."""
+        return str(tf.train.Checkpoint(step=tf.Variable(25000, dtype=tf.int64), model=self._tree()).write(str(prefix)))
+
+    def _tree(self) -> tf.Module:
+        root = tf.Module()
+        for name, place in self.objects.items():
+            node = root
+            *parents, attribute = place.split("/")
+            for parent in parents:
+                if not hasattr(node, parent):
+                    setattr(node, parent, tf.Module())
+                node = getattr(node, parent)
+            setattr(node, attribute, tf.Variable(self.variables[name], name=name))
+        return root
+
+
+class OdApi(RandomNetwork):
+    """The Faster R-CNN.
 
     Args:
         classes: number of classes, without background.
@@ -46,37 +100,12 @@ class OdApi:
         one_box: bool = False,
         seed: int = 7,
     ):
-        self.variables: Weights = {}
-        self.objects: dict[str, str] = {}
-        self._classes, self._epsilon, self._limit = classes, epsilon, limit
+        super().__init__(epsilon=epsilon, seed=seed)
+        self._classes, self._limit = classes, limit
         self._feature_norm, self._head_norms, self._one_box = feature_norm, head_norms, one_box
-        self._random = np.random.default_rng(seed)
-
-    def _variable(self, name: str, shape: list[int], place: str, *, mean: float = 0.0, scale: float = 0.1) -> Any:
-        if name not in self.variables:
-            values = self._random.standard_normal(shape, np.float32) * scale + mean
-            self.variables[name] = values.astype(np.float32)
-            self.objects[name] = f"{place}/{name.rpartition('/')[2]}"
-        return tf.constant(self.variables[name])
-
-    def _norm(self, x: Any, name: str, place: str) -> Any:
-        width = [x.shape[-1]]
-        gamma, variance = (
-            self._variable(f"{name}/{one}", width, place, mean=1.0) for one in ("gamma", "moving_variance")
-        )
-        beta, mean = (self._variable(f"{name}/{one}", width, place) for one in ("beta", "moving_mean"))
-        return (x - mean) / tf.sqrt(variance + self._epsilon) * gamma + beta
 
     def _relu(self, x: Any) -> Any:
         return tf.clip_by_value(x, 0.0, self._limit)
-
-    def _conv(
-        self, x: Any, name: str, filters: int, size: int, place: str, *, stride: int = 1, bias: bool = True
-    ) -> Any:
-        scale = (size * size * x.shape[-1]) ** -0.5
-        kernel = self._variable(f"{name}/kernel", [size, size, x.shape[-1], filters], place, scale=scale)
-        x = tf.nn.conv2d(x, kernel, stride, "SAME")
-        return x + self._variable(f"{name}/bias", [filters], place) if bias else x
 
     def _backbone_conv(self, x: Any, name: str, filters: int, size: int, stride: int) -> Any:
         """Strided convolutions larger than 1x1 get explicit padding, the same on every side."""
@@ -199,30 +228,14 @@ class OdApi:
             self._variable(f"{_HEADS}/{name}_dense/bias", [units], f"_mask_rcnn_box_predictor/{name}")
         return self.variables
 
-    def write(self, prefix: Path) -> str:
-        """Writes a checkpoint as the training does: a step and the model, whose keys are paths of objects."""
-        return str(tf.train.Checkpoint(step=tf.Variable(25000, dtype=tf.int64), model=self._tree()).write(str(prefix)))
 
-    def _tree(self) -> tf.Module:
-        root = tf.Module()
-        for name, place in self.objects.items():
-            node = root
-            *parents, attribute = place.split("/")
-            for parent in parents:
-                if not hasattr(node, parent):
-                    setattr(node, parent, tf.Module())
-                node = getattr(node, parent)
-            setattr(node, attribute, tf.Variable(self.variables[name], name=name))
-        return root
-
-
-def anchors_of_level(level: int, height: int, width: int, *, scale: float = 4.0) -> np.ndarray:
+def anchors_of_level(level: int, height: int, width: int, *, scale: float = 4.0, scales: int = SCALES) -> np.ndarray:
     """Returns the anchors of a level, [N, 4] (ymin, xmin, ymax, xmax): by row, column, aspect ratio, octave scale."""
     boxes = []
     for row, column in np.ndindex(height, width):
         for ratio in RATIOS:
-            for octave in range(SCALES):
-                side = scale * 2**level * 2 ** (octave / SCALES)
+            for octave in range(scales):
+                side = scale * 2**level * 2 ** (octave / scales)
                 half = np.array([side / ratio**0.5, side * ratio**0.5]) / 2
                 centre = (np.array([row, column]) + 0.5) * 2**level
                 boxes.append([*(centre - half), *(centre + half)])

@@ -20,7 +20,8 @@ from schemas.config.config_io import load_config
 from tests.detection.weights.automl_checkpoints import SMALL, random_weights, save_named
 from tests.detection.weights.original_mask_rcnn import SMALL as SMALL_HEADS
 from tests.detection.weights.original_mask_rcnn import Original, save_original
-from tests.detection.weights.original_od_api import OdApi
+from tests.detection.weights.original_od_api import OdApi, RandomNetwork
+from tests.detection.weights.original_od_api_efficientdet import CELLS, FILTERS, LAYERS, OdApiEfficientDet
 from tests.full_disk import no_file_above
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload
@@ -132,7 +133,7 @@ def test_a_backbone_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert Counter(path.partition("/")[0] for path in missing) == {part: 2 * count for part, count in layers.items()}
 
 
-def od_api_flags(network: OdApi, folder: Path, *flags: str) -> list[str]:
+def od_api_flags(network: RandomNetwork, folder: Path, *flags: str) -> list[str]:
     network.write(folder / "checkpoint" / "ckpt-26")
     given = ["--from", "od-api", "--checkpoint", str(folder / "checkpoint"), "--output", str(folder / "model")]
     return ["import-checkpoint", *given, "--model", "faster-rcnn-r50", "--set", "model.image_size=64", *flags]
@@ -172,6 +173,30 @@ def test_one_feature_level_of_the_object_detection_api(tmp_path: Path, capfd: py
     assert not (tmp_path / "model" / LABELS_JSON).exists()
 
 
+def test_an_efficientdet_of_the_object_detection_api(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    network = OdApiEfficientDet(classes=90)
+    network.construct()
+    sizes = f"{{fpn_filters: {FILTERS}, fpn_cells: {CELLS}, head_layers: {LAYERS}}}"
+    flags = od_api_flags(network, tmp_path, "--set", "model.image_size=128", "--set", f"model.overrides={sizes}")
+    assert main([*flags, "--model", "efficientdet-d3"]) == 1
+    assert "looks like no known variant: it has 23 backbone blocks" in capfd.readouterr().err
+    assert main([*flags, "--model", "efficientdet-d1"]) == 0
+    messages = capfd.readouterr().err
+    for part in (
+        "ckpt-26, step 25000",
+        "90 classes: COCO's 80 categories by id",
+        "25 variables of the checkpoint are not in the network: stack_6/block_1/",
+    ):
+        assert part in messages
+    model = load_detector(tmp_path / "model")
+    pixels = np.random.default_rng(0).uniform(0, 255, (1, 128, 128, 3)).astype(np.float32)
+    outputs = model(((pixels - model.pixel_mean) / model.pixel_std).astype(np.float32))
+    classes, _ = network.heads(network.pyramid(network.backbone(tf.constant(pixels))))
+    for level, theirs in enumerate(classes, 3):
+        wanted = theirs.numpy().reshape(-1, 3, 3, 90).swapaxes(1, 2).reshape(theirs.shape)
+        np.testing.assert_allclose(outputs[f"class_p{level}"], wanted, rtol=0, atol=1e-5)
+
+
 @pytest.mark.extended  # a ResNet-50 is traced twice
 def test_trainings_start_from_the_object_detection_api(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The recipes of the docs: boxes, and masks on the same network."""
@@ -200,7 +225,7 @@ def test_trainings_start_from_the_object_detection_api(tmp_path: Path, capfd: py
     ("flags", "code", "message"),
     [
         (["--from", "tpu-mask-rcnn"], 2, "efficientdet-nano: not a Faster R-CNN or Mask R-CNN, so TPU Mask R-CNN has"),
-        (["--from", "od-api"], 2, "not a Faster R-CNN or Mask R-CNN, and of the Object Detection API's other networks"),
+        (["--from", "od-api"], 1, "not a checkpoint of the Object Detection API's EfficientDet: stem_conv2d/kernel, "),
         (["--set", "train.steps=3"], 2, "--set train.steps=3: set keys of the section model only"),
         (["--set", "model.name=efficientdet-d1"], 2, "set keys of the section model only; --model sets its name"),
         (["--model", "efficientdet-d99"], 2, "no such detector. The nearest is efficientdet-d"),

@@ -6,7 +6,14 @@ import pytest
 import tensorflow as tf
 
 from detection.models.backbones.efficientnet import Block, EfficientNet, survival_probability
-from detection.models.backbones.efficientnet_spec import BACKBONES, EfficientNetSpec, Stage, block_specs, round_filters
+from detection.models.backbones.efficientnet_spec import (
+    BACKBONES,
+    EfficientNetSpec,
+    Stage,
+    block_specs,
+    level_blocks,
+    round_filters,
+)
 
 Oracles = dict[str, dict[str, Any]]
 
@@ -78,6 +85,46 @@ def test_levels_halve_rounding_up() -> None:
     levels = backbone(tf.zeros([1, 50, 33, 3]))
     assert [level.shape.as_list()[1:3] for level in levels] == [[25, 17], [13, 9], [7, 5], [4, 3], [2, 2]]
     assert [level.shape[3] for level in levels] == backbone.level_filters
+
+
+# The Object Detection API takes stack_0/block_0, stack_1/block_1, stack_2/block_1, stack_4/block_2 and stack_6/block_0
+# of every EfficientNet.  Blocks per stack: B0 1, 2, 2, 3, 3, 4, 1; B3 2, 3, 3, 5, 5, 6, 2; B7 4, 7, 7, 10, 10, 13, 4.
+@pytest.mark.parametrize(
+    ("name", "last", "od_api"),
+    [
+        ("b0", [0, 2, 4, 10, 15], [0, 2, 4, 10, 15]),
+        ("b3", [1, 4, 7, 17, 25], [0, 3, 6, 15, 24]),
+        ("b7", [3, 10, 17, 37, 54], [0, 5, 12, 30, 51]),
+    ],
+)
+def test_the_blocks_of_the_levels(name: str, last: list[int], od_api: list[int]) -> None:
+    spec = BACKBONES[f"efficientnet-{name}"]
+    assert level_blocks(spec, "automl") == last
+    assert level_blocks(spec, "od-api") == od_api
+
+
+def test_the_layout_of_the_object_detection_api() -> None:
+    """A level is an earlier block's output; the blocks in between stay, those after the last level go."""
+    stages = (Stage(1, 3, 1, 1, 8), Stage(1, 3, 2, 1, 8), Stage(2, 3, 2, 1, 16))
+    spec = EfficientNetSpec(1.0, 1.5, stem_filters=8, stages=stages)
+    standard, other = (EfficientNet(spec=spec, layout=layout, name="deep") for layout in ("automl", "od-api"))
+    for backbone in (standard, other):
+        backbone.build((None, None, None, 3))
+    assert [len(backbone.blocks) for backbone in (standard, other)] == [7, 6]
+    assert standard.level_filters == other.level_filters == [8, 8, 16]
+    other.set_weights(standard.get_weights()[: len(other.get_weights())])
+    images = tf.random.stateless_normal([2, 24, 32, 3], [0, 0])
+    blocks = [standard.stem(images)]
+    for block in standard.blocks:
+        blocks.append(block(blocks[-1]))
+    with tf.GradientTape() as tape:
+        total = tf.add_n([tf.reduce_sum(level**2) for level in other(images)])
+    trained = other.trainable_variables
+    gradients = tape.gradient(total, [variable.value for variable in trained])
+    assert all(gradient is not None for gradient in gradients), "all blocks train"
+    for levels, wanted in ((standard(images), (2, 4, 7)), (other(images), (1, 3, 6))):
+        for level, number in zip(levels, wanted, strict=True):
+            np.testing.assert_array_equal(level, blocks[number])
 
 
 def test_drop_connect_needs_training_and_a_seed() -> None:

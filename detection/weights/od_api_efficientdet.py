@@ -1,0 +1,281 @@
+"""The TF Object Detection API's checkpoints of EfficientDet D0 to D7, of TF2.
+
+Sources: `ssd_efficientnet_bifpn_feature_extractor.py`, `bidirectional_feature_pyramid_generators.py`,
+`bifpn_utils.py`, `predictors/` and `box_coders/` of the original, `efficientnet_model.py` of its
+official models, and its configurations `ssd_efficientdet_d0_512x512_coco17_tpu-8.config` to D7.
+
+The values differ in two things: the anchors of a cell are in another order, and encoded boxes are
+scaled.  A convolution without a bias, and a batch norm without a scale, get those of no effect.
+"""
+
+import functools
+import operator
+import re
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from detection.models.backbones.efficientnet_spec import (
+    EfficientNetSpec,
+    backbone_spec,
+    block_specs,
+    level_blocks,
+    stage_repeats,
+)
+from detection.models.efficientdet.config import EFFICIENTDETS, EfficientDetConfig
+from detection.models.necks.fpn_graphs import fpn_nodes, output_ids
+from detection.weights.automl import Structure, count_of, structure_of_config
+from detection.weights.od_api_sources import by_scale, without_box_scales
+from detection.weights.program import Program, Shapes, Source, Values, some
+from schemas.errors import ConfigError, DataError
+
+_STEM = "stem_conv2d/kernel"
+_CLASSES, _BOXES = "ClassPredictor/bias", "BoxPredictor/bias"
+_BOX_KERNEL = "BoxPredictor/pointwise_kernel"
+# Variables whose shapes tell a network, and their numbers of axes.
+_SIZED = {_STEM: 4, _CLASSES: 1, _BOXES: 1, _BOX_KERNEL: 4}
+# What the names of the network's variables end in, after a scope or none.
+_ENDS = (
+    r"(stem_(?:conv2d|bn)/\w+)",
+    r"(stack_\d+/block_\d+/\w+/\w+)",
+    r"(\d+_(?:dn|up)_lvl_\d+/.+)",
+    r"((?:Box|Class)PredictionTower/.+)",
+    r"WeightSharedConvolutional(?:Box|Class)Head/((?:Box|Class)Predictor/\w+)",
+)
+_NEUTRAL = {"bias": 0.0, "gamma": 1.0}  # values of variables that the original may lack
+_WEIGHT = "WSM"  # what the names of our weights of a node's inputs begin with
+_RESAMPLE = {"conv2d": "conv", "bn": "batchnorm"}  # our layers of a resampled input, and the original's
+
+
+def _names(theirs: Shapes) -> dict[str, str]:
+    """Returns the names in a checkpoint by those without a scope.
+
+    >>> _names({"Box/WeightSharedConvolutionalBoxHead/BoxPredictor/bias": (36,), "top_bn/beta": (1280,)})
+    {'BoxPredictor/bias': 'Box/WeightSharedConvolutionalBoxHead/BoxPredictor/bias'}
+    """
+    matches = ((re.fullmatch(f"(?:.*/)?{end}", name), name) for name in theirs for end in _ENDS)
+    return {match[1]: name for match, name in matches if match}
+
+
+def structures(config: EfficientDetConfig) -> tuple[Structure]:
+    """Returns the structure of a configured network.
+
+    Raises:
+        ConfigError: the original has no such network.
+    """
+    if config.fpn_graph != "bifpn" or config.fpn_fusion.startswith("channel_"):
+        raise ConfigError(
+            f"model.overrides: fpn_graph = {config.fpn_graph} with fpn_fusion = {config.fpn_fusion}: the Object "
+            "Detection API has bifpn alone, with one weight per input. Remove them."
+        )
+    spec = backbone_spec(config.backbone)
+    levels = level_blocks(spec, config.efficientnet_layout)[config.min_level - 1 :]
+    if config.fpn_filters in {block_specs(spec)[number].out_filters for number in levels}:
+        raise ConfigError(
+            f"model.overrides.fpn_filters = {config.fpn_filters}: a level of {config.backbone} has as many, to which "
+            "the Object Detection API applies a 1x1 convolution that ours has not. It cannot be imported."
+        )
+    return (structure_of_config(config),)
+
+
+def structure_of_variables(shapes: Shapes, *, where: str) -> Structure:
+    """Reads the structure of a network from its variables.
+
+    Args:
+        shapes: shapes by the names in the checkpoint.
+        where: the checkpoint, for errors.
+
+    Raises:
+        DataError: they are not those of an EfficientDet of the Object Detection API.
+    """
+    names = _names(shapes)
+    lacking = [name for name, axes in _SIZED.items() if len(shapes.get(names.get(name, ""), ())) != axes]
+    if lacking:
+        raise DataError(
+            f"{where}: not a checkpoint of the Object Detection API's EfficientDet: {some(lacking)} is missing or has "
+            f"another number of axes. Its variables are named like {some(sorted(shapes))}.{_advice(shapes)}"
+        )
+    return Structure(
+        stem_filters=shapes[names[_STEM]][-1],
+        blocks=len({match[0] for name in names if (match := re.match(r"stack_\d+/block_\d+/", name))}),
+        squeeze_excite=any("/se_reduce_conv2d/" in name for name in names),
+        fpn_filters=shapes[names[_BOX_KERNEL]][-2],
+        fpn_cells=count_of(r"(\d+)_dn_lvl_.*", names) - 1,
+        fpn_weights=any(name.endswith("/bifpn_combine_weights") for name in names),
+        head_layers=count_of(r"ClassPredictionTower/conv2d_(\d+)/.*", names),
+        max_level=count_of(r"1_up_lvl_(\d+)/.*", names) - 1,
+    )
+
+
+def _advice(shapes: Shapes) -> str:
+    """Tells what to do with a checkpoint that has paths of objects instead of names."""
+    if not any("_feature_extractor/" in name for name in shapes):
+        return ""
+    return (
+        " These are paths of objects: the checkpoint holds no names of variables. Export the model with the original's "
+        "exporter_main_v2.py, and import the checkpoint that this writes."
+    )
+
+
+def class_count(shapes: Shapes, config: EfficientDetConfig, *, where: str) -> int:
+    """Returns the number of classes of a network, by the length of its class outputs.
+
+    Raises:
+        DataError: the network has another finest level, or another number of anchors per cell, than the
+            configuration.
+    """
+    names = _names(shapes)
+    finest = min(int(match[1]) for name in names if (match := re.match(r"\d+_dn_lvl_(\d+)/", name)))
+    if finest != config.min_level:
+        raise DataError(
+            f"{where}: the pyramid begins at level {finest}, that of the configuration at {config.min_level}. Pass "
+            f"--set model.overrides.min_level={finest}."
+        )
+    [classes], [boxes] = (shapes[names[name]] for name in (_CLASSES, _BOXES))
+    anchors = config.num_scales * len(config.aspect_ratios)
+    if boxes != 4 * anchors or classes % anchors:
+        raise DataError(
+            f"{where}: {boxes} box outputs and {classes} class outputs are not those of {anchors} anchors per cell. "
+            "Pass scales_per_octave and aspect_ratios of its pipeline.config with --set "
+            "model.overrides.num_scales=VALUE and aspect_ratios."
+        )
+    return classes // anchors
+
+
+def differences(shapes: Shapes, config: EfficientDetConfig) -> tuple[str, ...]:
+    """Returns sentences about what our network computes otherwise."""
+    multiple = 2**config.max_level
+    if all(side % multiple == 0 for side in config.image_size):
+        return ()
+    height, width = config.image_size
+    return (
+        f"images of {height} x {width}: the original has other anchors, or refuses them, if a side is no multiple of "
+        f"{multiple}. Pass --set model.image_size=VALUE for the one of its image_resizer",
+    )
+
+
+def sources_of(ours: Shapes, *, config: EfficientDetConfig, theirs: Shapes) -> dict[str, Source]:
+    """See `detection.weights.program.SourcesOf`."""
+    names = _names(theirs)
+    layers = layer_names(config)
+    sources = {}
+    for path, shape in ours.items():
+        layer, _, variable = path.rpartition("/")
+        name = f"{layers[layer]}/{_variable_name(layer, variable)}"
+        if name not in names and variable in _NEUTRAL:
+            sources[path] = Source((), (), functools.partial(np.full, shape, _NEUTRAL[variable], np.float32))
+        elif variable.startswith(_WEIGHT):
+            inputs = sum(one.startswith(f"{layer}/{_WEIGHT}") for one in ours)
+            place = int(variable.partition("_")[2] or 0)
+            sources[path] = Source((names.get(name, name),), ((inputs, 1),), operator.itemgetter((place, 0)))
+        else:
+            sources[path] = Source((names.get(name, name),), (shape,), _conversion(layer, variable, config))
+    return sources
+
+
+def _variable_name(layer: str, variable: str) -> str:
+    if variable.startswith(_WEIGHT):
+        return "bifpn_combine_weights"
+    return "depthwise_kernel" if layer.endswith("/depthwise_conv2d") else variable
+
+
+def _conversion(layer: str, variable: str, config: EfficientDetConfig) -> Callable[[Values], Values]:
+    """Returns the conversion of a variable's values: only the outputs of the heads differ."""
+    if not layer.endswith("-predict") or variable == "depthwise_kernel":
+        return lambda values: values
+    reordered = functools.partial(by_scale, scales=config.num_scales, ratios=len(config.aspect_ratios))
+    if layer.startswith("class_net/"):
+        return reordered
+    return lambda values: without_box_scales(reordered(values))
+
+
+def layer_names(config: EfficientDetConfig) -> dict[str, str]:
+    """Returns the original's layers, without a scope, by the paths of ours.
+
+    >>> names = layer_names(EFFICIENTDETS["efficientdet-d1"])
+    >>> names["efficientnet-b1/blocks_2/batch_normalization_1"]
+    'stack_1/block_0/depthwise_bn'
+    >>> names["class_net/class-0-bn-3"]
+    'ClassPredictionTower/conv2d_0/BatchNorm/feature_0'
+    """
+    backbone = {
+        f"{config.backbone}/{ours}": theirs for ours, theirs in _backbone_layers(backbone_spec(config.backbone))
+    }
+    levels = range(config.min_level, config.max_level + 1)
+    extra = {
+        f"resample_p{level}/{ours}": f"0_up_lvl_{level}/input_0_up_lvl_{level - 1}/1x1_pre_sample/{theirs}"
+        for level in levels
+        for ours, theirs in _RESAMPLE.items()
+    }
+    heads = {}
+    for ours, theirs in (("class", "Class"), ("box", "Box")):
+        heads[f"{ours}_net/{ours}-predict"] = f"{theirs}Predictor"
+        for number in range(config.head_layers):
+            conv = f"{theirs}PredictionTower/conv2d_{number}"
+            heads[f"{ours}_net/{ours}-{number}"] = conv
+            for place, level in enumerate(levels):
+                heads[f"{ours}_net/{ours}-{number}-bn-{level}"] = f"{conv}/BatchNorm/feature_{place}"
+    return backbone | extra | dict(_fpn_layers(config)) | heads
+
+
+def _backbone_layers(spec: EfficientNetSpec) -> Iterator[tuple[str, str]]:
+    """Yields our layers and the original's; ours number the convolutions and the batch norms of a block."""
+    yield "stem/conv2d", "stem_conv2d"
+    yield "stem/batch_normalization", "stem_bn"
+    scopes = [
+        f"stack_{stack}/block_{block}" for stack, count in enumerate(stage_repeats(spec)) for block in range(count)
+    ]
+    for number, (scope, block) in enumerate(zip(scopes, block_specs(spec), strict=True)):
+        expansion = ["expand"] if block.expand != 1 else []
+        for place, role in enumerate([*expansion, "project"]):
+            yield _numbered(f"blocks_{number}/conv2d", place), f"{scope}/{role}_conv2d"
+        for place, role in enumerate([*expansion, "depthwise", "project"]):
+            yield _numbered(f"blocks_{number}/batch_normalization", place), f"{scope}/{role}_bn"
+        yield f"blocks_{number}/depthwise_conv2d", f"{scope}/depthwise_conv2d"
+        yield f"blocks_{number}/se/conv2d", f"{scope}/se_reduce_conv2d"
+        yield f"blocks_{number}/se/conv2d_1", f"{scope}/se_expand_conv2d"
+
+
+def _numbered(name: str, place: int) -> str:
+    return f"{name}_{place}" if place else name
+
+
+def _fpn_layers(config: EfficientDetConfig) -> Iterator[tuple[str, str]]:
+    """Yields our layers of the BiFPN and the original's.
+
+    The original counts cells from 1, calls the pyramid's levels cell 0, and names a node by its cell,
+    its way (down or up) and its level, and an input by the node that it comes from.
+    """
+    nodes = fpn_nodes("bifpn", config.min_level, config.max_level)
+    levels = range(config.min_level, config.max_level + 1)
+    ids = [f"0_up_lvl_{level}" for level in levels]
+    for cell in range(config.fpn_cells):
+        for number, node in enumerate(nodes):
+            way = "dn" if number < len(levels) - 1 else "up"
+            name, own_id = f"{cell + 1}_{way}_lvl_{node.level}", len(levels) + number
+            ours = f"fpn_cells/cell_{cell}/fnode{number}"
+            yield ours, f"{name}/combine"
+            yield f"{ours}/op_after_combine{own_id}/conv", f"{name}/post_combine/separable_conv"
+            yield f"{ours}/op_after_combine{own_id}/bn", f"{name}/post_combine/batchnorm"
+            for place, given in enumerate(node.inputs):
+                for layer, theirs in _RESAMPLE.items():
+                    resample = f"{ours}/resample_{place}_{given}_{own_id}/{layer}"
+                    yield resample, f"{name}/input_{ids[given]}/1x1_pre_sample/{theirs}"
+            ids.append(name)
+        ids = [ids[number] for number in output_ids(nodes, config.min_level, config.max_level)]
+
+
+OD_API_EFFICIENTDET = Program(
+    title="the Object Detection API",
+    family="an EfficientDet",
+    config_class=EfficientDetConfig,
+    presets={f"efficientdet-d{number}": EFFICIENTDETS[f"efficientdet-d{number}"] for number in range(8)},
+    overrides=lambda shapes, *, where: {"efficientnet_layout": "od-api", "anchor_scale": 4.0},
+    postprocess={"score_threshold": 1e-8},
+    class_bias=None,
+    structures=structures,
+    structure_of_variables=structure_of_variables,
+    class_count=class_count,
+    sources_of=sources_of,
+    differences=differences,
+)

@@ -30,9 +30,9 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.measure import Measured, measure_rounds, spread
-from detection.inference.export import export_saved_model
-from detection.inference.litert import convert_to_litert
-from detection.inference.serving_module import ServingModule
+from detection.inference.export.litert import convert_to_litert
+from detection.inference.export.saved_model_export import export_saved_model
+from detection.inference.export.serving_module import ServingModule
 from detection.input_pipeline.network_input import fit_to_input
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from detection.inference.export.serving_module import ServingModule
 from detection.inference.model_files import FileDetector, model_folder, read_description
 from detection.inference.restore import load_trained
 from detection.inference.results import lacks_output
@@ -12,7 +13,6 @@ from detection.inference.saved_model import (
     require_saved_model,
     without_nms,
 )
-from detection.inference.serving_module import ServingModule
 from detection.weights.locate import locate_weights
 from schemas.errors import DataError
 

@@ -108,7 +108,7 @@ def mean_losses(
     """`MeanLosses` of an exported detector.
 
     Args:
-        saved_model: folder that `detection.inference.export` wrote.
+        saved_model: folder that `detection.inference.export.saved_model_export` wrote.
         records: serialized `tf.train.Example`s with the keys of `schemas.features`.
         category_ids: category ids of the data set.
         batch_size: images per batch.

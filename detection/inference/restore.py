@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from detection.coco.validation.checks import check_categories
-from detection.inference.export import ExportedFrom
+from detection.inference.export.saved_model_export import ExportedFrom
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.storage.files import exists
@@ -43,9 +43,9 @@ def load_trained(path: str | Path, *, weights: WeightsChoice = "auto") -> Traine
     """Builds a trained detector with its weights.
 
     Args:
-        path: SavedModel that `detection.inference.export` wrote; the output of `train` or a folder of
-            its checkpoints (both: the newest checkpoint); a checkpoint of it (`.../ckpt-500`); a
-            pipeline's `Model` or `ModelRun`; or an imported model (`import-checkpoint`).  Local or remote.
+        path: SavedModel of `detection.inference.export.saved_model_export`; the output of `train` or a
+            folder of its checkpoints (both: the newest checkpoint); a checkpoint of it (`.../ckpt-500`);
+            a pipeline's `Model` or `ModelRun`; or an imported model (`import-checkpoint`).  Local or remote.
         weights: weights of a checkpoint to load.  `ema`: the EMA weights, and the raw weights of
             variables without; `raw`: all raw weights; `auto`: those that its training exports.  A
             SavedModel has one kind, and no other can be loaded from it.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from detection.coco.params import make_params
-from detection.inference.export import ExportedFrom, export_saved_model
+from detection.inference.export.saved_model_export import ExportedFrom, export_saved_model
 from detection.inference.mean_losses import MeanLosses
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import InputOptions

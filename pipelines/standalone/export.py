@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from components.coco_evaluator.request import read_dataset
-from detection.inference.export import export_saved_model, write_extra_files
-from detection.inference.litert import Precision, calibration_batches, convert_to_litert
+from detection.inference.export.litert import Precision, calibration_batches, convert_to_litert
+from detection.inference.export.onnx_model import convert_to_onnx
+from detection.inference.export.saved_model_export import export_saved_model, write_extra_files
+from detection.inference.export.serving_module import ServingModule
 from detection.inference.model_files import FILE_NAMES, ModelDescription, write_model_file
-from detection.inference.onnx_model import convert_to_onnx
 from detection.inference.restore import TrainedDetector, load_trained
 from detection.inference.saved_model import SAVED_MODEL_FILE
-from detection.inference.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory

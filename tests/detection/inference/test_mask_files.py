@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.inference.export import export_saved_model
-from detection.inference.litert import convert_to_litert
+from detection.inference.export.litert import convert_to_litert
+from detection.inference.export.onnx_model import convert_to_onnx
+from detection.inference.export.saved_model_export import export_saved_model
+from detection.inference.export.serving_module import ServingModule
 from detection.inference.model_files import FileDetector, FileFormat
-from detection.inference.onnx_model import convert_to_onnx
 from detection.inference.saved_model import SignatureDetector
-from detection.inference.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from detection.types import EncodedImage, ImageInfo

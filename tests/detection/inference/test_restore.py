@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.inference.export import ExportedFrom, export_saved_model
+from detection.inference.export.saved_model_export import ExportedFrom, export_saved_model
 from detection.inference.restore import load_trained
 from detection.models.detector import variables_by_path
 from detection.models.registry import detector_from_config

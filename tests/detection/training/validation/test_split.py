@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from detection.coco import evaluate
 from detection.datasets.entries import Rows
-from detection.inference.export import export_saved_model
+from detection.inference.export.saved_model_export import export_saved_model
 from detection.inference.results import Results, joined
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record

@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from components.coco_evaluator.evaluation import trained_steps
 from detection.coco import CocoMetrics, evaluate
-from detection.inference.export import ExportedFrom
+from detection.inference.export.saved_model_export import ExportedFrom
 from detection.inference.mean_losses import mean_losses
 from detection.inference.restore import read_exported_from
 from detection.inference.results import joined

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from detection.inference.serving_module import ServingModule
+from detection.inference.export.serving_module import ServingModule
 from schemas.errors import CocoflowError, ConfigError
 
 OPSET = 18  # of ONNX 1.13, 2022: runtimes of all vendors have it

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from detection.inference.serving_module import ServingModule
+from detection.inference.export.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.storage.atomic import write_text
 from schemas.artifacts import CONFIG_YAML, EXPORTED_FROM_JSON, EXTRA_FILES, LABELS_JSON

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from detection.images.decode import decode_rgb, decode_rgb_or_blank
-from detection.inference.export import export_saved_model
+from detection.inference.export.saved_model_export import export_saved_model
 from detection.inference.saved_model import SavedModelDetector
 from detection.types import EncodedImage
 from schemas.errors import DataError

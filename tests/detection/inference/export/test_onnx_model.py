@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from detection.inference.export.onnx_model import OPSET, convert_to_onnx
+from detection.inference.export.serving_module import ServingModule
 from detection.inference.model_files import FileDetector
-from detection.inference.onnx_model import OPSET, convert_to_onnx
 from detection.inference.saved_model import SignatureDetector
-from detection.inference.serving_module import ServingModule
 from schemas.errors import ConfigError
 from tests.detection.inference.exported_models import random_detector, random_images, write_file
 from tests.detection.training.tiny_run import CATEGORIES

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from detection.inference.export import export_saved_model
+from detection.inference.export.saved_model_export import export_saved_model
 from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory
 from schemas.errors import CocoflowError

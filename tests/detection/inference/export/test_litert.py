@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.inference import litert
-from detection.inference.litert import Precision, convert_to_litert
+from detection.inference.export import litert
+from detection.inference.export.litert import Precision, convert_to_litert
+from detection.inference.export.serving_module import ServingModule
 from detection.inference.model_files import FileDetector
 from detection.inference.saved_model import SignatureDetector
-from detection.inference.serving_module import ServingModule
 from detection.input_pipeline.network_input import fit_pixels
 from detection.models.detector import Detector
 from detection.models.efficientdet.config import EFFICIENTDETS

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from detection.images.decode import decode_rgb
-from detection.inference.serving_module import ServingModule
+from detection.inference.export.serving_module import ServingModule
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.network_input import fit_pixels
 from detection.input_pipeline.record_reader import RecordReader

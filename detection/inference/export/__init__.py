@@ -1,0 +1,1 @@
+"""Conversion of detectors to files that run elsewhere: SavedModel, LiteRT, ONNX."""

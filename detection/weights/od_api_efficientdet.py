@@ -5,7 +5,8 @@ Sources: `ssd_efficientnet_bifpn_feature_extractor.py`, `bidirectional_feature_p
 official models, and its configurations `ssd_efficientdet_d0_512x512_coco17_tpu-8.config` to D7.
 
 The values differ in two things: the anchors of a cell are in another order, and encoded boxes are
-scaled.  A convolution without a bias, and a batch norm without a scale, get those of no effect.
+scaled.  By its configuration, a convolution or a batch norm after the backbone may have no bias or no
+scale; ours get those of no effect.
 """
 
 import functools
@@ -42,7 +43,7 @@ _ENDS = (
     r"((?:Box|Class)PredictionTower/.+)",
     r"WeightSharedConvolutional(?:Box|Class)Head/((?:Box|Class)Predictor/\w+)",
 )
-_NEUTRAL = {"bias": 0.0, "gamma": 1.0}  # values of variables that the original may lack
+_NEUTRAL = {"bias": 0.0, "gamma": 1.0}  # values of variables that the original may lack after the backbone
 _WEIGHT = "WSM"  # what the names of our weights of a node's inputs begin with
 _RESAMPLE = {"conv2d": "conv", "bn": "batchnorm"}  # our layers of a resampled input, and the original's
 
@@ -162,7 +163,7 @@ def sources_of(ours: Shapes, *, config: EfficientDetConfig, theirs: Shapes) -> d
     for path, shape in ours.items():
         layer, _, variable = path.rpartition("/")
         name = f"{layers[layer]}/{_variable_name(layer, variable)}"
-        if name not in names and variable in _NEUTRAL:
+        if name not in names and variable in _NEUTRAL and not path.startswith(f"{config.backbone}/"):
             sources[path] = Source((), (), functools.partial(np.full, shape, _NEUTRAL[variable], np.float32))
         elif variable.startswith(_WEIGHT):
             inputs = sum(one.startswith(f"{layer}/{_WEIGHT}") for one in ours)

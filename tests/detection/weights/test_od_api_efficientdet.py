@@ -289,10 +289,11 @@ def test_overrides_that_do_not_fit(prefix: str, assignment: str, error: type[Exc
 
 
 def test_variables_that_do_not_match_are_named(tmp_path: Path, original: OdApiEfficientDet) -> None:
-    lost, other = "bifpn/node_00/0_up_lvl_6/input_0_up_lvl_5/1x1_pre_sample/batchnorm/moving_mean", "stem_bn/beta"
-    weights = {name: value for name, value in original.variables.items() if name != lost}
+    scope, norm = "bifpn/node_00", "0_up_lvl_6/input_0_up_lvl_5/1x1_pre_sample/batchnorm/moving_mean"
+    bias, other = "stack_1/block_0/se_expand_conv2d/bias", "stem_bn/beta"
+    weights = {name: value for name, value in original.variables.items() if name not in (f"{scope}/{norm}", bias)}
     message = (
-        rf"1 missing: 0_up_lvl_6/input_0_up_lvl_5/1x1_pre_sample/batchnorm/moving_mean; 1 of another shape: {other} "
+        rf"2 missing: {bias}, {norm}; 1 of another shape: {other} "
         r"\[5\] instead of \[32\]; 25 without a counterpart: "
     )
     prefix = save(tmp_path / "ckpt", weights | {other: np.zeros(5, np.float32)})

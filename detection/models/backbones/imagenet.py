@@ -169,7 +169,8 @@ def _efficientnet_pairs(backbone: EfficientNet) -> dict[str, Any]:
         for stage, repeats in enumerate(stage_repeats(backbone.spec), start=1)
         for repeat in range(repeats)
     ]
-    for prefix, block in zip(prefixes, backbone.blocks, strict=True):
+    # Blocks after the deepest level's may be left out.
+    for prefix, block in zip(prefixes, backbone.blocks, strict=False):
         if block.expand_conv is not None:
             pairs[prefix + "expand_conv"] = block.expand_conv
             pairs[prefix + "expand_bn"] = block.expand_norm

@@ -69,6 +69,20 @@ def test_feature_maps_equal(theirs: keras.Model, tmp_path: Path, name: str, epsi
         np.testing.assert_allclose(our_level, their_level, atol=1e-4, rtol=1e-4)
 
 
+def test_levels_before_the_last_blocks(tmp_path: Path) -> None:
+    """The layout od-api reads the blocks of B0's levels in B1, too, and has none after the last of them."""
+    model = keras.applications.EfficientNetB1(weights=None, include_top=False, input_shape=(SIDE, SIDE, 3))
+    model.save_weights(tmp_path / "b1.weights.h5")
+    detector = _detector(backbone="efficientnet-b1", efficientnet_layout="od-api")
+    report = load_imagenet_weights(detector, str(tmp_path / "b1.weights.h5"))
+    assert len(report.loaded) == len(detector.backbone_variables)
+    assert {name for name in report.unused if "_project_" in name} == {"block7b_project_conv", "block7b_project_bn"}
+    images = np.random.default_rng(1).uniform(0, 255, (1, SIDE, SIDE, 3)).astype(np.float32)
+    levels = keras.Model(model.input, [model.get_layer(layer).output for layer in THEIR_LEVELS])(images)
+    for ours, theirs in zip(detector.backbone(tf.constant(images / 255.0))[2:], levels, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
 def test_a_file_of_the_whole_classifier_will_do(detector: EfficientDet, tmp_path: Path) -> None:
     classifier = keras.applications.EfficientNetB0(weights=None)
     classifier.save(tmp_path / "classifier.h5")

@@ -116,7 +116,7 @@ def class_count(shapes: Shapes, config: EfficientDetConfig, *, where: str) -> in
         DataError: the class outputs do not divide among the anchors of a cell.
     """
     [outputs] = shapes[_CLASS_BIAS]
-    anchors = config.num_scales * len(config.aspect_ratios)
+    anchors = config.anchors_per_cell
     if outputs % anchors:
         raise DataError(
             f"{where}: {outputs} class outputs do not divide among {anchors} anchors per cell. Pass num_scales and "

@@ -106,7 +106,7 @@ def class_count(shapes: Shapes, config: FasterRcnnConfig, *, where: str) -> int 
                 f"model.overrides.{key} = {getattr(config, key)}: the original's variables fit od-api only. Remove it."
             )
     outputs = shapes.get(names.get("ClassPredictor_0/bias", ""), ())
-    anchors = config.num_scales * len(config.aspect_ratios)
+    anchors = config.anchors_per_cell
     if outputs and outputs != (2 * anchors,):
         raise DataError(
             f"{where}: the RPN has {outputs[0] // 2} anchors per cell, the configuration {anchors}. Pass anchor_scale, "

@@ -133,7 +133,7 @@ def class_count(shapes: Shapes, config: EfficientDetConfig, *, where: str) -> in
             f"--set model.overrides.min_level={finest}."
         )
     [classes], [boxes] = (shapes[names[name]] for name in (_CLASSES, _BOXES))
-    anchors = config.num_scales * len(config.aspect_ratios)
+    anchors = config.anchors_per_cell
     if boxes != 4 * anchors or classes % anchors:
         raise DataError(
             f"{where}: {boxes} box outputs and {classes} class outputs are not those of {anchors} anchors per cell. "
@@ -202,7 +202,7 @@ def layer_names(config: EfficientDetConfig) -> dict[str, str]:
     backbone = {
         f"{config.backbone}/{ours}": theirs for ours, theirs in _backbone_layers(backbone_spec(config.backbone))
     }
-    levels = range(config.min_level, config.max_level + 1)
+    levels = config.levels
     extra = {
         f"resample_p{level}/{ours}": f"0_up_lvl_{level}/input_0_up_lvl_{level - 1}/1x1_pre_sample/{theirs}"
         for level in levels
@@ -248,7 +248,7 @@ def _fpn_layers(config: EfficientDetConfig) -> Iterator[tuple[str, str]]:
     its way (down or up) and its level, and an input by the node that it comes from.
     """
     nodes = fpn_nodes("bifpn", config.min_level, config.max_level)
-    levels = range(config.min_level, config.max_level + 1)
+    levels = config.levels
     ids = [f"0_up_lvl_{level}" for level in levels]
     for cell in range(config.fpn_cells):
         for number, node in enumerate(nodes):

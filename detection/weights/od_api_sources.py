@@ -13,7 +13,7 @@ import numpy as np
 from detection.models.backbones.imagenet import application_layer
 from detection.models.faster_rcnn.config import FasterRcnnConfig
 from detection.weights.od_api_names import FPN_EPSILON, fpn_levels, names_here
-from detection.weights.program import Shape, Shapes, Source, Values
+from detection.weights.program import Shape, Shapes, Source, Values, copied
 
 _BOX_SCALES = np.array([10.0, 10.0, 5.0, 5.0], np.float32)  # of the box coder, (ty, tx, th, tw), for the RPN, too
 
@@ -73,6 +73,10 @@ class _Checkpoint:
             lambda *values: convert(dict(zip(wanted, values, strict=True))),
         )
 
+    def copied(self, name: str, shape: Shape) -> Source:
+        """Returns the source of a variable with the same values."""
+        return copied(self.names.get(name, name), shape)
+
     def norm(self, layer: str, width: int) -> dict[str, Shape]:
         """Returns the shapes of a batch norm's variables; without those of scale and offset if it has none."""
         parts = ("gamma", "beta", "moving_mean", "moving_variance")
@@ -91,8 +95,7 @@ class _Checkpoint:
         """
         width, bias = kernel[-1], f"{layer}/bias"
         if not self.has(f"{norm}/moving_variance"):
-            name = f"{layer}/{variable}"
-            return self.source({name: kernel if variable == "kernel" else (width,)}, lambda values: values[name])
+            return self.copied(f"{layer}/{variable}", kernel if variable == "kernel" else (width,))
         shapes = self.norm(norm, width)
         if variable == "kernel":
             wanted = {f"{layer}/kernel": kernel} | shapes
@@ -116,8 +119,7 @@ def _affine(norm: str, values: Mapping[str, Values]) -> tuple[Values, Values]:
 
 def _backbone_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> Source:
     layer, _, variable = path.rpartition("/")
-    name = f"{application_layer(layer)}/{variable}"
-    return checkpoint.source({name: shape}, lambda values: values[name])
+    return checkpoint.copied(f"{application_layer(layer)}/{variable}", shape)
 
 
 def _fpn_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> Source:
@@ -126,8 +128,7 @@ def _fpn_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> Source:
     kind, _, level = layer.rpartition("p")
     number = int(level) - fpn_levels(checkpoint.names)[0] + 1
     if kind == "lateral_":
-        name = f"projection_{number}/{variable}"
-        return checkpoint.source({name: shape}, lambda values: values[name])
+        return checkpoint.copied(f"projection_{number}/{variable}", shape)
     block = f"smoothing_{number}" if kind == "output_" else f"bottom_up_block{int(level) - 1}"
     width = shape[-1]
     return checkpoint.folded(f"{block}_conv", f"{block}_batchnorm", (3, 3, width, width), variable)
@@ -164,8 +165,7 @@ def _box_head_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> Source
     if layer == "fc7":
         return _second_layer(checkpoint, variable, shape)
     if layer.startswith("fc"):
-        name = f"dense_{int(layer[2:]) - 6}/{variable}"
-        return checkpoint.source({name: shape}, lambda values: values[name])
+        return checkpoint.copied(f"dense_{int(layer[2:]) - 6}/{variable}", shape)
     units = checkpoint.shape("dense_1/kernel") or (0, 0)
     if layer == "class":
         kernel = (units[-1], shape[-1])
@@ -180,8 +180,7 @@ def _second_layer(checkpoint: _Checkpoint, variable: str, shape: Shape) -> Sourc
     """The second layer of the box head, with the batch norm before it folded into it, if there is one."""
     norm, kernel, bias = "freezable_batch_norm_0", "dense_1/kernel", "dense_1/bias"
     if not checkpoint.has(f"{norm}/moving_variance"):
-        name = f"dense_1/{variable}"
-        return checkpoint.source({name: shape}, lambda values: values[name])
+        return checkpoint.copied(f"dense_1/{variable}", shape)
     side = shape[-1]
     wanted = {kernel: (side, side)} | checkpoint.norm(norm, side)
     if variable == "kernel":

@@ -57,7 +57,7 @@ class Program(NamedTuple):
     presets: configurations by name.
     overrides: maps the shapes in a checkpoint, and `where`, to the fields of `model.overrides` with
         which our network is the program's function.
-    postprocess: likewise fields of `model.postprocess`.
+    postprocess: fields of `model.postprocess`, for the same purpose.
     class_bias: name of the variable of class outputs, before which a checkpoint may have a scope;
         None: names have no common scope.
     structures: maps a configuration to the structures that a checkpoint of it may have.

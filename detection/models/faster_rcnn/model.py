@@ -87,7 +87,7 @@ class FasterRcnn(Detector):
         self.rpn = RpnHead(
             filters=config.rpn_filters or config.fpn_filters,
             anchors_per_cell=config.anchors_per_cell,
-            levels=range(config.min_level, config.max_level + 1),
+            levels=config.levels,
             layout=config.rpn_layout,
             dtype=self.dtype_policy,
         )

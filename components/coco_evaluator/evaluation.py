@@ -118,7 +118,7 @@ def trained_steps(model: str) -> int:
         return exported_from.step
     if not is_described(model):
         return 0
-    planned = read_model_config(model).train.steps
+    planned = read_model_config(model).train.fixed_steps
     log.warning(
         "%s: the model does not hold the step of its checkpoint. TensorBoard's points are written at train.steps = %d, "
         "which is wrong after early stopping or for the best checkpoint. Export the model again.",

@@ -23,10 +23,20 @@ AspectRatios = Annotated[
     tuple[PositiveFloat | tuple[PositiveFloat, PositiveFloat], ...],
     Field(min_length=1, description="each width / height, or [width, height] in base sides"),
 ]
+BatchNormMomentum = Annotated[
+    float | None,
+    Field(
+        ge=0.0,
+        lt=1.0,
+        description="none: by the length of the run, 1 - 30 / steps, but at least 0.9 and at most 0.99, so that the "
+        "moving statistics keep up",
+    ),
+]
+_LONG_RUN_MOMENTUM = 0.99
 
 
 class PyramidConfig(Section):
-    """Input size, pyramid levels and anchors of a detector."""
+    """Input size, pyramid levels and anchors of a detector; batch norm and learning rate of its training."""
 
     image_size: ImageSize
     min_level: MinLevel
@@ -34,6 +44,17 @@ class PyramidConfig(Section):
     anchor_scale: AnchorScale
     num_scales: NumScales
     aspect_ratios: AspectRatios
+    batch_norm_momentum: BatchNormMomentum = None
+
+    @property
+    def momentum(self) -> float:
+        """Momentum of batch norm, which matters in training alone: there `batch_norm_momentum` is a number."""
+        return _LONG_RUN_MOMENTUM if self.batch_norm_momentum is None else self.batch_norm_momentum
+
+    @property
+    def learning_rate(self) -> float:
+        """Default peak learning rate of Adam and AdamW, measured from random and from ImageNet weights."""
+        return 2e-3
 
     @property
     def levels(self) -> range:

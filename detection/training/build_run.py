@@ -76,7 +76,7 @@ def callbacks_from_config(
         profiler = ProfilerWindow(start_step=start, stop_step=stop, logs=output / LOGS)
     with profiler or contextlib.nullcontext():
         yield Callbacks(
-            total_steps=train_config.steps,
+            total_steps=train_config.fixed_steps,
             log_every=train_config.log_every,
             histograms_every=summaries.gradient_histograms_every,
             window=Window(batch_size=train_config.effective_batch_size),
@@ -124,8 +124,8 @@ def validation_from_config(
     return Validation(
         evaluator,
         checkpoints=output / CHECKPOINTS,
-        every=validation_config.every,
-        last_step=config.train.steps,
+        every=validation_config.fixed_every,
+        last_step=config.train.fixed_steps,
         metric=validation_config.metric,
         patience=validation_config.patience,
         min_delta=validation_config.min_delta,

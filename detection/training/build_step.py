@@ -273,7 +273,7 @@ def optimizer_from_config(
 def _warn_of_zero_learning_rate(train_config: TrainConfig) -> None:
     schedule_config = train_config.schedule
     ends = schedule_config.name in ("cosine", "polynomial") and not schedule_config.end_learning_rate
-    if ends and train_config.schedule_steps < train_config.steps:
+    if ends and train_config.schedule_steps < train_config.fixed_steps:
         _LOGGER.warning(
             "train.schedule.total_steps = %d ends before train.steps = %d: the learning rate is 0 from there on and no "
             "weight changes; set train.schedule.end_learning_rate, or as many steps as total_steps",
@@ -322,7 +322,7 @@ def schedule_from_config(train_config: TrainConfig) -> Schedule:
     return build(
         schedule_config,
         factor,
-        peak=schedule_config.learning_rate * factor,
+        peak=schedule_config.peak * factor,
         warmup=warmup,
         total_steps=train_config.schedule_steps,
     )

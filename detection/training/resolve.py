@@ -1,7 +1,7 @@
-"""The numbers that a configuration leaves open until records are counted and memory is measured.
+"""The numbers that a configuration leaves open: they depend on the detector, the records and the memory.
 
-The resolved configuration, which training uses and saves, has a number for `train.batch_size`,
-and steps instead of epochs.
+The resolved configuration, which training uses and saves, has a number for `train.batch_size`, the peak learning rate
+and the momentum of batch norm, and steps instead of epochs.
 """
 
 import logging
@@ -11,17 +11,19 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from detection.models.registry import detector_config
 from detection.storage.files import is_file
 from detection.storage.reading import read_text
 from detection.training.checkpoints.files import checkpoint_steps
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, parse_config
-from schemas.config.train.training import STEPS_OF_EPOCHS
+from schemas.config.train.training import AUTO_EPOCHS, AUTO_MIN_STEPS, STEPS_OF_EPOCHS
 from schemas.errors import DataError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 _ANY_RECORDS = 10**9  # stands for records that are not counted yet
+_EVALUATIONS = 4  # of a run with `train.validation.every: auto`
 
 
 def steps_of_epochs(epochs: float, *, records: int, batch_size: int) -> int:
@@ -71,7 +73,44 @@ def with_steps(config: Config, *, records: int) -> Config:
         target[target_name] = converted(value)
         section[name] = [] if isinstance(value, list) else None
         changed = True
+    if tree["train"]["steps"] == "auto":
+        tree["train"]["steps"] = max(AUTO_MIN_STEPS, converted(float(AUTO_EPOCHS)))
+        changed = True
+    if tree["train"]["validation"]["every"] == "auto":
+        tree["train"]["validation"]["every"] = -(-tree["train"]["steps"] // _EVALUATIONS)
+        changed = True
     return parse_config(tree, where=f"with {records} images per epoch and {batch_size} per step") if changed else config
+
+
+def batch_norm_momentum(steps: int) -> float:
+    """Returns the momentum with which the moving statistics of batch norm keep up with a run of `steps` steps.
+
+    At 0.99, statistics of the first of 300 steps still have a part in those of the exported model: EfficientDet-Lite0
+    reaches AP 0.198 on 160 photographs with it, and 0.488 with 0.9.
+
+    >>> [batch_norm_momentum(steps) for steps in (100, 300, 1200, 20_000)]
+    [0.9, 0.9, 0.975, 0.99]
+    """
+    return min(max(1 - 30 / steps, 0.9), 0.99)
+
+
+def with_recipe(config: Config) -> Config:
+    """Returns the configuration with numbers for what follows from the detector and from the steps of the run.
+
+    Args:
+        config: configuration whose `train.steps` is a number.
+
+    Raises:
+        ConfigError: unknown detector or override.
+    """
+    preset: Any = detector_config(config.model.name, overrides=config.model.overrides)
+    tree = config.model_dump(mode="json")
+    schedule, overrides = tree["train"]["schedule"], tree["model"]["overrides"]
+    if schedule["learning_rate"] is None:
+        schedule["learning_rate"] = preset.learning_rate
+    if getattr(preset, "batch_norm_momentum", 0.0) is None:
+        overrides["batch_norm_momentum"] = batch_norm_momentum(config.train.fixed_steps)
+    return parse_config(tree)
 
 
 def _place(tree: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
@@ -110,20 +149,24 @@ def resolved(config: Config, *, records: int, output: Path, find_batch_size: Cal
         else:
             config = with_batch_size(config, before.train.fixed_batch_size)
             _LOGGER.info("train.batch_size = auto: %d, as when this run began", before.train.fixed_batch_size)
-    now = with_steps(config, records=records)
+    now = with_recipe(with_steps(config, records=records))
     _log_steps(config, now, records)
-    if config.train.epochs is not None and before is not None and now.train.steps != before.train.steps:
+    if _has_open_length(config) and before is not None and now.train.steps != before.train.steps:
         _LOGGER.warning(
-            "train.epochs = %g: the run now has %d steps and began with %d, as its epochs, its records or its batch "
-            "size were others",
-            config.train.epochs,
-            now.train.steps,
-            before.train.steps,
+            "the run now has %d steps and began with %d, as its epochs, its records or its batch size were others",
+            now.train.fixed_steps,
+            before.train.fixed_steps,
         )
     return now
 
 
+def _has_open_length(config: Config) -> bool:
+    return config.train.epochs is not None or config.train.steps == "auto"
+
+
 def _log_steps(config: Config, now: Config, records: int) -> None:
+    if config.train.steps == "auto" and config.train.epochs is None:
+        _LOGGER.info("train.steps = auto: %d, with %d images per epoch", now.train.fixed_steps, records)
     given, found = (one.model_dump(mode="json") for one in (config, now))
     for epochs_key, steps_key in STEPS_OF_EPOCHS.items():
         (section, name), (target, target_name) = _place(given, epochs_key), _place(found, steps_key)
@@ -142,9 +185,8 @@ def _log_steps(config: Config, now: Config, records: int) -> None:
 
 def _before(config: Config, output: Path) -> Config | None:
     """Reads the resolved configuration of the run that resumes; None: nothing resumes, or nothing depends on it."""
-    train_config = config.train
-    needed = train_config.batch_size == "auto"
-    if not (needed or train_config.epochs is not None) or not checkpoint_steps(output / CHECKPOINTS):
+    needed = config.train.batch_size == "auto"
+    if not (needed or _has_open_length(config)) or not checkpoint_steps(output / CHECKPOINTS):
         return None
     path = output / CONFIG_YAML
     if is_file(path):
@@ -164,4 +206,4 @@ def assumed(config: Config, *, replicas: int) -> Config:
     """
     if config.train.batch_size == "auto":
         config = with_batch_size(config, replicas)
-    return with_steps(config, records=_ANY_RECORDS) if config.train.has_epochs else config
+    return with_recipe(with_steps(config, records=_ANY_RECORDS))

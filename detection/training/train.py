@@ -213,7 +213,7 @@ def _run_steps(
     """Trains from `step` on; returns the last step."""
     callbacks.begin(step)
     ends = validation.resume(step)
-    while step < train_config.steps and not ends:
+    while step < train_config.fixed_steps and not ends:
         stop = min(next_stop(step, train_config), validation.next_step(step))
         with out_of_memory_explained(train_config):
             for done, report in train_loop.windows(batches, start=step, stop=stop, every=train_config.log_every):
@@ -244,4 +244,4 @@ def next_stop(step: int, train_config: TrainConfig) -> int:
     every = (train_config.checkpoint_every, summaries.images_every, summaries.gradient_histograms_every)
     stops = [(step // number + 1) * number for number in every if number]
     edges = [edge for edge in train_config.profile.edges if edge > step]
-    return min(step + train_config.steps_per_loop, train_config.steps, *stops, *edges)
+    return min(step + train_config.steps_per_loop, train_config.fixed_steps, *stops, *edges)

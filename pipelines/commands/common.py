@@ -70,6 +70,9 @@ def config_of(args: argparse.Namespace) -> "Config":
     from schemas.config.config_io import parse_config
 
     config = read_config(args.config, args.assignments)
+    if args.config == str(DEFAULT_CONFIG) and config.model.name != read_config(args.config).model.name:
+        # The default configuration's image size is that of its detector.
+        config = read_config(args.config, ["model.image_size=null", *args.assignments])
     if args.data is None:
         return config
     tree = config.model_dump(mode="json", exclude_unset=True)

@@ -157,7 +157,7 @@ def _categories(labels: str, categories: Sequence[Mapping[str, Any]], data: str)
 def _is_last(step: int, run: str) -> bool:
     # Read again each time: a run may be started again with more steps.
     train_config = read_config(join(run, CONFIG_YAML), key="--checkpoints").train
-    if step >= train_config.steps:
+    if step >= train_config.fixed_steps:
         return True
     validation = train_config.validation
     if validation.patience is None:

@@ -17,6 +17,8 @@ _OLD_NAMES = {  # of the original's earlier versions
     "conv_bn_relu_pattern": "conv_bn_act_pattern",
 }
 
+_DEFAULTS_THERE = ("train.", "model.postprocess.")  # keys of hparams with the original's defaults
+
 
 def parse_hparams(text: str, where: str = "hparams") -> dict[str, Any]:
     """Parses a YAML mapping, or `key=value,key=value` in which `*` separates the items of a list.
@@ -39,7 +41,10 @@ def parse_hparams(text: str, where: str = "hparams") -> dict[str, Any]:
 
 
 def tree_from_hparams(hparams: Mapping[str, Any], *, batch_size: int = 64, where: str = "hparams") -> dict[str, Any]:
-    """Returns the tree, for `parse_config`, that means the same; hparams that are not given are left out.
+    """Returns the tree, for `parse_config`, that means the same.
+
+    Hparams of the training and of the post-processing that are not given have the original's defaults; those of the
+    network have the defaults of the detector `name` here.
 
     Args:
         hparams: values by key, see `parse_hparams`.
@@ -52,11 +57,16 @@ def tree_from_hparams(hparams: Mapping[str, Any], *, batch_size: int = 64, where
     """
     hparams = {_OLD_NAMES.get(name, name): value for name, value in hparams.items()}
     run = Run(hparams)
-    tree: dict[str, Any] = {"train": {"batch_size": batch_size}}
-    for name, value in hparams.items():
+    tree: dict[str, Any] = {
+        "train": {"batch_size": batch_size, "schedule": {"reference_batch_size": 64}},
+        "model": {"overrides": {"batch_norm_momentum": 0.99}},  # a constant there
+    }
+    for name in hparams:
         if name not in HPARAMS:
             nearest = difflib.get_close_matches(name, HPARAMS, 1, 0.0)[0]
             raise ConfigError(f"{where}: {name} is no key of google/automl's. The nearest is {nearest}.")
+    defaults = {name: rule.default for name, rule in HPARAMS.items() if rule.keys.startswith(_DEFAULTS_THERE)}
+    for name, value in (defaults | hparams).items():
         try:
             keys = HPARAMS[name].convert(value, run)
         except (LookupError, TypeError, ValueError) as error:

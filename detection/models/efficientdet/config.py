@@ -80,7 +80,6 @@ class EfficientDetConfig(PyramidConfig):
         description="compute backbone blocks, cells of the neck and layers of the heads again for their gradients: "
         "less memory, more time",
     )
-    batch_norm_momentum: float = Field(0.99, ge=0.0, lt=1.0)
     batch_norm_epsilon: PositiveFloat = 1e-3
     pixel_mean: Rgb = Field(IMAGENET_MEAN, description="RGB, of 0..255 pixels")
     pixel_std: Rgb = Field(IMAGENET_STD, description="RGB, of 0..255 pixels")

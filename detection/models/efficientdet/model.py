@@ -84,7 +84,7 @@ class EfficientDet(Detector):
         self._dense_losses = DenseLosses(
             anchors=self.anchors, num_classes=num_classes, **config.model_dump(include=_LOSS_FIELDS)
         )
-        batch_norm = {"momentum": config.batch_norm_momentum, "epsilon": config.batch_norm_epsilon}
+        batch_norm = {"momentum": config.momentum, "epsilon": config.batch_norm_epsilon}
         self._make_feature_layers(config, batch_norm)
         self._make_heads(config, batch_norm)
         self._build_layers()

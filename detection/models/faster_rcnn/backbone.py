@@ -17,7 +17,7 @@ def make_backbone(config: FasterRcnnConfig, *, dtype: Any) -> EfficientNet | Res
         ConfigError: a backbone that does not exist, levels or frozen stages that it does not have.
     """
     common = {
-        "momentum": config.batch_norm_momentum,
+        "momentum": config.momentum,
         "epsilon": config.batch_norm_epsilon,
         "recompute": config.gradient_checkpointing,
         "name": config.backbone,

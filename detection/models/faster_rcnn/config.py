@@ -60,7 +60,6 @@ class FasterRcnnConfig(PyramidConfig):
         description="batch norm uses and updates batch statistics in training; false: the statistics are fixed, scale "
         "and offset train outside of the frozen stages",
     )
-    batch_norm_momentum: float = Field(0.997, ge=0.0, lt=1.0)
     batch_norm_epsilon: PositiveFloat = 1e-4
     gradient_checkpointing: bool = Field(
         False, description="compute backbone blocks again for their gradients: less memory, more time"
@@ -148,6 +147,11 @@ class FasterRcnnConfig(PyramidConfig):
     postprocess: MaskPostprocess = MaskPostprocess(score_threshold=0.05)
 
     @property
+    def learning_rate(self) -> float:
+        """See the base class; with fixed statistics as published for Mask R-CNN with AdamW (Liu et al., Swin, 2021)."""
+        return super().learning_rate if self.train_batch_norm else 1e-4
+
+    @property
     def pixel_offset(self) -> float:
         """What boxes are larger by than the difference of their corners; see `encode_yxyx`."""
         return 1.0 if self.tpu_coordinates else 0.0
@@ -196,7 +200,6 @@ _NANO = {
     "pixel_mean": IMAGENET_MEAN,
     "frozen_stages": 0,
     "train_batch_norm": True,
-    "batch_norm_momentum": 0.99,
     "batch_norm_epsilon": 1e-3,
     "max_level": 5,
     "fpn_filters": 48,

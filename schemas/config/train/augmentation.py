@@ -116,8 +116,8 @@ class AugmentConfig(Section):
     """Training-time augmentation."""
 
     horizontal_flip: bool = Field(True, description="mirror half of the images")
-    scale_min: PositiveFloat = Field(0.1, description="min scale of scale jitter; 1 fits the image into the input")
-    scale_max: PositiveFloat = Field(2.0, description="max scale of scale jitter; above 1, a random window is cropped")
+    scale_min: PositiveFloat = Field(0.5, description="min scale of scale jitter; 1 fits the image into the input")
+    scale_max: PositiveFloat = Field(1.5, description="max scale of scale jitter; above 1, a random window is cropped")
     mosaic: MosaicConfig = MosaicConfig()
     mixup: MixupConfig = MixupConfig()
     grid_mask: GridMaskConfig = GridMaskConfig()

@@ -11,9 +11,10 @@ from schemas.metrics import MetricName
 class ValidationConfig(Section):
     """Evaluation during training, of the weights that `train.ema` exports, on the split `evaluate.split`."""
 
-    every: PositiveInt | None = Field(
+    every: PositiveInt | Literal["auto"] | None = Field(
         None,
-        description="steps between evaluations; each evaluation writes a checkpoint; the last step is always evaluated",
+        description="steps between evaluations; each evaluation writes a checkpoint; the last step is always "
+        "evaluated; auto: a quarter of the run",
     )
     every_epochs: PositiveFloat | None = Field(None, description="epochs between evaluations, instead of every")
     metric: MetricName = Field("AP", description="metric for the best checkpoint; higher is better")
@@ -37,6 +38,12 @@ class ValidationConfig(Section):
     def enabled(self) -> bool:
         """True if training evaluates."""
         return self.every is not None or self.every_epochs is not None
+
+    @property
+    def fixed_every(self) -> int | None:
+        """Steps between evaluations of a configuration in which they are a number, or none."""
+        assert self.every != "auto"
+        return self.every
 
     @property
     def exports_best(self) -> bool:

@@ -43,7 +43,7 @@ class OptimizerConfig(Section):
     """The update rule."""
 
     name: Literal["sgd", "rmsprop", "adam", "adamw", "adadelta", "adagrad", "lars"] = Field(
-        "sgd",
+        "adamw",
         description="sgd: with momentum; lars: sgd with a learning rate per kernel, for large batches; TPU Mask R-CNN "
         "has all but adamw",
     )
@@ -95,7 +95,7 @@ class OptimizerConfig(Section):
         "unscaled, like biases, batch norm and fusion weights",
     )
     weight_decay: NonNegativeFloat = Field(
-        4e-5,
+        1e-4,
         description="L2 regularisation of kernels, not of biases or batch norm; decoupled for adamw, part of the loss "
         "for the others",
     )
@@ -112,7 +112,7 @@ class OptimizerConfig(Section):
         if (
             isinstance(tree, dict)
             and tree.get("rho") == 0.9
-            and "rho" not in _KEYS_OF.get(str(tree.get("name", "sgd")), ())
+            and "rho" not in _KEYS_OF.get(str(tree.get("name", "adamw")), ())
         ):
             return {key: value for key, value in tree.items() if key != "rho"}
         return tree

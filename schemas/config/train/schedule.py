@@ -26,14 +26,20 @@ _UNITS = (
 
 
 class ScheduleConfig(Section):
-    """Learning rate: a warm-up, then the schedule `name` from its end; all rates scale with the batch."""
+    """Learning rate: a warm-up, then the schedule `name` from its end."""
 
     name: Literal["cosine", "constant", "step", "polynomial", "exponential"] = Field(
         "cosine", description="schedule after warm-up"
     )
-    learning_rate: PositiveFloat = Field(0.08, description="peak learning rate, for a batch of reference_batch_size")
+    learning_rate: PositiveFloat | None = Field(
+        None,
+        description="peak learning rate, for a batch of reference_batch_size; none, for adam and adamw: 0.002, or "
+        "0.0001 for a detector whose batch norms have fixed statistics",
+    )
     reference_batch_size: PositiveInt | None = Field(
-        64, description="all learning rates are multiplied by batch_size / reference_batch_size; none: no scaling"
+        None,
+        description="all learning rates are multiplied by batch_size / reference_batch_size, as usual for sgd (64 in "
+        "google/automl); none: no scaling",
     )
     total_steps: PositiveInt | None = Field(
         None,
@@ -47,7 +53,7 @@ class ScheduleConfig(Section):
     warmup_epochs: NonNegativeFloat | None = Field(
         None, description="epochs of warm-up, instead of warmup_steps; 1 in google/automl"
     )
-    warmup_learning_rate: NonNegativeFloat = Field(0.008, description="learning rate at step 0")
+    warmup_learning_rate: NonNegativeFloat = Field(0.0, description="learning rate at step 0")
     warmup: Literal["linear", "constant"] = Field(
         "linear",
         description="linear: the learning rate rises to the peak; constant: it stays at warmup_learning_rate until "
@@ -115,9 +121,15 @@ class ScheduleConfig(Section):
             raise ValueError(f"{key} = {list(boundaries)} do not increase")
         if self.name == "exponential" and self.decay_steps is None and self.decay_epochs is None:
             raise ValueError("name = exponential needs decay_steps or decay_epochs")
-        if self.end_learning_rate > self.learning_rate:
+        if self.learning_rate is not None and self.end_learning_rate > self.learning_rate:
             raise ValueError(f"end_learning_rate = {self.end_learning_rate} is above learning_rate, the peak")
         return self
+
+    @property
+    def peak(self) -> float:
+        """The peak learning rate of a configuration in which it is a number; see `detection.training.resolve`."""
+        assert self.learning_rate is not None
+        return self.learning_rate
 
     @property
     def has_epochs(self) -> bool:

@@ -11,6 +11,10 @@ from schemas.config.train.monitoring import NonFiniteConfig, ProfileConfig, Summ
 from schemas.config.train.optimization import ClipConfig, EmaConfig, OptimizerConfig
 from schemas.config.train.schedule import ScheduleConfig
 
+# The length of a run of `steps: auto`.
+AUTO_EPOCHS = 15
+AUTO_MIN_STEPS = 300
+
 ClassWeights = Literal["inverse_frequency", "inverse_sqrt_frequency"] | dict[str, NonNegativeFloat]
 
 
@@ -36,7 +40,10 @@ class SamplingConfig(Section):
 class TrainConfig(Section):
     """The training run."""
 
-    steps: PositiveInt = Field(1000, description="total number of steps, each with one update of the weights")
+    steps: PositiveInt | Literal["auto"] = Field(
+        "auto",
+        description="total number of steps, each with one update of the weights; auto: 15 epochs, at least 300 steps",
+    )
     epochs: PositiveFloat | None = Field(
         None,
         description="length of the run in epochs, instead of steps; an epoch is one image per training record, or "
@@ -155,19 +162,25 @@ class TrainConfig(Section):
         return self.batch_size
 
     @property
+    def fixed_steps(self) -> int:
+        """The number of steps of a configuration in which it is a number; see `detection.training.resolve`."""
+        assert self.steps != "auto"
+        return self.steps
+
+    @property
     def effective_batch_size(self) -> int:
         """Images per step, over all replicas and accumulated batches."""
         return self.fixed_batch_size * self.accumulate_steps
 
     @property
     def has_epochs(self) -> bool:
-        """True if the length of the run or of its schedule is in epochs."""
-        return self.epochs is not None or self.schedule.has_epochs
+        """True if the length of the run or of its schedule depends on the number of images."""
+        return self.steps == "auto" or self.epochs is not None or self.schedule.has_epochs
 
     @property
     def schedule_steps(self) -> int:
         """Steps of the whole schedule, of which the run may do a part, or more."""
-        return self.schedule.total_steps or self.steps
+        return self.schedule.total_steps or self.fixed_steps
 
     @property
     def warmup_steps(self) -> int:
@@ -214,7 +227,7 @@ class TrainConfig(Section):
     @model_validator(mode="after")
     def _profile_fits(self) -> Self:
         start = self.profile.start_step
-        if start is not None and self.epochs is None and start + self.profile.steps > self.steps:
+        if start is not None and self.steps != "auto" and start + self.profile.steps > self.steps:
             raise ValueError(
                 f"profile.start_step = {start} and profile.steps = {self.profile.steps} end after steps = {self.steps}"
             )
@@ -225,7 +238,16 @@ class TrainConfig(Section):
         if self.has_epochs:
             self.schedule.require_fit_in_epochs(self.epochs)
         else:
-            self.schedule.require_fit(steps=self.steps, warmup_steps=self.warmup_steps)
+            self.schedule.require_fit(steps=self.fixed_steps, warmup_steps=self.warmup_steps)
+        return self
+
+    @model_validator(mode="after")
+    def _learning_rate_is_known(self) -> Self:
+        if self.schedule.learning_rate is None and self.optimizer.name not in ("adam", "adamw"):
+            raise ValueError(
+                f"optimizer.name = {self.optimizer.name} has no default for schedule.learning_rate; set it, such as "
+                "0.08 with schedule.reference_batch_size = 64 for sgd, google/automl's"
+            )
         return self
 
     @model_validator(mode="after")

@@ -21,7 +21,7 @@ from detection.training import train as training
 from schemas.config.config_io import load_config
 from schemas.errors import CocoflowError
 from tests.detection.training import tiny_detector
-from tests.detection.training.tiny_run import CATEGORIES
+from tests.detection.training.tiny_run import AUTOML, CATEGORIES
 
 # Drop-connect, synchronised batch norm, EMA weights and clipping are on.
 SMALL = (
@@ -40,7 +40,7 @@ SMALL = (
 def run_small(output: Path, shards: Sequence[str], *assignments: str) -> None:
     """Trains the tiny detector for 20 steps, in this process."""
     tiny_detector.register()
-    config = load_config(None, [*SMALL, *assignments])
+    config = load_config(None, [AUTOML, *SMALL, *assignments])
     validated = shards if config.train.validation.enabled else ()
     training.train(config, shards=shards, validation_shards=validated, categories=CATEGORIES, output=output)
 

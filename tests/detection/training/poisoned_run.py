@@ -14,7 +14,7 @@ from schemas import features
 from schemas.config.config_io import load_config
 from tests.detection.synthetic import CATEGORY_IDS, example, write_shards
 from tests.detection.training import tiny_detector
-from tests.detection.training.tiny_run import CATEGORIES
+from tests.detection.training.tiny_run import AUTOML, CATEGORIES
 
 RECORDS, BATCH = 8, 4
 KEYS = (
@@ -60,4 +60,4 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(output: Path, shards: Sequence[str], *assignments: str) -> None:
     """Trains into `output`."""
-    train(load_config(None, [*KEYS, *assignments]), shards=shards, categories=CATEGORIES, output=output)
+    train(load_config(None, [AUTOML, *KEYS, *assignments]), shards=shards, categories=CATEGORIES, output=output)

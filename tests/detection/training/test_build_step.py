@@ -21,6 +21,7 @@ from detection.training.engine.step import NanGuard, StepReport, TrainStep
 from detection.types import Labels
 from schemas.config.config_io import load_config
 from tests.detection.training import tiny_detector
+from tests.detection.training.tiny_run import AUTOML
 
 Run = Callable[..., StepReport]
 CONSTANT = ("schedule.name=constant", "schedule.warmup_steps=0", "schedule.reference_batch_size=null")
@@ -37,7 +38,7 @@ def _training(
     """A state and the function that takes a step on a batch, the same each time."""
     strategy = strategy or tf.distribute.get_strategy()
     model = ("model.name=tiny", f"model.overrides.positives_momentum={momentum}")
-    config = load_config(None, [*model, *(f"train.{assignment}" for assignment in assignments)])
+    config = load_config(None, [AUTOML, *model, *(f"train.{assignment}" for assignment in assignments)])
     state = state_from_config(config, num_classes=3, strategy=strategy)
     with strategy.scope():
         guard = NanGuard(skips=0)
@@ -60,7 +61,7 @@ def _training(
 
 
 def test_initial_weights_depend_on_the_seed_and_not_on_what_other_threads_draw() -> None:
-    config = load_config(None, ["model.name=efficientdet-nano", "train.seed=5"])
+    config = load_config(None, [AUTOML, "model.name=efficientdet-nano", "train.seed=5"])
     drawn, built = threading.Event(), threading.Event()
 
     def draw() -> None:  # as the client of Cloud Storage does
@@ -88,7 +89,7 @@ def test_initial_weights_depend_on_the_seed_and_not_on_what_other_threads_draw()
 
 def test_initial_weights_are_those_of_keras_with_the_same_seed() -> None:
     """Others' scripts that call `keras.utils.set_random_seed` and build the same network get the same weights."""
-    config = load_config(None, ["model.name=tiny", "train.seed=5"])
+    config = load_config(None, [AUTOML, "model.name=tiny", "train.seed=5"])
     keras.utils.set_random_seed(5)
     expected = detector_from_config(config.model, num_classes=3, precision="float32")
     state = state_from_config(config, num_classes=3, strategy=tf.distribute.get_strategy())

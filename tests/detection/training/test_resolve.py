@@ -88,9 +88,44 @@ def test_every_pair_of_keys_exists() -> None:
 
 
 def test_what_has_no_epochs_stays_as_it_is(tmp_path: Path) -> None:
-    config = load_config(None)
+    keys = ("train.steps=20", "train.schedule.learning_rate=0.01", "model.overrides={batch_norm_momentum: 0.5}")
+    config = load_config(None, keys)
     assert with_steps(config, records=10) is config
-    assert _resolved(tmp_path) == config
+    assert _resolved(tmp_path, *keys) == config
+
+
+@pytest.mark.parametrize(("records", "steps"), [(1, 300), (160, 300), (161, 302), (5000, 9375)])
+def test_a_run_of_auto_steps_has_15_epochs_and_at_least_300_steps(tmp_path: Path, records: int, steps: int) -> None:
+    train = _resolved(tmp_path, "train.validation.every=auto", records=records).train
+    assert train.steps == steps
+    assert 3 * train.validation.fixed_every < steps <= 4 * train.validation.fixed_every
+    assert train.schedule.learning_rate == 0.002
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "learning_rate"),
+    [
+        ("efficientdet-lite0", "{}", 0.002),
+        ("mask-rcnn-nano", "{}", 0.002),
+        ("mask-rcnn-r50", "{}", 0.0001),
+        ("mask-rcnn-r50", "{train_batch_norm: true}", 0.002),
+    ],
+)
+def test_the_detector_chooses_the_learning_rate_that_is_not_given(
+    tmp_path: Path, name: str, overrides: str, learning_rate: float
+) -> None:
+    keys = (f"model.name={name}", f"model.overrides={overrides}")
+    assert _resolved(tmp_path, *keys).train.schedule.learning_rate == learning_rate
+    assert _resolved(tmp_path, *keys, "train.schedule.learning_rate=0.5").train.schedule.learning_rate == 0.5
+
+
+def test_the_length_of_the_run_chooses_the_momentum_of_batch_norm(tmp_path: Path) -> None:
+    """Statistics of the first step keep at most a twentieth of their weight until the end."""
+    for steps in (100, 300, 1000, 20_000):
+        momentum = _resolved(tmp_path, f"train.steps={steps}").model.overrides["batch_norm_momentum"]
+        assert 0.9 <= momentum <= 0.99
+        assert momentum**steps < 0.05
+    assert momentum == 0.99
 
 
 def test_the_resolved_configuration_stays_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -152,7 +187,7 @@ def test_a_batch_size_is_measured_once(tmp_path: Path, caplog: pytest.LogCapture
 def test_other_records_of_a_resumed_run_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _checkpoint(tmp_path, _resolved(tmp_path, *EPOCHS))
     assert _resolved(tmp_path, *EPOCHS, records=20).train.steps == 15
-    assert "train.epochs = 3: the run now has 15 steps and began with 8" in caplog.text
+    assert "the run now has 15 steps and began with 8" in caplog.text
 
 
 def test_a_resumed_run_without_its_batch_size_is_refused(tmp_path: Path) -> None:

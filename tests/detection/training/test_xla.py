@@ -12,6 +12,7 @@ import tensorflow as tf
 from detection.input_pipeline.training_batches import Batch
 from detection.models.registry import smallest_detectors
 from detection.training.build_step import state_from_config, train_loop_from_config
+from detection.training.resolve import assumed
 from detection.types import Labels
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
@@ -37,7 +38,7 @@ def _config(name: str, precision: str) -> Config:
         "train.jit_compile=true",
         "train.schedule.warmup_steps=0",
     )
-    return load_config(None, keys)
+    return assumed(load_config(None, keys), replicas=1)
 
 
 def _batches() -> tf.data.Dataset:

@@ -24,8 +24,14 @@ CATEGORIES = [{"id": number, "name": f"kind {number}"} for number in CATEGORY_ID
 
 # The keys of `tests.detection.training.tiny_detector`, for runs where the network does not matter.
 SMALL = ("model.name=tiny", "model.overrides={}", "model.image_size=null")
+# The rules of google/automl's trainer, for runs whose steps are compared with plain ones.
+AUTOML = (
+    "train={steps: 1000, optimizer: {name: sgd, weight_decay: 4.0e-5}, augment: {scale_min: 0.1, scale_max: 2.0}, "
+    "schedule: {learning_rate: 0.08, reference_batch_size: 64, warmup_learning_rate: 0.008}}"
+)
 # Drop-connect is on, so that a seed that is not restored shows.
 TINY = (
+    AUTOML,
     "model.name=efficientdet-nano",
     "model.image_size=64",
     "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1, max_level: 5, survival_probability: 0.5}",

@@ -1,15 +1,17 @@
 """google/automl's hparams as our configuration."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from schemas.config.automl_hparams import parse_hparams, tree_from_hparams
 from schemas.config.automl_keys import HPARAMS
-from schemas.config.config_io import parse_config
+from schemas.config.config_io import load_config, parse_config
 from schemas.errors import ConfigError
 
+CONFIGS = Path(__file__).parents[3] / "pipelines" / "configs"
 # The keys of `default_detection_configs` in the original's last version.
 KEYS = (
     "name act_type image_size target_size input_rand_hflip jitter_min jitter_max autoaugment_policy grid_mask "
@@ -95,7 +97,7 @@ def test_all_defaults_together_are_a_configuration() -> None:
 )
 def test_values_of_the_network(text: str, section: str, expected: dict[str, Any]) -> None:
     model = _tree(text)["model"]
-    assert (model if section == "model" else model[section]) == expected
+    assert _part_of(model if section == "model" else model[section], expected) == expected
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,35 @@ def test_values_of_the_network(text: str, section: str, expected: dict[str, Any]
 )
 def test_values_of_the_training(text: str, expected: dict[str, Any]) -> None:
     train = _tree(text, batch_size=8)["train"]
-    assert {key: train[key] for key in expected} == expected
+    assert _part_of(train, expected) == expected
+
+
+def test_hparams_of_the_training_that_are_absent_have_the_originals_defaults() -> None:
+    """From the defaults in hparams_config.py; those of the network are the detector's."""
+    config = parse_config(_tree("name=efficientdet-d0,num_epochs=50"))
+    train, schedule = config.train, config.train.schedule
+    assert (train.epochs, train.batch_size, train.optimizer.name, train.optimizer.momentum) == (50, 64, "sgd", 0.9)
+    assert (schedule.learning_rate, schedule.reference_batch_size) == (0.08, 64)
+    assert (schedule.warmup_learning_rate, schedule.warmup_epochs) == (0.008, 1.0)
+    assert (train.augment.scale_min, train.augment.scale_max, train.optimizer.weight_decay) == (0.1, 2.0, 4e-5)
+    assert (train.ema.decay, train.clip.global_norm, train.checkpoint_every_epochs) == (0.9998, 10.0, 1)
+    assert config.model.postprocess == {"nms": "gaussian", "max_detections": 100}
+    assert (config.model.image_size, config.model.overrides) == (None, {"batch_norm_momentum": 0.99})
+
+
+def test_automl_yaml_is_the_recipe_of_the_original() -> None:
+    shipped = load_config(CONFIGS / "automl.yaml")
+    defaults = parse_config(_tree("name=efficientdet-d0"))
+    assert shipped.train == defaults.train
+    assert shipped.model.overrides == defaults.model.overrides
+    assert shipped.model.postprocess["nms"] == defaults.model.postprocess["nms"]
+
+
+def _part_of(tree: Any, expected: Any) -> Any:
+    """The part of the tree that has keys in `expected`."""
+    if not isinstance(expected, dict):
+        return tree
+    return {key: _part_of(tree[key], value) for key, value in expected.items()}
 
 
 @pytest.mark.parametrize(

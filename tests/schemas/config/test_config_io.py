@@ -44,8 +44,11 @@ def test_assignments_override_the_file(tmp_path: Path) -> None:
         ("trian.steps=1", ["unknown key trian", "train"]),
         ("train.steps=many", ["train.steps", "'many'", "integer"]),
         ("train.steps=0", ["train.steps", "greater than 0"]),
-        ("train.schedule.warmup_steps=1000", ["train: schedule.warmup_steps = 1000", "steps = 1000"]),
-        ("train.augment.scale_min=3", ["train.augment: scale_min = 3.0 is above scale_max = 2.0"]),
+        (
+            "train={steps: 1000, schedule: {warmup_steps: 1000}}",
+            ["train: schedule.warmup_steps = 1000", "steps = 1000"],
+        ),
+        ("train.augment.scale_min=3", ["train.augment: scale_min = 3.0 is above scale_max = 1.5"]),
         ("train={jit_compile: true, deterministic: true}", ["train: jit_compile and deterministic exclude each other"]),
         ("train.precision=float8", ["train.precision", "'float8'", "mixed_bfloat16"]),
         ("evaluate.thresholds.absolute.mAP=0.5", ["evaluate.thresholds.absolute.mAP", "AP50"]),
@@ -202,7 +205,7 @@ def test_an_assignment_in_epochs_replaces_steps_of_the_file_and_the_other_way_ro
     path = tmp_path / "config.yaml"
     path.write_text("train: {steps: 2000, schedule: {warmup_epochs: 0.5}}")
     train = load_config(path, ["train.epochs=3", "train.schedule.warmup_steps=7"]).train
-    assert (train.steps, train.epochs) == (1000, 3)
+    assert (train.steps, train.epochs) == ("auto", 3)
     assert (train.schedule.warmup_steps, train.schedule.warmup_epochs) == (7, None)
     with pytest.raises(ConfigError, match="steps = 20 does nothing beside epochs"):
         load_config(path, ["train.epochs=3", "train.steps=20"])

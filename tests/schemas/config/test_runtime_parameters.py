@@ -70,7 +70,7 @@ def test_an_empty_text_is_none() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"train_steps": 0}, r"parameters of this run: train\.steps = 0: Input should be greater than 0"),
+        ({"train_steps": -1}, r"parameters of this run: train\.steps = -1: Input should be greater than 0"),
         ({"data_span": "yesterday"}, r"parameters of this run: data\.span = 'yesterday'"),
         ({"evaluate_thresholds": "{absolute: {AQ: 1}}"}, "'AQ' is not a COCO metric"),
         ({"evaluate_thresholds": "{absolute"}, "parameters of this run: evaluate_thresholds = .*: not YAML"),

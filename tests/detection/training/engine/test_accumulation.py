@@ -16,6 +16,7 @@ from detection.training.engine.state import TrainState
 from detection.types import Labels
 from schemas.config.config_io import load_config
 from tests.detection.training import tiny_detector
+from tests.detection.training.tiny_run import AUTOML
 
 pytestmark = pytest.mark.slow
 WHOLE = ("train.batch_size=8",)
@@ -76,7 +77,7 @@ def _run(
 ) -> Run:
     tiny_detector.register()
     strategy = strategy or tf.distribute.OneDeviceStrategy("/cpu:0")
-    config = load_config(None, [*KEYS, *assignments])
+    config = load_config(None, [AUTOML, *KEYS, *assignments])
     state = state_from_config(config, num_classes=3, strategy=strategy)
     loop = train_loop_from_config(config.train, state, strategy=strategy)
     batches = [_batch(number) for number in range(3)] if steps is None else steps
@@ -124,7 +125,7 @@ def test_moving_statistics_take_the_mean_over_micro_batches() -> None:
     """Those of the first layer, whose inputs are the same for any division; its variances have Bessel's correction."""
     batch = _batch(0)
     run = _run(*IN_TWO, steps=[batch])
-    config = load_config(None, [*KEYS, *IN_TWO])
+    config = load_config(None, [AUTOML, *KEYS, *IN_TWO])
     fresh = state_from_config(config, num_classes=3, strategy=tf.distribute.get_strategy()).model
     inputs = fresh.stem(batch.images).numpy().reshape(2, -1, fresh.stem_norm.gamma.shape[0])
     norm = run.state.model.stem_norm

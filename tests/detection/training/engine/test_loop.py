@@ -21,6 +21,7 @@ from detection.training.engine.state import TrainState
 from detection.types import Labels
 from schemas.config.config_io import load_config
 from tests.detection.training import tiny_detector
+from tests.detection.training.tiny_run import AUTOML
 
 SIDE, OBJECTS = 32, 3
 KEYS = ("model.name=tiny", "train.batch_size=4", "train.schedule.warmup_steps=0", "train.schedule.learning_rate=0.5")
@@ -59,7 +60,7 @@ class Run(NamedTuple):
 def _run(*assignments: str, strategy: tf.distribute.Strategy | None = None) -> Run:
     tiny_detector.register()
     strategy = strategy or tf.distribute.OneDeviceStrategy("/cpu:0")
-    config = load_config(None, [*KEYS, *assignments])
+    config = load_config(None, [AUTOML, *KEYS, *assignments])
     state = state_from_config(config, num_classes=3, strategy=strategy)
     return Run(state, train_loop_from_config(config.train, state, strategy=strategy), strategy)
 

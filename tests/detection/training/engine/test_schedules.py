@@ -11,6 +11,7 @@ import tensorflow as tf
 from detection.training.build_step import schedule_from_config
 from detection.training.engine.schedules import Warmup, constant, cosine, exponential, polynomial, stepwise
 from schemas.config.config_io import load_config
+from tests.detection.training import tiny_run
 
 Schedule = Callable[[tf.Tensor], tf.Tensor]
 
@@ -24,7 +25,7 @@ def _configured(**keys: Any) -> Schedule:
     train = [f"train.{key}={keys.pop(key)}" for key in ("steps", "batch_size") if key in keys]
     keys = {"reference_batch_size": "null", **keys}
     assignments = train + [f"train.schedule.{key}={value}" for key, value in keys.items()]
-    return schedule_from_config(load_config(None, assignments).train)
+    return schedule_from_config(load_config(None, [tiny_run.AUTOML, *assignments]).train)
 
 
 AUTOML = {"steps": 562500, "warmup_steps": 1875, "batch_size": 64, "reference_batch_size": 64}

@@ -17,7 +17,7 @@ from schemas.config.config_io import load_config
 from schemas.errors import DataError
 from tests.detection.synthetic import rectangles, write_shards
 from tests.detection.training import tiny_detector
-from tests.detection.training.tiny_run import CATEGORIES, checkpoint_values
+from tests.detection.training.tiny_run import AUTOML, CATEGORIES, checkpoint_values
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ MORE = [{"id": 1, "name": "new"}, *CATEGORIES]
 
 
 def _config(*assignments: str) -> Config:
-    return load_config(None, [*ASSIGNMENTS, *assignments])
+    return load_config(None, [AUTOML, *ASSIGNMENTS, *assignments])
 
 
 @pytest.fixture(scope="module")

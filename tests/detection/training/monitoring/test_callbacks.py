@@ -141,7 +141,7 @@ def _train_config(*assignments: str) -> TrainConfig:
 
 def _stops(train_config: TrainConfig) -> list[int]:
     stops = [0]
-    while stops[-1] < train_config.steps:
+    while stops[-1] < train_config.fixed_steps:
         stops.append(next_stop(stops[-1], train_config))
     return stops[1:]
 

@@ -13,7 +13,7 @@ FIT = {"scale_min": 1.0, "scale_max": 1.0}
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"scale_min": 3}, "scale_min = 3.0 is above scale_max = 2.0"),
+        ({"scale_min": 3}, "scale_min = 3.0 is above scale_max = 1.5"),
         (
             {"mosaic": {"image_size": 512}},
             "image_size = 512 does nothing while probability = 0 switches this off; set probability too",
@@ -23,7 +23,7 @@ FIT = {"scale_min": 1.0, "scale_max": 1.0}
         ({"color": {"hue": 0.1}}, r"hue = \S+ does nothing while probability = 0"),
         ({"randaugment": {"magnitude": 10}}, r"magnitude = \S+ does nothing while layers = 0"),
         ({"ssd_crop": {"keep": "centre"}}, r"keep = \S+ does nothing while probability = 0"),
-        ({"ssd_crop": {"probability": 0.85}}, r"scale_max = 2 would both crop the image.*set scale_max = 1"),
+        ({"ssd_crop": {"probability": 0.85}}, r"scale_max = 1.5 would both crop the image.*set scale_max = 1"),
         ({"ssd_crop": {"probability": 1, "area_range": [0.5, 0.2]}}, "from low to high, not from 0.5 to 0.2"),
         ({"ssd_crop": {"probability": 1, "area_range": [0.0, 0.2]}}, "area_range begins at 0"),
         ({"ssd_crop": {"probability": 1, "aspect_ratio_range": [0, 2]}}, "aspect_ratio_range begins at 0"),
@@ -58,7 +58,7 @@ def test_what_goes_together_is_taken(keys: dict[str, Any]) -> None:
 
 def test_only_flip_and_scale_jitter_are_on_by_default() -> None:
     config = AugmentConfig()
-    assert (config.horizontal_flip, config.scale_min, config.scale_max, config.autoaugment) == (True, 0.1, 2.0, None)
+    assert (config.horizontal_flip, config.scale_min, config.scale_max, config.autoaugment) == (True, 0.5, 1.5, None)
     sections = (config.mosaic, config.mixup, config.grid_mask, config.color, config.ssd_crop)
     assert {section.probability for section in sections} == {0.0}
     assert config.randaugment.layers == 0

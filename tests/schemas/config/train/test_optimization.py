@@ -14,14 +14,22 @@ STEP = ("train.schedule.name=step", "train.schedule.boundaries=[200, 400]")
     [
         (["optimizer.name=adam", "optimizer.nesterov=true"], "nesterov = True does nothing under name = adam"),
         (["optimizer.name=adamw", "optimizer.momentum=0.8"], "momentum = 0.8 does nothing under name = adamw"),
-        (["optimizer.beta_1=0.8"], "beta_1 = 0.8 does nothing under name = sgd"),
-        (["optimizer.epsilon=1e-3"], "epsilon = 0.001 does nothing under name = sgd"),
+        (["optimizer.name=sgd", "optimizer.beta_1=0.8"], "beta_1 = 0.8 does nothing under name = sgd"),
+        (["optimizer.momentum=0.8"], "momentum = 0.8 does nothing under name = adamw"),
+        (["optimizer.name=sgd", "optimizer.epsilon=1e-3"], "epsilon = 0.001 does nothing under name = sgd"),
         (["optimizer.name=rmsprop", "optimizer.nesterov=true"], "nesterov = True does nothing under name = rmsprop"),
         (["optimizer.name=adam", "optimizer.rho=0.8"], "rho = 0.8 does nothing under name = adam"),
-        (["optimizer.momentum=0", "optimizer.nesterov=true"], "nesterov = True does nothing while momentum is 0"),
-        (["optimizer.momentum=0", "optimizer.legacy_momentum=true"], "legacy_momentum = True does nothing while"),
+        (
+            ["optimizer.name=sgd", "optimizer.momentum=0", "optimizer.nesterov=true"],
+            "nesterov = True does nothing while momentum is 0",
+        ),
+        (
+            ["optimizer.name=sgd", "optimizer.momentum=0", "optimizer.legacy_momentum=true"],
+            "legacy_momentum = True does nothing while",
+        ),
+        (["optimizer.name=sgd"], r"optimizer\.name = sgd has no default for schedule\.learning_rate; set it"),
         (["optimizer.name=adam", "optimizer.legacy_momentum=true"], "legacy_momentum = True does nothing under name"),
-        (["optimizer.centered=true"], "centered = True does nothing under name = sgd"),
+        (["optimizer.name=sgd", "optimizer.centered=true"], "centered = True does nothing under name = sgd"),
         (
             ["optimizer.weight_decay=0", "optimizer.weight_decay_exclude=[a]"],
             r"weight_decay_exclude = \('a',\) does nothing while weight_decay is 0",
@@ -29,14 +37,20 @@ STEP = ("train.schedule.name=step", "train.schedule.boundaries=[200, 400]")
         (["optimizer.weight_decay_exclude=['(']"], r"'\(' is not a regular expression"),
         (["optimizer.name=adadelta", "optimizer.momentum=0.8"], "momentum = 0.8 does nothing under name = adadelta"),
         (["optimizer.name=adagrad", "optimizer.rho=0.8"], "rho = 0.8 does nothing under name = adagrad"),
-        (["optimizer.lars_coefficient=0.1"], "lars_coefficient = 0.1 does nothing under name = sgd"),
+        (
+            ["optimizer.name=sgd", "optimizer.lars_coefficient=0.1"],
+            "lars_coefficient = 0.1 does nothing under name = sgd",
+        ),
         (["optimizer.name=adam", "optimizer.lars_weight_decay=0.1"], "lars_weight_decay = 0.1 does nothing under"),
         (
             ["optimizer.name=rmsprop", "optimizer.lars_exclude=[a]"],
             r"lars_exclude = \('a',\) does nothing under",
         ),
         (["optimizer.name=lars", "optimizer.lars_exclude=['(']"], r"'\(' is not a regular expression"),
-        (["optimizer.initial_accumulator_value=1"], "initial_accumulator_value = 1.0 does nothing under name = sgd"),
+        (
+            ["optimizer.name=sgd", "optimizer.initial_accumulator_value=1"],
+            "initial_accumulator_value = 1.0 does nothing under name = sgd",
+        ),
         (["optimizer.name=rmsprop", "optimizer.initial_accumulator_value=-1"], "initial_accumulator_value = -1"),
         (["optimizer.name=rmsprop", "optimizer.epsilon=0"], "name = rmsprop divides by zero if a gradient is 0"),
         (["optimizer.name=adadelta", "optimizer.epsilon=0"], "name = adadelta divides by zero if a gradient is 0"),
@@ -79,7 +93,7 @@ def test_what_cannot_act_is_refused(assignments: list[str], message: str) -> Non
         (["name=step", "boundaries=[100]", "rates=[0.1]"], "100 is not between the end of warm-up, 100, and"),
         (["name=step", "boundaries=[1000]", "rates=[0.1]"], r"1000 is not between .* and steps = 1000"),
         (["name=exponential"], "name = exponential needs decay_steps"),
-        (["end_learning_rate=0.09"], "end_learning_rate = 0.09 is above learning_rate, the peak"),
+        (["learning_rate=0.08", "end_learning_rate=0.09"], "end_learning_rate = 0.09 is above learning_rate, the peak"),
         (["name=constant", "total_steps=500"], "total_steps = 500 does nothing under name = constant"),
         (["name=exponential", "decay_steps=5", "total_steps=500"], "total_steps = 500 does nothing under name = exp"),
         (["total_steps=50", "warmup_steps=50"], r"warmup_steps = 50 leaves nothing of schedule\.total_steps = 50"),
@@ -97,7 +111,7 @@ def test_what_cannot_act_is_refused(assignments: list[str], message: str) -> Non
 )
 def test_schedules_that_cannot_be_are_refused(assignments: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        load_config(None, [f"train.schedule.{assignment}" for assignment in assignments])
+        load_config(None, ["train.steps=1000", *(f"train.schedule.{assignment}" for assignment in assignments)])
 
 
 @pytest.mark.parametrize(
@@ -125,9 +139,10 @@ def _train(*assignments: str) -> dict:
 
 def test_each_optimizer_gets_the_keys_that_act() -> None:
     def hyperparameters(*assignments: str) -> dict:
-        return load_config(None, [f"train.optimizer.{item}" for item in assignments]).train.optimizer.hyperparameters
+        keys = [f"train.optimizer.{item}" for item in assignments]
+        return load_config(None, [*keys, "train.schedule.learning_rate=0.1"]).train.optimizer.hyperparameters
 
-    assert hyperparameters() == {"momentum": 0.9, "nesterov": False}
+    assert hyperparameters("name=sgd") == {"momentum": 0.9, "nesterov": False}
     assert hyperparameters("name=adamw") == {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7}
     assert hyperparameters("name=adam", "epsilon=1.0e-8", "beta_1=0.5")["epsilon"] == 1e-8
     rmsprop = {"momentum": 0.9, "rho": 0.9, "epsilon": 1.0, "centered": False, "initial_accumulator_value": 0.0}
@@ -148,7 +163,8 @@ def test_each_optimizer_gets_the_keys_that_act() -> None:
 @pytest.mark.parametrize("name", ["sgd", "adam", "rmsprop"])
 def test_files_from_before_adadelta_are_read(name: str) -> None:
     """They say `rho: 0.9` under every optimizer."""
-    optimizer = load_config(None, [f"train.optimizer={{name: {name}, rho: 0.9}}"]).train.optimizer
+    keys = [f"train.optimizer={{name: {name}, rho: 0.9}}", "train.schedule.learning_rate=0.1"]
+    optimizer = load_config(None, keys).train.optimizer
     assert optimizer.rho == (0.9 if name == "rmsprop" else None)
     with pytest.raises(ConfigError, match=r"train\.optimizer\.name"):
         load_config(None, ["train.optimizer={name: [], rho: 0.9}"])

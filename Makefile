@@ -11,7 +11,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # Processes that run tests; a worker takes up to 3 GB.
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2
-.PHONY: env demo test test-all browser postgresql lint lock format docs clean
+# Photographs in COCO's layout for `make demo-photos`: 200 of raccoons, or a folder of yours with DATA=FOLDER.
+DATA ?= ../shared/data/raccoon
+.PHONY: env demo demo-photos test test-all browser postgresql lint lock format docs clean
 
 env: $(STAMP)
 
@@ -26,6 +28,9 @@ $(STAMP): requirements.lock pyproject.toml setup.py environment.sh
 demo: env
 	$(BIN)/python -m pipelines.demo_data runs/demo-data
 	$(BIN)/python pipeline_runner.py run --config pipelines/configs/demo.yaml --data runs/demo-data
+
+demo-photos: env
+	$(BIN)/python pipeline_runner.py run --data $(DATA) --set run.root=runs/photos --set run.name=photos
 
 lint: env
 	$(BIN)/ruff check .

@@ -36,7 +36,7 @@ _LONG_RUN_MOMENTUM = 0.99
 
 
 class PyramidConfig(Section):
-    """Input size, pyramid levels and anchors of a detector; batch norm and learning rate of its training."""
+    """Input size, pyramid levels and anchors of a detector; momentum of batch norm."""
 
     image_size: ImageSize
     min_level: MinLevel
@@ -50,11 +50,6 @@ class PyramidConfig(Section):
     def momentum(self) -> float:
         """Momentum of batch norm, which matters in training alone: there `batch_norm_momentum` is a number."""
         return _LONG_RUN_MOMENTUM if self.batch_norm_momentum is None else self.batch_norm_momentum
-
-    @property
-    def learning_rate(self) -> float:
-        """Default peak learning rate of Adam and AdamW, measured from random and from ImageNet weights."""
-        return 2e-3
 
     @property
     def levels(self) -> range:

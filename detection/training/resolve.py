@@ -18,6 +18,7 @@ from detection.training.checkpoints.files import checkpoint_steps
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, parse_config
+from schemas.config.train.schedule import ADAM_LEARNING_RATE
 from schemas.config.train.training import AUTO_EPOCHS, AUTO_MIN_STEPS, STEPS_OF_EPOCHS
 from schemas.errors import DataError
 
@@ -107,7 +108,7 @@ def with_recipe(config: Config) -> Config:
     tree = config.model_dump(mode="json")
     schedule, overrides = tree["train"]["schedule"], tree["model"]["overrides"]
     if schedule["learning_rate"] is None:
-        schedule["learning_rate"] = preset.learning_rate
+        schedule["learning_rate"] = getattr(preset, "learning_rate", ADAM_LEARNING_RATE)
     if getattr(preset, "batch_norm_momentum", 0.0) is None:
         overrides["batch_norm_momentum"] = batch_norm_momentum(config.train.fixed_steps)
     return parse_config(tree)

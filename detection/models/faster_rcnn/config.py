@@ -24,6 +24,7 @@ from detection.models.pyramid_config import (
     PyramidConfig,
 )
 from detection.ops.sampling import max_positives
+from schemas.config.train.schedule import ADAM_LEARNING_RATE
 
 Rgb = tuple[float, float, float]
 FourFactors = tuple[PositiveFloat, PositiveFloat, PositiveFloat, PositiveFloat]
@@ -148,8 +149,8 @@ class FasterRcnnConfig(PyramidConfig):
 
     @property
     def learning_rate(self) -> float:
-        """See the base class; with fixed statistics as published for Mask R-CNN with AdamW (Liu et al., Swin, 2021)."""
-        return super().learning_rate if self.train_batch_norm else 1e-4
+        """Default peak for AdamW; with fixed statistics as published for Mask R-CNN (Liu et al., Swin, 2021)."""
+        return ADAM_LEARNING_RATE if self.train_batch_norm else 1e-4
 
     @property
     def pixel_offset(self) -> float:

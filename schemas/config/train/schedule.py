@@ -6,6 +6,9 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from schemas.config.section import Section
 
+# Default peak for Adam and AdamW; measured, see docs/recipes.md.
+ADAM_LEARNING_RATE = 0.002
+
 # Keys that only some schedules have.
 _TOTAL, _HOLD = {"total_steps", "total_epochs"}, {"hold_steps", "hold_epochs"}
 _KEYS_OF = {

@@ -20,6 +20,7 @@ SETTINGS = (
     "model.name=efficientdet-nano",
     "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1, max_level: 5}",
     "train.steps=2",
+    "train.validation.every=null",
     "train.batch_size=4",
     "evaluate.thresholds.absolute={AP: 0.0}",
 )

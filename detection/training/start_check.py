@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from detection.models.backbones.imagenet import find_weights_file
 from detection.models.detector import Detector
 from detection.models.registry import detector_config
+from detection.pretrained.imagenet import find_weights_file
 from detection.storage.paths import require_supported
 from detection.training.build_balance import named_class_weights
 from detection.training.build_input import input_options_from_config, replica_batch_size

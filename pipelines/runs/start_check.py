@@ -33,7 +33,7 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], *, is_first: boo
     """
     categories = categories_of(splits, config.data)
     _require_evaluable(config, categories)
-    from detection.models.backbones.imagenet import IMAGENET
+    from detection.pretrained.imagenet import IMAGENET
     from detection.training.start_check import check_start, require_iou_type, without_log
 
     train = config.train

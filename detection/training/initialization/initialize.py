@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detection.models.backbones.imagenet import ImagenetReport, load_imagenet_weights
 from detection.models.detector import Detector
+from detection.pretrained.imagenet import ImagenetReport, load_imagenet_weights
 from detection.training.engine.state import TrainState
 from detection.training.initialization.class_outputs import Category
 from detection.training.initialization.warm_start import WarmStart, warm_start

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.backbones.imagenet import RESNET_PIXEL_MEAN, find_weights_file, load_imagenet_weights
-from detection.models.backbones.resnet import RESNETS, ResNet, ResNetLayout
+from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, RESNETS, ResNet, ResNetLayout
 from detection.models.detector import IMAGENET_STD, Detector
 from detection.models.efficientdet.model import EfficientDet
 from detection.models.registry import build_detector
+from detection.pretrained.imagenet import find_weights_file, load_imagenet_weights
 from schemas.errors import ConfigError, DataError
 
 SIDE = 64

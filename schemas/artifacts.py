@@ -16,7 +16,9 @@ INIT_REPORT_JSON = "init_report.json"  # variables that a warm start loaded and 
 
 IMPORT_JSON = "import.json"  # of an imported model: source, weights, unused variables; `ImportedModel.report`
 
-ORIGIN_JSON = "origin.json"  # of a fetched model: `detection.pretrained.publications.Origin`
+# Of published weights: {"name", "weights", "origin", "licence", ...}; in a fetched model's folder, and in
+# EXTRA_FILES of a model that was trained from them.
+ORIGIN_JSON = "origin.json"
 
 CHECKPOINTS = "checkpoints"  # TensorFlow checkpoints ckpt-<step>
 LOGS = "logs"  # TensorBoard summaries

@@ -74,18 +74,19 @@ ALLOWED_IMPORTS = {
         "detection.training.monitoring components.coco_example_gen components.coco_example_gen.spans "
         "components.detection_trainer components.coco_evaluator components.saved_model_pusher "
         "components.record_schema_gen pipelines.resolvers",
-        "pipelines.runners": "detection.storage schemas schemas.config components.retries components.vertex_service "
-        "pipelines",
+        "pipelines.runners": "detection.storage detection.pretrained schemas schemas.config components.retries "
+        "components.vertex_service pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
         "detection.pretrained detection.coco detection.training.distributed detection.training components.history "
         "components.coco_example_gen.spans components.detection_trainer pipelines.runners pipelines",
         "pipelines.watch": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "detection.reports components.coco_example_gen.spans pipelines pipelines.runs",
         "pipelines.standalone": "schemas schemas.config detection.types detection.storage detection.images "
-        "detection.datasets detection.models detection.weights detection.coco detection.inference detection.analysis "
-        "detection.reports detection.training.distributed detection.training.checkpoints "
-        "detection.training.validation detection.training components.history components.coco_example_gen "
-        "components.coco_example_gen.spans components.coco_evaluator pipelines pipelines.runs",
+        "detection.datasets detection.models detection.weights detection.pretrained detection.coco "
+        "detection.inference detection.analysis detection.reports detection.training.distributed "
+        "detection.training.checkpoints detection.training.validation detection.training components.history "
+        "components.coco_example_gen components.coco_example_gen.spans components.coco_evaluator pipelines "
+        "pipelines.runs",
         "pipelines.commands": "schemas schemas.config detection.storage detection.coco detection.training.validation "
         "components.coco_evaluator components.saved_model_pusher pipelines.runners pipelines pipelines.runs "
         "pipelines.watch pipelines.standalone",

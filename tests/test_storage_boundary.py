@@ -36,6 +36,8 @@ LOCAL_ONLY = {
     "detection/images/files.py": "local images, whose links must not lead out of their folder; storage reads others",
     "detection/input_pipeline/record_index.py": "copies that storage made, and a temporary file",
     "detection/input_pipeline/record_reader.py": "names the folder for temporary files",
+    "detection/pretrained/archive.py": "a folder inside a new one that storage yields",
+    "detection/pretrained/detectors.py": "a new folder that storage yields",
     "detection/pretrained/efficientnet_lite.py": "a file of an installed package, or a copy that storage made",
     "detection/pretrained/torch_file.py": "a file of an installed package, or a copy that storage made",
     "detection/pretrained/imagenet.py": "Keras' own cache of downloads",

@@ -1,6 +1,7 @@
 """Choice of the initial weights: `model.weights` and the detailed keys."""
 
 import logging
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from schemas.quoting import one_line
 AUTO, NONE = "auto", "none"
 CHOICES = (NONE, IMAGENET, COCO)  # what `auto` becomes
 _INDEX = ".index"
+_KEY = re.compile(r"^model\.\w+ = '?\w+'?: ")  # how messages name the key behind them
 # Fields of a detector's config class without which published weights are those of another network.
 _NETWORK_FIELDS = (
     "backbone",
@@ -95,7 +97,7 @@ def choose_weights(config: Config) -> str:
         except CocoflowError as error:
             # Without a connection, a second attempt would only cost the same time again.
             fetches = fetches and not isinstance(error, UnreachableError)
-            reasons.append(f"not {name}, as {one_line(str(error)).rstrip('.')}")
+            reasons.append(f"not {name}: {_short(error)}")
         else:
             _log(name, found, reasons)
             return name
@@ -104,7 +106,12 @@ def choose_weights(config: Config) -> str:
 
 
 def _log(name: str, found: str, reasons: Sequence[str]) -> None:
-    _LOGGER.info("%s", "; ".join([f"model.weights = auto: {name}, {found}", *reasons]))
+    _LOGGER.info("model.weights = auto: %s, %s%s", name, found, f" ({'; '.join(reasons)})" if reasons else "")
+
+
+def _short(error: Exception) -> str:
+    """Returns the first sentence of a message, without the key that it begins with: here the user set none."""
+    return _KEY.sub("", one_line(str(error))).partition(". ")[0].rstrip(".")
 
 
 def _find_coco(config: Config, *, fetches: bool) -> str:

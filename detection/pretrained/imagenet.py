@@ -19,7 +19,12 @@ from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, ResNet, applica
 from detection.models.detector import Detector
 from detection.models.layers.batch_norm import BatchNormalization
 from detection.pretrained.archive import is_offline
-from detection.pretrained.efficientnet_lite import LITE_PACKAGES, load_lite_weights, require_installed_file
+from detection.pretrained.efficientnet_lite import (
+    LITE_PACKAGES,
+    installed_file,
+    load_lite_weights,
+    require_installed_file,
+)
 from detection.pretrained.publications import IMAGENET
 from detection.storage.files import is_file
 from detection.storage.paths import require_supported
@@ -128,29 +133,55 @@ def find_weights_file(backbone: str, source: str, *, fetches: bool = True) -> Pa
     return local_copy(source)
 
 
-def _download(backbone: str, *, fetches: bool) -> Path:
-    """Downloads the backbone's weights without the classifier to Keras' cache, as keras.applications does."""
+class _KerasFile(NamedTuple):
+    """File of the backbone's weights without the classifier, as keras.applications fetches it."""
+
+    url: str
+    md5: str
+    path: Path
+
+
+def _keras_file(backbone: str) -> _KerasFile:
     module = sys.modules[getattr(keras.applications, _APPLICATIONS[backbone]).__module__]
     is_resnet = backbone.startswith("resnet")
     name = backbone.replace("-", "") + ("_weights_tf_dim_ordering_tf_kernels" if is_resnet else "") + "_notop.h5"
     key = backbone.replace("-", "") if is_resnet else backbone.removeprefix("efficientnet-")
-    url, md5 = module.BASE_WEIGHTS_PATH + name, module.WEIGHTS_HASHES[key][1]
     cache = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
-    if not (fetches or _has_md5(cache / "models" / name, md5)):
+    return _KerasFile(module.BASE_WEIGHTS_PATH + name, module.WEIGHTS_HASHES[key][1], cache / "models" / name)
+
+
+def available_file(backbone: str) -> Path | None:
+    """Returns the file of published weights on this machine, unchecked; None: it is not there.
+
+    Args:
+        backbone: key of `IMAGENET_BACKBONES`.
+    """
+    if backbone in LITE_PACKAGES:
+        return installed_file(backbone)
+    path = _keras_file(backbone).path
+    return path if path.is_file() else None
+
+
+def _download(backbone: str, *, fetches: bool) -> Path:
+    """Downloads the weights to Keras' cache, unless they are there."""
+    url, md5, path = _keras_file(backbone)
+    if not (fetches or _has_md5(path, md5)):
         raise DataError(
-            f"model.backbone_weights = {IMAGENET}: {name} is not in {cache / 'models'}, and fetching is switched off. "
+            f"model.backbone_weights = {IMAGENET}: {path.name} is not in {path.parent}, and is not fetched. "
             f"Download {url} (MD5 {md5}) there, or set model.backbone_weights to the file."
         )
+    cache = path.parents[1]
     try:
         cache.mkdir(parents=True, exist_ok=True)  # Keras takes a missing folder for a read-only one
         with _no_endless_stall():
-            return Path(keras.utils.get_file(name, url, cache_dir=str(cache), cache_subdir="models", file_hash=md5))
+            file = keras.utils.get_file(path.name, url, cache_dir=str(cache), cache_subdir="models", file_hash=md5)
+            return Path(file)
     # Keras raises a bare Exception for a URL that does not answer.
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(
             f"model.backbone_weights = {IMAGENET}: the weights could not be downloaded: {reason}. Without network "
-            f"access, download {url} (MD5 {md5}) elsewhere and put it into {cache / 'models'}, "
+            f"access, download {url} (MD5 {md5}) elsewhere and put it into {path.parent}, "
             "or set model.backbone_weights to the file."
         ) from error
 

@@ -60,9 +60,10 @@ def test_a_detector_without_published_weights_asks_no_network(
     monkeypatch.setattr(socket.socket, "connect", _no_connection)
     chosen, line = _chosen(caplog, f"model.name={NANO}")
     assert chosen == "none"
-    assert line.startswith("model.weights = auto: none, random weights; not coco, as ")
-    assert "no weights of efficientdet-nano are published" in line
-    assert "efficientnet-nano has no ImageNet weights" in line
+    assert line == (
+        "model.weights = auto: none, random weights (not coco: no weights of efficientdet-nano are published; "
+        "not imagenet: efficientnet-nano has no ImageNet weights)"
+    )
 
 
 def _no_connection(*_arguments: object) -> None:
@@ -75,7 +76,7 @@ def test_coco_is_better_than_imagenet_once_it_can_be_had(
     name, cache = "model.name=efficientdet-lite0", f"model.weights_cache={tmp_path / 'cache'}"
     chosen, line = _chosen(caplog, name, cache)
     assert chosen == "imagenet"
-    assert line.startswith(f"model.weights = auto: imagenet, {lite_package}; not coco, as ")
+    assert line.startswith(f"model.weights = auto: imagenet, {lite_package} (not coco: ")
     assert "/efficientdet-lite0: the server answers 404" in line
     index = tmp_path / "cache" / "efficientdet-lite0" / "checkpoints" / "ckpt-0.index"
     index.parent.mkdir(parents=True)

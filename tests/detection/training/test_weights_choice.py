@@ -10,10 +10,11 @@ import pytest
 import tensorflow as tf
 
 from detection.datasets.coco_categories import COCO_CATEGORIES
+from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.registry import build_detector
 from detection.pretrained.publications import COCO_DETECTORS
+from detection.training import train as training
 from detection.training.build_step import initialize_from_config, state_from_config
-from detection.training.train import train
 from detection.training.weights_choice import with_weights
 from detection.weights.automl import automl_name
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON
@@ -29,8 +30,10 @@ NANO, PATH = "efficientdet-nano", "/efficientdet-nano.tar.gz"
 
 @pytest.fixture
 def publisher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
-    """Says that it publishes the smallest detector, and does not yet."""
+    """Says that it publishes a very small detector, and does not yet."""
     monkeypatch.delenv("COCOFLOW_OFFLINE")
+    small = EFFICIENTDETS[NANO].model_copy(update={"fpn_filters": 16, "fpn_cells": 1, "head_layers": 1})
+    monkeypatch.setitem(EFFICIENTDETS, NANO, small)
     with running_publisher() as running:
         publication = COCO_DETECTORS["efficientdet-d0"]._replace(name=NANO, origin=running.url + PATH)
         monkeypatch.setitem(COCO_DETECTORS, NANO, publication)
@@ -115,16 +118,20 @@ def test_a_published_detector_is_trained_on_with_its_class_outputs(
 
 
 @pytest.mark.slow
-def test_the_choice_is_made_once(publisher: Publisher, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_choice_is_made_once(
+    publisher: Publisher, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first run finds nothing; that the archive appears later changes only what begins then."""
+    monkeypatch.setattr(training, "export_checkpoint", lambda *_arguments, **_options: None)
+    train = training.train
     shards = write_shards(tmp_path, rectangles(2))
     first, second = tmp_path / "first", tmp_path / "second"
     with caplog.at_level(logging.INFO, logger="cocoflow.trainer"):
         train(_config(tmp_path), shards=shards, categories=CATEGORIES, output=first)
-    assert "model.weights = auto: none, random weights; not coco" in caplog.text
+    assert "model.weights = auto: none, random weights (not coco: http" in caplog.text
     assert publisher.asked == [PATH]
     _publish(publisher, tmp_path / "published")
-    train(_config(tmp_path, "train.steps=2"), shards=shards, categories=CATEGORIES, output=first)
+    assert _resolved(_config(tmp_path), first) == "none"
     assert publisher.asked == [PATH]
     train(_config(tmp_path), shards=shards, categories=CATEGORIES, output=second)
     assert publisher.asked == [PATH, PATH]

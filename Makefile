@@ -71,7 +71,8 @@ test-all: lint browser postgresql
 # hashed lock that names no package host.
 lock: | $(filter .uv/bin/uv,$(UV))
 	$(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \
-	  --no-annotate --no-header --group runtime --group dev --group onnx pyproject.toml --output-file requirements.lock
+	  --no-annotate --no-header --group runtime --group dev --group onnx --group weights pyproject.toml \
+	  --output-file requirements.lock
 
 clean:
 	rm -rf $(VENV) .uv build dist *.egg-info runs

@@ -30,6 +30,7 @@ COMMANDS = (
     "to-examples",
     "to-coco",
     "import-checkpoint",
+    "weights",
     "rollback",
 )
 

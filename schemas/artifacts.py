@@ -16,6 +16,10 @@ INIT_REPORT_JSON = "init_report.json"  # variables that a warm start loaded and 
 
 IMPORT_JSON = "import.json"  # of an imported model: source, weights, unused variables; `ImportedModel.report`
 
+# Of published weights: {"name", "weights", "origin", "licence", ...}; in a fetched model's folder, and in
+# EXTRA_FILES of a model that was trained from them.
+ORIGIN_JSON = "origin.json"
+
 CHECKPOINTS = "checkpoints"  # TensorFlow checkpoints ckpt-<step>
 LOGS = "logs"  # TensorBoard summaries
 TRAINING_JSON = "training.json"  # {"training": name, "files": {path: SHA-256}} of a finished training, in the ModelRun

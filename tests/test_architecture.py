@@ -26,6 +26,7 @@ ALLOWED_IMPORTS = {
         "detection.input_pipeline": "schemas detection.types detection.storage detection.images detection.ops "
         "detection.datasets",
         "detection.weights": "schemas schemas.config detection.storage detection.datasets detection.models",
+        "detection.pretrained": "schemas schemas.config detection.storage detection.models detection.weights",
         "detection.coco": "schemas detection.storage detection.datasets",
         "detection.inference": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.ops detection.input_pipeline detection.models detection.weights "
@@ -37,7 +38,7 @@ ALLOWED_IMPORTS = {
         "detection.training.engine": "schemas schemas.config detection.ops detection.input_pipeline detection.models",
         "detection.training.distributed": "schemas detection.ops detection.models detection.training.engine",
         "detection.training.initialization": "schemas schemas.config detection.storage detection.datasets "
-        "detection.models detection.weights detection.training.engine",
+        "detection.models detection.weights detection.pretrained detection.training.engine",
         "detection.training.checkpoints": "schemas schemas.config detection.storage detection.models "
         "detection.weights detection.training.engine",
         "detection.training.monitoring": "schemas detection.storage detection.images detection.input_pipeline "
@@ -46,9 +47,9 @@ ALLOWED_IMPORTS = {
         "detection.input_pipeline detection.models detection.coco detection.inference detection.analysis "
         "detection.reports detection.training.checkpoints",
         "detection.training": "schemas schemas.config detection.storage detection.input_pipeline detection.models "
-        "detection.weights detection.coco detection.inference detection.analysis detection.training.engine "
-        "detection.training.distributed detection.training.initialization detection.training.checkpoints "
-        "detection.training.monitoring detection.training.validation",
+        "detection.weights detection.pretrained detection.coco detection.inference detection.analysis "
+        "detection.training.engine detection.training.distributed detection.training.initialization "
+        "detection.training.checkpoints detection.training.monitoring detection.training.validation",
         "components": "",
         "components.history": "schemas detection.storage",
         "components.vertex_errors": "schemas",
@@ -60,8 +61,8 @@ ALLOWED_IMPORTS = {
         "components.coco_example_gen": "schemas schemas.config detection.storage detection.images detection.datasets "
         "detection.reports components.history components.coco_example_gen.spans",
         "components.detection_trainer": "schemas schemas.config detection.storage detection.datasets "
-        "detection.input_pipeline detection.weights detection.training.distributed detection.training "
-        "components.history",
+        "detection.input_pipeline detection.weights detection.pretrained detection.training.distributed "
+        "detection.training components.history",
         "components.coco_evaluator": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.input_pipeline detection.coco detection.inference detection.analysis "
         "detection.reports components.history",
@@ -73,18 +74,19 @@ ALLOWED_IMPORTS = {
         "detection.training.monitoring components.coco_example_gen components.coco_example_gen.spans "
         "components.detection_trainer components.coco_evaluator components.saved_model_pusher "
         "components.record_schema_gen pipelines.resolvers",
-        "pipelines.runners": "detection.storage schemas schemas.config components.retries components.vertex_service "
-        "pipelines",
+        "pipelines.runners": "detection.storage detection.pretrained schemas schemas.config components.retries "
+        "components.vertex_service pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
-        "detection.coco detection.training.distributed detection.training components.history "
+        "detection.pretrained detection.coco detection.training.distributed detection.training components.history "
         "components.coco_example_gen.spans components.detection_trainer pipelines.runners pipelines",
         "pipelines.watch": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "detection.reports components.coco_example_gen.spans pipelines pipelines.runs",
         "pipelines.standalone": "schemas schemas.config detection.types detection.storage detection.images "
-        "detection.datasets detection.models detection.weights detection.coco detection.inference detection.analysis "
-        "detection.reports detection.training.distributed detection.training.checkpoints "
-        "detection.training.validation detection.training components.history components.coco_example_gen "
-        "components.coco_example_gen.spans components.coco_evaluator pipelines pipelines.runs",
+        "detection.datasets detection.models detection.weights detection.pretrained detection.coco "
+        "detection.inference detection.analysis detection.reports detection.training.distributed "
+        "detection.training.checkpoints detection.training.validation detection.training components.history "
+        "components.coco_example_gen components.coco_example_gen.spans components.coco_evaluator pipelines "
+        "pipelines.runs",
         "pipelines.commands": "schemas schemas.config detection.storage detection.coco detection.training.validation "
         "components.coco_evaluator components.saved_model_pusher pipelines.runners pipelines pipelines.runs "
         "pipelines.watch pipelines.standalone",

@@ -42,6 +42,7 @@ PAGES = {  # tables, at least
     "docs/export.md": 5,
     "docs/postprocessing.md": 2,
     "docs/serving.md": 3,
+    "docs/weights.md": 2,
 }
 TYPES = {"BYTES": "bytes", "INT": "int64", "FLOAT": "float"}  # TFX's name -> ours
 

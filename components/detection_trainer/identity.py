@@ -9,8 +9,9 @@ import yaml
 from tfx import types
 
 from components.history import IDENTITY_PROPERTY
+from detection.pretrained.choice import configured_weights
 from detection.weights.locate import weights_fingerprint
-from schemas.config.config import Config
+from schemas.config.config import MODEL_WITHOUT_EFFECT, Config
 from schemas.config.config_io import from_yaml, parse_config, to_yaml
 from schemas.config.runtime_parameters import with_parameters
 from schemas.config.train.training import WITHOUT_EFFECT
@@ -29,16 +30,15 @@ def training_properties(config: Config, split: str) -> dict[str, str]:
     """Returns the component's execution parameters that decide about its outputs.
 
     Args:
-        config: its sections `model` and `train` count, without `WITHOUT_EFFECT`; with `train.validation` also
+        config: its sections `model` and `train` count, without the keys `WITHOUT_EFFECT`; with `train.validation` also
             `evaluate.split`.
         split: name of the split to train on.
 
     Raises:
         DataError: `train.init.checkpoint` has no weights.
     """
-    initial_weights = weights_fingerprint(
-        checkpoint=config.train.init.checkpoint, backbone_weights=config.model.backbone_weights
-    )
+    # Published weights count by name: `auto` is decided when the training starts, and never again.
+    initial_weights = weights_fingerprint(**configured_weights(config)._asdict())
     return {
         CONFIG_KEY: _deciding_settings(config),
         SPLIT_KEY: split,
@@ -56,7 +56,12 @@ def remote_properties(config: Config, split: str) -> dict[str, str]:
         config: whole configuration.
         split: name of the split to train on.
     """
-    included: dict[str, Any] = {"data": True, "run": {"root", "name"}, "train": set(WITHOUT_EFFECT)}
+    included: dict[str, Any] = {
+        "data": True,
+        "run": {"root", "name"},
+        "train": set(WITHOUT_EFFECT),
+        "model": set(MODEL_WITHOUT_EFFECT),
+    }
     if config.train.validation.enabled:
         included["evaluate"] = {"split", "batch_size", "analysis", "losses"}
     others = config.model_dump(mode="json", include=included)
@@ -139,7 +144,7 @@ def _deciding(properties: Mapping[str, Any]) -> list[str]:
 
 
 def _deciding_settings(config: Config) -> str:
-    return to_yaml(config, ("model", "train"), exclude={"train": WITHOUT_EFFECT})
+    return to_yaml(config, ("model", "train"), exclude={"train": WITHOUT_EFFECT, "model": MODEL_WITHOUT_EFFECT})
 
 
 def _digest(parts: Sequence[str]) -> str:

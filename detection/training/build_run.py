@@ -17,7 +17,9 @@ from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import InputOptions
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
-from detection.storage.atomic import new_directory
+from detection.storage.atomic import new_directory, write_json
+from detection.storage.files import is_file
+from detection.storage.json_files import read_json
 from detection.training.checkpoints.files import checkpoint_path, step_of
 from detection.training.checkpoints.manager import load_weights
 from detection.training.distributed.strategy import is_chief
@@ -30,7 +32,16 @@ from detection.training.validation.checkpoint_evaluator import CheckpointEvaluat
 from detection.training.validation.history import BestCheckpoint
 from detection.training.validation.split import ValidationSplit
 from detection.training.validation.validation import Validation
-from schemas.artifacts import BEST, CHECKPOINTS, LOGS, SAVED_MODEL, VALIDATION
+from schemas.artifacts import (
+    BEST,
+    CHECKPOINTS,
+    EXTRA_FILES,
+    INIT_REPORT_JSON,
+    LOGS,
+    ORIGIN_JSON,
+    SAVED_MODEL,
+    VALIDATION,
+)
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
 from schemas.config.train.training import TrainConfig
@@ -215,3 +226,8 @@ def export_checkpoint(
             config_yaml=to_yaml(config),
             exported_from=ExportedFrom(step_of(path), weights),
         )
+        if is_file(output / INIT_REPORT_JSON):
+            # A pushed model tells the licence of the weights that it was trained from.
+            published = read_json(output / INIT_REPORT_JSON).get("published")
+            if published is not None:
+                write_json(folder / EXTRA_FILES / ORIGIN_JSON, published)

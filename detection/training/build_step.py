@@ -17,6 +17,8 @@ from detection.inference.restore import is_described, read_model_config
 from detection.models.detector import variables_by_path
 from detection.models.layers.batch_norm import synchronize_batch_norm
 from detection.models.registry import detector_config, detector_from_config
+from detection.pretrained.choice import configured_weights, initial_weights
+from detection.pretrained.publications import COCO
 from detection.training.distributed.strategy import is_op_deterministic, on_cpu
 from detection.training.engine import schedules
 from detection.training.engine.accumulation import AccumulatedStep
@@ -117,7 +119,7 @@ def initialize_from_config(
     start_step: int,
     base_model: str | Path | None,
 ) -> InitReport | None:
-    """Sets a new run's initial weights from `model.backbone_weights` and `train.init`; a resumed run keeps its own.
+    """Sets a new run's initial weights from `model.weights` and the detailed keys; a resumed run keeps its own.
 
     Returns:
         What was loaded; None: nothing.
@@ -125,22 +127,25 @@ def initialize_from_config(
     Raises:
         ConfigError, DataError: see `detection.training.initialization.initialize`.
     """
-    init_config, backbone_weights = config.train.init, config.model.backbone_weights
+    init_config = config.train.init
     if start_step:
-        if init_config.has_source or backbone_weights is not None:
+        if init_config.from_previous_model or any(configured_weights(config)) or config.model.weights == COCO:
             _LOGGER.info("the weights were initialized when this run began; a resumed run keeps its own")
         return None
+    # A previous model replaces the published detector, which then need not be fetched.
+    source = initial_weights(config) if base_model is None else configured_weights(config)
     if init_config.from_previous_model and base_model is None:
-        instead = init_config.checkpoint or backbone_weights or "random weights"
+        instead = source.checkpoint or source.backbone_weights or "random weights"
         _LOGGER.info("train.init.from_previous_model: no model was blessed before; starting from %s", instead)
     with strategy.scope():
         report = initialize(
             state,
             categories=categories,
-            backbone_weights=backbone_weights,
             base_model=base_model,
             match=config.train.pattern_match,
-            **init_config.model_dump(exclude={"from_previous_model"}),
+            fetches=config.model.fetch_weights,
+            **source._asdict(),
+            **init_config.model_dump(exclude={"from_previous_model", "checkpoint"}),
         )
     _warn_of_frozen_random_weights(state, report)
     if report is not None and report.warm_start is not None:
@@ -156,7 +161,7 @@ def _warn_of_frozen_random_weights(state: TrainState, report: InitReport | None)
     frozen = [path for path in backbone if path in random_paths - trainable]
     if frozen:
         _LOGGER.warning(
-            "%d of the backbone's %d kernels, such as %s, are frozen with random weights: set model.backbone_weights "
+            "%d of the backbone's %d kernels, such as %s, are frozen with random weights: set model.weights "
             "or train.init, or freeze less (train.freeze; frozen_stages in model.overrides of some detectors)",
             len(frozen),
             len(backbone),

@@ -8,9 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from detection.models.backbones.imagenet import find_weights_file
 from detection.models.detector import Detector
 from detection.models.registry import detector_config
+from detection.pretrained.choice import initial_weights
+from detection.pretrained.imagenet import find_weights_file
 from detection.storage.paths import require_supported
 from detection.training.build_balance import named_class_weights
 from detection.training.build_input import input_options_from_config, replica_batch_size
@@ -87,18 +88,19 @@ def require_iou_type(key: str, iou_type: str, model: Detector) -> None:
 
 def _require_weight_files(config: Config) -> None:
     """Checks that the files of the pretrained weights exist."""
-    model_config, init_config = config.model, config.train.init
-    if init_config.checkpoint is not None:
-        require_supported(init_config.checkpoint, "train.init.checkpoint")
-        locate_weights(init_config.checkpoint)
-    if model_config.backbone_weights is not None:
+    model_config, source = config.model, initial_weights(config)
+    if source.checkpoint is not None:
+        require_supported(source.checkpoint, "train.init.checkpoint")
+        locate_weights(source.checkpoint)
+    if source.backbone_weights is not None:
         preset = detector_config(
             model_config.name,
             image_size=model_config.image_size,
             resize=model_config.resize,
             overrides=model_config.overrides,
         )
-        find_weights_file(getattr(preset, "backbone", model_config.name), model_config.backbone_weights)
+        backbone = getattr(preset, "backbone", model_config.name)
+        find_weights_file(backbone, source.backbone_weights, fetches=model_config.fetch_weights)
 
 
 def _build(

@@ -40,6 +40,7 @@ from detection.training.memory import find_batch_size, out_of_memory_explained
 from detection.training.monitoring.callbacks import Callbacks
 from detection.training.resolve import resolved
 from detection.training.validation.validation import Validation
+from detection.training.weights_choice import with_weights
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LABELS_JSON, LOGS
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
@@ -84,6 +85,7 @@ def train(
     balance = balance_from_config(config.train, reader, categories)
     if strategy is None:
         strategy = make_strategy(config.train.strategy, tpu=config.train.tpu)
+    config = with_weights(config, output=output, base_model=base_model, strategy=strategy)
     config = resolved(
         config,
         records=balance.epoch_size,

@@ -9,7 +9,7 @@ Sources: `faster_rcnn_resnet_v1_fpn_keras_feature_extractor.py`, `feature_map_ge
 import math
 from typing import Any
 
-from detection.models.backbones.imagenet import RESNET_PIXEL_MEAN
+from detection.models.backbones.resnet import RESNET_PIXEL_MEAN
 from detection.models.faster_rcnn.config import FASTER_RCNNS, FasterRcnnConfig
 from detection.weights.od_api_names import (
     FPN_EPSILON,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from detection.models.backbones.imagenet import application_layer
+from detection.models.backbones.resnet import application_layer
 from detection.models.faster_rcnn.config import FasterRcnnConfig
 from detection.weights.od_api_names import FPN_EPSILON, fpn_levels, names_here
 from detection.weights.program import Shape, Shapes, Source, Values, copied

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import yaml
 
+from detection.pretrained.choice import configured_weights
 from pipelines.runners.resources import add_resources
 from schemas.config.config import Config
 from schemas.errors import ConfigError
@@ -109,7 +110,7 @@ def _leave_uncached(tasks: Mapping[str, dict[str, Any]], config: Config, target:
     names = set(_READ_HISTORY)
     if target == "kubeflow":
         names.add(_EXAMPLE_GEN)  # its backend does not run the driver, which sees changed data
-    if config.train.init.checkpoint is not None or config.model.backbone_weights is not None:
+    if any(configured_weights(config)):
         names.add(_TRAINER)
     for name in names & tasks.keys():
         tasks[name].pop("cachingOptions", None)

@@ -33,12 +33,13 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], *, is_first: boo
     """
     categories = categories_of(splits, config.data)
     _require_evaluable(config, categories)
-    from detection.models.backbones.imagenet import IMAGENET
+    from detection.pretrained.publications import COCO, IMAGENET
     from detection.training.start_check import check_start, require_iou_type, without_log
 
     train = config.train
     # A later run may reuse its training, or start from a blessed model, and needs no other weights.
-    optional = train.init.from_previous_model or config.model.backbone_weights == IMAGENET
+    published = config.model.backbone_weights == IMAGENET or config.model.weights in (COCO, IMAGENET)
+    optional = train.init.from_previous_model or published
     with without_log():
         strategy = _strategy_of(train)
     detector = check_start(

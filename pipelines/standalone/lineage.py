@@ -28,7 +28,9 @@ from schemas.artifacts import (
     EXPORTED_FROM_JSON,
     EXTRA_FILES,
     HISTORY,
+    INIT_REPORT_JSON,
     METRICS_JSON,
+    ORIGIN_JSON,
 )
 from schemas.config.config_io import from_yaml
 from schemas.errors import CocoflowError, DataError
@@ -47,6 +49,7 @@ class Trained(NamedTuple):
         config_path: file with the configuration; None: there is none any more.
         data: records of the `Examples`, the newest span first.
         run: id of the run that trained it.
+        published: origin and licence of the published weights that it started from; None: none, or not known.
     """
 
     model: str | None
@@ -55,6 +58,7 @@ class Trained(NamedTuple):
     config_path: str | None
     data: Sequence[ExamplesRecord]
     run: str | None
+    published: dict[str, Any] | None = None
 
 
 class Evaluated(NamedTuple):
@@ -139,6 +143,8 @@ def find_lineage(path: str, *, root: str | None = None) -> Lineage:
     model, push = (None, None) if records is None else _model_and_push(records, saved_model)
     own = _own_description(saved_model)
     chain = [own] if records is None or model is None else list(_chain(records, model))
+    if chain[0].published is None:  # its folder may be gone
+        chain[0] = chain[0]._replace(published=own.published)
     evaluated = None if records is None or model is None else _evaluated(records, model.uri)
     pusher = (
         None if records is None or push is None else records.run_that("SavedModelPusher", pushed_path=push.destination)
@@ -220,7 +226,8 @@ def _own_description(saved_model: str) -> Trained:
     path = join(saved_model, EXTRA_FILES, CONFIG_YAML)
     if not is_file(path):
         return Trained(None, None, None, None, (), None)
-    return Trained(None, None, config_digest(read_text(path)), path, (), None)
+    published = _json_or_empty(join(saved_model, EXTRA_FILES, ORIGIN_JSON)) or None
+    return Trained(None, None, config_digest(read_text(path)), path, (), None, published)
 
 
 def _chain(records: _Records, model: ModelRecord) -> Iterator[Trained]:
@@ -248,6 +255,7 @@ def _trained(records: _Records, model: ModelRecord) -> Trained:
         config_path=path,
         data=[records.examples[uri] for uri in _examples_of(model, run) if uri in records.examples],
         run=None if run is None else run.id,
+        published=_json_or_empty(join(model.uri, INIT_REPORT_JSON)).get("published"),
     )
 
 

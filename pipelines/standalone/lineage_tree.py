@@ -9,6 +9,7 @@ from pipelines.standalone.lineage import Evaluated, Lineage, Trained
 from schemas.quoting import printable
 
 _UNKNOWN = "unknown"
+_PUBLISHED = ("name", "weights", "origin", "licence")
 _NO_WRAP = 10_000  # columns: paths stay whole
 
 
@@ -40,6 +41,9 @@ def _add_training(branch: Tree, trained: Trained) -> None:
         _add(branch, "trained", f"by the run {trained.run}")
     if trained.config is not None:
         _add(branch, "config", f"{trained.config}, {trained.config_path or 'its file is gone'}")
+    if trained.published:
+        name, weights, origin, licence = (trained.published.get(key, _UNKNOWN) for key in _PUBLISHED)
+        _add(branch, "initial weights", f"{name} ({weights}), {origin}, licence {licence}")
     for examples in trained.data:
         data = _add(branch, "data", f"{examples.source}, {SpanVersion(examples.span, examples.version)}")
         _add(data, "examples", f"{examples.uri}, identity {examples.identity}")

@@ -7,7 +7,7 @@ from components.coco_example_gen.spans.locate import locate, require_one_data_se
 from components.coco_example_gen.spans.span_paths import SpanSplits, placeholders
 from pipelines.watch.journal import Data
 from schemas.artifacts import TRAIN_SPLIT
-from schemas.config.config import Config
+from schemas.config.config import MODEL_WITHOUT_EFFECT, Config
 from schemas.config.config_io import parse_config, to_yaml
 from schemas.config.train.training import WITHOUT_EFFECT
 from schemas.errors import ConfigError
@@ -60,7 +60,7 @@ def find_data(config: Config) -> SpanSplits:
 
 def config_digest(config: Config) -> str:
     """Returns a digest of the keys that decide about a run's result."""
-    exclude = {"data": ("span", "version"), "train": WITHOUT_EFFECT}
+    exclude = {"data": ("span", "version"), "train": WITHOUT_EFFECT, "model": MODEL_WITHOUT_EFFECT}
     return hashlib.sha256(to_yaml(config, _DECIDING, exclude=exclude).encode()).hexdigest()[:16]
 
 

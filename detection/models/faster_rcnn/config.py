@@ -8,8 +8,7 @@ from typing import Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from detection.models.backbones.imagenet import RESNET_PIXEL_MEAN
-from detection.models.backbones.resnet import Relu, ResNetLayout
+from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, Relu, ResNetLayout
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
 from detection.models.heads.postprocess import MaskPostprocess
 from detection.models.heads.rpn import RpnLayout

@@ -1,12 +1,14 @@
 """Setting the initial weights of a run: pretrained backbone weights, a warm start, or both."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detection.models.backbones.imagenet import ImagenetReport, load_imagenet_weights
 from detection.models.detector import Detector
+from detection.pretrained.detectors import read_origin
+from detection.pretrained.imagenet import ImagenetReport, load_imagenet_weights
+from detection.pretrained.publications import IMAGENET, IMAGENET_BACKBONES
 from detection.training.engine.state import TrainState
 from detection.training.initialization.class_outputs import Category
 from detection.training.initialization.warm_start import WarmStart, warm_start
@@ -20,14 +22,16 @@ _LOGGER = logging.getLogger("cocoflow.trainer")
 class InitReport(NamedTuple):
     """Report of an initialization.
 
-    backbone: weights from keras.applications.
+    backbone: ImageNet weights of the backbone.
     warm_start: weights from an earlier training.
     fresh: paths of the variables that neither set: they have random values from the seed.
+    published: name, origin and licence of published weights; None: the weights are the user's own.
     """
 
     backbone: ImagenetReport | None
     warm_start: WarmStart | None
     fresh: tuple[str, ...]
+    published: Mapping[str, Any] | None = None
 
     def __str__(self) -> str:
         parts = [str(self.backbone)] if self.backbone else []
@@ -37,7 +41,7 @@ class InitReport(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Returns the content of `schemas.artifacts.INIT_REPORT_JSON`."""
-        whole: dict[str, Any] = {}
+        whole: dict[str, Any] = {"published": self.published} if self.published else {}
         if self.backbone:
             whole["backbone_weights"] = self.backbone._asdict()
         if self.warm_start:
@@ -58,6 +62,7 @@ def initialize(
     skip: Sequence[str],
     skip_mismatch: bool,
     match: PatternMatch = "start",
+    fetches: bool = True,
 ) -> InitReport | None:
     """Sets the initial weights of a new run, and its EMA weights; step and optimizer stay as they are.
 
@@ -76,6 +81,7 @@ def initialize(
         skip: regular expressions of variables to leave out; see `warm_start`.
         skip_mismatch: leave out variables that do not fit; see `warm_start`.
         match: how `skip` matches; see `matching_paths`.
+        fetches: see `load_imagenet_weights`.
 
     Returns:
         The report; None: no initial weights were configured.
@@ -86,7 +92,7 @@ def initialize(
     source = _source(base_model, checkpoint, weights, rename)
     backbone = started = None
     if backbone_weights is not None and (source is None or skip or skip_mismatch):
-        backbone = load_imagenet_weights(state.model, backbone_weights)
+        backbone = load_imagenet_weights(state.model, backbone_weights, fetches=fetches)
     if source is not None:
         started = warm_start(
             state.model,
@@ -101,7 +107,8 @@ def initialize(
         return None
     if state.ema is not None:
         state.ema.restart()
-    report = InitReport(backbone, started, _fresh_paths(state.model, backbone, started))
+    fresh = _fresh_paths(state.model, backbone, started)
+    report = InitReport(backbone, started, fresh, _published(backbone, started))
     _LOGGER.info("%s", report)
     return report
 
@@ -110,6 +117,15 @@ def _fresh_paths(model: Detector, backbone: ImagenetReport | None, started: Warm
     """Returns the paths of the variables that neither report lists as loaded."""
     loaded = {*(backbone.loaded if backbone else ()), *(started.plan.load if started else ())}
     return tuple(variable.path for variable in model.variables if variable.path not in loaded)
+
+
+def _published(backbone: ImagenetReport | None, started: WarmStart | None) -> Mapping[str, Any] | None:
+    """Returns the origin of published weights, those of the whole detector first."""
+    if started is not None:
+        return read_origin(started.source)
+    if backbone is None or backbone.source != IMAGENET:
+        return None
+    return IMAGENET_BACKBONES[backbone.backbone].as_json() | {"file": backbone.file}
 
 
 def _source(

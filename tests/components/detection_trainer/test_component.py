@@ -124,6 +124,25 @@ def test_other_sections_do_not_train_anew() -> None:
     assert json.dumps(properties())
 
 
+def test_weights_count_as_they_are_named(tmp_path: Path) -> None:
+    """What can be fetched, and from where, does not train anew; the content of a file that the user names does."""
+    from components.detection_trainer.identity import training_properties
+
+    def properties(*assignments: str) -> dict[str, str]:
+        return training_properties(tiny_config(*assignments), TRAIN_SPLIT)
+
+    assert properties() == properties("model.fetch_weights=false", "model.weights_cache=gs://elsewhere/weights")
+    named = [properties(f"model.weights={weights}")["settings"] for weights in ("auto", "coco", "imagenet", "none")]
+    assert len(set(named)) == 4
+    (tmp_path / "b0.h5").write_bytes(b"weights")
+    file = f"model.weights={tmp_path / 'b0.h5'}"
+    before = properties(file)
+    (tmp_path / "b0.h5").write_bytes(b"others")
+    after = properties(file)
+    assert before["settings"] == after["settings"]
+    assert before["first_weights"] != after["first_weights"]
+
+
 def test_what_an_execution_was_told_goes_before_the_runs_configuration() -> None:
     from components.detection_trainer.identity import config_of, training_properties
 

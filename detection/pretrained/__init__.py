@@ -1,0 +1,1 @@
+"""Published weights: ImageNet backbones, COCO detectors, and the choice between them."""

@@ -1,0 +1,153 @@
+"""Choice of the initial weights: `model.weights` and the detailed keys."""
+
+import logging
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from detection.models.registry import detector_config
+from detection.pretrained.archive import UnreachableError
+from detection.pretrained.detectors import cache_folder, find_detector
+from detection.pretrained.imagenet import RESNET_LAYOUT, find_weights_file
+from detection.pretrained.publications import COCO, COCO_DETECTORS, IMAGENET
+from detection.storage.files import is_file
+from schemas.config.config import Config
+from schemas.errors import CocoflowError, ConfigError
+from schemas.quoting import one_line
+
+AUTO, NONE = "auto", "none"
+CHOICES = (NONE, IMAGENET, COCO)  # what `auto` becomes
+_INDEX = ".index"
+_KEY = re.compile(r"^model\.\w+ = '?\w+'?: ")  # how messages name the key behind them
+# Fields of a detector's config class without which published weights are those of another network.
+_NETWORK_FIELDS = (
+    "backbone",
+    "efficientnet_layout",
+    "min_level",
+    "max_level",
+    "fpn_filters",
+    "fpn_cells",
+    "fpn_graph",
+    "fpn_fusion",
+    "conv_bn_act",
+    "resample_batch_norm",
+    "conv_after_pooling",
+    "head_layers",
+    "separable_conv",
+    "activation",
+    "num_scales",
+    "aspect_ratios",
+)
+
+_LOGGER = logging.getLogger("cocoflow.trainer")
+
+
+class InitialWeights(NamedTuple):
+    """Weights that a training starts from, as the detailed keys name them.
+
+    backbone_weights: see `load_imagenet_weights`.
+    checkpoint: see `locate_weights`.
+    """
+
+    backbone_weights: str | None
+    checkpoint: str | None
+
+
+def configured_weights(config: Config) -> InitialWeights:
+    """Returns the paths and names in a configuration, without those that have to be fetched first.
+
+    The published detector, and what `auto` finds, are left out.
+    """
+    weights = config.model.weights
+    if weights in (AUTO, NONE, COCO):
+        return InitialWeights(config.model.backbone_weights, config.train.init.checkpoint)
+    if weights == IMAGENET or (is_file(weights) and not weights.endswith(_INDEX)):
+        return InitialWeights(weights, None)
+    return InitialWeights(None, weights)
+
+
+def initial_weights(config: Config) -> InitialWeights:
+    """Returns the weights to start from; fetches the published detector if need be.
+
+    Args:
+        config: configuration whose `model.weights` is resolved; `auto` means the detailed keys alone.
+
+    Raises:
+        ConfigError: `coco` for a detector that is not published.
+        DataError: see `find_detector`.
+    """
+    if config.model.weights == COCO:
+        return InitialWeights(None, _find_coco(config, fetches=config.model.fetch_weights))
+    return configured_weights(config)
+
+
+def choose_weights(config: Config) -> str:
+    """Finds the best published weights that can be had; logs them, and why better ones cannot.
+
+    Args:
+        config: configuration without detailed keys.
+
+    Returns:
+        `coco`, `imagenet` or `none`.
+    """
+    fetches, reasons = config.model.fetch_weights, []
+    for name, find in ((COCO, _find_coco), (IMAGENET, _find_imagenet)):
+        try:
+            found = find(config, fetches=fetches)
+        except CocoflowError as error:
+            # Without a connection, a second attempt would only cost the same time again.
+            fetches = fetches and not isinstance(error, UnreachableError)
+            reasons.append(f"not {name}: {_short(error)}")
+        else:
+            _log(name, found, reasons)
+            return name
+    _log(NONE, "random weights", reasons)
+    return NONE
+
+
+def _log(name: str, found: str, reasons: Sequence[str]) -> None:
+    _LOGGER.info("model.weights = auto: %s, %s%s", name, found, f" ({'; '.join(reasons)})" if reasons else "")
+
+
+def _short(error: Exception) -> str:
+    """Returns the first sentence of a message, without the key that it begins with: here the user set none."""
+    return _KEY.sub("", one_line(str(error))).partition(". ")[0].rstrip(".")
+
+
+def _find_coco(config: Config, *, fetches: bool) -> str:
+    """Returns the model folder of the published detector.
+
+    Raises:
+        ConfigError: it is not published, or the configuration makes another network of it.
+        DataError: see `find_detector`.
+    """
+    model = config.model
+    publication = COCO_DETECTORS.get(model.name)
+    if publication is None:
+        raise ConfigError(
+            f"model.weights = {COCO}: no weights of {model.name} are published. Detectors that have: "
+            f"{', '.join(COCO_DETECTORS)}."
+        )
+    ours, theirs = detector_config(model.name, overrides=model.overrides), detector_config(model.name)
+    changed = [field for field in _NETWORK_FIELDS if getattr(ours, field) != getattr(theirs, field)]
+    if changed:
+        raise ConfigError(
+            f"model.weights = {COCO}: model.overrides changes {', '.join(changed)}, and the published {model.name} is "
+            "another network. Load what fits: set train.init.checkpoint to its folder, and train.init.skip_mismatch."
+        )
+    return find_detector(publication, cache_folder(model.weights_cache), fetches=fetches)
+
+
+def _find_imagenet(config: Config, *, fetches: bool) -> str:
+    """Returns the file of the backbone's weights.
+
+    Raises:
+        ConfigError: there are none for this backbone or its layout.
+        DataError: they cannot be had.
+    """
+    model = config.model
+    preset = detector_config(model.name, overrides=model.overrides)
+    layout = getattr(preset, "resnet_layout", RESNET_LAYOUT)
+    if layout != RESNET_LAYOUT:
+        raise ConfigError(f"model.weights = {IMAGENET}: there are none for model.overrides.resnet_layout = {layout}")
+    return str(find_weights_file(getattr(preset, "backbone", model.name), IMAGENET, fetches=fetches))

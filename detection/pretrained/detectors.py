@@ -1,0 +1,116 @@
+"""Published detectors in a cache, as model folders like those of `import-checkpoint`."""
+
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from detection.pretrained.archive import OFFLINE_VARIABLE, fetch, is_offline, unpack
+from detection.pretrained.publications import Publication
+from detection.storage.atomic import new_directory, write_json
+from detection.storage.files import is_file, remove_folder
+from detection.storage.json_files import read_json
+from detection.storage.paths import join, parent, require_supported
+from detection.weights.automl import AUTOML
+from detection.weights.imported_model import MODEL_INDEX, ImportedModel, import_model, write_model
+from schemas.artifacts import ORIGIN_JSON
+from schemas.config.config_io import load_config
+from schemas.errors import DataError
+
+CACHE_VARIABLE = "COCOFLOW_WEIGHTS"
+_WORK = "work"
+
+_LOGGER = logging.getLogger("cocoflow.weights")
+
+
+def cache_folder(configured: str | None) -> str:
+    """Returns the folder of fetched detectors.
+
+    Args:
+        configured: `model.weights_cache`.
+
+    Raises:
+        ConfigError: a path that is not supported.
+    """
+    folder = configured or os.environ.get(CACHE_VARIABLE) or str(Path("~/.cache/cocoflow/weights").expanduser())
+    require_supported(folder, "model.weights_cache")
+    return folder
+
+
+def cached_detector(name: str, cache: str) -> str | None:
+    """Returns the model folder of a fetched detector; None: it is not in the cache."""
+    folder = join(cache, name)
+    return folder if is_file(join(folder, MODEL_INDEX)) else None
+
+
+def find_detector(publication: Publication, cache: str, *, fetches: bool) -> str:
+    """Returns the model folder of a published detector, which is fetched if it is not in the cache.
+
+    Args:
+        publication: entry of `COCO_DETECTORS`.
+        cache: see `cache_folder`.
+        fetches: whether the network may be used.
+
+    Raises:
+        DataError: it is not in the cache and cannot be fetched, or is no checkpoint of this detector.
+    """
+    folder = cached_detector(publication.name, cache)
+    if folder is not None:
+        return folder
+    if not fetches or is_offline():
+        why = f"{OFFLINE_VARIABLE} is set" if is_offline() else "model.fetch_weights is false"
+        raise DataError(f"{join(cache, publication.name)}: not in the cache of weights, and {why}.")
+    folder = join(cache, publication.name)
+    try:
+        _fetch(publication, folder)
+    except DataError:
+        # Another process may have fetched it meanwhile.
+        if cached_detector(publication.name, cache) is None:
+            raise
+    return folder
+
+
+def _fetch(publication: Publication, folder: str) -> None:
+    """Downloads, checks and imports a detector; the folder appears when it is complete."""
+    with new_directory(folder, last=[MODEL_INDEX]) as new:
+        # Beside the result: the cache's disk has the room, and a killed process leaves nothing elsewhere.
+        work = new / _WORK
+        work.mkdir()
+        digest = fetch(publication.origin, work / "archive")
+        unpack(work / "archive", work / "unpacked", origin=publication.origin)
+        model = _import(work / "unpacked", publication)
+        origin = publication.as_json() | {
+            "sha256": digest,
+            "bytes": (work / "archive").stat().st_size,
+            "fetched": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        remove_folder(work)
+        write_model(model._replace(prefix=publication.origin), new)
+        write_json(new / ORIGIN_JSON, origin)
+    _LOGGER.info("%s is in %s", publication.name, folder)
+
+
+def _import(unpacked: Path, publication: Publication) -> ImportedModel:
+    folders = sorted({file.parent for file in unpacked.rglob("*.index")})
+    if len(folders) != 1:
+        raise DataError(f"{publication.origin}: has {len(folders)} folders with a checkpoint; one is expected.")
+    config = load_config(None, [f"model.name={publication.name}"])
+    try:
+        return import_model(AUTOML, folders[0], config)
+    except DataError as error:
+        raise DataError(f"{publication.origin}: {str(error).replace(f'{unpacked}/', '')}") from None
+
+
+def read_origin(checkpoint: str) -> dict[str, Any] | None:
+    """Returns the origin of fetched weights.
+
+    Args:
+        checkpoint: prefix of a checkpoint's files in a model folder.
+
+    Returns:
+        Content of `ORIGIN_JSON`; None: the weights were not fetched.
+    """
+    path = join(parent(parent(checkpoint)), ORIGIN_JSON)
+    content = read_json(path) if is_file(path) else None
+    return content if isinstance(content, dict) else None

@@ -1,0 +1,45 @@
+"""Resolves `model.weights = auto`: once, when a training begins."""
+
+from pathlib import Path
+
+import tensorflow as tf
+
+from detection.pretrained.choice import AUTO, CHOICES, choose_weights, configured_weights
+from detection.storage.files import is_file
+from detection.storage.reading import read_text
+from detection.training.checkpoints.files import checkpoint_steps
+from detection.training.distributed.strategy import is_chief
+from detection.training.distributed.workers import chief_value
+from schemas.artifacts import CHECKPOINTS, CONFIG_YAML
+from schemas.config.config import Config
+from schemas.config.config_io import from_yaml
+
+
+def with_weights(
+    config: Config, *, output: Path, base_model: str | Path | None, strategy: tf.distribute.Strategy
+) -> Config:
+    """Returns the configuration with a concrete `model.weights`; a resumed run has the one that it began with.
+
+    Of several machines the chief decides.  `auto` stays where it means nothing: beside detailed keys, and in a
+    run that starts from a previous model or that an earlier version began.
+
+    Args:
+        config: the run's configuration.
+        output: output folder of the run.
+        base_model: model to start from; None: no model.
+        strategy: strategy that connects the machines.
+    """
+    if config.model.weights != AUTO or any(configured_weights(config)) or base_model is not None:
+        return config
+    choices = (AUTO, *CHOICES)
+    own = _choice(config, output) if is_chief(strategy) else AUTO
+    weights = choices[chief_value(strategy, choices.index(own))]
+    return config.model_copy(update={"model": config.model.model_copy(update={"weights": weights})})
+
+
+def _choice(config: Config, output: Path) -> str:
+    if not checkpoint_steps(output / CHECKPOINTS):
+        return choose_weights(config)
+    path = output / CONFIG_YAML
+    before = from_yaml(read_text(path), where=str(path)).model.weights if is_file(path) else AUTO
+    return before if before in CHOICES else AUTO

@@ -1,0 +1,106 @@
+"""`weights`: lists and fetches published weights."""
+
+import difflib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from detection.models.registry import detector_config, detector_names
+from detection.pretrained.detectors import cache_folder, cached_detector, find_detector
+from detection.pretrained.imagenet import available_file, find_weights_file
+from detection.pretrained.publications import COCO_DETECTORS, IMAGENET, IMAGENET_BACKBONES, Publication
+from schemas.errors import ConfigError
+
+_NO_WRAP = 10_000  # columns: paths stay whole
+
+
+class Entry(NamedTuple):
+    """Published weights, and their place on this machine.
+
+    Attributes:
+        publication: name, origin and licence.
+        detectors: detectors that can start from them.
+        place: model folder or file; None: not fetched or installed.
+    """
+
+    publication: Publication
+    detectors: Sequence[str]
+    place: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the entry as JSON."""
+        size = {"megabytes": self.publication.megabytes}
+        return self.publication.as_json() | size | {"detectors": list(self.detectors), "place": self.place}
+
+
+def find_weights(names: Sequence[str], cache: str | None) -> list[Entry]:
+    """Finds published weights, and which of them are on this machine.
+
+    Args:
+        names: detectors and backbones; empty: all.
+        cache: see `cache_folder`.
+
+    Raises:
+        ConfigError: an unknown name.
+    """
+    folder = cache_folder(cache)
+    by_backbone: dict[str, list[str]] = {}
+    for detector in detector_names():
+        by_backbone.setdefault(str(getattr(detector_config(detector), "backbone", None)), []).append(detector)
+    entries = []
+    for one in _publications(names):
+        if one.weights == IMAGENET:
+            file = available_file(one.name)
+            entries.append(Entry(one, by_backbone.get(one.name, []), None if file is None else str(file)))
+        else:
+            entries.append(Entry(one, [one.name], cached_detector(one.name, folder)))
+    return entries
+
+
+def fetch_weights(names: Sequence[str], cache: str | None) -> list[str]:
+    """Fetches published weights that are not on this machine; returns their places.
+
+    Args:
+        names: detectors, which go to the cache, and backbones, which go to Keras' cache.
+        cache: see `cache_folder`.
+
+    Raises:
+        ConfigError: an unknown name, or a package that is not installed.
+        DataError: see `find_detector` and `find_weights_file`.
+    """
+    folder = cache_folder(cache)
+    return [
+        str(find_weights_file(one.name, IMAGENET))
+        if one.weights == IMAGENET
+        else find_detector(one, folder, fetches=True)
+        for one in _publications(names)
+    ]
+
+
+def _publications(names: Sequence[str]) -> list[Publication]:
+    known = COCO_DETECTORS | IMAGENET_BACKBONES
+    for name in names:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, 1, 0.0)[0]
+            raise ConfigError(f"weights: no published weights of the name {name!r}. The nearest is {nearest}.")
+    return [known[name] for name in names or known]
+
+
+def print_weights(entries: Sequence[Entry]) -> None:
+    """Prints the entries as a table on stdout."""
+    table = Table("name", "weights", "for", "MB", "licence", "here", "origin", box=None, pad_edge=False)
+    for publication, detectors, place in entries:
+        megabytes = "-" if publication.megabytes is None else str(publication.megabytes)
+        models = ", ".join(detectors) or "model.overrides.backbone"
+        table.add_row(
+            publication.name,
+            publication.weights,
+            models,
+            megabytes,
+            publication.licence,
+            place or "-",
+            publication.origin,
+        )
+    Console(width=_NO_WRAP).print(table)

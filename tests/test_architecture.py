@@ -18,6 +18,7 @@ ALLOWED_IMPORTS = {
         "schemas": "",
         "schemas.config": "schemas",
         "detection.types": "",
+        "detection.devices": "schemas schemas.config",
         "detection.storage": "schemas",
         "detection.images": "schemas detection.storage",
         "detection.ops": "",
@@ -35,7 +36,8 @@ ALLOWED_IMPORTS = {
         "detection.reports": "schemas schemas.config detection.storage detection.images detection.datasets "
         "detection.coco detection.analysis",
         "detection.training.engine": "schemas schemas.config detection.ops detection.input_pipeline detection.models",
-        "detection.training.distributed": "schemas detection.ops detection.models detection.training.engine",
+        "detection.training.distributed": "schemas detection.devices detection.ops detection.models "
+        "detection.training.engine",
         "detection.training.initialization": "schemas schemas.config detection.storage detection.datasets "
         "detection.models detection.weights detection.training.engine",
         "detection.training.checkpoints": "schemas schemas.config detection.storage detection.models "
@@ -62,9 +64,9 @@ ALLOWED_IMPORTS = {
         "components.detection_trainer": "schemas schemas.config detection.storage detection.datasets "
         "detection.input_pipeline detection.weights detection.training.distributed detection.training "
         "components.history",
-        "components.coco_evaluator": "schemas schemas.config detection.types detection.storage detection.images "
-        "detection.datasets detection.input_pipeline detection.coco detection.inference detection.analysis "
-        "detection.reports components.history",
+        "components.coco_evaluator": "schemas schemas.config detection.types detection.devices detection.storage "
+        "detection.images detection.datasets detection.input_pipeline detection.coco detection.inference "
+        "detection.analysis detection.reports components.history",
         "components.saved_model_pusher": "schemas schemas.config detection.storage detection.inference "
         "detection.analysis components.history components.vertex_service",
         "pipelines.resolvers": "schemas schemas.config components.history components.coco_example_gen.spans "

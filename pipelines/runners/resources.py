@@ -1,13 +1,16 @@
 """Writes `run.resources` into a compiled pipeline, as its target takes them."""
 
 import difflib
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from schemas.config.run import ResourcesConfig, RunConfig
+from schemas.config.run import ACCELERATOR_VARIABLE, ResourcesConfig, RunConfig
 from schemas.errors import ConfigError
 
-_VERTEX_ACCELERATORS = "NVIDIA_L4, NVIDIA_TESLA_A100"  # examples for a message
+# Form of the names of accelerators, and examples for a message.
+_VERTEX_ACCELERATOR = re.compile(r"[A-Z0-9_]+"), "NVIDIA_L4 or NVIDIA_TESLA_A100"
+_KUBERNETES_RESOURCE = re.compile(r"[a-z0-9.-]+/[A-Za-z0-9_.-]+"), "nvidia.com/gpu or amd.com/gpu"
 
 
 def add_resources(job: dict[str, Any], run: RunConfig, target: Literal["kubeflow", "vertex"]) -> dict[str, Any] | None:
@@ -36,6 +39,9 @@ def add_resources(job: dict[str, Any], run: RunConfig, target: Literal["kubeflow
         specified = _container_resources(name, resources, target)
         if specified:
             executors[label]["container"]["resources"] = specified
+        if resources.accelerator is not None:
+            variable = {"name": ACCELERATOR_VARIABLE, "value": resources.accelerator}
+            executors[label]["container"]["env"] = [variable]
         if resources.retries:
             tasks[name]["retryPolicy"] = _retry_policy(resources)
         if placement := _placement(resources):
@@ -53,20 +59,21 @@ def _container_resources(name: str, resources: ResourcesConfig, target: str) -> 
         specified["memoryLimit"] = resources.memory_gb
     if resources.accelerator is not None:
         specified["accelerator"] = {"type": resources.accelerator, "count": str(resources.accelerator_count)}
-    if target == "vertex":
-        _require_vertex(name, resources)
+    _require_known_to(target, name, resources)
     return specified
 
 
-def _require_vertex(name: str, resources: ResourcesConfig) -> None:
-    for key in ("node_selector", "tolerations"):
-        if getattr(resources, key):
-            raise ConfigError(f"run.resources.{name}.{key}: Vertex has no nodes to choose from. Remove it.")
+def _require_known_to(target: str, name: str, resources: ResourcesConfig) -> None:
+    """Refuses keys and names that the target does not have."""
+    if target == "vertex":
+        for key in ("node_selector", "tolerations"):
+            if getattr(resources, key):
+                raise ConfigError(f"run.resources.{name}.{key}: Vertex has no nodes to choose from. Remove it.")
+    form, examples = _VERTEX_ACCELERATOR if target == "vertex" else _KUBERNETES_RESOURCE
     accelerator = resources.accelerator
-    if accelerator is not None and not accelerator.replace("_", "").isupper():
+    if accelerator is not None and not form.fullmatch(accelerator):
         raise ConfigError(
-            f"run.resources.{name}.accelerator = {accelerator}: not one of Vertex, which are named as in "
-            f"{_VERTEX_ACCELERATORS}."
+            f"run.resources.{name}.accelerator = {accelerator}: not a name of --runner {target}, such as {examples}."
         )
 
 

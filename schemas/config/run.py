@@ -8,6 +8,9 @@ from schemas.config.labels import Labels
 from schemas.config.recurrence import ScheduleConfig
 from schemas.config.section import Section
 
+# Environment variable of a compiled pipeline's container: the accelerator that it was given.
+ACCELERATOR_VARIABLE = "COCOFLOW_ACCELERATOR"
+
 
 class ResourcesConfig(Section):
     """Resources of the container of one component, in a compiled pipeline."""

@@ -41,6 +41,7 @@ case $package in
 *.whl) "$uv" pip install --quiet --no-deps --offline "$package" ;;
 *) "$uv" pip install --quiet --no-deps --no-build-isolation --editable "$package" ;;
 esac
+cp requirements.lock "$venv/"  # `doctor` compares with it where there is no source tree
 start="$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/cocoflow_gpu.pth"
 rm -f "$start"
 if [ "$gpu" ] && [ "$package" ]; then

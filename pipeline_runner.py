@@ -31,6 +31,7 @@ COMMANDS = (
     "to-coco",
     "import-checkpoint",
     "rollback",
+    "doctor",
 )
 
 _DESCRIPTION = "Turns a COCO data set into an evaluated, pushed object detector."

@@ -82,11 +82,11 @@ ALLOWED_IMPORTS = {
         "components.coco_example_gen.spans components.detection_trainer pipelines.runners pipelines",
         "pipelines.watch": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "detection.reports components.coco_example_gen.spans pipelines pipelines.runs",
-        "pipelines.standalone": "schemas schemas.config detection.types detection.storage detection.images "
-        "detection.datasets detection.models detection.weights detection.coco detection.inference detection.analysis "
-        "detection.reports detection.training.distributed detection.training.checkpoints "
+        "pipelines.standalone": "schemas schemas.config detection.types detection.devices detection.storage "
+        "detection.images detection.datasets detection.models detection.weights detection.coco detection.inference "
+        "detection.analysis detection.reports detection.training.distributed detection.training.checkpoints "
         "detection.training.validation detection.training components.history components.coco_example_gen "
-        "components.coco_example_gen.spans components.coco_evaluator pipelines pipelines.runs",
+        "components.coco_example_gen.spans components.coco_evaluator pipelines pipelines.runners pipelines.runs",
         "pipelines.commands": "schemas schemas.config detection.storage detection.coco detection.training.validation "
         "components.coco_evaluator components.saved_model_pusher pipelines.runners pipelines pipelines.runs "
         "pipelines.watch pipelines.standalone",

@@ -1,57 +1,25 @@
 """Devices and their libraries, with a stand-in for the dynamic loader: there need not be a GPU."""
 
-import ctypes
 import os
 import re
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 import tensorflow as tf
 
 from detection.devices import DRIVER, describe_devices, load_gpu_libraries, no_gpu_reason
-
-_ABSENT = "cannot open shared object file: No such file or directory"
-
-
-class _Driver:
-    """NVIDIA's driver of a machine whose GPUs have 24 GB; `code` is what its start returns."""
-
-    def __init__(self, code: int = 0) -> None:
-        self._code = code
-
-    def cuInit(self, _: int) -> int:  # noqa: N802 (the driver's name)
-        return self._code
-
-    def cuGetErrorName(self, code: int, name: Any) -> int:  # noqa: N802
-        name._obj.value = {100: b"CUDA_ERROR_NO_DEVICE"}[code]
-        return 0
-
-    def cuDeviceTotalMem_v2(self, size: Any, _: int) -> int:  # noqa: N802
-        size._obj.value = 24 * 10**9
-        return 0
-
-
-def _load_only(monkeypatch: pytest.MonkeyPatch, *absent: str, driver: _Driver | None = None) -> None:
-    """Lets all libraries load but those whose name begins with one of `absent`."""
-
-    def load(name: str) -> _Driver:
-        if name.startswith(absent):
-            raise OSError(f"{name}: {_ABSENT}")
-        return driver or _Driver()
-
-    monkeypatch.setattr(ctypes, "CDLL", load)
+from tests.detection.gpu_driver import ABSENT, Driver, load_only
 
 
 def test_libraries_that_do_not_load_have_the_loaders_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    _load_only(monkeypatch, "libcudnn", DRIVER)
+    load_only(monkeypatch, "libcudnn", DRIVER)
     libraries = load_gpu_libraries()
     assert next(iter(libraries)) == DRIVER
     [cudnn] = [name for name in libraries if name.startswith("libcudnn.so.")]
     assert {name: error for name, error in libraries.items() if error} == {
-        DRIVER: f"{DRIVER}: {_ABSENT}",
-        cudnn: f"{cudnn}: {_ABSENT}",
+        DRIVER: f"{DRIVER}: {ABSENT}",
+        cudnn: f"{cudnn}: {ABSENT}",
     }
 
 
@@ -69,7 +37,7 @@ def test_the_reason_is_the_drivers_or_the_loaders(
     absent: list[str], code: int, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    _load_only(monkeypatch, "no library", *absent, driver=_Driver(code))
+    load_only(monkeypatch, "no library", *absent, driver=Driver(code))
     found = no_gpu_reason()
     assert re.fullmatch(reason, found), found
 
@@ -81,7 +49,7 @@ def test_hidden_gpus_are_the_reason(hidden: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_gpus_have_names_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    _load_only(monkeypatch, "no library")
+    load_only(monkeypatch, "no library")
     gpus = [tf.config.PhysicalDevice(f"/physical_device:GPU:{index}", "GPU") for index in range(2)]
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus if kind == "GPU" else [])
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda _: {"device_name": "NVIDIA L4"})
@@ -91,7 +59,7 @@ def test_gpus_have_names_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_gpu_that_tensorflow_does_not_see_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    _load_only(monkeypatch, "libcudnn")
+    load_only(monkeypatch, "libcudnn")
     assert ", no GPU: libcudnn.so." in describe_devices()
 
 

@@ -1,7 +1,5 @@
 """Checks the machine and its environment for what a run needs, without starting one."""
 
-import contextlib
-import http.client
 import importlib.metadata
 import os
 import platform
@@ -18,10 +16,12 @@ from packaging.requirements import Requirement
 from rich.console import Console
 from rich.text import Text
 
+from detection.storage.gcs.credentials import FILE_VARIABLE, find_credentials
 from detection.storage.paths import is_remote
 from pipelines.folders import RunLayout
 from pipelines.runners.kubeflow_connection import TOKEN_VARIABLE
 from schemas.config.config import Config
+from schemas.errors import DataError
 from schemas.quoting import one_line, printable
 
 _PACKAGES = ("cocoflow", "tensorflow", "keras", "tfx", "apache-beam", "kfp")
@@ -34,9 +34,6 @@ _MEMINFO = Path("/proc/meminfo")
 _GIGABYTE = 1e9
 _MIN_MEMORY = 3e9  # bytes that a process with TFX and a small training takes
 _MIN_DISK = 2e9  # bytes of the records, checkpoints and model of a small run
-_CREDENTIALS_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
-_METADATA_SERVER = "169.254.169.254"  # gives machines on Google Cloud their credentials
-_METADATA_SECONDS = 1.0
 
 State = Literal["ok", "missing", "broken"]
 
@@ -186,64 +183,25 @@ def _check_disk(config: Config) -> Iterator[Check]:
 
 
 def _check_google_credentials(config: Config) -> Iterator[Check]:
-    """Looks for Google's application default credentials where its clients do, with one short connection."""
+    """Checks that there are credentials, not that Google accepts them."""
     paths = [config.run.root, config.data.root, config.push.directory]
     needed_by = [path for path in paths if path and is_remote(path)]
     needed_by += ["run.vertex.project"] if config.run.vertex.project else []
     needed_by += ["push.vertex.model_registry"] if config.push.vertex.model_registry else []
     absent: State = "broken" if needed_by else "missing"
     why = f"needed for {', '.join(needed_by)}" if needed_by else "only for gs:// and Vertex AI"
-    remedy = f"{why}: gcloud auth application-default login, or set {_CREDENTIALS_VARIABLE} to a key file"
-    project = config.run.vertex.project or os.environ.get("GOOGLE_CLOUD_PROJECT")
-    credentials = Check("Google credentials", absent, "none", remedy)
-    file = _credentials_file()
-    if file is not None:
-        try:
-            project = project or _project_of(file)
-            credentials = Check("Google credentials", "ok", str(file))
-        except ValueError as error:
-            credentials = credentials._replace(found=one_line(error))
-    elif _has_metadata_server():
-        credentials = Check("Google credentials", "ok", "this machine's service account")
-    yield credentials
+    remedy = f"{why}: gcloud auth application-default login, or set {FILE_VARIABLE} to a key file"
+    check, found = Check("Google credentials", absent, "none", remedy), None
+    try:
+        found = find_credentials()
+    except DataError as error:
+        check = check._replace(found=str(error))
+    yield check if found is None else Check("Google credentials", "ok", found.source)
+    project = config.run.vertex.project or os.environ.get("GOOGLE_CLOUD_PROJECT") or (found and found.project)
     if project:
         yield Check("Vertex AI project", "ok", project)
     else:
         yield Check("Vertex AI project", "missing", "none", "only for Vertex AI: set run.vertex.project")
-
-
-def _credentials_file() -> Path | None:
-    if given := os.environ.get(_CREDENTIALS_VARIABLE):
-        return Path(given)
-    folder = Path(os.environ.get("CLOUDSDK_CONFIG") or "~/.config/gcloud").expanduser()
-    file = folder / "application_default_credentials.json"
-    return file if file.is_file() else None
-
-
-def _project_of(file: Path) -> str | None:
-    """Reads a credentials file; returns its project.
-
-    Raises:
-        ValueError: no such file, or no credentials in it.
-    """
-    import google.auth
-    from google.auth.exceptions import DefaultCredentialsError
-
-    try:
-        project: str | None = google.auth.load_credentials_from_file(str(file))[1]
-    except (DefaultCredentialsError, OSError) as error:
-        raise ValueError(f"{file}: {error.args[0]}") from None
-    return project
-
-
-def _has_metadata_server() -> bool:
-    server = os.environ.get("GCE_METADATA_HOST", _METADATA_SERVER)
-    try:
-        with contextlib.closing(http.client.HTTPConnection(server, timeout=_METADATA_SECONDS)) as connection:
-            connection.request("GET", "/", headers={"Metadata-Flavor": "Google"})
-            return connection.getresponse().getheader("Metadata-Flavor") == "Google"
-    except (OSError, http.client.HTTPException):
-        return False
 
 
 def _check_variables(config: Config) -> Iterator[Check]:

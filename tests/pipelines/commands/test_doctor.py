@@ -143,11 +143,11 @@ def test_the_files_of_credentials_are_read(tmp_path: Path, monkeypatch: pytest.M
     file.parent.mkdir()
     user = {"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "t"}
     file.write_text(json.dumps(user))
-    assert _diagnose("run.root=gs://b/x")["Google credentials"] == Check("Google credentials", "ok", str(file))
+    assert _diagnose("run.root=gs://bucket/x")["Google credentials"] == Check("Google credentials", "ok", str(file))
     file.write_text("{}")
-    assert _diagnose("run.root=gs://b/x")["Google credentials"].state == "broken"
+    assert _diagnose("run.root=gs://bucket/x")["Google credentials"].state == "broken"
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", f"{tmp_path}/absent.json")
-    credentials = _diagnose("run.root=gs://b/x")["Google credentials"]
+    credentials = _diagnose("run.root=gs://bucket/x")["Google credentials"]
     assert credentials.state == "broken"
     assert f"{tmp_path}/absent.json" in credentials.found
 
@@ -191,7 +191,7 @@ def test_the_exit_code_says_whether_a_run_can_start(
     monkeypatch.setattr(doctor, "diagnose", lambda config: [check])
     assert pipeline_runner.main(["doctor"]) == code
     [row] = [line for line in capsys.readouterr().out.splitlines() if "disk" in line]
-    assert row.split(maxsplit=3) == ["disk", state, "full", "free [space]"]
+    assert row.strip().split(maxsplit=3) == ["disk", state, "full", "free [space]"]
     assert pipeline_runner.main(["doctor", "--json"]) == code
     assert json.loads(capsys.readouterr().out) == {"ok": code == 0, "checks": [check._asdict()]}
 

@@ -10,18 +10,19 @@ from schemas.config.run import ACCELERATOR_VARIABLE
 from schemas.errors import ConfigError
 
 DRIVER = "libcuda.so.1"
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 
 
 def describe_devices() -> str:
     """Describes the devices that this process can use: `16 CPU cores, GPU 0 NVIDIA L4 (23.7 GB)`.
 
-    On a machine with a GPU that TensorFlow does not see, it includes the reason.
+    It includes the reason if the machine has a GPU that TensorFlow does not see.
     """
     devices = [f"{len(os.sched_getaffinity(0))} CPU cores"]
     devices += [_describe_gpu(index, gpu) for index, gpu in enumerate(tf.config.list_physical_devices("GPU"))]
     if tpus := tf.config.list_logical_devices("TPU"):
         devices.append(f"{len(tpus)} TPU cores")
-    if len(devices) == 1 and _load_error(DRIVER) is None:
+    if len(devices) == 1 and has_gpu():
         devices.append(f"no GPU: {no_gpu_reason()}")
     return ", ".join(devices)
 
@@ -33,6 +34,11 @@ def _describe_gpu(index: int, gpu: tf.config.PhysicalDevice) -> str:
     if _load_error(DRIVER) is None and not ctypes.CDLL(DRIVER).cuDeviceTotalMem_v2(ctypes.byref(size), index):
         return f"GPU {index} {name} ({size.value / 1e9:.1f} GB)"
     return f"GPU {index} {name}"
+
+
+def has_gpu() -> bool:
+    """Tells whether the machine has a GPU, seen by TensorFlow or not; False if CUDA_VISIBLE_DEVICES hides it."""
+    return _load_error(DRIVER) is None and ctypes.CDLL(DRIVER).cuInit(0) != _NO_DEVICE
 
 
 def require_accelerator(wish: str) -> None:

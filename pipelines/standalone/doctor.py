@@ -138,23 +138,23 @@ def _check_devices(config: Config) -> Iterator[Check]:
     except (ImportError, OSError) as error:
         yield Check("devices", "broken", f"TensorFlow cannot be imported: {one_line(error)}", _INSTALL)
         return
-    from detection.devices import DRIVER, describe_devices, load_gpu_libraries, no_gpu_reason
+    from detection.devices import DRIVER, describe_devices, has_gpu, load_gpu_libraries, no_gpu_reason
 
     libraries = load_gpu_libraries()
     sees_gpu = bool(tf.config.list_physical_devices("GPU"))
     # A GPU that TensorFlow does not see would be idle while the CPU trains.
-    wanted = config.train.strategy == "mirrored" or libraries[DRIVER] is None
+    wanted = config.train.strategy == "mirrored" or has_gpu()
     broken: State = "broken" if wanted else "missing"
     if sees_gpu or not wanted:
         yield Check("devices", "ok", describe_devices())
     else:
         yield Check("devices", "broken", f"no GPU: {no_gpu_reason()}", "docs/gpu.md")
-    for name, error in libraries.items():
+    for name, reason in libraries.items():
         remedy = "only for GPUs: install NVIDIA's driver" if name == DRIVER else _INSTALL_CUDA
-        if error is None:
+        if reason is None:
             yield Check(name, "ok", "loads")
         else:
-            yield Check(name, "missing" if sees_gpu else broken, error.removeprefix(f"{name}: "), remedy)
+            yield Check(name, "missing" if sees_gpu else broken, reason.removeprefix(f"{name}: "), remedy)
 
 
 def _check_memory() -> Iterator[Check]:

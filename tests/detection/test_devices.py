@@ -8,7 +8,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from detection.devices import DRIVER, describe_devices, load_gpu_libraries, no_gpu_reason
+from detection.devices import DRIVER, describe_devices, has_gpu, load_gpu_libraries, no_gpu_reason
 from tests.detection.gpu_driver import ABSENT, Driver, load_only
 
 
@@ -63,9 +63,15 @@ def test_a_gpu_that_tensorflow_does_not_see_is_said(monkeypatch: pytest.MonkeyPa
     assert ", no GPU: libcudnn.so." in describe_devices()
 
 
+def test_a_driver_without_a_gpu_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_only(monkeypatch, "libcudnn", driver=Driver(100))
+    assert not has_gpu()
+    assert "GPU" not in describe_devices()
+
+
 _TENSORFLOWS_LOADER = """
 import ctypes, pathlib, tensorflow
-library = ctypes.CDLL(str(pathlib.Path(tensorflow.__file__).parent / "libtensorflow_cc.so.2"))
+library = ctypes.CDLL(str(pathlib.Path(tensorflow.__file__).parent / "libtensorflow_framework.so.2"))
 result = ctypes.create_string_buffer(64)
 library._ZN3tsl8internal9DsoLoader22TryDlopenCUDALibrariesEv(result)
 """

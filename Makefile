@@ -5,7 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # uv is used where it is installed; elsewhere pip puts it into a venv of its own.
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
-STAMP := $(VENV)/.synced
+# `make env GPU=1` installs the CUDA libraries, too; the environment keeps them until `make env GPU=0`.
+GPU ?= $(if $(wildcard $(VENV)/.synced-gpu),1,0)
+STAMP := $(VENV)/.synced$(if $(filter 1,$(GPU)),-gpu)
 # Without bytecode, every process that imports TFX compiles it anew: fifteen seconds for each.
 unexport PYTHONDONTWRITEBYTECODE
 # Processes that run tests; a worker takes up to 3 GB.
@@ -22,7 +24,8 @@ env: $(STAMP)
 	.uv/bin/pip install --quiet --disable-pip-version-check uv
 
 $(STAMP): requirements.lock pyproject.toml setup.py environment.sh
-	PYTHON=$(PYTHON) ./environment.sh $(VENV) .
+	rm -f $(VENV)/.synced*
+	PYTHON=$(PYTHON) ./environment.sh $(if $(filter 1,$(GPU)),--gpu) $(VENV) .
 	touch $(STAMP)
 
 demo: env
@@ -71,7 +74,7 @@ test-all: lint browser postgresql
 # hashed lock that names no package host.
 lock: | $(filter .uv/bin/uv,$(UV))
 	$(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \
-	  --no-annotate --no-header --group runtime --group dev --group onnx --group weights pyproject.toml \
+	  --no-annotate --no-header --group runtime --group dev --group onnx --group weights --group gpu pyproject.toml \
 	  --output-file requirements.lock
 
 clean:

@@ -4,12 +4,18 @@
 #     ./environment.sh VENV             the dependencies only
 #     ./environment.sh VENV .           and this folder, editable: `make env`
 #     ./environment.sh VENV WHEEL       and a built wheel: the container image
+#     ./environment.sh --gpu VENV ...   with the CUDA libraries that TensorFlow needs for GPUs, 3 GB: docs/gpu.md
 #
 # PYTHON is the interpreter (default: python3), UV the path of uv (default: the installed one; without one, pip
 # installs it into .uv).
 set -eu
 cd "$(dirname "$0")"
 
+gpu=
+if [ "$1" = --gpu ]; then
+    gpu=1
+    shift
+fi
 venv=$(realpath -m "$1")
 package=${2:-}
 python=${PYTHON:-python3}
@@ -21,12 +27,23 @@ if [ "$uv" = .uv/bin/uv ] && [ ! -x "$uv" ]; then
 fi
 [ -x "$venv/bin/python" ] || "$uv" venv --quiet --python "$python" "$venv"
 
+# The packages to install: the group `gpu` adds nothing to the lock but packages named nvidia-*.
+packages() {
+    if [ "$gpu" ]; then cat requirements.lock; else sed '/^nvidia-/,/[^\\]$/d' requirements.lock; fi
+}
+
 export VIRTUAL_ENV="$venv"
 # uv trusts its own list of certificate authorities; a mirror's may be known to the system alone.
-"$uv" pip sync --quiet --require-hashes requirements.lock ||
-    UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1 "$uv" pip sync --quiet --require-hashes requirements.lock
+packages | "$uv" pip sync --quiet --require-hashes - ||
+    packages | UV_SYSTEM_CERTS=1 UV_NATIVE_TLS=1 "$uv" pip sync --quiet --require-hashes -
 case $package in
 "") ;;
 *.whl) "$uv" pip install --quiet --no-deps --offline "$package" ;;
 *) "$uv" pip install --quiet --no-deps --no-build-isolation --editable "$package" ;;
 esac
+cp requirements.lock "$venv/"  # `doctor` compares with it where there is no source tree
+start="$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/cocoflow_gpu.pth"
+rm -f "$start"
+if [ "$gpu" ] && [ "$package" ]; then
+    echo 'import pipelines.cuda_libraries; pipelines.cuda_libraries.make_loadable()' >"$start"
+fi

@@ -32,6 +32,7 @@ COMMANDS = (
     "import-checkpoint",
     "weights",
     "rollback",
+    "doctor",
 )
 
 _DESCRIPTION = "Turns a COCO data set into an evaluated, pushed object detector."

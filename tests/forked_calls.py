@@ -69,7 +69,7 @@ def forked_calls(*modules: str, environment: Mapping[str, str] | None = None) ->
 @contextmanager
 def forked_programs(
     python: Path, *modules: str, environment: Mapping[str, str]
-) -> Iterator[Callable[[Path, Sequence[str], Path], int]]:
+) -> Iterator[Callable[[Path, Sequence[str], Path, Mapping[str, str]], int]]:
     """Starts the process with another environment's Python, without this one's variables and without the repository.
 
     Args:
@@ -78,11 +78,13 @@ def forked_programs(
         environment: all variables.
 
     Yields:
-        A function that does what `python -m` does: it takes the working folder, the arguments after `-m`, and a
-        new file for all output, and returns the exit code.
+        A function that does what `python -m` does: it takes the working folder, the arguments after `-m`, a new file
+        for all output and further variables, and returns the exit code.
     """
     with _started([str(python), "-P", __file__, *modules], environment) as calls:
-        yield lambda folder, arguments, log: calls("__main__:_run_module", str(folder), list(arguments), str(log))
+        yield lambda folder, arguments, log, variables: calls(
+            "__main__:_run_module", str(folder), list(arguments), str(log), dict(variables)
+        )
 
 
 @contextmanager
@@ -97,12 +99,13 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> Iterator
             process.kill()
 
 
-def _run_module(folder: str, arguments: list[str], log: str) -> None:
+def _run_module(folder: str, arguments: list[str], log: str, variables: dict[str, str]) -> None:
     """Runs a module as `python -m` does; its output goes to a file."""
     with Path(log).open("w") as output:
         sys.stdout.flush()
         for stream in (sys.stdout, sys.stderr):
             os.dup2(output.fileno(), stream.fileno())
+    os.environ.update(variables)
     os.chdir(folder)
     sys.argv = arguments
     try:

@@ -18,6 +18,7 @@ ALLOWED_IMPORTS = {
         "schemas": "",
         "schemas.config": "schemas",
         "detection.types": "",
+        "detection.devices": "schemas schemas.config",
         "detection.storage": "schemas",
         "detection.images": "schemas detection.storage",
         "detection.ops": "",
@@ -36,11 +37,12 @@ ALLOWED_IMPORTS = {
         "detection.reports": "schemas schemas.config detection.storage detection.images detection.datasets "
         "detection.coco detection.analysis",
         "detection.training.engine": "schemas schemas.config detection.ops detection.input_pipeline detection.models",
-        "detection.training.distributed": "schemas detection.ops detection.models detection.training.engine",
+        "detection.training.distributed": "schemas detection.ops detection.models detection.training.engine "
+        "detection.devices",
         "detection.training.initialization": "schemas schemas.config detection.storage detection.datasets "
         "detection.models detection.weights detection.pretrained detection.training.engine",
-        "detection.training.checkpoints": "schemas schemas.config detection.storage detection.models "
-        "detection.weights detection.training.engine",
+        "detection.training.checkpoints": "schemas schemas.config detection.storage detection.models detection.weights "
+        "detection.training.engine",
         "detection.training.monitoring": "schemas detection.storage detection.images detection.input_pipeline "
         "detection.training.engine detection.training.checkpoints",
         "detection.training.validation": "schemas schemas.config detection.storage detection.images "
@@ -65,7 +67,7 @@ ALLOWED_IMPORTS = {
         "detection.training components.history",
         "components.coco_evaluator": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.input_pipeline detection.coco detection.inference detection.analysis "
-        "detection.reports components.history",
+        "detection.reports components.history detection.devices",
         "components.saved_model_pusher": "schemas schemas.config detection.storage detection.inference "
         "detection.analysis components.history components.vertex_service",
         "pipelines.resolvers": "schemas schemas.config components.history components.coco_example_gen.spans "
@@ -86,7 +88,7 @@ ALLOWED_IMPORTS = {
         "detection.inference detection.analysis detection.reports detection.training.distributed "
         "detection.training.checkpoints detection.training.validation detection.training components.history "
         "components.coco_example_gen components.coco_example_gen.spans components.coco_evaluator pipelines "
-        "pipelines.runs",
+        "pipelines.runs detection.devices pipelines.runners",
         "pipelines.commands": "schemas schemas.config detection.storage detection.coco detection.training.validation "
         "components.coco_evaluator components.saved_model_pusher pipelines.runners pipelines pipelines.runs "
         "pipelines.watch pipelines.standalone",

@@ -1,5 +1,6 @@
 """The evaluator's work: run the models over a split, write what they reach, bless the candidate or not."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from components.coco_evaluator.request import Task, read_dataset
 from components.coco_evaluator.tfma.eval_config import parse_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
 from components.history import HISTORY_KEY, record_verdict, resolved
+from detection.devices import require_given_accelerator
 from detection.storage.atomic import write_text
 from detection.storage.files import remove_file
 from detection.storage.paths import join
@@ -74,9 +76,11 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         """Runs the component.
 
         Raises:
+            ConfigError: this container was given an accelerator that TensorFlow does not see.
             DataError: the split, a record or a model cannot be used.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
+        require_given_accelerator(os.environ)
         examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
         model = artifact_utils.get_single_instance(input_dict[keys.MODEL_KEY])
         baseline = find_baseline(model, resolved(input_dict.get(keys.BASELINE_MODEL_KEY, [])))

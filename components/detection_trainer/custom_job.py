@@ -21,7 +21,7 @@ from components.detection_trainer import executor
 from detection.storage.atomic import write_json
 from detection.storage.json_files import read_json
 from detection.training.distributed.cluster import cluster_from_environment
-from schemas.config.run import TrainerJobConfig, VertexConfig, WorkerPoolConfig
+from schemas.config.run import ACCELERATOR_VARIABLE, TrainerJobConfig, VertexConfig, WorkerPoolConfig
 from schemas.errors import CocoflowError
 
 JOB_KEY = "custom_job"  # execution parameter, JSON: {"image", "vertex": VertexConfig}
@@ -73,7 +73,7 @@ def worker_pool_specs(job: TrainerJobConfig, *, image: str, request: str) -> lis
         {
             "machine_spec": _machine_spec(pool),
             "replica_count": pool.replicas,
-            "container_spec": {"image_uri": image, "command": _PROGRAM, "args": [request]},
+            "container_spec": {"image_uri": image, "command": _PROGRAM, "args": [request], "env": _environment(pool)},
         }
         for pool in pools
     ]
@@ -86,6 +86,11 @@ def _machine_spec(pool: WorkerPoolConfig) -> dict[str, Any]:
     if pool.tpu_topology is not None:
         spec["tpu_topology"] = pool.tpu_topology
     return spec
+
+
+def _environment(pool: WorkerPoolConfig) -> list[dict[str, str]]:
+    accelerator = pool.accelerator or (pool.tpu_topology and pool.machine_type)
+    return [{"name": ACCELERATOR_VARIABLE, "value": accelerator}] if accelerator else []
 
 
 def _run_job(vertex: VertexConfig, image: str, request: str) -> None:

@@ -1,6 +1,7 @@
 """The whole training story: configuration and records in, checkpoints and a SavedModel out."""
 
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from detection.training.build_run import (
     validation_from_config,
 )
 from detection.training.build_step import (
+    compiles,
     initialize_from_config,
     is_deterministic,
     state_from_config,
@@ -45,6 +47,8 @@ from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LABELS
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
 from schemas.config.train.training import TrainConfig
+
+_LOGGER = logging.getLogger("cocoflow.trainer")
 
 
 def train(
@@ -92,6 +96,7 @@ def train(
         output=output,
         find_batch_size=lambda: find_batch_size(config, shards=shards, categories=categories, strategy=strategy),
     )
+    _LOGGER.info("precision %s, XLA %s", config.train.precision, "on" if compiles(config.train, strategy) else "off")
     # Validation and export share one detector, which is built when the first of them needs it.
     shared_detector = functools.cache(lambda: detector or inference_detector(config, len(categories)))
     with op_determinism(needed=is_deterministic(config.train, strategy)), lost_workers_explained(strategy):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import yaml
 
 from detection.pretrained.choice import configured_weights
-from pipelines.runners.resources import add_resources
+from pipelines.runners.resources import add_resources, require_resources
 from schemas.config.config import Config
 from schemas.errors import ConfigError
 
@@ -44,7 +44,7 @@ def compile_pipeline(config: Config, target: Target) -> str:
     executors = spec["deploymentSpec"]["executors"]
     executors[f"{_EXAMPLE_GEN}_executor"]["container"]["lifecycle"]["preCacheCheck"]["command"] = _DRIVER
     _leave_uncached(spec["root"]["dag"]["tasks"], config, target)
-    platform = add_resources(job, config.run, target)
+    platform = add_resources(job, config.run)
     if target == "vertex":
         return json.dumps(job, sort_keys=True, indent=2) + "\n"
     return yaml.safe_dump_all([spec, platform] if platform else [spec], sort_keys=True)
@@ -54,7 +54,7 @@ def require_compilable(config: Config, target: Target) -> None:
     """Requires what is known before TFX is imported, which takes 20 seconds.
 
     Raises:
-        ConfigError: no image, or a name that the target does not take.
+        ConfigError: no image, or a name or resource that the target does not take.
     """
     if config.run.image is None:
         raise ConfigError(
@@ -71,6 +71,7 @@ def require_compilable(config: Config, target: Target) -> None:
             f"run.name = {config.run.name}: a compiled pipeline is named with lower-case letters, digits and "
             "hyphens, at most 128, and no hyphen first. Choose another name."
         )
+    require_resources(config.run, target)
 
 
 def require_ending(path: str, target: Target) -> None:

@@ -1,29 +1,50 @@
 """Writes `run.resources` into a compiled pipeline, as its target takes them."""
 
 import difflib
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from schemas.config.run import ResourcesConfig, RunConfig
+from schemas.config.run import ACCELERATOR_VARIABLE, ResourcesConfig, RunConfig
 from schemas.errors import ConfigError
 
-_VERTEX_ACCELERATORS = "NVIDIA_L4, NVIDIA_TESLA_A100"  # examples for a message
+# Form of the names of accelerators, and examples for a message.
+_VERTEX_ACCELERATOR = re.compile(r"[A-Z0-9_]+"), "NVIDIA_L4 or NVIDIA_TESLA_A100"
+_KUBERNETES_RESOURCE = re.compile(r"[a-z0-9.-]+/[A-Za-z0-9_.-]+"), "nvidia.com/gpu or amd.com/gpu"
 
 
-def add_resources(job: dict[str, Any], run: RunConfig, target: Literal["kubeflow", "vertex"]) -> dict[str, Any] | None:
+def require_resources(run: RunConfig, target: Literal["kubeflow", "vertex"]) -> None:
+    """Requires resources that the target has, by its own names.
+
+    Raises:
+        ConfigError: nodes on Vertex, or an accelerator with a name of the other target.
+    """
+    form, examples = _VERTEX_ACCELERATOR if target == "vertex" else _KUBERNETES_RESOURCE
+    for name, resources in sorted(run.resources.items()):
+        for key in ("node_selector", "tolerations"):
+            if target == "vertex" and getattr(resources, key):
+                raise ConfigError(f"run.resources.{name}.{key}: Vertex has no nodes to choose from. Remove it.")
+        accelerator = resources.accelerator
+        if accelerator is not None and not form.fullmatch(accelerator):
+            raise ConfigError(
+                f"run.resources.{name}.accelerator = {accelerator}: --runner {target} has no accelerator of that name. "
+                f"Set it to one such as {examples}."
+            )
+
+
+def add_resources(job: dict[str, Any], run: RunConfig) -> dict[str, Any] | None:
     """Adds resources and retries to the tasks of a compiled pipeline.
 
     Args:
         job: compiled `PipelineJob` as JSON; changed here.
-        run: its `resources`.
-        target: where the pipeline will run.
+        run: its `resources`, see `require_resources`.
 
     Returns:
         Second document of a Kubeflow pipeline: what its containers need of Kubernetes alone.
         None: nothing.
 
     Raises:
-        ConfigError: an unknown component, or a resource that the target does not have.
+        ConfigError: an unknown component.
     """
     tasks = job["pipelineSpec"]["root"]["dag"]["tasks"]
     executors = job["pipelineSpec"]["deploymentSpec"]["executors"]
@@ -33,9 +54,12 @@ def add_resources(job: dict[str, Any], run: RunConfig, target: Literal["kubeflow
             [nearest] = difflib.get_close_matches(name, sorted(tasks), 1, 0.0)
             raise ConfigError(f"run.resources.{name}: no such component. The nearest is {nearest}.")
         label = job["pipelineSpec"]["components"][tasks[name]["componentRef"]["name"]]["executorLabel"]
-        specified = _container_resources(name, resources, target)
+        specified = _container_resources(resources)
         if specified:
             executors[label]["container"]["resources"] = specified
+        if resources.accelerator is not None:
+            variable = {"name": ACCELERATOR_VARIABLE, "value": resources.accelerator}
+            executors[label]["container"]["env"] = [variable]
         if resources.retries:
             tasks[name]["retryPolicy"] = _retry_policy(resources)
         if placement := _placement(resources):
@@ -45,7 +69,7 @@ def add_resources(job: dict[str, Any], run: RunConfig, target: Literal["kubeflow
     return {"platforms": {"kubernetes": {"deploymentSpec": {"executors": kubernetes}}}}
 
 
-def _container_resources(name: str, resources: ResourcesConfig, target: str) -> dict[str, Any]:
+def _container_resources(resources: ResourcesConfig) -> dict[str, Any]:
     specified: dict[str, Any] = {}
     if resources.cpu is not None:
         specified["cpuLimit"] = resources.cpu
@@ -53,21 +77,7 @@ def _container_resources(name: str, resources: ResourcesConfig, target: str) -> 
         specified["memoryLimit"] = resources.memory_gb
     if resources.accelerator is not None:
         specified["accelerator"] = {"type": resources.accelerator, "count": str(resources.accelerator_count)}
-    if target == "vertex":
-        _require_vertex(name, resources)
     return specified
-
-
-def _require_vertex(name: str, resources: ResourcesConfig) -> None:
-    for key in ("node_selector", "tolerations"):
-        if getattr(resources, key):
-            raise ConfigError(f"run.resources.{name}.{key}: Vertex has no nodes to choose from. Remove it.")
-    accelerator = resources.accelerator
-    if accelerator is not None and not accelerator.replace("_", "").isupper():
-        raise ConfigError(
-            f"run.resources.{name}.accelerator = {accelerator}: not one of Vertex, which are named as in "
-            f"{_VERTEX_ACCELERATORS}."
-        )
 
 
 def _retry_policy(resources: ResourcesConfig) -> dict[str, Any]:

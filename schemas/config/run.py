@@ -8,6 +8,9 @@ from schemas.config.labels import Labels
 from schemas.config.recurrence import ScheduleConfig
 from schemas.config.section import Section
 
+# Environment variable of a compiled pipeline's container: the accelerator that it was given.
+ACCELERATOR_VARIABLE = "COCOFLOW_ACCELERATOR"
+
 
 class ResourcesConfig(Section):
     """Resources of the container of one component, in a compiled pipeline."""
@@ -17,7 +20,8 @@ class ResourcesConfig(Section):
     accelerator: str | None = Field(
         None,
         min_length=1,
-        description="type: on Vertex such as NVIDIA_L4, on Kubeflow the name of the resource, such as nvidia.com/gpu",
+        description="type: on Vertex such as NVIDIA_L4, on Kubeflow the name of the resource, such as nvidia.com/gpu; "
+        "training and evaluation fail if TensorFlow does not see it",
     )
     accelerator_count: PositiveInt = Field(1, description="number of accelerators")
     node_selector: dict[str, str] = Field(

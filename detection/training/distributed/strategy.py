@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 from tensorflow.python.framework import config
 
+from detection.devices import describe_devices, require_accelerator, require_given_accelerator
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, Cluster, cluster_from_environment
 from schemas.errors import CocoflowError, ConfigError
 
@@ -20,25 +21,27 @@ def make_strategy(kind: str, *, tpu: str | None = None) -> tf.distribute.Strateg
     """Builds the distribution strategy.
 
     Args:
-        kind: `one_device`, `mirrored` (all GPUs of this machine, or all logical
-            CPUs if there is none), `multi_worker` (the machines that TF_CONFIG or
+        kind: `one_device`, `mirrored` (all GPUs of this machine; without one, its
+            logical CPUs if the process has configured several), `multi_worker` (the machines that TF_CONFIG or
             CLUSTER_SPEC names), `tpu`, or `auto`: the first available of TPU,
             several machines, several GPUs, one device.
         tpu: `local` (on the TPU's own machine), a TPU's name or a `grpc://` address;
             None: TPU_NAME, else `local`.
 
     Raises:
-        ConfigError: the kind is not available, or TF_CONFIG or CLUSTER_SPEC is
-            invalid or contradicts it.
+        ConfigError: the kind, or the accelerator of this container, is not available; or
+            TF_CONFIG or CLUSTER_SPEC is invalid or contradicts it.
         CocoflowError: the other machines did not answer.
     """
     if kind == "auto" and has_tpu(tpu):
         kind = "tpu"
+    if kind != "tpu":
+        require_given_accelerator(os.environ)
     cluster = None if kind == "tpu" else cluster_from_environment(os.environ)
     if kind == "auto":
         kind = _kind_for(cluster)
     strategy = _build(kind, tpu or os.environ.get("TPU_NAME") or "local", cluster)
-    _LOGGER.info("%s, %d replica(s)", kind, strategy.num_replicas_in_sync)
+    _LOGGER.info("%s, %d replica(s); devices: %s", kind, strategy.num_replicas_in_sync, describe_devices())
     return strategy
 
 
@@ -81,9 +84,16 @@ def _build(kind: str, tpu: str, cluster: Cluster | None) -> tf.distribute.Strate
             "which would each write the same files. Choose multi_worker, or unset the variable."
         )
     if kind == "mirrored":
-        devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-        return tf.distribute.MirroredStrategy([device.name for device in devices])
+        return tf.distribute.MirroredStrategy([device.name for device in _mirrored_devices()])
     return tf.distribute.OneDeviceStrategy("/gpu:0" if tf.config.list_physical_devices("GPU") else "/cpu:0")
+
+
+def _mirrored_devices() -> list[tf.config.LogicalDevice]:
+    """Returns the GPUs, or the logical CPUs if the process has configured several, as tests do."""
+    cpus = tf.config.list_logical_devices("CPU")
+    if len(cpus) == 1:
+        require_accelerator("train.strategy = mirrored")
+    return tf.config.list_logical_devices("GPU") or cpus
 
 
 def _multi_worker(cluster: Cluster | None) -> tf.distribute.Strategy:

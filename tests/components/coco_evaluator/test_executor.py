@@ -35,7 +35,8 @@ from schemas.artifacts import (
     SERVING_SAMPLE,
 )
 from schemas.config.config import EvaluateConfig
-from schemas.errors import CocoflowError, find_user_error
+from schemas.config.run import ACCELERATOR_VARIABLE
+from schemas.errors import CocoflowError, ConfigError, find_user_error
 from tests.detection.coco.generated_cases import pycocotools_eval
 from tests.detection.fake_detector import CATEGORY_IDS, save_fake_detector, write_images
 
@@ -510,3 +511,13 @@ def test_the_component_checks_its_parameters() -> None:
     config = stock_eval_config([7], slicing=[("num_objects",)], absolute={"AP": 0.5})
     made = CocoEvaluator(**channels, eval_config=config)
     assert parse_eval_config(made.exec_properties["eval_config"]) == config
+
+
+def test_a_container_without_its_accelerator_does_not_evaluate_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    from components.coco_evaluator.executor import Executor
+
+    monkeypatch.setenv(ACCELERATOR_VARIABLE, "nvidia.com/gpu")
+    with pytest.raises(
+        ConfigError, match=r"was given nvidia\.com/gpu \(COCOFLOW_ACCELERATOR\), but TensorFlow sees no"
+    ):
+        Executor().Do({}, {}, {})

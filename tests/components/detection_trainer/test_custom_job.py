@@ -9,7 +9,7 @@ import pytest
 from detection.storage.atomic import write_json, write_text
 from schemas.artifacts import CONFIG_YAML, DATASET_JSON, TRAIN_SPLIT, split_dir
 from schemas.config.config_io import load_config
-from schemas.config.run import TrainerJobConfig
+from schemas.config.run import ACCELERATOR_VARIABLE, TrainerJobConfig
 from schemas.errors import CocoflowError, ConfigError
 from tests.detection.synthetic import rectangles, write_shards
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config
@@ -45,6 +45,8 @@ def test_the_pools_are_vertex_own(settings: dict[str, Any]) -> None:
             "components.detection_trainer.custom_job",
             "gs://b/r",
         ]
+        given = "NVIDIA_L4" if settings is GPUS else "ct5lp-hightpu-4t"
+        assert [(one.name, one.value) for one in pool.container_spec.env] == [(ACCELERATOR_VARIABLE, given)]
     machine = pools[0].machine_spec
     if settings is GPUS:
         assert machine.accelerator_type == aiplatform.gapic.AcceleratorType.NVIDIA_L4

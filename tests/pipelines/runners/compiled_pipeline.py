@@ -19,8 +19,9 @@ from tests.forked_calls import forked_programs
 
 # What every task imports of the dependencies.
 _IMPORTS = ("tfx.v1", "tfx.components.evaluator.executor", "kfp.pipeline_spec.pipeline_spec_pb2")
-# `python -m` in a working folder: the arguments after `-m`, the file for all output; returns the exit code.
-_RunModule = Callable[[Path, Sequence[str], Path], int]
+# `python -m` in a working folder: the arguments after `-m`, the file for all output, the container's own variables;
+# returns the exit code.
+_RunModule = Callable[[Path, Sequence[str], Path, Mapping[str, str]], int]
 
 
 class TaskError(Exception):
@@ -109,11 +110,16 @@ class CompiledPipeline:
             return forked_programs(self._programs / "python", *_IMPORTS, environment=self._environment)
         return nullcontext(self._start_module)
 
-    def _start_module(self, folder: Path, arguments: Sequence[str], log: Path) -> int:
+    def _start_module(self, folder: Path, arguments: Sequence[str], log: Path, variables: Mapping[str, str]) -> int:
         command = [str(self._programs / "python"), "-m", *arguments]
         with log.open("w") as output:
             return subprocess.run(
-                command, cwd=folder, env=self._environment, stdout=output, stderr=subprocess.STDOUT, check=False
+                command,
+                cwd=folder,
+                env={**self._environment, **variables},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                check=False,
             ).returncode
 
     def _run_task(
@@ -147,8 +153,9 @@ class CompiledPipeline:
         }
         hook = container.get("lifecycle", {}).get("preCacheCheck")
         if hook and self._runs_drivers:
-            self._execute(run_module, f"{name}-driver", [*hook["command"], *hook["args"]], executor_input)
-        self._execute(run_module, name, [*container["command"], *container["args"]], executor_input)
+            self._execute(run_module, f"{name}-driver", hook, executor_input, {})
+        variables = {variable["name"]: variable["value"] for variable in container.get("env", [])}
+        self._execute(run_module, name, container, executor_input, variables)
         written = json.loads(self.read(f"{folder}/executor_output.json"))["artifacts"]
         # What an executor does not say about an artifact stays as it was.
         return {name: artifact | written[name]["artifacts"][0] for name, artifact in made.items()}
@@ -161,15 +168,21 @@ class CompiledPipeline:
             return bytes(file.read())
 
     def _execute(
-        self, run_module: _RunModule, name: str, command: list[str], executor_input: Mapping[str, Any]
+        self,
+        run_module: _RunModule,
+        name: str,
+        container: Mapping[str, Any],
+        executor_input: Mapping[str, Any],
+        variables: Mapping[str, str],
     ) -> None:
         folder = self._scratch / f"{self._runs}-{name}"
         folder.mkdir()
         log = folder.with_suffix(".log")
+        command = [*container["command"], *container["args"]]
         filled = [part.replace("{{$}}", json.dumps(executor_input)) for part in command]
         assert not [part for part in filled if "{{$" in part]
         assert filled[:2] == ["python", "-m"]
-        if code := run_module(folder, filled[2:], log):
+        if code := run_module(folder, filled[2:], log, variables):
             raise TaskError(f"{name} ended with {code}:\n{log.read_text()[-4000:]}")
 
 

@@ -12,9 +12,10 @@ import pytest
 import yaml
 
 import pipeline_runner
-from pipelines.runners.compiled import Target
+from pipelines.runners.compiled import Target, require_compilable
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
+from schemas.config.run import ACCELERATOR_VARIABLE
 from schemas.config.runtime_parameters import RUNTIME_PARAMETERS
 from schemas.errors import ConfigError
 from tests.components.coco_example_gen.data_set import write_data_set
@@ -25,10 +26,11 @@ ROOT = Path(__file__).parents[3]
 WHOLE = ("data.root=gs://bucket/data/{SPAN}", "data.window=3", "train.init.from_previous_model=true")
 REMOTE = ("run.root=gs://bucket/run", "run.image=registry/cocoflow:1", "run.name=digits")
 RESOURCES = (
-    "run.resources.DetectionTrainer={cpu: 8, memory_gb: 30, accelerator: NVIDIA_L4, accelerator_count: 2, retries: 3}",
+    "run.resources.DetectionTrainer={cpu: 8, memory_gb: 30, retries: 3}",
     "run.resources.CocoExampleGen={memory_gb: 16}",
 )
 TARGETS = ("vertex", "kubeflow")
+ACCELERATORS = {"vertex": "NVIDIA_L4", "kubeflow": "nvidia.com/gpu"}
 
 
 def _config(*assignments: str) -> Config:
@@ -218,11 +220,18 @@ def test_what_reads_more_than_its_inputs_is_not_cached(whole: Compiled, target: 
 
 
 def test_resources(target: str) -> None:
-    compiled = _compile(target, *RESOURCES, "run.beam_args=[--runner=FlinkRunner]")
+    accelerator = ACCELERATORS[target]
+    gpus = [
+        f"run.resources.DetectionTrainer.{key}={value}"
+        for key, value in {"accelerator": accelerator, "accelerator_count": 2}.items()
+    ]
+    compiled = _compile(target, *RESOURCES, *gpus, "run.beam_args=[--runner=FlinkRunner]")
     trainer = compiled.container("DetectionTrainer")
     resources = trainer.resources
     assert (resources.cpu_limit, resources.memory_limit) == (8, 30)
-    assert (resources.accelerator.type, resources.accelerator.count) == ("NVIDIA_L4", 2)
+    assert (resources.accelerator.type, resources.accelerator.count) == (accelerator, 2)
+    assert [(variable.name, variable.value) for variable in trainer.env] == [(ACCELERATOR_VARIABLE, accelerator)]
+    assert not compiled.container("CocoExampleGen").env
     assert compiled.container("CocoExampleGen").resources.memory_limit == 16
     assert not compiled.container("CocoEvaluator").HasField("resources")
     policy = compiled.task("DetectionTrainer").retry_policy
@@ -265,8 +274,15 @@ def test_nodes_are_chosen_on_kubeflow_only() -> None:
     }
     with pytest.raises(ConfigError, match=r"run\.resources\.DetectionTrainer\.node_selector: Vertex has no nodes"):
         _compile("vertex", PLACED)
-    with pytest.raises(ConfigError, match=r"accelerator = nvidia\.com/gpu: not one of Vertex"):
-        _compile("vertex", "run.resources.DetectionTrainer={accelerator: nvidia.com/gpu}")
+
+
+@pytest.mark.parametrize(("target", "other"), [("vertex", "kubeflow"), ("kubeflow", "vertex")])
+def test_an_accelerator_of_the_other_target_is_refused(target: Target, other: str) -> None:
+    config = _config(f"run.resources.DetectionTrainer.accelerator={ACCELERATORS[other]}")
+    refused = rf"accelerator = {ACCELERATORS[other]}: --runner {target} has no .* Set it to one such as "
+    with pytest.raises(ConfigError, match=refused + ACCELERATORS[target]):
+        require_compilable(config, target)
+    require_compilable(_config(f"run.resources.DetectionTrainer.accelerator={ACCELERATORS[target]}"), target)
 
 
 @pytest.mark.parametrize(

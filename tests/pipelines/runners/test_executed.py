@@ -26,17 +26,17 @@ SETTINGS = (
 )
 
 
-def test_the_second_day_builds_on_the_first(installed_programs: Path, tmp_path: Path) -> None:
-    compiled = tmp_path / "pipeline.yaml"
-    flags = [part for key in (*SETTINGS, f"run.root={tmp_path}/run") for part in ("--set", key)]
+def _compiled(folder: Path, programs: Path, *settings: str) -> CompiledPipeline:
+    compiled = folder / "pipeline.yaml"
+    flags = [part for key in (*SETTINGS, f"run.root={folder}/run", *settings) for part in ("--set", key)]
     assert pipeline_runner.main(["compile", "--runner", "kubeflow", "--output", str(compiled), *flags]) == 0
-    pipeline = CompiledPipeline(
-        compiled,
-        programs=installed_programs,
-        root=f"{tmp_path}/run/artifacts",
-        scratch=tmp_path / "scratch",
-        runs_drivers=False,
+    return CompiledPipeline(
+        compiled, programs=programs, root=f"{folder}/run/artifacts", scratch=folder / "scratch", runs_drivers=False
     )
+
+
+def test_the_second_day_builds_on_the_first(installed_programs: Path, tmp_path: Path) -> None:
+    pipeline = _compiled(tmp_path, installed_programs)
     data = f"{tmp_path}/data/{{SPAN}}"
     days = []
     for span in (1, 2):
@@ -67,3 +67,15 @@ def test_the_second_day_builds_on_the_first(installed_programs: Path, tmp_path: 
     with pytest.raises(TaskError, match=r"parameters of this run: data\.span = 'someday'") as failed:
         pipeline.run(data_root=data, data_span="someday")
     assert str(failed.value).startswith("CocoExampleGen ended")
+
+
+def test_a_trainer_that_was_given_a_gpu_does_not_train_without_it(installed_programs: Path, tmp_path: Path) -> None:
+    make_demo_data(tmp_path / "data", train_images=6, eval_images=4)
+    asked = "run.resources.DetectionTrainer.accelerator=nvidia.com/gpu"
+    data = f"data.root={tmp_path}/data"
+    pipeline = _compiled(
+        tmp_path, installed_programs, "data.window=1", "train.init.from_previous_model=false", data, asked
+    )
+    with pytest.raises(TaskError, match=r"was given nvidia\.com/gpu .*, but TensorFlow sees no GPU") as failed:
+        pipeline.run()
+    assert str(failed.value).startswith("DetectionTrainer ended")

@@ -1,10 +1,14 @@
 import json
+import logging
+import re
 from typing import Any
 
 import pytest
 import tensorflow as tf
 
+import detection.training.distributed.strategy as strategy_module
 from detection.training.distributed.strategy import is_chief, make_strategy, on_cpu, worker_count
+from schemas.config.run import ACCELERATOR_VARIABLE
 from schemas.errors import CocoflowError, ConfigError
 
 TWO_MACHINES = json.dumps({"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 1}})
@@ -56,8 +60,30 @@ def test_mirrored_takes_every_device() -> None:
     assert worker_count(strategy) == 1
 
 
+def test_mirrored_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: ["one"] if kind == "CPU" else [])
+    with pytest.raises(ConfigError, match=r"train\.strategy = mirrored, but TensorFlow sees no GPU: no NVIDIA driver"):
+        make_strategy("mirrored")
+
+
+@pytest.mark.parametrize("kind", ["auto", "one_device", "mirrored", "multi_worker"])
+def test_a_container_that_was_given_an_accelerator_does_not_train_on_the_cpu(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ACCELERATOR_VARIABLE, "NVIDIA_L4")
+    with pytest.raises(ConfigError, match=r"this container was given NVIDIA_L4 .*sees no GPU: .*docs/gpu\.md"):
+        make_strategy(kind)
+
+
+def test_the_log_names_the_devices(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "cocoflow.trainer"):
+        make_strategy("one_device")
+    assert re.fullmatch(r"one_device, 1 replica\(s\); devices: \d+ CPU cores", caplog.messages[-1])
+
+
 def test_several_gpus_are_mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["one", "two"] if kind == "GPU" else [])
+    monkeypatch.setattr(strategy_module, "describe_devices", lambda: "two GPUs")
     assert isinstance(make_strategy("auto"), tf.distribute.MirroredStrategy)
 
 

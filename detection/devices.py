@@ -1,0 +1,113 @@
+"""Devices that TensorFlow sees, and the reason if it sees no GPU."""
+
+import ctypes
+import os
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from schemas.config.run import ACCELERATOR_VARIABLE
+from schemas.errors import ConfigError
+
+DRIVER = "libcuda.so.1"
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+
+
+def describe_devices() -> str:
+    """Describes the devices that this process can use: `16 CPU cores, GPU 0 NVIDIA L4 (23.7 GB)`.
+
+    It includes the reason if the machine has a GPU that TensorFlow does not see.
+    """
+    devices = [f"{len(os.sched_getaffinity(0))} CPU cores"]
+    devices += [_describe_gpu(index, gpu) for index, gpu in enumerate(tf.config.list_physical_devices("GPU"))]
+    if tpus := tf.config.list_logical_devices("TPU"):
+        devices.append(f"{len(tpus)} TPU cores")
+    if len(devices) == 1 and has_gpu():
+        devices.append(f"no GPU: {no_gpu_reason()}")
+    return ", ".join(devices)
+
+
+def _describe_gpu(index: int, gpu: tf.config.PhysicalDevice) -> str:
+    name = tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)
+    size = ctypes.c_size_t()
+    # TensorFlow tells its own limit only, and takes that memory to do so.
+    if _load_error(DRIVER) is None and not ctypes.CDLL(DRIVER).cuDeviceTotalMem_v2(ctypes.byref(size), index):
+        return f"GPU {index} {name} ({size.value / 1e9:.1f} GB)"
+    return f"GPU {index} {name}"
+
+
+def has_gpu() -> bool:
+    """Tells whether the machine has a GPU, seen by TensorFlow or not; False if CUDA_VISIBLE_DEVICES hides it."""
+    return _load_error(DRIVER) is None and ctypes.CDLL(DRIVER).cuInit(0) != _NO_DEVICE
+
+
+def require_accelerator(wish: str) -> None:
+    """Requires a GPU or TPU.
+
+    Args:
+        wish: key and value that ask for it, for the message.
+
+    Raises:
+        ConfigError: TensorFlow sees none; the message has the reason.
+    """
+    if not any(device.device_type in ("GPU", "TPU") for device in tf.config.list_physical_devices()):
+        raise ConfigError(
+            f"{wish}, but TensorFlow sees no GPU: {no_gpu_reason()}. Use a machine with an NVIDIA driver, and install "
+            "the CUDA libraries with `make env GPU=1` or, for an image, --build-arg GPU=1: see docs/gpu.md."
+        )
+
+
+def require_given_accelerator(environment: Mapping[str, str]) -> None:
+    """Requires the accelerator that `run.resources` gave the container of this process, if it gave one.
+
+    Args:
+        environment: environment variables, such as `os.environ`.
+
+    Raises:
+        ConfigError: TensorFlow sees none.
+    """
+    if accelerator := environment.get(ACCELERATOR_VARIABLE):
+        require_accelerator(f"this container was given {accelerator} ({ACCELERATOR_VARIABLE})")
+
+
+def no_gpu_reason() -> str:
+    """Explains why TensorFlow sees no GPU."""
+    if not tf.test.is_built_with_cuda():
+        return "this TensorFlow is built without CUDA"
+    if (hidden := os.environ.get("CUDA_VISIBLE_DEVICES")) in ("", "-1"):
+        return f"CUDA_VISIBLE_DEVICES={hidden} hides all GPUs"
+    errors = {name: error for name, error in load_gpu_libraries().items() if error is not None}
+    driver = f"no NVIDIA driver ({errors.pop(DRIVER)})" if DRIVER in errors else _driver_error()
+    missing = f"{', '.join(errors)} cannot be loaded ({next(iter(errors.values()))})" if errors else None
+    return "; ".join(filter(None, [driver, missing])) or "its own log has the reason"
+
+
+def load_gpu_libraries() -> dict[str, str | None]:
+    """Loads the libraries that TensorFlow needs for GPUs, by the names that it uses.
+
+    Returns:
+        File names, the driver's first, with the dynamic loader's error; None: the library loads.
+    """
+    build = tf.sysconfig.get_build_info()
+    cuda, cudnn = (str(build.get(f"{name}_version", "")).split(".")[0] for name in ("cuda", "cudnn"))
+    versions = {"cudart": cuda, "cublas": cuda, "cublasLt": cuda, "cufft": "11", "cusolver": "11", "cusparse": cuda}
+    names = [f"lib{name}.so.{version}" for name, version in (versions | {"cudnn": cudnn}).items()]
+    return {name: _load_error(name) for name in (DRIVER, *names)}
+
+
+def _load_error(name: str) -> str | None:
+    try:
+        ctypes.CDLL(name)
+    except OSError as error:
+        return str(error)
+    return None
+
+
+def _driver_error() -> str | None:
+    """Starts the driver; returns its error."""
+    driver = ctypes.CDLL(DRIVER)
+    code, name = driver.cuInit(0), ctypes.c_char_p()
+    if not code:
+        return None
+    driver.cuGetErrorName(code, ctypes.byref(name))
+    return f"the NVIDIA driver reports {(name.value or b'an unknown error').decode()} ({code})"

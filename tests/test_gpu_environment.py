@@ -1,0 +1,167 @@
+"""The environment with CUDA libraries: what is installed, and that Python finds it.
+
+A stand-in for uv keeps the packages that it is told to install; the last test needs the real ones.
+"""
+
+import ctypes
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+LOCK = (ROOT / "requirements.lock").read_text()
+_UV = """#!/bin/sh
+case "$*" in *"pip sync"*) cat >"$0.synced" ;; esac
+"""
+
+
+class Environment(NamedTuple):
+    """A virtual environment without packages, into which environment.sh installs by a stand-in for uv."""
+
+    folder: Path
+    uv: Path
+
+    @property
+    def site_packages(self) -> Path:
+        return next(self.folder.glob("lib/python*/site-packages"))
+
+    def install(self, *arguments: str) -> str:
+        """Runs environment.sh; returns the packages to install."""
+        flags = [argument for argument in arguments if argument.startswith("--")]
+        package = [argument for argument in arguments if argument not in flags]
+        subprocess.run(
+            [ROOT / "environment.sh", *flags, self.folder, *package], env=os.environ | {"UV": str(self.uv)}, check=True
+        )
+        return Path(f"{self.uv}.synced").read_text()
+
+    def python(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Runs the environment's Python with few variables."""
+        return subprocess.run(
+            [self.folder / "bin/python", *arguments],
+            env={"PATH": os.defpath, **variables},
+            input="from stdin",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    venv.create(tmp_path / "env", symlinks=True)
+    uv = tmp_path / "uv"
+    uv.write_text(_UV)
+    uv.chmod(0o755)
+    made = Environment(tmp_path / "env", uv)
+    # Takes the place of the editable package, whose .pth file comes first, too.
+    (made.site_packages / "__editable__.pth").write_text(f"{ROOT}\n")
+    return made
+
+
+def _names(lock: str) -> list[str]:
+    return re.findall(r"^([a-zA-Z0-9._-]+)==", lock, re.MULTILINE)
+
+
+def test_the_flag_alone_installs_the_cuda_libraries(environment: Environment) -> None:
+    without, complete = environment.install("."), environment.install("--gpu", ".")
+    assert complete == LOCK
+    assert _names(without) == [name for name in _names(LOCK) if not name.startswith("nvidia-")]
+    # Every package kept its hashes, and nothing else is left of those that went.
+    blocks = re.findall(r"^\S.*(?:\n .*)*\n", LOCK, re.MULTILINE)
+    assert "".join(block for block in blocks if not block.startswith("nvidia-")) == without
+
+
+def test_the_lock_has_what_this_tensorflow_requires_for_gpus() -> None:
+    required = map(Requirement, importlib.metadata.requires("tensorflow") or [])
+    cuda = [one for one in required if one.marker and "and-cuda" in str(one.marker)]
+    locked = [Requirement(line.rstrip("\\ ")) for line in LOCK.splitlines() if line.startswith("nvidia-")]
+    here = {one.name: one.specifier for one in locked if one.marker is None or one.marker.evaluate()}
+    assert len(cuda) > 8
+    for requirement in cuda:
+        [pin] = here[requirement.name]
+        assert requirement.specifier.contains(pin.version), requirement
+
+
+def _plant_library(environment: Environment, name: str) -> Path:
+    """Puts some shared library where a wheel of CUDA would; returns the folder."""
+    spec = importlib.util.find_spec("markupsafe._speedups")
+    assert spec is not None
+    assert spec.origin is not None
+    folder = environment.site_packages / "nvidia/cuda_runtime/lib"
+    folder.mkdir(parents=True)
+    shutil.copy(spec.origin, folder / name)
+    return folder
+
+
+def test_python_starts_with_the_libraries_loadable_by_name(environment: Environment) -> None:
+    folder = _plant_library(environment, "libplanted.so.12")
+    load = "import ctypes, os, subprocess, sys; ctypes.CDLL('libplanted.so.12'); print(sys.argv, sys.stdin.read())"
+    environment.install(".")
+    assert "libplanted.so.12: cannot open shared object file" in environment.python("-c", load).stderr
+    environment.install("--gpu", ".")
+    started = environment.python("-c", load, "a b", "c")
+    assert (started.returncode, started.stdout, started.stderr) == (0, "['-c', 'a b', 'c'] from stdin\n", "")
+    path = "import os; print(os.environ['LD_LIBRARY_PATH'])"
+    assert environment.python("-c", path, LD_LIBRARY_PATH="/of/mine").stdout == f"{folder}:/of/mine\n"
+    # A child process has the variable, and does not add to it.
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {path!r}])"
+    assert environment.python("-c", child).stdout == f"{folder}\n"
+    assert environment.python("-c", "raise SystemExit(7)").returncode == 7
+    environment.install(".")
+    assert "LD_LIBRARY_PATH" in environment.python("-c", path).stderr  # a KeyError
+
+
+def test_the_dependencies_alone_do_not_call_the_package(environment: Environment) -> None:
+    environment.install("--gpu")
+    assert not list(environment.site_packages.glob("cocoflow*"))
+
+
+@pytest.mark.parametrize(
+    ("stamp", "flag", "command"),
+    [
+        (".synced", [], None),
+        (".synced-gpu", [], None),
+        (".synced", ["GPU=1"], r"environment\.sh --gpu \S+ \."),
+        (".synced-gpu", ["GPU=1"], None),
+        (".synced-gpu", ["GPU=0"], r"environment\.sh +\S+ \."),
+        (None, [], r"environment\.sh +\S+ \."),
+    ],
+)
+def test_make_env_notices_a_change_of_gpu(
+    stamp: str | None, flag: list[str], command: str | None, tmp_path: Path
+) -> None:
+    if stamp is not None:
+        (tmp_path / stamp).touch()
+    make = ["make", "--dry-run", "env", f"VENV={tmp_path}", *flag]
+    environment = {name: value for name, value in os.environ.items() if name not in ("GPU", "MAKEFLAGS", "MAKELEVEL")}
+    said = subprocess.run(make, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    assert ("environment.sh" in said) == (command is not None)
+    assert command is None or re.search(command, said)
+
+
+def test_the_image_passes_the_choice_on() -> None:
+    build, last = (ROOT / "Dockerfile").read_text().split("\nFROM ")[1:]
+    assert "\nARG GPU=\n" in build
+    assert re.findall(r"environment\.sh (.*?) ?/opt", build) == ["${GPU:+--gpu}"] * 2
+    assert "LD_LIBRARY_PATH=/usr/local/nvidia/lib64" in last
+
+
+@pytest.mark.extended
+def test_the_real_libraries_load_by_name() -> None:
+    try:
+        cudnn = importlib.metadata.version("nvidia-cudnn-cu12")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("the CUDA libraries are not installed: make env GPU=1")
+    for name in ("libcudart.so.12", "libcublas.so.12", f"libcudnn.so.{cudnn.split('.')[0]}"):
+        ctypes.CDLL(name)
+    assert subprocess.run([sys.executable, "-c", "import ctypes; ctypes.CDLL('libcublas.so.12')"], check=True)

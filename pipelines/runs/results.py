@@ -50,7 +50,7 @@ class RunResults(NamedTuple):
     metrics: COCO metrics by name.
     iou_type: what they compare: `bbox`, `segm` or `keypoints`.
     blessed: True if the model is blessed.
-    reasons: one sentence per threshold.
+    reasons: one sentence per threshold, those that are not met first.
     pushed: folder of the pushed version; None: not pushed.
     evaluation: folder of the ModelEvaluation.
     model_run: folder of the ModelRun.
@@ -192,8 +192,8 @@ def print_results(results: RunResults, console: Console) -> None:
     every = {metric.name: metric for metrics in METRIC_DEFINITIONS.values() for metric in metrics}
     known = [metric for metric in every.values() if metric.name in results.metrics]
     console.print(metrics_table(results.metrics, definitions=known, iou_type=results.iou_type))
-    line("Blessed:", "yes" if results.blessed else "no")
-    for reason in results.reasons:
+    line("Blessed:", ": ".join(["yes" if results.blessed else "no", *results.reasons[:1]]))
+    for reason in results.reasons[1:]:
         line("", reason)
     line("Pushed:", results.pushed or "no, only blessed models are pushed")
     line("Report:", join(results.evaluation, REPORT_HTML))

@@ -13,7 +13,7 @@ FEW_STEPS = (
     "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1, min_level: 4, max_level: 5}",
     "train.steps=3",
     "train.batch_size=4",
-    "evaluate.thresholds.absolute={AP: 0.0}",
+    "evaluate.thresholds={absolute: {AP: 0.0}, not_worse: []}",
     "push.validation.images=0",  # a process that imports TensorFlow
     "push.warmup_requests=0",
 )

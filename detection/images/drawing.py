@@ -242,15 +242,17 @@ def _draw_mask(picture: Image.Image, rle: Mapping[str, Any] | None, color: Color
         return
     from pycocotools import mask
 
-    stretched = Image.fromarray(np.asarray(mask.decode(rle)) * np.uint8(255)).resize(
-        picture.size, Image.Resampling.NEAREST
-    )
-    place = stretched.getbbox()
-    if place is None:
+    x, y, width, height = mask.toBbox(rle).astype(int).tolist()
+    if not width * height:
         return
-    inside = np.asarray(stretched.crop(place)) > 0
+    # Only the part with the mask, as photographs are large.
+    part = Image.fromarray(np.ascontiguousarray(mask.decode(rle)[y : y + height, x : x + width]))
+    scale = picture.width / rle["size"][1]
+    left, top = round(x * scale), round(y * scale)
+    right, bottom = max(left + 1, round((x + width) * scale)), max(top + 1, round((y + height) * scale))
+    inside = np.asarray(part.resize((right - left, bottom - top), Image.Resampling.NEAREST)) > 0
     opacity = np.where(outline(inside, line), 255, np.where(inside, _MASK_OPACITY, 0))
-    picture.paste(color, place, Image.fromarray(opacity.astype(np.uint8)))
+    picture.paste(color, (left, top), Image.fromarray(opacity.astype(np.uint8)))
 
 
 def outline(inside: npt.NDArray[np.bool_], width: int) -> npt.NDArray[np.bool_]:

@@ -69,6 +69,8 @@ def upright_boxes(boxes_xywh: npt.ArrayLike, exif: int, *, height: int, width: i
 
 def upright_mask(rle: Mapping[str, Any], exif: int) -> Mapping[str, Any]:
     """Moves a compressed RLE in the size of the stored image."""
+    if exif == 1:
+        return rle
     from pycocotools import mask
 
     moved: Mapping[str, Any] = mask.encode(np.asfortranarray(upright_pixels(np.asarray(mask.decode(rle)), exif)))

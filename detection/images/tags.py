@@ -60,12 +60,13 @@ def draw_tags(picture: Image.Image, frames: Sequence[Rectangle], colors: Sequenc
     """
     font = load_font(min(picture.size))
     draw = ImageDraw.Draw(picture)
-    widths = [font.getlength(text) + 6 if text else 0.0 for text in texts]
+    edge = max(3, line_height(font) // 5)  # pixels left and right of the text
+    widths = [font.getlength(text) + 2 * edge if text else 0.0 for text in texts]
     places = place_tags(frames, widths, line_height(font) + 2, picture.size)
     for place, color, text in zip(places, colors, texts, strict=True):
         if place:
             draw.rectangle((place.left, place.top, place.right - 1, place.bottom - 1), fill=color)
-            draw.text((place.left + 3, (place.top + place.bottom) / 2), text, text_color(color), font, anchor="lm")
+            draw.text((place.left + edge, (place.top + place.bottom) / 2), text, text_color(color), font, anchor="lm")
 
 
 def load_font(shorter_side: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:

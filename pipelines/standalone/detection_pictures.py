@@ -5,6 +5,7 @@ import itertools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -15,7 +16,7 @@ from detection.images.files import has_image_suffix, read_header
 from detection.images.orientation import upright_boxes, upright_mask, upright_pixels, upright_points
 from detection.inference.results import Results
 from detection.storage.atomic import write_bytes
-from detection.storage.files import is_dir, is_file, resolve
+from detection.storage.files import is_dir, is_file
 from detection.storage.paths import is_remote, join, suffix
 from detection.types import EncodedImage
 from schemas.errors import ConfigError
@@ -23,7 +24,6 @@ from schemas.quoting import one_line
 
 _SHEET_FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
 _FORMATS = {**_SHEET_FORMATS, ".gif": "GIF", ".bmp": "BMP"}
-_QUALITY = {"sheet": 85, "image": 95}  # of JPEGs
 _IMAGES = 12  # on a sheet
 _SIDE = 384  # pixels of the longer side of each image on a sheet
 
@@ -59,19 +59,15 @@ def picture_files(paths: Sequence[str], folder: str | Path) -> dict[str, str]:
         folder: destination.
 
     Raises:
-        ConfigError: two images would have the same file, or a picture would replace an image.
+        ConfigError: two images would have the same file.
     """
     parts = {path: _parts(path) for path in paths}
     columns = zip(*(names[:-1] for names in parts.values()), strict=False)
     shared = sum(1 for _ in itertools.takewhile(lambda names: len(set(names)) == 1, columns))
     files: dict[str, str] = {}
-    sources = {resolve(path) for path in paths}
     for path, names in parts.items():
         more = "" if suffix(path).lower() in _FORMATS else ".png"
-        file = join(folder, *names[shared:-1], names[-1] + more)
-        if resolve(file) in sources:
-            raise ConfigError(f"--draw {one_line(folder)}: {one_line(file)} is one of --images. Pass another folder.")
-        files[path] = file
+        files[path] = join(folder, *names[shared:-1], names[-1] + more)
     if len(set(files.values())) < len(files):
         raise ConfigError(
             f"--draw {one_line(folder)}: two of --images would have the same file. Pass only one of them."
@@ -117,7 +113,7 @@ class DetectionPictures:
         if self._files is None:
             self._sheet.append(self._draw(image, results, scale=_SIDE / max(image.height, image.width)))
         else:
-            _write(self._files[image.name], self._draw(image, results), quality=_QUALITY["image"])
+            _write(self._files[image.name], self._draw(image, results), quality=95)
 
     def finish(self) -> str:
         """Writes the sheet if there is one, and returns the destination.
@@ -127,7 +123,7 @@ class DetectionPictures:
         """
         if self._files is None:
             sheet = contact_sheet(self._sheet, columns=min(4, len(self._sheet)))
-            _write(str(self._destination), sheet, quality=_QUALITY["sheet"])
+            _write(str(self._destination), sheet, quality=85, optimize=True)
         return str(self._destination)
 
     def _draw(self, image: EncodedImage, results: Results, *, scale: float = 1.0) -> Picture:
@@ -149,7 +145,8 @@ class DetectionPictures:
         )
 
 
-def _write(path: str, picture: Picture, *, quality: int) -> None:
+def _write(path: str, picture: Picture, **options: Any) -> None:
+    """Writes a picture in the format of its suffix; options as of Pillow, which ignores those of other formats."""
     file = io.BytesIO()
-    Image.fromarray(picture).save(file, _FORMATS[suffix(path).lower()], optimize=True, quality=quality)
+    Image.fromarray(picture).save(file, _FORMATS[suffix(path).lower()], **options)
     write_bytes(path, file.getvalue(), durable=False)

@@ -95,33 +95,47 @@ def predict(
         is_sheet(pictures)  # refuses other formats
     model = model_folder(model)
     thresholds = read_score_thresholds(model) if best_f1 else None
-    paths = find_images(images)
-    named = _numbered(paths) if ground_truth is None else _as_listed(paths, ground_truth, console)
+    named = _named_images(images, ground_truth, pictures, console)
     limit = (0.0 if best_f1 else _MIN_DRAWN_SCORE) if min_score is None else min_score
     drawn = None if pictures is None else _pictures(pictures, named, model, min_score=limit)
     detector = augmented(open_detector(model, batch_size=batch_size), views or ViewsConfig(), batch_size=batch_size)
     results: list[Results] = []
     image_list = []
-    highest = 0.0
     for image, detected in _detections(named, detector, batch_size, console):
-        highest = max([highest, *detected.rows[:, 5].tolist()])
         kept = detected.select(detected.rows[:, 5] >= (min_score or 0.0))
         results.append(kept if thresholds is None else keep_confident(kept, thresholds))
         image_list.append(_image_entry(image))
         if drawn is not None:
             drawn.add(image, results[-1])
-    written = [str(output)]
-    if ground_truth is None:
-        written.append(with_name(output, f"{stem(output)}_images.json"))
-        write_json(written[1], {"images": image_list})
     every = joined(results)
-    write_results(output, every.coco_results())
+    written = _write(output, every, image_list if ground_truth is None else None)
     if drawn is None:
         return written
     if not (every.rows[:, 5] >= limit).any():
-        least = "the model's score thresholds" if best_f1 else f"the min score {limit:g}"
-        _print(console, f"no detection is drawn: none reaches {least}; the highest has {highest:.2g}; see --score")
+        least = f"score of at least {limit:g}" if limit else "detection at all"
+        highest = f", the highest is {every.rows[:, 5].max():.2g}" if len(every) else ""
+        _print(console, f"nothing to draw: there is no {least}{highest}; see --score")
     return [*written, drawn.finish()]
+
+
+def _named_images(
+    images: Sequence[str | Path], ground_truth: str | Path | None, pictures: str | Path | None, console: Console
+) -> list[_Named]:
+    """Lists the images to detect on with their ids."""
+    paths = find_images(images)
+    if pictures is not None:
+        paths = _without_pictures(paths, pictures, console)
+    return _numbered(paths) if ground_truth is None else _as_listed(paths, ground_truth, console)
+
+
+def _write(output: str | Path, results: Results, image_list: list[dict[str, Any]] | None) -> list[str]:
+    """Writes the detections last, and before them the list of images if there is one; returns the files."""
+    written = [str(output)]
+    if image_list is not None:
+        written.append(with_name(output, f"{stem(output)}_images.json"))
+        write_json(written[1], {"images": image_list})
+    write_results(output, results.coco_results())
+    return written
 
 
 def _pictures(destination: str | Path, named: Sequence[_Named], model: str, *, min_score: float) -> DetectionPictures:
@@ -149,6 +163,21 @@ def find_images(sources: Sequence[str | Path]) -> list[str]:
             f"no image in {', '.join(map(str, sources))}: looked for {', '.join(sorted(_SUFFIXES))}. Check --images."
         )
     return sorted(paths)
+
+
+def _without_pictures(paths: Sequence[str], pictures: str | Path, console: Console) -> list[str]:
+    """Leaves out what lies where the pictures will be: those of an earlier run, and never replaced.
+
+    Raises:
+        ConfigError: all images lie there.
+    """
+    place = resolve(pictures)
+    kept = [path for path in paths if not f"{resolve(path)}/".startswith(f"{place}/")]
+    if not kept:
+        raise ConfigError(f"--draw {one_line(pictures)}: the images are there, and stay. Pass another path.")
+    if len(kept) < len(paths):
+        _print(console, f"{len(paths) - len(kept)} images in {pictures}, where the pictures will be, are left out")
+    return kept
 
 
 def _images_below(folder: str) -> Iterator[str]:

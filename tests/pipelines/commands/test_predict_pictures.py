@@ -140,12 +140,12 @@ def test_says_so_if_no_detection_is_drawn(
     assert predict(model, *flags, output=tmp_path / "f.json") == 0
     highest = max(result["score"] for result in json.loads((tmp_path / "f.json").read_text()))
     assert 0.1 < highest < 0.3
-    note = f"no detection is drawn: none reaches the min score 0.3; the highest has {highest:g}; see --score\n"
-    assert note in capfd.readouterr().err
-    for score, said in (("0.9", True), ("0.1", False)):
-        assert predict(model, *flags, "--score", score, output=tmp_path / "f.json") == 0
-        note = f"no detection is drawn: none reaches the min score 0.9; the highest has {highest:g}; see --score\n"
-        assert (note in capfd.readouterr().err) is said
+    note = "nothing to draw: there is no score of at least"
+    assert f"{note} 0.3, the highest is {highest:g}; see --score\n" in capfd.readouterr().err
+    assert predict(model, *flags, "--score", "0.9", output=tmp_path / "f.json") == 0
+    assert f"{note} 0.9; see --score\n" in capfd.readouterr().err
+    assert predict(model, *flags, "--score", "0.1", output=tmp_path / "f.json") == 0
+    assert note not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,8 @@ def test_says_so_if_no_detection_is_drawn(
         (["--score", "nan"], "--score nan: pass a number from 0 to 1"),
         (["--score", "0.5", "--score-thresholds", "best-f1"], "--score and --score-thresholds exclude each other"),
         (["--draw", "sheet.webp"], "sheet.webp: a picture of the first images is PNG or JPEG"),
-        (["--draw", "IMAGES"], "images/picture_00.png is one of --images. Pass another folder"),
-        (["--draw", "LINK"], "picture_00.png is one of --images. Pass another folder"),
+        (["--draw", "IMAGES"], "images: the images are there, and stay. Pass another path"),
+        (["--draw", "LINK"], "link: the images are there, and stay. Pass another path"),
         (["--draw", "FILE"], "notes: this is a file. Pass a folder"),
     ],
 )
@@ -173,6 +173,19 @@ def test_wrong_usage_is_refused_before_detecting(
     assert message in capsys.readouterr().err
     assert not (tmp_path / "f.json").exists()
     assert {path: path.read_bytes() for path in images.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["drawn", "sheet.png"])
+def test_pictures_of_an_earlier_run_are_no_images(
+    *, tmp_path: Path, model: Path, images: Path, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    written = []
+    for _ in range(2):
+        assert predict(model, "--images", images, "--draw", images / name, output=tmp_path / "f.json") == 0
+        written.append((tmp_path / "f.json").read_bytes())
+    assert written[0] == written[1]
+    left_out = 6 if name == "drawn" else 1
+    assert f"{left_out} images in {images / name}, where the pictures will be, are left out" in capfd.readouterr().err
 
 
 def test_two_images_of_one_picture_are_refused(

@@ -21,7 +21,7 @@ SETTINGS = (
     "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1, max_level: 5}",
     "train.steps=2",
     "train.batch_size=4",
-    "evaluate.thresholds.absolute={AP: 0.0}",
+    "evaluate.thresholds={absolute: {AP: 0.0}, not_worse: []}",
 )
 
 

@@ -48,7 +48,7 @@ def judge(
     if not results:
         return NO_THRESHOLD
     reasons = [reason for _, reason in sorted(results, key=lambda result: result[0])]
-    return Verdict(all(met for met, _ in results), reasons)
+    return Verdict(all(met for met, _ in results), list(dict.fromkeys(reasons)))
 
 
 def both(*verdicts: Verdict) -> Verdict:

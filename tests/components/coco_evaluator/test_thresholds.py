@@ -102,6 +102,14 @@ def test_by_default_a_later_model_must_not_be_significantly_worse(high: float, b
         assert judge(metrics, baseline, differences, accepted).blessed
 
 
+def test_an_undefined_ap_is_one_reason() -> None:
+    """Both default thresholds refuse it."""
+    other = {"AP50": Interval(0.0, -0.01, 0.01, 0.5)}
+    verdict = judge({"AP": -1.0}, {"AP": -1.0}, other, ThresholdsConfig())
+    assert not verdict.blessed
+    assert [reason.split(":")[0] for reason in verdict.reasons] == ["AP is undefined"]
+
+
 @pytest.mark.parametrize(
     ("thresholds", "judged"),
     [

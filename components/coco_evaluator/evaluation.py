@@ -16,7 +16,7 @@ from components.coco_evaluator.tfma.eval_config import complete, params_of
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE, write_slices
 from components.coco_evaluator.tfma.slicing import empty_slicings
 from components.coco_evaluator.tfma.verdict import judge_by_config
-from components.coco_evaluator.thresholds import Verdict, both, judge
+from components.coco_evaluator.thresholds import NO_THRESHOLD, Verdict, both, judge
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import Analysis, write_analysis
 from detection.coco import CocoMetrics
@@ -293,4 +293,4 @@ def _judge(task: Task, config: Any, measured: Measured, analysis: Analysis, fold
     verdict = judge(analysis.metrics, analysis.baseline_metrics or None, analysis.differences, task.config.thresholds)
     if judged.validation is None:
         return verdict
-    return judged.verdict if task.config.thresholds.is_empty else both(verdict, judged.verdict)
+    return judged.verdict if verdict == NO_THRESHOLD else both(verdict, judged.verdict)

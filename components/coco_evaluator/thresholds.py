@@ -1,6 +1,7 @@
 """The blessing decision: a model's metrics against the thresholds of the configuration."""
 
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from detection.analysis.analysis_file import Interval
@@ -11,10 +12,13 @@ Metrics = Mapping[str, float]
 
 
 class Verdict(NamedTuple):
-    """The blessing decision, and a sentence per threshold."""
+    """The blessing decision, and a sentence per threshold, those that are not met first."""
 
     blessed: bool
     reasons: list[str]
+
+
+NO_THRESHOLD = Verdict(True, ["no threshold is set"])
 
 
 def judge(
@@ -26,26 +30,40 @@ def judge(
         metrics: metrics of the candidate by name; -1 or missing if undefined.
         baseline: metrics of the last blessed model on the same images; None: no baseline,
             thresholds on the change are met.
-        differences: metric -> candidate minus baseline, without undefined ones.
+        differences: metric -> candidate minus baseline, without undefined ones; empty without
+            bootstrap replicates.
         thresholds: the thresholds.
     """
     results = [_judge_value(name, metrics.get(name, UNDEFINED), least) for name, least in thresholds.absolute.items()]
-    for name, least in thresholds.improvement.items():
-        if baseline is None:
-            results.append(_nothing_to_compare_with(name))
-        else:
-            results.append(_judge_difference(name, metrics.get(name, UNDEFINED), baseline.get(name, UNDEFINED), least))
-    for name in thresholds.significant:
-        result = _nothing_to_compare_with(name) if baseline is None else _judge_gain(name, differences.get(name))
-        results.append(result)
-    reasons = [reason for _, reason in results] or ["no threshold is set"]
+    not_worse = _not_worse(thresholds, has_intervals=baseline is None or bool(differences))
+    if baseline is None:
+        changed = dict.fromkeys((*thresholds.improvement, *thresholds.significant, *not_worse))
+        results += [(True, f"{name}: no earlier blessed model to compare with") for name in changed]
+    else:
+        for name, least in thresholds.improvement.items():
+            values = metrics.get(name, UNDEFINED), baseline.get(name, UNDEFINED)
+            results.append(_judge_difference(name, *values, least))
+        results += [_judge_gain(name, differences.get(name), thresholds.significant) for name in thresholds.significant]
+        results += [_judge_loss(name, differences.get(name), not_worse) for name in not_worse]
+    if not results:
+        return NO_THRESHOLD
+    reasons = [reason for _, reason in sorted(results, key=lambda result: result[0])]
     return Verdict(all(met for met, _ in results), list(dict.fromkeys(reasons)))
 
 
 def both(*verdicts: Verdict) -> Verdict:
-    """Combines verdicts: blessed if all are."""
-    reasons: Iterable[str] = dict.fromkeys(reason for verdict in verdicts for reason in verdict.reasons)
+    """Combines verdicts: blessed if all are; the reasons of refusals come first."""
+    ordered = sorted(verdicts, key=lambda verdict: verdict.blessed)
+    reasons: Iterable[str] = dict.fromkeys(reason for verdict in ordered for reason in verdict.reasons)
     return Verdict(all(verdict.blessed for verdict in verdicts), list(reasons))
+
+
+def _not_worse(thresholds: ThresholdsConfig, *, has_intervals: bool) -> Sequence[str]:
+    """Returns the metrics of `not_worse`, resolving `auto`."""
+    if thresholds.not_worse != "auto":
+        return thresholds.not_worse
+    has_threshold = "AP" in (*thresholds.improvement, *thresholds.significant)
+    return () if has_threshold or not has_intervals else ("AP",)
 
 
 def _judge_value(name: str, value: float, least: float) -> tuple[bool, str]:
@@ -53,7 +71,7 @@ def _judge_value(name: str, value: float, least: float) -> tuple[bool, str]:
         return False, _undefined(name)
     if value >= least:
         return True, f"{name} {value:.6g} is at least {least:.6g}"
-    return False, f"{name} {value:.6g} is below {least:.6g}"
+    return False, f"{name} {value:.6g} is below {least:.6g} ({_to_accept(f'absolute.{name}=0')})"
 
 
 def _judge_difference(name: str, value: float, before: float, least: float) -> tuple[bool, str]:
@@ -62,21 +80,36 @@ def _judge_difference(name: str, value: float, before: float, least: float) -> t
     change = f"{name} {value:.6g} against {before:.6g} of the last blessed model"
     if value - before >= least:
         return True, f"{change}: a change of at least {least:+.6g}"
-    return False, f"{change}: a change below {least:+.6g}"
+    return False, f"{change}: a change below {least:+.6g} ({_to_accept(f'improvement.{name}=-1')})"
 
 
-def _judge_gain(name: str, gain: Interval | None) -> tuple[bool, str]:
-    if gain is None:
+def _judge_gain(name: str, difference: Interval | None, names: Sequence[str]) -> tuple[bool, str]:
+    if difference is None:
         return False, _undefined(name)
-    bounds = f"{gain.low:+.4f} to {gain.high:+.4f}"
-    change = f"{name}: a change of {gain.value:+.4f} ({bounds}) against the last blessed model"
-    if gain.low > 0:
-        return True, f"{change}: a significant gain"
-    return False, f"{change}: no significant gain"
+    if difference.low > 0:
+        return True, f"{_change(name, difference)}: a significant gain"
+    return False, f"{_change(name, difference)}: no significant gain ({_to_accept_without(name, 'significant', names)})"
 
 
-def _nothing_to_compare_with(name: str) -> tuple[bool, str]:
-    return True, f"{name}: no earlier blessed model to compare with"
+def _judge_loss(name: str, difference: Interval | None, names: Sequence[str]) -> tuple[bool, str]:
+    if difference is None:
+        return False, _undefined(name)
+    if difference.high >= 0:
+        return True, f"{_change(name, difference)}: no significant loss"
+    return False, f"{_change(name, difference)}: a significant loss ({_to_accept_without(name, 'not_worse', names)})"
+
+
+def _change(name: str, difference: Interval) -> str:
+    bounds = f"{difference.low:+.4f} to {difference.high:+.4f}"
+    return f"{name}: a change of {difference.value:+.4f} ({bounds}) against the last blessed model"
+
+
+def _to_accept(assignment: str) -> str:
+    return f"to accept it: --set {shlex.quote(f'evaluate.thresholds.{assignment}')}"
+
+
+def _to_accept_without(name: str, key: str, names: Sequence[str]) -> str:
+    return _to_accept(f"{key}=[{', '.join(other for other in names if other != name)}]")
 
 
 def _undefined(name: str) -> str:

@@ -5,15 +5,15 @@ For README, TensorBoard, reports and `predict`.  Needs NumPy and Pillow, and pyc
 
 import colorsys
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
-Color = tuple[int, int, int]
+from detection.images.tags import Color, Rectangle, draw_tags, frame_of, line_height, load_font
+
 Picture = npt.NDArray[np.uint8]
 
 _GOLDEN_RATIO = 0.618033988749895  # multiples of it, modulo 1, spread evenly however many there are
@@ -21,7 +21,8 @@ _PAPER: Color = (255, 255, 255)
 _INK: Color = (32, 32, 32)
 _FILL_OPACITY = 28  # of 255
 _MASK_OPACITY = 110  # of 255
-_HIDDEN_FRACTION = 0.25  # a tag that would cover more of others than this is left out
+# Shades of a colour, for instances of one class: a grey level to mix in, and its share. The hue stays.
+_SHADES = ((0, 0.0), (255, 0.6), (0, 0.4), (0, 0.62))
 
 
 class LineStyle(NamedTuple):
@@ -35,26 +36,6 @@ class LineStyle(NamedTuple):
     dash: tuple[float, ...] = ()
 
 
-class Rectangle(NamedTuple):
-    """Pixels; left and top inside, right and bottom just outside."""
-
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-    @property
-    def area(self) -> float:
-        """Square pixels."""
-        return (self.right - self.left) * (self.bottom - self.top)
-
-    def overlap(self, other: "Rectangle") -> float:
-        """Area that both cover, square pixels."""
-        width = min(self.right, other.right) - max(self.left, other.left)
-        height = min(self.bottom, other.bottom) - max(self.top, other.top)
-        return max(width, 0.0) * max(height, 0.0)
-
-
 def category_color(category_id: int) -> Color:
     """(red, green, blue), 0..255: always the same for an id, and unlike its neighbours'."""
     hue = category_id * _GOLDEN_RATIO % 1.0
@@ -62,12 +43,6 @@ def category_color(category_id: int) -> Color:
     saturation, value = ((0.85, 1.0), (0.5, 1.0), (0.95, 0.75))[category_id // 5 % 3]
     red, green, blue = colorsys.hsv_to_rgb(hue, saturation, value)
     return round(red * 255), round(green * 255), round(blue * 255)
-
-
-def text_color(color: Color) -> Color:
-    """Black or white, whichever reads better on a colour (luma of ITU-R BT.601)."""
-    red, green, blue = color
-    return (0, 0, 0) if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else (255, 255, 255)
 
 
 def draw_detections(
@@ -85,12 +60,14 @@ def draw_detections(
 ) -> Picture:
     """Draws boxes, each with a tag such as "raccoon 0.87", and if given their masks and keypoints.
 
+    Instances of one class have shades of its colour; boxes that overlap have different ones.
+
     Args:
         image: uint8 [H, W, 3], RGB; not changed.
         boxes_xywh: [N, 4], (x, y, width, height) in pixels of `image`, as COCO has
             them; parts outside the image are clipped.
-        labels: N names; "" draws no tag.  In a crowd, weak detections' tags that would
-            cover stronger ones' are left out.
+        labels: N names; "" draws no tag.  Tags stand beside their boxes where there is room;
+            in a crowd, weak detections' tags that would cover stronger ones' are left out.
         scores: N values in 0..1 shown behind the names; None for ground truth.
         category_ids: N ids that choose the colours; None: one colour a name, in
             order of appearance.
@@ -99,8 +76,8 @@ def draw_detections(
         keypoints: [N, K, 3], (x, y, score) in pixels of `image`; points with a score of 0
             are left out.
         min_score: detections below are left out.
-        scale: the picture is this much larger than `image`.  Tags keep a readable
-            size, so a small image wants 3 or 4.
+        scale: the picture is this much larger than `image`.  Lines and tags have sizes that fit the
+            picture, tags at least 11 pixels: a small image wants 3 or 4.
 
     Returns:
         uint8 [round(H * scale), round(W * scale), 3].
@@ -109,7 +86,6 @@ def draw_detections(
         ValueError: the image is not uint8 [H, W, 3], or the lengths differ.
     """
     boxes = np.asarray(boxes_xywh, np.float64).reshape(-1, 4) * scale
-    styles = _category_styles(labels, category_ids) if styles is None else styles
     points = None if keypoints is None else np.asarray(keypoints, np.float64)
     columns: dict[str, Any] = {"category_ids": category_ids, "styles": styles, "masks": masks, "keypoints": points}
     _check(image, len(boxes), labels=labels, scores=scores, **columns)
@@ -118,18 +94,21 @@ def draw_detections(
 
     order = _drawing_order(len(boxes), scores, min_score)
     frames = [frame_of(boxes[index].tolist(), width, height) for index in order]
-    chosen = [styles[index] for index in order]
+    if styles is None:
+        colors = _category_colors(labels, category_ids)
+        chosen = _instance_styles(frames, [colors[index] for index in order])
+    else:
+        chosen = [styles[index] for index in order]
     if masks is not None:
-        for index in order:
-            mask = masks[index]
-            picture = picture if mask is None else _with_mask(picture, mask, styles[index].color)
+        for index, frame, style in zip(order, frames, chosen, strict=True):
+            _draw_mask(picture, masks[index], style.color, _line_width(picture, frame))
     _draw_frames(picture, frames, chosen)
     if points is not None:
-        for index in order:
-            _draw_points(picture, points[index] * [scale, scale, 1.0], styles[index].color)
+        for index, style in zip(order, chosen, strict=True):
+            _draw_points(picture, points[index] * [scale, scale, 1.0], style.color)
     texts = [_tag_text(labels[index], None if scores is None else scores[index]) for index in order]
     # The best detection chooses the place of its tag first.
-    _draw_tags(picture, frames[::-1], [style.color for style in chosen][::-1], texts[::-1])
+    draw_tags(picture, frames[::-1], [style.color for style in chosen][::-1], texts[::-1])
     return np.asarray(picture)
 
 
@@ -163,8 +142,8 @@ def contact_sheet(
         _check(image, len(images), captions=captions)
     pictures = [Image.fromarray(image) if cell is None else _fitted(image, *cell) for image in images]
     width = cell[1] if cell else max(picture.width for picture in pictures)
-    font = _font(width)
-    line = _line_height(font) + 4 if captions else 0
+    font = load_font(width)
+    line = line_height(font) + 4 if captions else 0
     rows = [range(first, min(first + columns, len(images))) for first in range(0, len(images), columns)]
     heights = [max(pictures[index].height for index in row) + line + gap for row in rows]
     sheet = Image.new("RGB", (gap + len(rows[0]) * (width + gap), gap + sum(heights)), _PAPER)
@@ -194,12 +173,37 @@ def _check(image: Picture, count: int, **columns: Sequence[object] | None) -> No
             raise ValueError(f"{len(values)} {name} for {count}")
 
 
-def _category_styles(labels: Sequence[str], category_ids: Sequence[int] | None) -> list[LineStyle]:
-    """Returns unbroken lines in the categories' colours; without ids, categories count by their first label."""
+def _category_colors(labels: Sequence[str], category_ids: Sequence[int] | None) -> list[Color]:
+    """Returns the categories' colours; without ids, categories count by their first label."""
     if category_ids is None:
         known: dict[str, int] = {}
         category_ids = [known.setdefault(label, len(known)) for label in labels]
-    return [LineStyle(category_color(int(category_id))) for category_id in category_ids]
+    return [category_color(int(category_id)) for category_id in category_ids]
+
+
+def _instance_styles(frames: Sequence[Rectangle], colors: Sequence[Color]) -> list[LineStyle]:
+    """Returns unbroken lines in a shade of each box's colour: another one than boxes of that colour that it overlaps.
+
+    Args:
+        frames: the boxes, the strongest last: it has its colour as it is.
+        colors: colour of each box's category.
+    """
+    shades: list[int] = []
+    boxes = list(zip(frames, colors, strict=True))[::-1]
+    for frame, color in boxes:
+        peers = [(shade, other) for shade, (other, own) in zip(shades, boxes, strict=False) if own == color]
+        overlaps, uses = [0.0] * len(_SHADES), [0] * len(_SHADES)
+        for shade, other in peers:
+            overlaps[shade] += frame.overlap(other)
+            uses[shade] += 1
+        shades.append(min(range(len(_SHADES)), key=lambda shade: (overlaps[shade], uses[shade])))
+    return [LineStyle(_shade(color, shade)) for shade, (_, color) in zip(shades, boxes, strict=True)][::-1]
+
+
+def _shade(color: Color, number: int) -> Color:
+    grey, share = _SHADES[number]
+    red, green, blue = (round(value + (grey - value) * share) for value in color)
+    return red, green, blue
 
 
 def _drawing_order(count: int, scores: Sequence[float] | None, min_score: float) -> list[int]:
@@ -214,10 +218,16 @@ def _tag_text(label: str, score: float | None) -> str:
     return label if score is None or not label else f"{label} {score:.2f}"
 
 
+def _line_width(picture: Image.Image, frame: Rectangle) -> int:
+    """Returns the width of a box's line, pixels: by the picture's size, thinner for a small box."""
+    sides = frame.right - frame.left, frame.bottom - frame.top
+    return max(1, min(round(min(picture.size) / 200), round(min(sides) / 12)))
+
+
 def _draw_frames(picture: Image.Image, frames: Sequence[Rectangle], styles: Sequence[LineStyle]) -> None:
-    line = max(1, round(min(picture.size) / 200))
     draw = ImageDraw.Draw(picture, "RGBA")
     for frame, (color, dash) in zip(frames, styles, strict=True):
+        line = _line_width(picture, frame)
         corners = _ordered(frame.left, frame.top, frame.right - 1, frame.bottom - 1)
         # A dark edge keeps a bright frame visible on a bright ground.
         draw.rectangle(_inflated(corners, 1), outline=(0, 0, 0, 110), width=line + 2)
@@ -226,13 +236,31 @@ def _draw_frames(picture: Image.Image, frames: Sequence[Rectangle], styles: Sequ
             _draw_dashes(draw, corners, LineStyle(color, dash), line)
 
 
-def _with_mask(picture: Image.Image, rle: Mapping[str, Any], color: Color) -> Image.Image:
-    """The picture with a mask of its unscaled size laid over it."""
+def _draw_mask(picture: Image.Image, rle: Mapping[str, Any] | None, color: Color, line: int) -> None:
+    """Lays a mask of the unscaled image over a picture: filled, and its outline of `line` pixels."""
+    if rle is None:
+        return
     from pycocotools import mask
 
-    inside = np.asarray(mask.decode(rle)) * np.uint8(_MASK_OPACITY)
-    stretched = Image.fromarray(inside).resize(picture.size, Image.Resampling.NEAREST)
-    return Image.composite(Image.new("RGB", picture.size, color), picture, stretched)
+    x, y, width, height = mask.toBbox(rle).astype(int).tolist()
+    if not width * height:
+        return
+    # Only the part with the mask, as photographs are large.
+    part = Image.fromarray(np.ascontiguousarray(mask.decode(rle)[y : y + height, x : x + width]))
+    scale = picture.width / rle["size"][1]
+    left, top = round(x * scale), round(y * scale)
+    right, bottom = max(left + 1, round((x + width) * scale)), max(top + 1, round((y + height) * scale))
+    inside = np.asarray(part.resize((right - left, bottom - top), Image.Resampling.NEAREST)) > 0
+    opacity = np.where(outline(inside, line), 255, np.where(inside, _MASK_OPACITY, 0))
+    picture.paste(color, (left, top), Image.fromarray(opacity.astype(np.uint8)))
+
+
+def outline(inside: npt.NDArray[np.bool_], width: int) -> npt.NDArray[np.bool_]:
+    """Returns the pixels of a mask [H, W] that are at most `width` pixels from its boundary, along rows and columns."""
+    padded = np.pad(inside, width)
+    rows, columns = slice(width, width + inside.shape[0]), slice(width, width + inside.shape[1])
+    core = padded[: -2 * width, columns] & padded[2 * width :, columns]
+    return inside & ~(core & padded[rows, : -2 * width] & padded[rows, 2 * width :])
 
 
 def _draw_points(picture: Image.Image, points: npt.NDArray[np.float64], color: Color) -> None:
@@ -278,77 +306,7 @@ def _inflated(corners: tuple[float, float, float, float], by: float) -> tuple[fl
     return left - by, top - by, right + by, bottom + by
 
 
-def _draw_tags(
-    picture: Image.Image, frames: Sequence[Rectangle], colors: Sequence[Color], texts: Sequence[str]
-) -> None:
-    font = _font(min(picture.size))
-    draw = ImageDraw.Draw(picture)
-    widths = [font.getlength(text) + 6 if text else 0.0 for text in texts]
-    places = place_tags(frames, widths, _line_height(font) + 2, picture.size)
-    for place, color, text in zip(places, colors, texts, strict=True):
-        if place:
-            draw.rectangle((place.left, place.top, place.right - 1, place.bottom - 1), fill=color)
-            draw.text((place.left + 3, (place.top + place.bottom) / 2), text, text_color(color), font, anchor="lm")
-
-
-def _font(shorter_side: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(float(min(max(shorter_side // 28, 11), 28)))
-
-
-def _line_height(font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> int:
-    _, top, _, bottom = font.getbbox("Ag")
-    return math.ceil(bottom - top) + 2
-
-
 def _fitted(image: Picture, height: int, width: int) -> Image.Image:
     ratio = min(height / image.shape[0], width / image.shape[1])
     size = max(1, round(image.shape[1] * ratio)), max(1, round(image.shape[0] * ratio))
     return Image.fromarray(image).resize(size, Image.Resampling.LANCZOS)
-
-
-def frame_of(box_xywh: Sequence[float], width: float, height: float) -> Rectangle:
-    """A box (x, y, width, height) cut to a picture of `width` by `height` pixels; at least one pixel stays."""
-    x, y, w, h = box_xywh
-    left, top = min(max(x, 0.0), width - 1), min(max(y, 0.0), height - 1)
-    right, bottom = min(max(x + w, left + 1), width), min(max(y + h, top + 1), height)
-    return Rectangle(left, top, right, bottom)
-
-
-def place_tags(
-    frames: Sequence[Rectangle], widths: Sequence[float], height: float, picture: tuple[float, float]
-) -> list[Rectangle | None]:
-    """Places a tag at each frame.
-
-    Args:
-        frames: the boxes, the strongest first: it chooses its place first.
-        widths: of the tags, pixels; 0: the frame has none.
-        height: of every tag, pixels.
-        picture: its width and height, pixels.
-
-    Returns:
-        A place a frame; None where there is no tag, or it would hide too much of
-        those before it.
-    """
-    taken: list[Rectangle] = []
-    places: list[Rectangle | None] = []
-    for frame, width in zip(frames, widths, strict=True):
-        place = _place(frame, width, height, picture, taken) if width else None
-        if place and sum(place.overlap(other) for other in taken) > _HIDDEN_FRACTION * place.area:
-            place = None
-        places.append(place)
-        if place:
-            taken.append(place)
-    return places
-
-
-def _place(
-    frame: Rectangle, width: float, height: float, picture: tuple[float, float], taken: Sequence[Rectangle]
-) -> Rectangle:
-    """Above the frame, inside it, or below: where it fits and hides the least of other tags."""
-    places = []
-    for top in (frame.top - height, frame.top, frame.bottom, frame.bottom - height):
-        for left in (frame.left, frame.right - width):
-            x = min(max(left, 0.0), max(picture[0] - width, 0.0))
-            y = min(max(top, 0.0), max(picture[1] - height, 0.0))
-            places.append(Rectangle(x, y, x + width, y + height))
-    return min(places, key=lambda place: sum(place.overlap(other) for other in taken))

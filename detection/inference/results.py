@@ -35,6 +35,14 @@ class Results:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def select(self, kept: npt.NDArray[np.bool_]) -> "Results":
+        """Returns the detections where `kept`, bool [n], is true, in their order."""
+        return Results(
+            rows=self.rows[kept],
+            masks=None if self.masks is None else [mask for mask, keep in zip(self.masks, kept, strict=True) if keep],
+            keypoints=None if self.keypoints is None else self.keypoints[kept],
+        )
+
     def coco_results(self) -> list[dict[str, Any]]:
         """Returns COCO results with box, score, and mask and keypoints if there are any; floats keep every bit."""
         results = results_from_rows(self.rows)

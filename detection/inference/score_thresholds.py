@@ -120,9 +120,4 @@ def _threshold(entry: Any) -> Threshold | None:
 def keep_confident(results: Results, thresholds: ScoreThresholds) -> Results:
     """Returns the detections whose score is at least the threshold of their category, in their order."""
     limits = [thresholds.of_category(int(category)) for category in results.rows[:, 6]]
-    kept = np.flatnonzero(results.rows[:, 5] >= np.array(limits, np.float64))
-    return Results(
-        rows=results.rows[kept],
-        masks=None if results.masks is None else [results.masks[place] for place in kept],
-        keypoints=None if results.keypoints is None else results.keypoints[kept],
-    )
+    return results.select(results.rows[:, 5] >= np.array(limits, np.float64))

@@ -23,7 +23,6 @@ from detection.types import EncodedImage
 from schemas import serving
 from schemas.config.config import ViewsConfig
 from schemas.errors import DataError
-from schemas.quoting import one_line
 
 Array = npt.NDArray[Any]
 
@@ -52,8 +51,15 @@ def views_of(config: ViewsConfig) -> list[View]:
 def augmented(
     detector: SignatureDetector, config: ViewsConfig, *, batch_size: int
 ) -> "SignatureDetector | AugmentedDetector":
-    """Returns the detector with the views of a configuration; without any, the detector itself."""
-    return detector if config.is_empty else AugmentedDetector(detector, views_of(config), batch_size=batch_size)
+    """Returns the detector with the views of a configuration; without any, the detector itself.
+
+    Raises:
+        DataError: the model has masks or keypoints, which are not fused.
+    """
+    if config.is_empty:
+        return detector
+    _require_boxes_only(detector)
+    return AugmentedDetector(detector, views_of(config), batch_size=batch_size)
 
 
 class _Part(NamedTuple):
@@ -87,13 +93,12 @@ class AugmentedDetector:
         """Detects objects, as `SignatureDetector.detect` does; at most as many per image as the model gives.
 
         Raises:
-            DataError: the model cannot read an image, or has masks or keypoints, which are not fused.
+            DataError: the model cannot read an image.
         """
         del with_masks  # there are none
         if not images:
             return []
         plain = self._detector.outputs(images)
-        _require_boxes_only(plain, images[0])
         parts = [[part for n, view in enumerate(self._views) for part in _parts(n, view, image)] for image in images]
         others = iter(self._detect_others(images, parts))
         results = []
@@ -195,10 +200,13 @@ def _joined(parts: Sequence[Boxes]) -> Boxes:
     return Boxes(boxes[kept], scores[kept], classes[kept])
 
 
-def _require_boxes_only(outputs: Mapping[str, Array], image: EncodedImage) -> None:
+def _require_boxes_only(detector: SignatureDetector) -> None:
+    """Detects on a grey image, as only the outputs of a call tell about every kind of model."""
+    file = io.BytesIO()
+    Image.new("RGB", (64, 64), _MARGIN).save(file, "BMP")
+    outputs = detector.outputs([EncodedImage(0, "a grey image", file.getvalue(), height=64, width=64)])
     more = [name for name in (serving.MASKS, serving.KEYPOINTS) if name in outputs]
     if more:
         raise DataError(
-            f"{one_line(image.name)}: test-time augmentation fuses boxes only, and the model also gives "
-            f"{', '.join(more)}. Detect without it."
+            f"test-time augmentation fuses boxes only, and the model also gives {', '.join(more)}. Detect without it."
         )

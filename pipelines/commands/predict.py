@@ -1,11 +1,16 @@
 """Runs a model on image files, and writes the detections as a COCO results file.
 
 Detections have a box and a score, and masks (RLE) and keypoints if the model has them.
---draw draws all of these.
 
-All detections are written, also those of low scores, which AP needs. --score-thresholds
-best-f1 leaves out those below the threshold of their category: a pushed model holds the
-score of the highest F1 of each category in its evaluation.
+All detections are written, also those of low scores, which AP needs. --score leaves out
+those of lower scores. --score-thresholds best-f1 leaves out those below the threshold of
+their category: a pushed model holds the score of the highest F1 of each category in its
+evaluation.
+
+--draw DIR draws every image in its own size: a file of the same name in DIR, in folders if
+the images come from several. --draw FILE.png draws the first 12 images into one picture.
+The detections that are written are drawn; without --score and --score-thresholds, those of
+a score of at least 0.3.
 
 Image ids are taken from --ground-truth, by file_name. Without it, images are numbered
 from 1 in the order of their paths, and the list of images is written beside the
@@ -19,7 +24,7 @@ from pipelines.commands.common import add_tta_argument, views_from_text
 from schemas.quoting import one_line
 
 SUMMARY = "run a model on images, and write COCO results"
-EXAMPLE = "pipeline_runner.py predict --model runs/demo/serving/1 --images photos --output detections.json"
+EXAMPLE = "pipeline_runner.py predict --model runs/demo/serving/1 --images photos --output detections.json --draw drawn"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file with the image ids")
     parser.add_argument("--output", metavar="FILE.json", required=True, help="COCO results file to write")
     parser.add_argument(
-        "--draw", metavar="FILE.png", help="also draw the first images with their detections, as PNG or JPEG"
+        "--draw",
+        metavar="DIR_OR_FILE",
+        help="also draw the detections: a folder for each image in its own size, or a PNG or JPEG file for the first "
+        "images",
     )
+    parser.add_argument("--score", metavar="NUMBER", type=float, help="leave out detections of lower scores, 0 to 1")
     parser.add_argument(
         "--score-thresholds",
         choices=["best-f1"],
@@ -55,9 +64,10 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command.
 
     Raises:
-        ConfigError: a batch size below 1, views without a meaning, or score thresholds with views.
-        DataError: a model or image that cannot be read, no score thresholds, or no image that
-            the ground truth lists.
+        ConfigError: a batch size below 1, a score outside 0 to 1, views without a meaning, exclusive
+            options, or pictures in another format or in place of the images.
+        DataError: a model or image that cannot be read, no score thresholds, views with a model of
+            masks or keypoints, or no image that the ground truth lists.
     """
     from pipelines.console import quiet_run
 
@@ -72,9 +82,10 @@ def run(args: argparse.Namespace) -> int:
             images=args.images,
             ground_truth=args.ground_truth,
             output=args.output,
-            picture=args.draw,
+            pictures=args.draw,
             batch_size=args.batch_size,
             views=views,
+            min_score=args.score,
             best_f1=args.score_thresholds is not None,
             console=console,
         )

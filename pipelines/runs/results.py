@@ -12,7 +12,7 @@ from rich.console import Console
 from detection.coco.summary import metrics_table
 from detection.storage.files import is_dir
 from detection.storage.json_files import read_json
-from detection.storage.paths import join
+from detection.storage.paths import absolute, join
 from pipelines.runs.artifact_files import first_missing, pushed_path
 from pipelines.runs.component_records import examples_record_of
 from pipelines.runs.metadata import node_name
@@ -50,7 +50,7 @@ class RunResults(NamedTuple):
     metrics: COCO metrics by name.
     iou_type: what they compare: `bbox`, `segm` or `keypoints`.
     blessed: True if the model is blessed.
-    reasons: one sentence per threshold.
+    reasons: one sentence per threshold, those that are not met first.
     pushed: folder of the pushed version; None: not pushed.
     evaluation: folder of the ModelEvaluation.
     model_run: folder of the ModelRun.
@@ -192,8 +192,8 @@ def print_results(results: RunResults, console: Console) -> None:
     every = {metric.name: metric for metrics in METRIC_DEFINITIONS.values() for metric in metrics}
     known = [metric for metric in every.values() if metric.name in results.metrics]
     console.print(metrics_table(results.metrics, definitions=known, iou_type=results.iou_type))
-    line("Blessed:", "yes" if results.blessed else "no")
-    for reason in results.reasons:
+    line("Blessed:", ": ".join(["yes" if results.blessed else "no", *results.reasons[:1]]))
+    for reason in results.reasons[1:]:
         line("", reason)
     line("Pushed:", results.pushed or "no, only blessed models are pushed")
     line("Report:", join(results.evaluation, REPORT_HTML))
@@ -203,13 +203,11 @@ def print_results(results: RunResults, console: Console) -> None:
     if results.pushed and results.images:
         line(
             "Try it:",
-            f"{_python()} pipeline_runner.py predict --model {shlex.quote(results.pushed)} "
-            f"--images {shlex.quote(results.images)} --output detections.json --draw detections.png",
+            f"{_program()} predict --model {shlex.quote(absolute(results.pushed))} "
+            f"--images {shlex.quote(absolute(results.images))} --output detections.json --draw detections.png",
         )
 
 
-def _python() -> str:
-    """Returns this interpreter's path as typed from the current folder."""
-    here = Path.cwd()
-    path = Path(sys.executable)
-    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
+def _program() -> str:
+    """Returns this program as typed from any folder."""
+    return shlex.join([sys.executable, str(Path(__file__).parents[2] / "pipeline_runner.py")])

@@ -12,6 +12,7 @@ from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
 from detection.inference.detectors import open_detector, require_model
 from detection.inference.model_files import model_folder
 from detection.inference.restore import read_model_categories
+from detection.inference.test_time_augmentation import augmented
 from pipelines.folders import output_folder
 from pipelines.standalone.to_examples import data_as_examples
 from schemas.artifacts import BLESSING_JSON
@@ -50,7 +51,8 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
     def check(categories: Sequence[Mapping[str, Any]]) -> None:
         # Data of another tool is converted first, which takes minutes: check before what would fail after.
         for place in locations.values():
-            open_detector(place, batch_size=evaluation.batch_size)
+            size = evaluation.batch_size
+            augmented(open_detector(place, batch_size=size), evaluation.tta, batch_size=size)
         _require_categories(model, categories, examples)
 
     with output_folder(output, last=BLESSING_JSON) as folder, data_as_examples(config, examples, check=check) as root:

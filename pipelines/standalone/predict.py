@@ -1,21 +1,16 @@
-"""Runs an exported model on image files; writes a COCO results file and a picture of the detections."""
+"""Runs an exported model on image files; writes a COCO results file and pictures of the detections."""
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
-import numpy as np
-from PIL import Image
 from rich.console import Console
 from rich.progress import track
 
 from detection.coco.io.results import write_results
 from detection.coco.validation.invalid_entries import by_id, find_invalid, refuse_or_skip
 from detection.datasets.entries import Id, unwritable
-from detection.images.decode import decode_rgb
-from detection.images.drawing import contact_sheet, draw_detections
 from detection.images.files import ImageFileError, read_file
 from detection.images.inspect import inspect_image
 from detection.inference.detectors import open_detector
@@ -23,24 +18,22 @@ from detection.inference.model_files import model_folder
 from detection.inference.restore import read_model_categories
 from detection.inference.results import Results, joined
 from detection.inference.saved_model import SignatureDetector
-from detection.inference.score_thresholds import ScoreThresholds, keep_confident, read_score_thresholds
+from detection.inference.score_thresholds import keep_confident, read_score_thresholds
 from detection.inference.test_time_augmentation import AugmentedDetector, augmented
-from detection.storage.atomic import write_bytes, write_json
+from detection.storage.atomic import write_json
 from detection.storage.files import exists, is_dir, is_file, resolve, walk_files
 from detection.storage.json_files import read_json
 from detection.storage.paths import is_remote, join, name_of, parent, stem, suffix, with_name
 from detection.types import EncodedImage
+from pipelines.standalone.detection_pictures import DetectionPictures, is_sheet
 from schemas.config.config import ViewsConfig
 from schemas.config.issues import MAX_PIXELS
 from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line, printable
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
-_FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
 _READERS = 8  # threads that read remote images
-_MAX_DRAWN = 12  # images
-_MIN_SCORE = 0.3  # of drawn detections
-_SIDE = 384  # pixels of the longer side of each drawn image
+_MIN_DRAWN_SCORE = 0.3  # without --score and --score-thresholds
 
 
 class _NamedImage(TypedDict):
@@ -57,22 +50,16 @@ class _Named(NamedTuple):
     path: str
 
 
-class _Predicted(NamedTuple):
-    """An image and its detections."""
-
-    image: EncodedImage
-    results: Results
-
-
 def predict(
     *,
     model: str | Path,
     images: Sequence[str | Path],
     output: str | Path,
     ground_truth: str | Path | None = None,
-    picture: str | Path | None = None,
+    pictures: str | Path | None = None,
     batch_size: int = 8,
     views: ViewsConfig | None = None,
+    min_score: float | None = None,
     best_f1: bool = False,
     console: Console,
 ) -> list[str]:
@@ -85,9 +72,12 @@ def predict(
         ground_truth: COCO file whose `file_name` entries give the ids; files that it
             does not list are left out.  None: ids are 1, 2, ... by sorted path, and
             the list is written to `<output stem>_images.json`.
-        picture: PNG or JPEG file for a picture of the first images and their detections.
+        pictures: folder for a picture of each image with its detections, or PNG or JPEG file for
+            one picture of the first images; None: no picture.
         batch_size: images per call.
         views: test-time augmentation; None: each image is detected on once, as it is.
+        min_score: min score of the detections, 0..1; None: all are written, and those of at least
+            0.3 drawn.
         best_f1: leaves out detections below the score threshold of their category, which the model holds.
         console: shows progress and notes.
 
@@ -95,33 +85,63 @@ def predict(
         The files written.
 
     Raises:
-        ConfigError: a batch size below 1, a picture of another format, or `best_f1` with views.
-        DataError: a model or image that cannot be read, no score thresholds, no image, or a file
-            that cannot be written.
+        ConfigError: a batch size below 1, a score outside 0..1, exclusive options, or pictures in
+            another format or in place of the images.
+        DataError: a model or image that cannot be read, no score thresholds, views with a model of
+            masks or keypoints, no image, or a file that cannot be written.
     """
-    _check_options(picture=picture, batch_size=batch_size, views=views, best_f1=best_f1)
+    _check_options(batch_size=batch_size, views=views, min_score=min_score, best_f1=best_f1)
+    if pictures is not None:
+        is_sheet(pictures)  # refuses other formats
     model = model_folder(model)
     thresholds = read_score_thresholds(model) if best_f1 else None
-    paths = find_images(images)
-    named = _numbered(paths) if ground_truth is None else _as_listed(paths, ground_truth, console)
+    named = _named_images(images, ground_truth, pictures, console)
+    limit = (0.0 if best_f1 else _MIN_DRAWN_SCORE) if min_score is None else min_score
+    drawn = None if pictures is None else _pictures(pictures, named, model, min_score=limit)
     detector = augmented(open_detector(model, batch_size=batch_size), views or ViewsConfig(), batch_size=batch_size)
     results: list[Results] = []
-    shown: list[_Predicted] = []
     image_list = []
-    for batch in _with_progress(named, batch_size, console):
-        predicted = _predict_batch(batch, detector, thresholds)
-        results += [one.results for one in predicted]
-        shown = [*shown, *predicted][:_MAX_DRAWN]
-        image_list += [_image_entry(one.image) for one in predicted]
+    for image, detected in _detections(named, detector, batch_size, console):
+        kept = detected.select(detected.rows[:, 5] >= (min_score or 0.0))
+        results.append(kept if thresholds is None else keep_confident(kept, thresholds))
+        image_list.append(_image_entry(image))
+        if drawn is not None:
+            drawn.add(image, results[-1])
+    every = joined(results)
+    written = _write(output, every, image_list if ground_truth is None else None)
+    if drawn is None:
+        return written
+    if not (every.rows[:, 5] >= limit).any():
+        least = f"score of at least {limit:g}" if limit else "detection at all"
+        highest = f", the highest is {every.rows[:, 5].max():.2g}" if len(every) else ""
+        _print(console, f"nothing to draw: there is no {least}{highest}; see --score")
+    return [*written, drawn.finish()]
+
+
+def _named_images(
+    images: Sequence[str | Path], ground_truth: str | Path | None, pictures: str | Path | None, console: Console
+) -> list[_Named]:
+    """Lists the images to detect on with their ids."""
+    paths = find_images(images)
+    if pictures is not None:
+        paths = _without_pictures(paths, pictures, console)
+    return _numbered(paths) if ground_truth is None else _as_listed(paths, ground_truth, console)
+
+
+def _write(output: str | Path, results: Results, image_list: list[dict[str, Any]] | None) -> list[str]:
+    """Writes the detections last, and before them the list of images if there is one; returns the files."""
     written = [str(output)]
-    if ground_truth is None:
+    if image_list is not None:
         written.append(with_name(output, f"{stem(output)}_images.json"))
         write_json(written[1], {"images": image_list})
-    write_results(output, joined(results).coco_results())
-    if picture is not None:
-        _write_sheet(picture, shown, model=model)
-        written.append(str(picture))
+    write_results(output, results.coco_results())
     return written
+
+
+def _pictures(destination: str | Path, named: Sequence[_Named], model: str, *, min_score: float) -> DetectionPictures:
+    """Returns the pictures to draw; categories have the names that the model gives them."""
+    names = {int(entry["id"]): str(entry.get("name", entry["id"])) for entry in read_model_categories(model) or ()}
+    return DetectionPictures(destination, [image.path for image in named], names=names, min_score=min_score)
 
 
 def find_images(sources: Sequence[str | Path]) -> list[str]:
@@ -143,6 +163,21 @@ def find_images(sources: Sequence[str | Path]) -> list[str]:
             f"no image in {', '.join(map(str, sources))}: looked for {', '.join(sorted(_SUFFIXES))}. Check --images."
         )
     return sorted(paths)
+
+
+def _without_pictures(paths: Sequence[str], pictures: str | Path, console: Console) -> list[str]:
+    """Leaves out what lies where the pictures will be: those of an earlier run, and never replaced.
+
+    Raises:
+        ConfigError: all images lie there.
+    """
+    place = resolve(pictures)
+    kept = [path for path in paths if not f"{resolve(path)}/".startswith(f"{place}/")]
+    if not kept:
+        raise ConfigError(f"--draw {one_line(pictures)}: the images are there, and stay. Pass another path.")
+    if len(kept) < len(paths):
+        _print(console, f"{len(paths) - len(kept)} images in {pictures}, where the pictures will be, are left out")
+    return kept
 
 
 def _images_below(folder: str) -> Iterator[str]:
@@ -217,25 +252,18 @@ def _listed_id(path: str, listed: Mapping[str, Sequence[int]], ground_truth: str
     return first
 
 
-def _predict_batch(
-    batch: Sequence[_Named], detector: SignatureDetector | AugmentedDetector, thresholds: ScoreThresholds | None
-) -> list[_Predicted]:
-    images = _load_all(batch)
-    detected = detector.detect(images)
-    if thresholds is not None:
-        detected = [keep_confident(one, thresholds) for one in detected]
-    return [_Predicted(*one) for one in zip(images, detected, strict=True)]
-
-
 def _image_entry(image: EncodedImage) -> dict[str, Any]:
     """Returns the entry of `images` in a COCO file."""
     return {"id": image.image_id, "file_name": image.name, "height": image.height, "width": image.width}
 
 
-def _with_progress(named: Sequence[_Named], batch_size: int, console: Console) -> Iterator[Sequence[_Named]]:
-    starts = range(0, len(named), batch_size)
-    for start in track(starts, description="detecting", console=console, transient=True):
-        yield named[start : start + batch_size]
+def _detections(
+    named: Sequence[_Named], detector: SignatureDetector | AugmentedDetector, batch_size: int, console: Console
+) -> Iterator[tuple[EncodedImage, Results]]:
+    """Yields each image and its detections, and shows progress."""
+    for start in track(range(0, len(named), batch_size), description="detecting", console=console, transient=True):
+        images = _load_all(named[start : start + batch_size])
+        yield from zip(images, detector.detect(images), strict=True)
 
 
 def _load_all(batch: Sequence[_Named]) -> list[EncodedImage]:
@@ -255,7 +283,7 @@ def _load(image: _Named) -> EncodedImage:
     return EncodedImage(image.image_id, image.path, file.data, file.height, file.width)
 
 
-def _check_options(*, picture: str | Path | None, batch_size: int, views: ViewsConfig | None, best_f1: bool) -> None:
+def _check_options(*, batch_size: int, views: ViewsConfig | None, min_score: float | None, best_f1: bool) -> None:
     """Refuses what `predict` cannot do, before it reads any file.
 
     Raises:
@@ -263,42 +291,9 @@ def _check_options(*, picture: str | Path | None, batch_size: int, views: ViewsC
     """
     if batch_size < 1:
         raise ConfigError(f"--batch-size {batch_size}: pass at least 1.")
+    if min_score is not None and not 0.0 <= min_score <= 1.0:
+        raise ConfigError(f"--score {min_score:g}: pass a number from 0 to 1.")
+    if best_f1 and min_score is not None:
+        raise ConfigError("--score and --score-thresholds exclude each other: both set the min score.")
     if best_f1 and views is not None and not views.is_empty:
         raise ConfigError("--score-thresholds and --tta exclude each other: fused boxes have scores of their own.")
-    if picture is not None and suffix(picture).lower() not in _FORMATS:
-        raise ConfigError(f"--draw {picture}: the name tells the format: end it in {', '.join(_FORMATS)}.")
-
-
-def _write_sheet(path: str | Path, shown: Sequence[_Predicted], *, model: str | Path) -> None:
-    """Draws images with their better detections into one file.
-
-    Args:
-        path: file to write; PNG or JPEG by its suffix.
-        shown: images with their detections.
-        model: folder of the model, which names the categories if Cocoflow exported it.
-
-    Raises:
-        DataError: the file cannot be written.
-    """
-    names = {int(entry["id"]): str(entry.get("name", entry["id"])) for entry in read_model_categories(model) or ()}
-    pictures = [_draw(one, names) for one in shown]
-    sheet = Image.fromarray(contact_sheet(pictures, columns=min(4, len(pictures))))
-    file = io.BytesIO()
-    sheet.save(file, _FORMATS[suffix(path).lower()], optimize=True, quality=85)
-    write_bytes(path, file.getvalue())
-
-
-def _draw(predicted: _Predicted, names: dict[int, str]) -> np.ndarray:
-    image, results = predicted
-    categories = results.rows[:, 6].astype(int).tolist()
-    return draw_detections(
-        decode_rgb(image.encoded).numpy(),
-        results.rows[:, 1:5],
-        [names.get(category, str(category)) for category in categories],
-        results.rows[:, 5].tolist(),
-        category_ids=categories,
-        masks=results.masks,
-        keypoints=results.keypoints,
-        min_score=_MIN_SCORE,
-        scale=_SIDE / max(image.height, image.width),
-    )

@@ -167,9 +167,12 @@ MODEL_WITHOUT_EFFECT = frozenset({"fetch_weights", "weights_cache"})
 
 
 class ThresholdsConfig(Section):
-    """Thresholds for blessing a model; without any, every model is blessed."""
+    """Thresholds for blessing a model; all have to be met."""
 
-    absolute: dict[MetricName, float] = Field({"AP": 0.0}, description="min value of each metric")
+    absolute: dict[MetricName, float] = Field(
+        {"AP": 0.05},
+        description="min value of each metric; AP keeps its default unless it is set; {}: no min value",
+    )
     improvement: dict[MetricName, float] = Field(
         {}, description="min change of each metric from the last blessed model; a negative value allows a loss"
     )
@@ -178,11 +181,17 @@ class ThresholdsConfig(Section):
         description="metrics whose gain over the last blessed model has to be significant: the whole bootstrap "
         "interval lies above 0",
     )
+    not_worse: Literal["auto"] | tuple[MetricName, ...] = Field(
+        "auto",
+        description="metrics that must not be significantly worse than those of the last blessed model: a bootstrap "
+        "interval of the difference below 0 refuses; auto: [AP], or [] if improvement or significant have AP or "
+        "analysis.replicates = 0",
+    )
 
-    @property
-    def is_empty(self) -> bool:
-        """True if every model meets them."""
-        return not (self.absolute or self.improvement or self.significant)
+    @field_validator("absolute")
+    @classmethod
+    def _keeps_the_min_ap(cls, absolute: dict[str, float]) -> dict[str, float]:
+        return {**cls.model_fields["absolute"].default, **absolute} if absolute else {}
 
 
 class AnalysisConfig(Section):
@@ -282,8 +291,10 @@ class EvaluateConfig(Section):
 
     @model_validator(mode="after")
     def _significance_needs_intervals(self) -> Self:
-        if self.thresholds.significant and not self.analysis.replicates:
-            raise ValueError("thresholds.significant needs intervals; set analysis.replicates to 200, for example")
+        explicit = {"significant": self.thresholds.significant, "not_worse": self.thresholds.not_worse}
+        for key, metrics in explicit.items():
+            if metrics not in ((), "auto") and not self.analysis.replicates:
+                raise ValueError(f"thresholds.{key} needs intervals; set analysis.replicates to 200, for example")
         return self
 
 

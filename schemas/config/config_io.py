@@ -18,7 +18,7 @@ from schemas.limits import MAX_CONFIG
 from schemas.quoting import quoted
 
 # A part of pydantic's location that names one of several types of a value, such as a number or `auto`.
-_ALTERNATIVE = re.compile(r"constrained-\w+|literal\[.*\]")
+_ALTERNATIVE = re.compile(r"constrained-\w+|(literal|tuple)\[.*\]")
 
 
 def load_config(path: str | Path | None = None, assignments: Sequence[str] = (), *, text: str | None = None) -> Config:

@@ -14,7 +14,7 @@ FEW_STEPS = (
     "train.steps=3",
     "train.validation.every=null",
     "train.batch_size=4",
-    "evaluate.thresholds.absolute={AP: 0.0}",
+    "evaluate.thresholds={absolute: {AP: 0.0}, not_worse: []}",
     "push.validation.images=0",  # a process that imports TensorFlow
     "push.warmup_requests=0",
 )

@@ -185,16 +185,20 @@ def test_whatever_is_removed_is_made_again(
         assert "resuming from this finished training" in shown
 
 
-def test_another_threshold_judges_the_same_model_anew(
+def test_the_default_thresholds_judge_the_same_model_anew_and_refuse_it(
     first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = read_summary(first_run)
-    assert run_pipeline(first_run, digits, assignments=("evaluate.thresholds.absolute={AP: 0.99}",)) == 0
-    assert "DetectionTrainer reused" in capfd.readouterr().err
+    assert before["metrics"]["AP"] < 0.05
+    assert run_pipeline(first_run, digits, assignments=("evaluate.thresholds={}",)) == 0
+    shown = capfd.readouterr()
+    assert "DetectionTrainer reused" in shown.err
     summary = read_summary(first_run)
     assert summary["blessed"] is False
     assert summary["pushed_path"] is None
-    assert "0.99" in summary["reasons"][0]
+    reason = f"AP {before['metrics']['AP']:.6g} is below 0.05 (to accept it: --set evaluate.thresholds.absolute.AP=0)"
+    assert summary["reasons"][0] == reason
+    assert f"Blessed:     no: {reason}\n" in shown.out
     assert run_pipeline(first_run, digits) == 0
     assert read_summary(first_run)["pushed_path"] == before["pushed_path"]
 

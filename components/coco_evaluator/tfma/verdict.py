@@ -14,7 +14,7 @@ from components.coco_evaluator.tfma.slice_metrics import (
     tfma_values,
 )
 from components.coco_evaluator.tfma.slicing import describe_spec
-from components.coco_evaluator.thresholds import Verdict
+from components.coco_evaluator.thresholds import NO_THRESHOLD, Verdict
 
 Slices = Mapping[SliceKey, Mapping[str, SliceMetrics]]
 Metrics = dict[SliceKey, dict[Any, float]]  # by tfma.metrics.MetricKey
@@ -90,7 +90,7 @@ def judge_by_config(slices: Slices, config: Any) -> Judged:
 
     thresholds = metric_specs.metric_thresholds_from_metrics_specs(config.metrics_specs, eval_config=config)
     if not thresholds:
-        return Judged(None, Verdict(True, ["no threshold is set"]))
+        return Judged(None, NO_THRESHOLD)
     names = model_names(config)
     metrics = {key: tfma_values(models, names) for key, models in slices.items()}
     combine = CombineValidations(config)

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from detection.images.drawing import Color, Rectangle
+from detection.images.drawing import outline
+from detection.images.tags import Color, Rectangle
 
 _OPACITY = 120  # of 255
 _OUTLINE: Color = (255, 255, 255)
@@ -34,10 +35,7 @@ def mask_overlay(rle: Mapping[str, Any], color: Color, *, scale: float) -> Overl
 
 def outline_overlay(rle: Mapping[str, Any], *, scale: float) -> Overlay | None:
     """Returns the pixels of a mask at its boundary, in white; None if it is empty."""
-    inside = _decoded(rle)
-    padded = np.pad(inside, 1)
-    core = inside & padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
-    return _overlay(inside & ~core, _OUTLINE, 255, scale)
+    return _overlay(outline(_decoded(rle), 1), _OUTLINE, 255, scale)
 
 
 def _decoded(rle: Mapping[str, Any]) -> npt.NDArray[np.bool_]:

@@ -10,7 +10,7 @@ from markupsafe import escape
 
 from detection.analysis.analysis_file import ERROR_TYPES, ImageResult, LabelError, MaskMatch
 from detection.analysis.comparison import ImageChange
-from detection.images.drawing import Rectangle, frame_of, place_tags
+from detection.images.tags import Rectangle, frame_of, place_tags
 from detection.reports.box_styles import STATUSES, StyledBox, detection_boxes, ground_truth_boxes
 from detection.reports.evaluation.error_tables import label_error_text, mask_match_text
 from detection.reports.evaluation.overlays import Overlay, mask_overlay, outline_overlay

@@ -11,8 +11,9 @@ from markupsafe import Markup
 from PIL import Image
 
 from detection.analysis.analysis_file import ImageResult
-from detection.images.drawing import Rectangle, eight_bit_rgb, text_color
+from detection.images.drawing import eight_bit_rgb
 from detection.images.files import ImageFileError, read_file
+from detection.images.tags import Rectangle, text_color
 from detection.reports.box_styles import STATUSES
 from detection.reports.evaluation.panels import Figure, Region
 from detection.reports.html.render import render_page

@@ -333,8 +333,26 @@ def test_only_more_than_chance_is_a_gain(tmp_path: Path, examples: Path, models:
     verdict = read(folder, BLESSING_JSON)
     assert verdict["blessed"] is False
     assert verdict["reasons"] == [
-        "AP: a change of +0.0000 (+0.0000 to +0.0000) against the last blessed model: no significant gain"
+        "AP: a change of +0.0000 (+0.0000 to +0.0000) against the last blessed model: no significant gain "
+        "(to accept it: --set 'evaluate.thresholds.significant=[]')"
     ]
+
+
+def test_by_default_a_low_ap_and_a_significant_loss_refuse(tmp_path: Path, examples: Path, models: list[Path]) -> None:
+    """The second model detects nothing where the objects lie."""
+    baseline = artifact("Model", models[0], 2)
+    folder, blessing = evaluate(tmp_path / "worse", examples, models[1], baseline, thresholds={})
+    verdict, loss = read(folder, BLESSING_JSON), read(folder, ANALYSIS_JSON)["differences"]["AP"]
+    assert loss["high"] < 0
+    assert (verdict["blessed"], blessing.get_int_custom_property("blessed")) == (False, 0)
+    assert verdict["reasons"] == [
+        "AP 0 is below 0.05 (to accept it: --set evaluate.thresholds.absolute.AP=0)",
+        f"AP: a change of {loss['value']:+.4f} ({loss['low']:+.4f} to {loss['high']:+.4f}) against the last blessed "
+        "model: a significant loss (to accept it: --set 'evaluate.thresholds.not_worse=[]')",
+    ]
+    same = shutil.copytree(models[0], tmp_path / "same")
+    folder, _ = evaluate(tmp_path / "equal", examples, same, baseline, thresholds={})
+    assert read(folder, BLESSING_JSON)["blessed"] is True
 
 
 def test_neither_division_nor_counting_matters(

@@ -7,17 +7,17 @@ import pytest
 from components.coco_evaluator.thresholds import Verdict, both, judge
 from detection.analysis.analysis_file import Interval
 from schemas.config.config import ThresholdsConfig
+from schemas.config.config_io import load_config
 
 METRIC_DEFINITIONS = {"AP": 0.5, "AP50": 0.75, "APs": -1.0}
 
 
 def thresholds_of(**thresholds: Any) -> ThresholdsConfig:
     """These thresholds alone."""
-    return ThresholdsConfig(**{"absolute": {}, **thresholds})
+    return ThresholdsConfig(**{"absolute": {}, "not_worse": [], **thresholds})
 
 
 def test_no_threshold_blesses() -> None:
-    assert thresholds_of().is_empty
     assert judge(METRIC_DEFINITIONS, None, {}, thresholds_of()) == (True, ["no threshold is set"])
 
 
@@ -26,7 +26,7 @@ def test_absolute(least: float, blessed: bool) -> None:
     verdict = judge(METRIC_DEFINITIONS, None, {}, thresholds_of(absolute={"AP": least, "AP50": 0.1}))
     assert verdict.blessed is blessed
     assert len(verdict.reasons) == 2
-    assert f"AP 0.5 is {'at least' if blessed else 'below'} {least:.6g}" in verdict.reasons
+    assert f"AP 0.5 is {'at least' if blessed else 'below'} {least:.6g}" in verdict.reasons[0]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,11 @@ def test_a_gain_must_be_more_than_chance(low: float, blessed: bool) -> None:
     assert verdict.blessed is blessed
     assert verdict.reasons == [
         f"AP: a change of +0.0200 ({low:+.4f} to +0.0400) against the last blessed model: "
-        + ("a significant gain" if blessed else "no significant gain")
+        + (
+            "a significant gain"
+            if blessed
+            else "no significant gain (to accept it: --set 'evaluate.thresholds.significant=[]')"
+        )
     ]
 
 
@@ -62,13 +66,93 @@ def test_an_undefined_metric_is_never_met() -> None:
         (METRIC_DEFINITIONS, thresholds_of(improvement={"APs": -2.0})),
         ({"AP": -1.0}, thresholds_of(improvement={"AP": 0.0})),
         (METRIC_DEFINITIONS, thresholds_of(significant=("APs",))),
+        (METRIC_DEFINITIONS, thresholds_of(not_worse=("APs",))),
     ]:
         verdict = judge(METRIC_DEFINITIONS, baseline, {}, thresholds)
         assert not verdict.blessed
         assert "is undefined" in verdict.reasons[0]
 
 
+@pytest.mark.parametrize(("ap", "blessed"), [(0.0, False), (0.0499999, False), (0.05, True), (0.3, True)])
+def test_by_default_a_first_model_needs_some_ap(ap: float, blessed: bool) -> None:
+    verdict = judge({"AP": ap}, None, {}, ThresholdsConfig())
+    assert verdict.blessed is blessed
+    if not blessed:
+        assert verdict.reasons[0] == (
+            f"AP {ap:.6g} is below 0.05 (to accept it: --set evaluate.thresholds.absolute.AP=0)"
+        )
+        accepted = load_config(None, ["evaluate.thresholds.absolute.AP=0"]).evaluate.thresholds
+        assert judge({"AP": ap}, None, {}, accepted).blessed
+
+
+@pytest.mark.parametrize(("high", "blessed"), [(-0.001, False), (0.0, True), (0.01, True)])
+def test_by_default_a_later_model_must_not_be_significantly_worse(high: float, blessed: bool) -> None:
+    differences = {"AP": Interval(value=-0.02, low=-0.04, high=high, probability=0.01)}
+    metrics, baseline = {"AP": 0.48}, {"AP": 0.5}
+    verdict = judge(metrics, baseline, differences, ThresholdsConfig())
+    assert verdict.blessed is blessed
+    change = f"AP: a change of -0.0200 (-0.0400 to {high:+.4f}) against the last blessed model: "
+    if blessed:
+        assert verdict.reasons == ["AP 0.48 is at least 0.05", change + "no significant loss"]
+    else:
+        assert verdict.reasons[0] == (
+            change + "a significant loss (to accept it: --set 'evaluate.thresholds.not_worse=[]')"
+        )
+        accepted = load_config(None, ["evaluate.thresholds.not_worse=[]"]).evaluate.thresholds
+        assert judge(metrics, baseline, differences, accepted).blessed
+
+
+def test_an_undefined_ap_is_one_reason() -> None:
+    """Both default thresholds refuse it."""
+    other = {"AP50": Interval(0.0, -0.01, 0.01, 0.5)}
+    verdict = judge({"AP": -1.0}, {"AP": -1.0}, other, ThresholdsConfig())
+    assert not verdict.blessed
+    assert [reason.split(":")[0] for reason in verdict.reasons] == ["AP is undefined"]
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "judged"),
+    [
+        ({}, True),
+        ({"not_worse": ["AP"]}, True),
+        ({"improvement": {"AP": -0.1}}, False),
+        ({"improvement": {"AP50": -0.1}}, True),
+        ({"improvement": {"AP": -0.1}, "not_worse": ["AP"]}, True),
+        ({"not_worse": ["AP50"]}, False),
+    ],
+)
+def test_a_threshold_on_the_change_of_ap_replaces_the_default(thresholds: dict[str, Any], judged: bool) -> None:
+    differences = {name: Interval(-0.02, -0.04, -0.01, 0.0) for name in ("AP", "AP50")}
+    baseline = {"AP": 0.52, "AP50": 0.77}
+    verdict = judge(METRIC_DEFINITIONS, baseline, differences, ThresholdsConfig(**thresholds))
+    assert any(reason.startswith("AP: a change of -0.0200") for reason in verdict.reasons) is judged
+
+
+def test_the_way_to_accept_one_loss_keeps_the_other_metrics() -> None:
+    differences = {"AP50": Interval(-0.02, -0.04, -0.01, 0.0), "AP": Interval(0.0, -0.01, 0.01, 0.5)}
+    verdict = judge(METRIC_DEFINITIONS, METRIC_DEFINITIONS, differences, thresholds_of(not_worse=["AP", "AP50"]))
+    assert "AP50" in verdict.reasons[0]
+    assert "'evaluate.thresholds.not_worse=[AP]'" in verdict.reasons[0]
+
+
+def test_without_intervals_the_default_judges_no_change() -> None:
+    """`analysis.replicates` = 0."""
+    assert judge({"AP": 0.1}, {"AP": 0.9}, {}, ThresholdsConfig()) == (True, ["AP 0.1 is at least 0.05"])
+
+
+def test_another_metric_keeps_the_min_ap_and_an_empty_mapping_removes_it() -> None:
+    def absolute(*assignments: str) -> dict[str, float]:
+        keys = [f"evaluate.thresholds.{assignment}" for assignment in assignments]
+        return load_config(None, keys).evaluate.thresholds.absolute
+
+    assert absolute() == {"AP": 0.05}
+    assert absolute("absolute.AP50=0.5") == absolute("absolute={AP50: 0.5}") == {"AP": 0.05, "AP50": 0.5}
+    assert absolute("absolute.AP50=0.5", "absolute.AP=0") == {"AP": 0.0, "AP50": 0.5}
+    assert absolute("improvement.AP=0.01") == {"AP": 0.05}
+    assert absolute("absolute={}") == {}
+
+
 def test_all_have_to_agree() -> None:
     yes, no = Verdict(True, ["a", "b"]), Verdict(False, ["b", "c"])
     assert both(yes, yes) == yes
-    assert both(yes, no) == (False, ["a", "b", "c"])
+    assert both(yes, no) == (False, ["b", "c", "a"])

@@ -1,5 +1,6 @@
-"""None"""
+"""Pictures of detections."""
 
+import colorsys
 import itertools
 import subprocess
 import sys
@@ -12,17 +13,13 @@ from pycocotools import mask
 from detection.images.drawing import (
     LineStyle,
     Picture,
-    Rectangle,
     category_color,
     contact_sheet,
     draw_detections,
-    frame_of,
-    place_tags,
 )
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 GREY = 128
-PICTURE = (200.0, 100.0)
 
 
 def grey(height: int, width: int) -> Picture:
@@ -95,11 +92,29 @@ def test_tags_say_name_and_score() -> None:
     assert tag("cat", [0.501]) == tag("cat", [0.499])
 
 
-def test_a_tag_stands_above_its_box_and_inside_where_there_is_no_room() -> None:
+def test_a_tag_stands_above_its_box_and_below_where_there_is_no_room() -> None:
     lower = draw_detections(grey(100, 200), [[20, 40, 100, 50]], ["cat"])
     assert pixels_of(lower, category_color(0))[26:36, 21:40].any()
     upper = draw_detections(grey(100, 200), [[20, 0, 100, 50]], ["cat"])
-    assert pixels_of(upper, category_color(0))[2:8, 21:40].any()
+    assert pixels_of(upper, category_color(0))[52:58, 21:40].any()
+
+
+def test_lines_and_tags_have_sizes_that_fit_the_picture() -> None:
+    """Four times as large in a picture of four times the size; a small box in it keeps a thin line."""
+
+    def drawn(side: int, box: list[int], label: str) -> int:
+        picture = draw_detections(grey(side, side), [box], [label])
+        return int(pixels_of(picture, category_color(0)).sum(axis=0).max())
+
+    side = 800
+    tag, large_tag = (drawn(size, [0, size // 2, size, size // 2], "a" * 99) for size in (side, 4 * side))
+    assert 3.5 < large_tag / tag < 4.5
+    line, large_line = (
+        drawn(size, [size // 4, size // 4, size // 2, size // 2], "") / size for size in (side, 4 * side)
+    )
+    assert line == pytest.approx(large_line, rel=0.05)
+    picture = draw_detections(grey(4 * side, 4 * side), [[100, 100, 30, 30]], [""])
+    assert pixels_of(picture, category_color(0))[100:130, 100:130].mean() < 0.35
 
 
 def test_tags_avoid_each_other_and_a_crowd_keeps_only_the_best() -> None:
@@ -124,10 +139,45 @@ def test_one_colour_a_category() -> None:
 
 
 def test_without_ids_a_name_keeps_its_colour() -> None:
-    picture = draw_detections(grey(50, 150), [[10, 20, 20, 20], [60, 20, 20, 20], [110, 20, 20, 20]], ["a", "b", "a"])
+    picture = draw_detections(grey(50, 150), [[10, 20, 20, 20], [60, 20, 20, 20]], ["a", "b"])
     assert pixels_of(picture, category_color(0))[:, :50].any()
     assert pixels_of(picture, category_color(1))[:, 50:100].any()
-    assert pixels_of(picture, category_color(0))[:, 100:].any()
+
+
+def hue_of(color: tuple[int, int, int]) -> float:
+    return colorsys.rgb_to_hsv(*(value / 255 for value in color))[0]
+
+
+def corner_colors(
+    boxes: list[list[int]], scores: list[float], category_id: int, *, top_left: bool = False
+) -> list[tuple[int, int, int]]:
+    """Colours of boxes' corners, the bottom right ones or the top left ones."""
+    ids = [category_id] * len(boxes)
+    picture = draw_detections(grey(300, 300), boxes, [""] * len(boxes), scores, category_ids=ids)
+    corners = [(y, x) if top_left else (y + height - 1, x + width - 1) for x, y, width, height in boxes]
+    red_green_blue = [picture[corner].tolist() for corner in corners]
+    return [(red, green, blue) for red, green, blue in red_green_blue]
+
+
+@pytest.mark.parametrize("category_id", range(15))
+def test_instances_of_a_class_have_shades_of_its_colour(category_id: int) -> None:
+    nested = [[10, 10, 100 + 40 * number, 100 + 40 * number] for number in range(4)]
+    colors = corner_colors(nested, [0.9, 0.8, 0.7, 0.6], category_id)
+    assert colors[0] == category_color(category_id), "the best one has the colour itself"
+    for one, other in itertools.combinations(colors, 2):
+        assert np.linalg.norm(np.subtract(one, other)) > 40
+    for color in colors:
+        assert abs((hue_of(color) - hue_of(colors[0]) + 0.5) % 1.0 - 0.5) < 0.02
+
+
+def test_boxes_that_overlap_differ_though_shades_are_few() -> None:
+    """Pairs far from each other, more than there are shades."""
+    boxes = [[10 + 90 * (pair % 3) + shift, 10 + 90 * (pair // 3), 40, 40] for pair in range(9) for shift in (0, 20)]
+    scores = np.random.default_rng(5).random(18).tolist()
+    lefts = corner_colors(boxes, scores, 3, top_left=True)[::2]
+    rights = corner_colors(boxes, scores, 3)[1::2]
+    assert all(left != right for left, right in zip(lefts, rights, strict=True))
+    assert len({*lefts, *rights}) == 4
 
 
 def test_a_sheet_goes_row_by_row() -> None:
@@ -237,6 +287,26 @@ def test_masks_and_keypoints_are_drawn_at_their_places() -> None:
         assert not changed(picture)[45 * scale :, 80 * scale :].any()
 
 
+def test_a_mask_has_an_outline() -> None:
+    """Opaque along its boundary, the hole's too, and translucent inside."""
+    inside = np.zeros((60, 100), np.uint8)
+    inside[10:50, 20:80] = 1
+    inside[25:35, 45:55] = 0
+    picture = draw_detections(
+        grey(60, 100), [[0, 0, 1, 1]], [""], category_ids=[3], masks=[mask.encode(np.asfortranarray(inside))]
+    )
+    opaque = pixels_of(picture, category_color(3))
+    expected = np.zeros((60, 100), bool)
+    expected[10:50, 20:80] = True
+    expected[11:49, 21:79] = False
+    expected[24:36, 44:56] = True
+    expected[25:35, 45:55] = False
+    expected[[24, 24, 35, 35], [44, 55, 44, 55]] = False
+    np.testing.assert_array_equal(opaque[5:], expected[5:])
+    assert not changed(picture)[27:33, 47:53].any()
+    assert (picture[30, 30] != GREY).any()
+
+
 def test_weak_detections_masks_are_left_out() -> None:
     rle = mask.encode(np.asfortranarray(np.ones((60, 100), np.uint8)))
     boxes = [[5, 30, 20, 20], [60, 30, 20, 20]]
@@ -247,40 +317,3 @@ def test_weak_detections_masks_are_left_out() -> None:
         draw_detections(grey(60, 100), boxes, ["", ""], masks=[rle])
     with pytest.raises(ValueError, match="1 keypoints for 2"):
         draw_detections(grey(60, 100), boxes, ["", ""], keypoints=np.zeros((1, 2, 3)))
-
-
-def test_overlap_is_the_common_area() -> None:
-    assert Rectangle(0, 0, 10, 10).overlap(Rectangle(6, 7, 20, 20)) == 12
-    assert Rectangle(0, 0, 10, 10).overlap(Rectangle(10, 0, 20, 10)) == 0
-    assert Rectangle(2, 3, 7, 5).area == 10
-
-
-def test_a_frame_is_cut_to_the_picture() -> None:
-    assert frame_of([-5, -6, 20, 30], *PICTURE) == (0, 0, 15, 24)
-    assert frame_of([190, 90, 50, 50], *PICTURE) == (190, 90, 200, 100)
-    assert frame_of([500, 500, 5, 5], *PICTURE) == (199, 99, 200, 100)
-    assert frame_of([50, 40, 0, 0], *PICTURE) == (50, 40, 51, 41)
-
-
-def test_a_tag_stands_above_its_frame_or_where_there_is_room() -> None:
-    frames = [Rectangle(20, 30, 60, 70), Rectangle(100, 0, 150, 50), Rectangle(180, 60, 200, 90)]
-    assert place_tags(frames, [30, 30, 30], 10, PICTURE) == [(20, 20, 50, 30), (100, 0, 130, 10), (170, 50, 200, 60)]
-
-
-def test_a_frame_without_a_tag_takes_no_place() -> None:
-    frame = Rectangle(20, 30, 60, 70)
-    assert place_tags([frame, frame], [0, 30], 10, PICTURE) == [None, (20, 20, 50, 30)]
-
-
-def test_in_a_crowd_tags_hide_little_of_each_other_and_the_first_has_its_place() -> None:
-    rng = np.random.default_rng(3)
-    frames = [frame_of([*corner, 40, 30], *PICTURE) for corner in (rng.random((60, 2)) * [160, 70]).tolist()]
-    places = place_tags(frames, [35] * 60, 12, PICTURE)
-    kept = [place for place in places if place]
-    assert places[0] is not None
-    assert 5 < len(kept) < 60
-    for place, other in itertools.combinations(kept, 2):
-        assert place.overlap(other) <= 0.25 * place.area
-    for place in kept:
-        assert 0 <= place.left < place.right <= PICTURE[0]
-        assert 0 <= place.top < place.bottom <= PICTURE[1]

@@ -128,11 +128,10 @@ def test_the_calls_are_filled_with_parts() -> None:
     assert finder.calls == 2
 
 
-def test_masks_are_refused() -> None:
+def test_masks_are_refused_before_any_image() -> None:
     finder = Finder(**{serving.MASKS: np.zeros((4, SLOTS, 2, 2), np.float32)})
-    detector = AugmentedDetector(SignatureDetector(finder, batch_size=4), [PLAIN], batch_size=4)
-    with pytest.raises(DataError, match="fuses boxes only, and the model also gives detection_masks"):
-        detector.detect([_image(RED)])
+    with pytest.raises(DataError, match=r"^test-time augmentation fuses boxes only, .* detection_masks"):
+        augmented(SignatureDetector(finder, batch_size=4), ViewsConfig(flip=True), batch_size=4)
 
 
 def test_no_image() -> None:

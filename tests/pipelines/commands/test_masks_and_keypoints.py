@@ -66,6 +66,19 @@ def test_predictions_evaluate_as_with_pycocotools(tmp_path: Path, predicted: Pat
     assert "</html>" in (tmp_path / "report.html").read_text()
 
 
+def test_augmentation_of_a_model_with_masks_is_refused_before_any_image(
+    tmp_path: Path, models: dict[str, Path], data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    output = ("--output", tmp_path / "out", "--tta", "flip")
+    assert call("predict", "--model", models["crops"], "--images", tmp_path, *output) == 1
+    reason = "error: test-time augmentation fuses boxes only, and the model also gives detection_masks, detection_key"
+    assert reason in capsys.readouterr().err
+    assert call("evaluate", "--model", models["crops"], "--examples", data, *output) == 1
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_predictions_are_drawn_with_masks(predicted: Path, data: Path) -> None:
     detections = read(predicted / "detections.json")
     tree = read(data / "instances_val.json")

@@ -129,23 +129,6 @@ def test_errors(tmp_path: Path, model: Path) -> None:
     assert not (tmp_path / "detections.json").exists()
 
 
-@pytest.mark.parametrize(("name", "kind"), [("sheet.png", "PNG"), ("sheet.jpg", "JPEG")])
-def test_draws_a_sheet(tmp_path: Path, model: Path, name: str, kind: str) -> None:
-    write_images(tmp_path / "images", 3)
-    output = tmp_path / "detections.json"
-    assert call("--model", model, "--images", tmp_path / "images", "--output", output, "--draw", tmp_path / name) == 0
-    with Image.open(tmp_path / name) as sheet:
-        assert sheet.format == kind
-        assert sheet.width > 3 * 300
-
-
-def test_a_picture_of_no_known_format_is_refused_before_detecting(tmp_path: Path, model: Path) -> None:
-    write_images(tmp_path / "images", 1)
-    with pytest.raises(ConfigError, match=r"sheet\.txt: the name tells the format"):
-        call("--model", model, "--images", tmp_path / "images", "--output", tmp_path / "f.json", "--draw", "sheet.txt")
-    assert not (tmp_path / "f.json").exists()
-
-
 def test_a_name_that_is_not_utf8_is_refused_before_detecting(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

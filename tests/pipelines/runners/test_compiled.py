@@ -194,7 +194,7 @@ def test_parameters_have_the_configurations_values(whole: Compiled) -> None:
         "model_name": "efficientdet-d0",
         "train_steps": 1000,
         "train_batch_size": 8,
-        "evaluate_thresholds": "{absolute: {AP: 0.0}, improvement: {}, significant: []}",
+        "evaluate_thresholds": "{absolute: {AP: 0.05}, improvement: {}, not_worse: auto, significant: []}",
         "push_directory": "gs://bucket/run/serving",
     }
 

@@ -22,7 +22,7 @@ SETTINGS = (
     "train.steps=2",
     "train.validation.every=null",
     "train.batch_size=4",
-    "evaluate.thresholds.absolute={AP: 0.0}",
+    "evaluate.thresholds={absolute: {AP: 0.0}, not_worse: []}",
 )
 
 

@@ -61,6 +61,11 @@ def test_assignments_override_the_file(tmp_path: Path) -> None:
             ["evaluate: thresholds.significant needs intervals; set analysis.replicates"],
         ),
         (
+            "evaluate={thresholds: {not_worse: [AP]}, analysis: {replicates: 0}}",
+            ["evaluate: thresholds.not_worse needs intervals; set analysis.replicates"],
+        ),
+        ("evaluate.thresholds.not_worse=[mAP]", ["evaluate.thresholds.not_worse.0: 'mAP' is not", "AP50"]),
+        (
             "evaluate={iou_type: segm, eval_config: a.pbtxt}",
             ["evaluate: iou_type = segm and eval_config exclude each other", """config: '{"iou_type": "segm"}'"""],
         ),

@@ -10,7 +10,7 @@ from PIL import Image
 from pycocotools import mask
 
 from detection.analysis.analysis_file import Box, MaskMatch
-from detection.images.drawing import Rectangle
+from detection.images.tags import Rectangle
 from detection.reports.evaluation.overlays import Overlay, mask_overlay, outline_overlay
 from detection.reports.evaluation.panels import mask_crop, side_by_side
 from tests.detection.reports.evaluation.builders import image_result

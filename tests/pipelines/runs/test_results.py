@@ -1,0 +1,48 @@
+"""What `run` prints at its end."""
+
+import io
+import subprocess
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pipelines.runs.results import RunResults, print_results
+from schemas.metrics import METRIC_DEFINITIONS
+from tests.detection.fake_detector import save_fake_detector, write_images
+
+METRICS = {metric.name: 0.25 for metric in METRIC_DEFINITIONS["bbox"]}
+
+
+def printed(*, blessed: bool, reasons: list[str], pushed: str | None = None, images: str | None = None) -> list[str]:
+    stream = io.StringIO()
+    results = RunResults({}, METRICS, "bbox", blessed, reasons, pushed, "evaluation", "model_run", images)
+    print_results(results, Console(file=stream, width=60))
+    return stream.getvalue().splitlines()
+
+
+def test_a_refused_model_has_its_reason_in_one_line() -> None:
+    reason = "AP 0.0009 is below 0.05 (to accept it: --set evaluate.thresholds.absolute.AP=0)"
+    lines = printed(blessed=False, reasons=[reason, "AP50 0.3 is at least 0.1"])
+    place = lines.index(f"Blessed:     no: {reason}")
+    assert lines[place + 1 : place + 3] == [
+        f"{'':13}AP50 0.3 is at least 0.1",
+        "Pushed:      no, only blessed models are pushed",
+    ]
+    assert not any(line.startswith("Try it") for line in lines)
+
+
+def test_the_command_to_try_works_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_fake_detector(tmp_path / "runs" / "my run" / "1")
+    write_images(tmp_path / "photos", 2)
+    lines = printed(blessed=True, reasons=["AP 0.25 is at least 0.05"], pushed="runs/my run/1", images="photos")
+    [command] = [line.removeprefix("Try it:").strip() for line in lines if line.startswith("Try it:")]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    subprocess.run(command, shell=True, check=True, cwd=elsewhere)  # as a user pastes it
+    assert {path.name for path in elsewhere.iterdir()} == {
+        "detections.json",
+        "detections_images.json",
+        "detections.png",
+    }

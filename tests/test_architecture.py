@@ -45,10 +45,11 @@ ALLOWED_IMPORTS = {
         "detection.training.validation": "schemas schemas.config detection.storage detection.images "
         "detection.input_pipeline detection.models detection.coco detection.inference detection.analysis "
         "detection.reports detection.training.checkpoints",
-        "detection.training": "schemas schemas.config detection.storage detection.input_pipeline detection.models "
-        "detection.weights detection.coco detection.inference detection.analysis detection.training.engine "
-        "detection.training.distributed detection.training.initialization detection.training.checkpoints "
-        "detection.training.monitoring detection.training.validation",
+        "detection.training": "schemas schemas.config detection.types detection.storage detection.datasets "
+        "detection.input_pipeline detection.models detection.weights detection.coco detection.inference "
+        "detection.analysis detection.training.engine detection.training.distributed "
+        "detection.training.initialization detection.training.checkpoints detection.training.monitoring "
+        "detection.training.validation",
         "components": "",
         "components.history": "schemas detection.storage",
         "components.vertex_errors": "schemas",

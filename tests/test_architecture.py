@@ -77,8 +77,9 @@ ALLOWED_IMPORTS = {
         "pipelines.runners": "detection.storage schemas schemas.config components.retries components.vertex_service "
         "pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
-        "detection.coco detection.training.distributed detection.training components.history "
-        "components.coco_example_gen.spans components.detection_trainer pipelines.runners pipelines",
+        "detection.coco detection.analysis detection.reports detection.training.distributed "
+        "detection.training.validation detection.training components.history components.coco_example_gen.spans "
+        "components.detection_trainer pipelines.runners pipelines",
         "pipelines.watch": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "detection.reports components.coco_example_gen.spans pipelines pipelines.runs",
         "pipelines.standalone": "schemas schemas.config detection.types detection.storage detection.images "

@@ -1,8 +1,6 @@
 """The results of a finished run: read from its ML Metadata, and printed."""
 
 import shlex
-import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ml_metadata.metadata_store import metadata_store
@@ -16,6 +14,7 @@ from detection.storage.paths import join
 from pipelines.runs.artifact_files import first_missing, pushed_path
 from pipelines.runs.component_records import examples_record_of
 from pipelines.runs.metadata import node_name
+from pipelines.runs.outlook import label_errors, predict_command, training_outlook
 from schemas.artifacts import BLESSING_JSON, LOGS, METRICS_JSON, REPORT_HTML
 from schemas.errors import CocoflowError, DataError
 from schemas.metrics import METRIC_DEFINITIONS
@@ -182,8 +181,17 @@ def _outputs(store: metadata_store.MetadataStore, execution_id: int) -> dict[str
     return {event.path.steps[0].key: artifacts[event.artifact_id] for event in events}
 
 
-def print_results(results: RunResults, console: Console) -> None:
-    """Prints the COCO metrics, the blessing, the paths of the outputs and the next command."""
+def print_results(results: RunResults, console: Console, *, longer: str) -> None:
+    """Prints the COCO metrics, the blessing, the paths of the outputs, what to look at and the next command.
+
+    Args:
+        results: results of the run.
+        console: console to print on.
+        longer: command of a longer training, which is the next one if the metric was still rising.
+
+    Raises:
+        DataError: an output cannot be read.
+    """
 
     def line(label: str, text: str) -> None:
         console.print(f"{label:<13}{text}", soft_wrap=True, highlight=False, markup=False)
@@ -200,16 +208,12 @@ def print_results(results: RunResults, console: Console) -> None:
     folders = {"train": join(results.model_run, LOGS), "eval": join(results.evaluation, LOGS)}
     logs = ",".join(f"{name}:{folder}" for name, folder in folders.items() if is_dir(folder))
     line("TensorBoard:", f"tensorboard --logdir_spec {shlex.quote(logs)}")
-    if results.pushed and results.images:
-        line(
-            "Try it:",
-            f"{_python()} pipeline_runner.py predict --model {shlex.quote(results.pushed)} "
-            f"--images {shlex.quote(results.images)} --output detections.json --draw detections.png",
-        )
-
-
-def _python() -> str:
-    """Returns this interpreter's path as typed from the current folder."""
-    here = Path.cwd()
-    path = Path(sys.executable)
-    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
+    labels, outlook = label_errors(results.evaluation), training_outlook(results.model_run)
+    if labels:
+        line("Labels:", labels)
+    if outlook:
+        line("Training:", outlook.text)
+    if outlook and outlook.rising:
+        line("Next:", longer)
+    elif results.pushed and results.images:
+        line("Try it:", predict_command(results.pushed, results.images))

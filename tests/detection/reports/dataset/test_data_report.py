@@ -15,14 +15,8 @@ from PIL import Image
 from detection.datasets.issues import Issue
 from detection.datasets.statistics import ASPECT_EDGES, SIDE_EDGES, SIZE_EDGES, SplitSummary
 from detection.reports.dataset.charts import Histogram, category_figure, histogram_figure, svg_of
-from detection.reports.dataset.page import (
-    LISTED_ISSUES,
-    LONGEST_SIDE,
-    PICTURES_OF_A_KIND,
-    IssuePicture,
-    picture_of,
-    write_report,
-)
+from detection.reports.dataset.page import LISTED_ISSUES, PICTURES_OF_A_KIND, write_report
+from detection.reports.dataset.pictures import LONGEST_SIDE, IssuePicture, picture_of
 from detection.reports.dataset.summary import IN_THE_FILES, Choice, choices, meaning, verdict
 from detection.reports.dataset.tables import bin_labels
 from detection.reports.html.table import DASH

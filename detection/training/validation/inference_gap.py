@@ -17,7 +17,7 @@ from detection.models.layers.batch_norm import BatchNormalization, statistics_up
 from detection.training.checkpoints.manager import load_weights
 
 # A loss this many times another one is far above it.  See docs/training_input.md for what was measured.
-FAR_ABOVE = 1.5
+FAR_ABOVE = 1.2
 
 
 class ModeLosses(NamedTuple):

@@ -80,7 +80,7 @@ def _run(arguments: Sequence[str] | None, stop: StopSignals) -> int:
         arguments = sys.argv[1:] if arguments is None else arguments
         # Imports only the called command; all of them for --help and for unknown commands.
         names = [name for name in arguments[:1] if name in COMMANDS]
-        args = build_parser(names or COMMANDS).parse_args(arguments)
+        args = build_parser(names or COMMANDS).parse_args(arguments, argparse.Namespace(typed=arguments))
         return int(args.run(args))
     except BaseException as error:
         # Beam and TFX wrap a worker's error in errors of their own.

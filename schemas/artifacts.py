@@ -4,7 +4,9 @@ TRAIN_SPLIT = "train"
 EVAL_SPLIT = "eval"
 
 # At the root of an Examples artifact (Split-<name>/ holds only TFRecords).
-DATASET_JSON = "dataset.json"  # {"info", "licenses", "categories", "splits": {name: {"images", "annotations"}}}
+# {"info", "licenses", "categories", "splits": {name: {"images", "annotations", "statistics"}}}; the statistics are
+# `detection.datasets.statistics.SplitSummary.as_dict`.
+DATASET_JSON = "dataset.json"
 QUARANTINE_JSONL = "quarantine.jsonl"  # one JSON object per dropped image or annotation
 DATA_REPORT_HTML = "data_report.html"  # statistics and issues of the data set
 

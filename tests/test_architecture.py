@@ -51,7 +51,8 @@ ALLOWED_IMPORTS = {
         "detection.training": "schemas schemas.config detection.storage detection.input_pipeline detection.models "
         "detection.weights detection.pretrained detection.coco detection.inference detection.analysis "
         "detection.training.engine detection.training.distributed detection.training.initialization "
-        "detection.training.checkpoints detection.training.monitoring detection.training.validation",
+        "detection.training.checkpoints detection.training.monitoring detection.training.validation "
+        "detection.types detection.datasets",
         "components": "",
         "components.history": "schemas detection.storage",
         "components.vertex_errors": "schemas",
@@ -80,7 +81,8 @@ ALLOWED_IMPORTS = {
         "components.vertex_service pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
         "detection.pretrained detection.coco detection.training.distributed detection.training components.history "
-        "components.coco_example_gen.spans components.detection_trainer pipelines.runners pipelines",
+        "components.coco_example_gen.spans components.detection_trainer pipelines.runners pipelines "
+        "detection.analysis detection.reports detection.training.validation",
         "pipelines.watch": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "detection.reports components.coco_example_gen.spans pipelines pipelines.runs",
         "pipelines.standalone": "schemas schemas.config detection.types detection.storage detection.images "

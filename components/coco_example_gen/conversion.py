@@ -101,7 +101,7 @@ def _write_side_files(
     write_text(paths.join(root, QUARANTINE_JSONL), quarantine)
     write_data_report(examination, splits, paths.join(root, DATA_REPORT_HTML), max_pixels=max_pixels)
     counts = {
-        name: {"images": result.images, "annotations": result.annotations}
+        name: {"images": result.images, "annotations": result.annotations, "statistics": result.summary.as_dict()}
         for name, result in examination.results.items()
     }
     write_json(paths.join(root, DATASET_JSON), {**examination.dataset, "splits": counts})

@@ -36,12 +36,14 @@ class Examination:
     results: what became of each split; duplicate images included.
     issues: of the annotation files and of the whole data set; those of images are in
         `results`.
+    rules: how images became records.
     """
 
     dataset: dict[str, Any]
     sources: Mapping[str, Source]
     results: Mapping[str, SplitResult]
     issues: list[Issue]
+    rules: Rules
 
     @property
     def all_issues(self) -> list[Issue]:
@@ -94,7 +96,7 @@ def examine(
     for name, issues in find_duplicates({name: result.seen for name, result in results.items()}, policies).items():
         results[name].issues += issues
     empty = _empty_categories(inputs, results, policies)
-    return Examination(inputs.dataset, inputs.sources, results, inputs.issues + empty)
+    return Examination(inputs.dataset, inputs.sources, results, inputs.issues + empty, rules)
 
 
 def find_duplicates(seen: Mapping[str, Sequence[SeenImage]], policies: IssuePolicies) -> dict[str, list[Issue]]:

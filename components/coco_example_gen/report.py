@@ -4,16 +4,26 @@ import itertools
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from components.coco_example_gen.examination import Examination
 from components.coco_example_gen.sources import CocoSource
 from detection.datasets.annotations import open_entries
-from detection.datasets.issues import Issue
+from detection.datasets.encode_record import make_record
+from detection.datasets.issues import Issue, printable
 from detection.datasets.layouts import SplitFiles
 from detection.images.files import ImageFileError, read_file
-from detection.reports.dataset.page import PICTURES_OF_A_KIND, IssuePicture, picture_of, write_report
+from detection.reports.dataset.page import PICTURES_OF_A_KIND, write_report
+from detection.reports.dataset.pictures import (
+    IssuePicture,
+    SamplePicture,
+    picture_of,
+    sample_picture,
+    spread_over_categories,
+)
 from detection.storage import paths
+from schemas.artifacts import TRAIN_SPLIT
 
 MOST_IMAGES = 5000  # whose entries are read, for each split
 
@@ -40,7 +50,30 @@ def write_data_report(
         issues=examination.all_issues,
         examples=_pictures(examination, splits, max_pixels=max_pixels),
         concerned=concerned_annotations(examination),
+        samples=list(_samples(examination)),
     )
+
+
+def _samples(examination: Examination) -> Iterator[SamplePicture]:
+    """Draws valid images of a COCO file: of the train split, or of the first one.
+
+    Args:
+        examination: see `examine`.
+    """
+    name = TRAIN_SPLIT if TRAIN_SPLIT in examination.sources else next(iter(examination.sources))
+    source, rules = examination.sources[name], examination.rules
+    if not isinstance(source, CocoSource):
+        return
+    candidates = examination.results[name].candidates
+    with open_entries(source.files.annotations, source.files.keypoints) as read:
+        for image_id in spread_over_categories([(one.image_id, one.category_ids) for one in candidates]):
+            entry, annotations = read(source.annotations.places(image_id))
+            file_name = entry["file_name"]
+            encoded = partial(read_file, source.files.images or "", file_name, max_pixels=rules.max_pixels)
+            record = make_record(entry, annotations, read=encoded, split=name, rules=rules)
+            if record.file is not None:
+                caption = f"{name}: {printable(file_name)} (image {image_id})"
+                yield sample_picture(record.file.data, record.annotations, rules.category_names, caption=caption)
 
 
 def _pictures(examination: Examination, splits: Mapping[str, SplitFiles], *, max_pixels: int) -> list[IssuePicture]:

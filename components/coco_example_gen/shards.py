@@ -22,6 +22,7 @@ from components.coco_example_gen.sources import PlannedImage, Source, planned_im
 from detection.datasets.encode_record import Record, Rules, make_record
 from detection.datasets.entries import Entry
 from detection.datasets.issues import Issue
+from detection.datasets.sampling import key_hash
 from detection.datasets.statistics import SplitSummary
 from detection.storage import files, paths
 from detection.storage.atomic import new_path, write_bytes, write_many
@@ -31,6 +32,7 @@ from schemas.config.issues import IssuePolicies
 
 IMAGES_PER_SHARD = 256
 RESULT = ".result"
+CANDIDATES = 64  # images of a split, from which the data report chooses
 _REMOTE_READERS = 8  # threads
 
 
@@ -42,6 +44,19 @@ class SeenImage(NamedTuple):
     digest: str
 
 
+class Candidate(NamedTuple):
+    """An image with annotations that the data report may show.
+
+    order: hash of the image id; the lowest of a split are a random sample that does not depend on the shards.
+    image_id: COCO's id.
+    category_ids: categories of its annotations, ascending.
+    """
+
+    order: int
+    image_id: int
+    category_ids: list[int]
+
+
 @dataclass
 class SplitResult:
     """Counts and issues of one split, or of one shard of it.
@@ -51,6 +66,7 @@ class SplitResult:
     issues: found, in the order of the records.
     seen: the images written.
     summary: of the images written.
+    candidates: the CANDIDATES first in their order.
     """
 
     images: int = 0
@@ -58,6 +74,7 @@ class SplitResult:
     issues: list[Issue] = field(default_factory=list)
     seen: list[SeenImage] = field(default_factory=list)
     summary: SplitSummary = field(default_factory=SplitSummary)
+    candidates: list[Candidate] = field(default_factory=list)
 
     def add(self, entry: Mapping[str, Any], record: Record) -> None:
         """Counts one image."""
@@ -73,6 +90,9 @@ class SplitResult:
                 image_format=record.file.format,
                 color_mode=record.file.mode,
             )
+            category_ids = sorted({annotation["category_id"] for annotation in record.annotations})
+            if category_ids:
+                self._add_candidates([Candidate(key_hash(str(entry["id"])), entry["id"], category_ids)])
 
     def merge(self, other: "SplitResult") -> None:
         """Adds what became of other images."""
@@ -81,6 +101,10 @@ class SplitResult:
         self.issues += other.issues
         self.seen += other.seen
         self.summary = self.summary.merge(other.summary)
+        self._add_candidates(other.candidates)
+
+    def _add_candidates(self, candidates: Sequence[Candidate]) -> None:
+        self.candidates = sorted([*self.candidates, *candidates])[:CANDIDATES]
 
 
 def write_plans(
@@ -200,6 +224,7 @@ def _result_as_dict(result: SplitResult) -> dict[str, Any]:
         "issues": [issue.as_dict() for issue in result.issues],
         "seen": result.seen,
         "summary": result.summary.as_dict(),
+        "candidates": result.candidates,
     }
 
 
@@ -210,4 +235,5 @@ def _result_from_dict(values: Mapping[str, Any]) -> SplitResult:
         issues=[Issue(**issue) for issue in values["issues"]],
         seen=[SeenImage(*image) for image in values["seen"]],
         summary=SplitSummary.from_dict(values["summary"]),
+        candidates=[Candidate(*candidate) for candidate in values["candidates"]],
     )

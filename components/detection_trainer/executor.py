@@ -35,6 +35,7 @@ from detection.storage.atomic import new_directory
 from detection.storage.paths import join, parent, relative
 from detection.storage.reading import read_text
 from detection.storage.staging import local_copy
+from detection.training.data_facts import log_data_facts
 from detection.training.distributed.cluster import cluster_from_environment
 from detection.training.train import train
 from schemas.artifacts import (
@@ -78,7 +79,8 @@ class Executor(base_executor.BaseExecutor):
         shards = _shards(examples, properties[SPLIT_KEY])
         # Evaluated on the newest span only, as after training.
         validation_shards = _shards(examples[:1], properties[VALIDATION_SPLIT_KEY])
-        categories = _categories(examples)
+        datasets = [read_dataset_file(join(artifact.uri, DATASET_JSON)) for artifact in examples]
+        categories = _categories(examples, datasets)
         name = working_name(
             properties,
             records=[fingerprint_records(shards), fingerprint_records(validation_shards)],
@@ -94,6 +96,7 @@ class Executor(base_executor.BaseExecutor):
         with working_of(join(run_root, TRAINING), name) as working:
             if leads:
                 restore_training(working.local, parent(model_run.uri), name)
+                log_data_facts(datasets, config)
             train(
                 config,
                 shards=shards,
@@ -128,9 +131,15 @@ def _shards_of(examples: types.Artifact, split: str) -> list[str]:
     return sorted(str(path) for path in folder.iterdir())
 
 
-def _categories(examples: Sequence[types.Artifact]) -> list[dict[str, Any]]:
-    """Reads the categories, which have to be the same in all examples."""
-    first, *others = [(artifact, _categories_of(artifact)) for artifact in examples]
+def _categories(examples: Sequence[types.Artifact], datasets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the categories, which have to be the same in all examples.
+
+    Args:
+        examples: artifacts to train on.
+        datasets: their dataset.json, in the same order.
+    """
+    read = (list(dataset["categories"]) for dataset in datasets)
+    first, *others = zip(examples, read, strict=True)
     for artifact, categories in others:
         listed = differing_categories(first[1], categories)
         if listed:
@@ -139,10 +148,6 @@ def _categories(examples: Sequence[types.Artifact]) -> list[dict[str, Any]]:
                 f"categories: {listed}. Give both the same, or train on fewer spans with --set data.window=N."
             )
     return first[1]
-
-
-def _categories_of(examples: types.Artifact) -> list[dict[str, Any]]:
-    return list(read_dataset_file(join(examples.uri, DATASET_JSON))["categories"])
 
 
 def _span(examples: types.Artifact) -> int:

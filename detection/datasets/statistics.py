@@ -7,18 +7,22 @@ the rest is counted by category, file format and colour mode.
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from detection.datasets.annotations import is_crowd
+
 # Inner edges of the histograms: N edges make N + 1 bins, the first and the last open.
 OBJECTS_EDGES = tuple(float(count) for count in range(1, 101))  # an image; a bin for each number, then 100 and more
 SIZE_EDGES = tuple(2.0 ** (half / 2) for half in range(29))  # 1..16384 pixels: root of width * height of a box
 ASPECT_EDGES = tuple(2.0 ** (half / 2) for half in range(-8, 9))  # 1/16..16: width / height of a box
 SIDE_EDGES = tuple(2.0 ** (quarter / 4) for quarter in range(12, 57))  # 8..16384 pixels: width or height of an image
+_RELATIVE_EDGES = tuple(2.0 ** (eighth / 8) for eighth in range(-96, 1))  # 1/4096..1: size of a box / image's long side
+_IMAGE_ASPECT_EDGES = tuple(2.0 ** (quarter / 4) for quarter in range(-8, 9))  # 1/4..4: width / height of an image
 
 # Upper bounds of COCO's object sizes, square pixels, as in pycocotools' cocoeval.py.  Its
 # ranges overlap at their bounds; here the bound itself belongs to the larger size.
@@ -50,6 +54,8 @@ class SplitSummary:
         where that is no number.
     objects_per_image, box_sizes, box_aspects, widths, heights: number of a bin ->
         count, empty bins left out; see `histogram`.
+    instances_per_image: number of annotations other than crowds -> images with exactly as many.
+    relative_sizes: number of a bin -> annotations other than crowds; see `sizes_in_images`.
     min_width, max_width, min_height, max_height: of the images, pixels; None without images.
     formats, modes: file format, colour mode -> images.
     """
@@ -67,6 +73,8 @@ class SplitSummary:
     box_aspects: Counter[int] = field(default_factory=Counter)
     widths: Counter[int] = field(default_factory=Counter)
     heights: Counter[int] = field(default_factory=Counter)
+    instances_per_image: Counter[int] = field(default_factory=Counter)
+    relative_sizes: Counter[int] = field(default_factory=Counter)
     formats: Counter[str] = field(default_factory=Counter)
     modes: Counter[str] = field(default_factory=Counter)
     min_width: int | None = None
@@ -92,6 +100,9 @@ class SplitSummary:
         self.annotations += len(annotations)
         self.objects_per_image[bisect_right(OBJECTS_EDGES, len(annotations))] += 1
         self.images_with.update({annotation["category_id"] for annotation in annotations})
+        instances = [annotation for annotation in annotations if not is_crowd(annotation)]
+        self.instances_per_image[len(instances)] += 1
+        self.relative_sizes.update(_relative_bin(annotation["bbox"], width, height) for annotation in instances)
         for annotation in annotations:
             self._add_annotation(annotation)
         self.formats[image_format] += 1
@@ -104,7 +115,7 @@ class SplitSummary:
 
     def _add_annotation(self, annotation: Mapping[str, Any]) -> None:
         self.instances[annotation["category_id"]] += 1
-        self.crowds += bool(annotation.get("iscrowd"))
+        self.crowds += is_crowd(annotation)
         self.masks += bool(annotation.get("segmentation"))
         self.keypoints += any((annotation.get("keypoints") or ())[2::3])
         _, _, width, height = annotation["bbox"]
@@ -136,6 +147,18 @@ class SplitSummary:
         counts: Mapping[int, int] = getattr(self, name)
         return np.array([counts.get(index, 0) for index in range(len(_EDGES[name]) + 1)], np.int64)
 
+    def sizes_in_images(self) -> Iterator[tuple[float, float, int]]:
+        """Yields the sizes of annotations, without crowds, relative to their images.
+
+        Yields:
+            size: root of the box's area, divided by the longer side of the image; the middle of a bin 9 % wide.
+            aspect: width / height of the image; the middle of a bin 19 % wide, at most 4 to 1.
+            count: number of annotations.
+        """
+        for index, count in self.relative_sizes.items():
+            size, aspect = divmod(index, len(_IMAGE_ASPECT_EDGES) + 1)
+            yield _middle(_RELATIVE_EDGES, size), _middle(_IMAGE_ASPECT_EDGES, aspect), count
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON: keys are text, in order."""
         return {
@@ -162,6 +185,17 @@ def total(summaries: Iterable[SplitSummary]) -> SplitSummary:
 
 def _counter(name: str, counts: Mapping[str, int]) -> Counter[Any]:
     return Counter({key if name in _TEXT_KEYS else int(key): count for key, count in counts.items()})
+
+
+def _relative_bin(bbox: Sequence[float], width: int, height: int) -> int:
+    size = math.sqrt(max(bbox[2], 0) * max(bbox[3], 0)) / max(width, height)
+    aspect = bisect_right(_IMAGE_ASPECT_EDGES, width / height)
+    return bisect_right(_RELATIVE_EDGES, size) * (len(_IMAGE_ASPECT_EDGES) + 1) + aspect
+
+
+def _middle(edges: Sequence[float], index: int) -> float:
+    """Returns the geometric mean of a bin's edges; for an open bin, its one edge."""
+    return math.sqrt(edges[max(index - 1, 0)] * edges[min(index, len(edges) - 1)])
 
 
 def _coco_size(area: float) -> str:

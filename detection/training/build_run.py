@@ -24,12 +24,14 @@ from detection.training.checkpoints.files import checkpoint_path, step_of
 from detection.training.checkpoints.manager import load_weights
 from detection.training.distributed.strategy import is_chief
 from detection.training.distributed.workers import chief_value
+from detection.training.engine.state import TrainState
 from detection.training.monitoring.callbacks import Callbacks, ProfilerWindow, TrainingPictures
 from detection.training.monitoring.nonfinite import NonFiniteSteps
 from detection.training.monitoring.progress import LOGGER, Window
 from detection.training.monitoring.step_batches import StepBatches
 from detection.training.validation.checkpoint_evaluator import CheckpointEvaluator, DetectorEvaluator
 from detection.training.validation.history import BestCheckpoint
+from detection.training.validation.inference_gap import explain_gap, mode_losses
 from detection.training.validation.split import ValidationSplit
 from detection.training.validation.validation import Validation
 from schemas.artifacts import (
@@ -46,6 +48,8 @@ from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
 from schemas.config.train.training import TrainConfig
 from schemas.errors import ConfigError
+
+LOSS_BATCHES = 2  # of training images, on which a finished run's losses are compared
 
 
 @contextlib.contextmanager
@@ -195,6 +199,54 @@ def checkpoint_evaluator_from_config(
 def inference_detector(config: Config, num_classes: int) -> Detector:
     """Builds a detector, outside of any strategy, that a checkpoint's weights are loaded into."""
     return detector_from_config(config.model, num_classes=num_classes, precision=config.train.precision)
+
+
+def check_inference_losses(
+    config: Config,
+    reader: RecordReader,
+    options: InputOptions,
+    *,
+    repeat_factors: npt.NDArray[np.float64] | None,
+    replicas: int,
+    state: TrainState,
+    detector: Detector,
+    path: str,
+) -> None:
+    """Warns if a finished run's model detects less than its training losses promise, and says why.
+
+    Compares the losses of the last checkpoint on LOSS_BATCHES batches of training images, each as large as one
+    replica's; see `detection.training.validation.inference_gap`.  Writes them to TensorBoard, under `final_loss`.
+
+    Args:
+        config: the run's configuration.
+        reader: reader of the training records.
+        options: those of the training input.
+        repeat_factors: see `ClassBalance`.
+        replicas: number of replicas of the run.
+        state: the run's last state; nothing in it changes.
+        detector: see `inference_detector`; its weights are replaced.
+        path: the run's last checkpoint.
+
+    Raises:
+        DataError: the checkpoint cannot be read.
+    """
+    train_config = config.train
+    batch_size = train_config.effective_batch_size // (replicas * train_config.accumulate_steps)
+    batches = StepBatches(reader, options, seed=train_config.seed, batch_size=batch_size, repeat_factors=repeat_factors)
+    step = step_of(path)
+    losses = mode_losses(
+        detector,
+        path,
+        [batches.batch(step + number) for number in range(LOSS_BATCHES)],
+        trained=state.model,
+        ema=state.ema is not None,
+    )
+    for mode, loss in losses._asdict().items():
+        if loss is not None:
+            tf.summary.scalar(f"final_loss/{mode}", loss, step=step)
+    explanation = explain_gap(losses)
+    if explanation is not None:
+        LOGGER.warning("%s", explanation)
 
 
 def export_checkpoint(

@@ -16,6 +16,7 @@ from detection.training.build_balance import ClassBalance, balance_from_config
 from detection.training.build_input import batches_from_config, input_options_from_config, require_masks
 from detection.training.build_run import (
     callbacks_from_config,
+    check_inference_losses,
     export_checkpoint,
     inference_detector,
     validation_from_config,
@@ -27,6 +28,7 @@ from detection.training.build_step import (
     state_from_config,
     train_loop_from_config,
 )
+from detection.training.checkpoints.files import checkpoint_path
 from detection.training.checkpoints.manager import Checkpoints
 from detection.training.distributed.strategy import is_chief, make_strategy, op_determinism
 from detection.training.distributed.workers import (
@@ -153,7 +155,7 @@ def _train_to_last_step(
         with callbacks_from_config(
             config.train, reader, options, categories, repeat_factors=factors, output=output, writes=chief
         ) as callbacks:
-            return _run_steps(
+            last_step = _run_steps(
                 config.train,
                 batches_from_config(
                     config.train, reader, options, repeat_factors=factors, strategy=strategy, start_step=start_step
@@ -165,6 +167,18 @@ def _train_to_last_step(
                 validation=validation,
                 after_save=mirror.push if mirror is not None and chief else _no_upload,
             )
+        if chief:
+            check_inference_losses(
+                config,
+                reader,
+                options,
+                repeat_factors=factors,
+                replicas=strategy.num_replicas_in_sync,
+                state=state,
+                detector=detector(),
+                path=checkpoint_path(output / CHECKPOINTS, last_step),
+            )
+    return last_step
 
 
 def _checkpoints_from_config(

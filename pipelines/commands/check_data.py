@@ -4,7 +4,8 @@ Reads every annotation and decodes every image, as a run does. Writes only the r
 Checks ids and required fields; missing, damaged, huge or rotated images; boxes and
 keypoints outside the image; invalid masks and masks that disagree with their box;
 duplicate images and annotations; images in two splits; categories without annotations.
-The exit code is 1 if there is an issue of any kind.
+Exit codes: 0: no issues; 3: a run trains, but there are issues, and data.on_fault drops,
+fixes or keeps what has them; 1: a run stops at the issues, or a split has no valid image.
 """
 
 import argparse
@@ -39,10 +40,10 @@ def run(args: argparse.Namespace) -> int:
     require_supported_paths({"--data": args.data, "--report": args.report})
     config = config_of(args)
     with quiet_run(None, verbose=args.verbose):
-        from pipelines.standalone.check_data import check_data, print_issues
+        from pipelines.standalone.check_data import check_data, print_examination
 
         examination = check_data(config, args.report)
-    print_issues(examination)
+    exit_code = print_examination(examination, config)
     if args.report:
         print(f"Report: {args.report}")
-    return 1 if examination.all_issues else 0
+    return exit_code

@@ -54,12 +54,13 @@ def run(args: argparse.Namespace) -> int:
     from pipelines.runs.execute import execute_run
     from pipelines.runs.results import print_results
 
+    config = config_of(args)
     results = execute_run(
-        config_of(args),
+        config,
         runner=args.runner,
         verbose=args.verbose,
         run_id=args.run_id,
         trigger=args.trigger or "command",
     )
-    print_results(results, Console())
+    print_results(results, Console(), typed=args.typed, train_config=config.train)
     return 0

@@ -9,6 +9,7 @@ output folder, it continues from the newest checkpoint.
 import argparse
 
 from pipelines.commands.common import add_config_arguments, config_of
+from schemas.artifacts import TRAIN_SPLIT
 
 SUMMARY = "train a detector without a pipeline"
 EXAMPLE = "pipeline_runner.py train --data my_coco --output out --set train.steps=2000"
@@ -28,8 +29,19 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         CocoflowError: the data or the folder cannot be used, or training diverged.
     """
+    from pipelines.dataset_files import files_of
+    from pipelines.runs.outlook import longer_command, predict_command, training_outlook
     from pipelines.standalone.train import train_alone
 
-    model = train_alone(config_of(args), args.output, verbose=args.verbose)
+    config = config_of(args)
+    images = next((split.images for name, split in files_of(config.data).items() if name != TRAIN_SPLIT), None)
+    model = train_alone(config, args.output, verbose=args.verbose)
     print(f"SavedModel:  {model}\nTensorBoard: tensorboard --logdir {args.output}/logs")
+    outlook = training_outlook(args.output)
+    if outlook:
+        print(f"Training:    {outlook.text}")
+    if outlook and outlook.rising:
+        print(f"Next:        {longer_command(args.typed, config.train, steps=outlook.steps)}")
+    elif images:
+        print(f"Try it:      {predict_command(model, images)}")
     return 0

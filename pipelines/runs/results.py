@@ -1,8 +1,7 @@
 """The results of a finished run: read from its ML Metadata, and printed."""
 
 import shlex
-import sys
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ml_metadata.metadata_store import metadata_store
@@ -12,11 +11,13 @@ from rich.console import Console
 from detection.coco.summary import metrics_table
 from detection.storage.files import is_dir
 from detection.storage.json_files import read_json
-from detection.storage.paths import absolute, join
+from detection.storage.paths import join
 from pipelines.runs.artifact_files import first_missing, pushed_path
 from pipelines.runs.component_records import examples_record_of
 from pipelines.runs.metadata import node_name
+from pipelines.runs.outlook import label_errors, longer_command, predict_command, training_outlook
 from schemas.artifacts import BLESSING_JSON, LOGS, METRICS_JSON, REPORT_HTML
+from schemas.config.train.training import TrainConfig
 from schemas.errors import CocoflowError, DataError
 from schemas.metrics import METRIC_DEFINITIONS
 
@@ -182,8 +183,18 @@ def _outputs(store: metadata_store.MetadataStore, execution_id: int) -> dict[str
     return {event.path.steps[0].key: artifacts[event.artifact_id] for event in events}
 
 
-def print_results(results: RunResults, console: Console) -> None:
-    """Prints the COCO metrics, the blessing, the paths of the outputs and the next command."""
+def print_results(results: RunResults, console: Console, *, typed: Sequence[str], train_config: TrainConfig) -> None:
+    """Prints the COCO metrics, the blessing, the paths of the outputs, what to look at and the next command.
+
+    Args:
+        results: results of the run.
+        console: console to print on.
+        typed: arguments of the command, see `longer_command`.
+        train_config: configuration that they gave.
+
+    Raises:
+        DataError: an output cannot be read.
+    """
 
     def line(label: str, text: str) -> None:
         console.print(f"{label:<13}{text}", soft_wrap=True, highlight=False, markup=False)
@@ -200,14 +211,12 @@ def print_results(results: RunResults, console: Console) -> None:
     folders = {"train": join(results.model_run, LOGS), "eval": join(results.evaluation, LOGS)}
     logs = ",".join(f"{name}:{folder}" for name, folder in folders.items() if is_dir(folder))
     line("TensorBoard:", f"tensorboard --logdir_spec {shlex.quote(logs)}")
-    if results.pushed and results.images:
-        line(
-            "Try it:",
-            f"{_program()} predict --model {shlex.quote(absolute(results.pushed))} "
-            f"--images {shlex.quote(absolute(results.images))} --output detections.json --draw detections.png",
-        )
-
-
-def _program() -> str:
-    """Returns this program as typed from any folder."""
-    return shlex.join([sys.executable, str(Path(__file__).parents[2] / "pipeline_runner.py")])
+    labels, outlook = label_errors(results.evaluation), training_outlook(results.model_run)
+    if labels:
+        line("Labels:", labels)
+    if outlook:
+        line("Training:", outlook.text)
+    if outlook and outlook.rising:
+        line("Next:", longer_command(typed, train_config, steps=outlook.steps))
+    elif results.pushed and results.images:
+        line("Try it:", predict_command(results.pushed, results.images))

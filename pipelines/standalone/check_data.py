@@ -19,10 +19,14 @@ from detection.reports.html.table import Table as Rows
 from detection.reports.html.table import cell_text
 from detection.storage import files, paths
 from detection.storage.atomic import require_writable
+from detection.training.data_facts import data_facts
 from pipelines.dataset_files import files_of
 from pipelines.folders import scratch_tempdir
 from schemas.config.config import Config
 from schemas.errors import DataError
+
+# Tone of the verdict -> exit code; 2 is wrong usage, as of every command.
+_EXIT_CODES = {"good": 0, "warn": 3, "bad": 1}
 
 
 def check_data(config: Config, page: str | None) -> Examination:
@@ -57,12 +61,24 @@ def check_data(config: Config, page: str | None) -> Examination:
     return examination
 
 
-def print_issues(examination: Examination) -> None:
-    """Prints whether the data set can be trained on, the issues of each kind, and what each split holds."""
+def print_examination(examination: Examination, config: Config) -> int:
+    """Prints whether the data set can be trained on, the issues of each kind, and what each split holds.
+
+    Args:
+        examination: result of `check_data`.
+        config: its section `model` counts: what the data mean for the detector is printed, too.
+
+    Returns:
+        The command's exit code, see `_EXIT_CODES`.
+
+    Raises:
+        ConfigError: see `data_facts`.
+    """
     # Names of files and splits are shown as they are, whatever rich would make of [red] or :dog: in them.
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     counts = issue_counts(examination.all_issues, {})
-    said = verdict({name: result.summary for name, result in examination.results.items()}, counts)
+    splits = {name: result.summary for name, result in examination.results.items()}
+    said = verdict(splits, counts)
     console.print(said.text)
     for choice in said.choices:
         console.print(f"Correct the files, or pass {choice.flag}: {choice.effect}.")
@@ -70,7 +86,10 @@ def print_issues(examination: Examination) -> None:
     _print_categories(console, category_table(concerned_annotations(examination), examination.dataset["categories"]))
     for kind in kinds_of(examination.all_issues, counts):
         _print_kind(console, kind)
+    for fact in data_facts(splits, examination.dataset["categories"], config)[1:]:
+        console.print(str(fact))
     console.print(_statistics(examination))
+    return _EXIT_CODES[said.tone]
 
 
 def _print_images(console: Console, table: Rows) -> None:

@@ -60,6 +60,7 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> str:
         _working_folder(output, leads=leads) as working,
         quiet_run(working.local / _LOG, verbose=verbose or not leads),
     ):
+        from detection.training.data_facts import log_data_facts
         from detection.training.distributed.strategy import make_strategy
         from detection.training.distributed.workers import chief_first, lost_workers_explained
         from detection.training.train import train
@@ -76,11 +77,14 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> str:
             if leads:
                 detector = check_train(config, splits, working.local, strategy)
             examples = _examples(splits, join(output, _EXAMPLES), config.data, makes=leads)
+        dataset = read_dataset_file(examples / DATASET_JSON)
+        if leads:
+            log_data_facts([dataset], config)
         train(
             config,
             shards=_shards(examples, TRAIN_SPLIT),
             validation_shards=_shards(examples, config.evaluate.split) if config.train.validation.enabled else [],
-            categories=read_dataset_file(examples / DATASET_JSON)["categories"],
+            categories=dataset["categories"],
             output=working.local,
             strategy=strategy,
             detector=detector,

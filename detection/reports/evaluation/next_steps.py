@@ -28,6 +28,7 @@ FEW_IMAGES = 50  # below which bootstrap intervals are too narrow, see docs/eval
 FEW_INSTANCES = 10  # of a category, below which its AP is decided by single detections
 POOR_CALIBRATION = 0.05  # expected calibration error
 SIZE_GAP = 0.1  # of AP, between a size range and all sizes
+LABEL_ERRORS = "label-errors"  # name of a rule
 _NAMED = 3  # categories that a sentence names
 
 
@@ -162,7 +163,7 @@ def _label_errors(analysis: Analysis) -> Step | None:
         f"{shown_name(first.file_name)} (image {first.image_id}), {label_error_text(first, _names(analysis))}."
     )
     action = "Look at each, correct the annotations, and evaluate again: until then these detections count as FP."
-    return Step("label-errors", evidence, action, "label-errors")
+    return Step(LABEL_ERRORS, evidence, action, "label-errors")
 
 
 def _threshold(analysis: Analysis) -> Step | None:

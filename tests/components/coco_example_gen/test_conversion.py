@@ -12,6 +12,7 @@ from PIL import Image
 from components.coco_example_gen.conversion import convert
 from detection.datasets.layouts import find_splits
 from detection.datasets.packed_entries import unpack_entries
+from detection.datasets.statistics import SplitSummary
 from schemas import features
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.errors import DataError
@@ -68,7 +69,10 @@ def test_the_data_set_is_described_by_all_its_files(tmp_path: Path) -> None:
     more = {"id": 7, "name": "person", "keypoints": ["nose"], "skeleton": []}
     _write(root, "val", tree | {"categories": [*CATEGORIES, more], "licenses": [{"id": 1}], "info": {"year": 1}})
     _convert(root, tmp_path / "out")
-    assert json.loads((tmp_path / "out/dataset.json").read_text()) == {
+    described = json.loads((tmp_path / "out/dataset.json").read_text())
+    statistics = {name: SplitSummary.from_dict(split.pop("statistics")) for name, split in described["splits"].items()}
+    assert {name: summary.instances.total() for name, summary in statistics.items()} == {"train": 1, "eval": 1}
+    assert described == {
         "info": {},
         "licenses": [{"id": 1}],
         "categories": [*CATEGORIES, more],

@@ -144,13 +144,13 @@ def category_without_annotations(root: Path, tree: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_any_issue_is_told_and_is_exit_code_1(
+def test_any_issue_is_reported_and_the_exit_code_says_whether_a_run_stops(
     data: Path, capfd: pytest.CaptureFixture[str], change: Change, expected: tuple[str, str], told: str
 ) -> None:
     kind, policy = expected
     edit(data, change)
     before = files(data)
-    assert call("--data", data) == 1
+    assert call("--data", data) == (1 if policy == "fail" else 3)
     lines = capfd.readouterr().out.splitlines()
     [number] = [number for number, line in enumerate(lines) if line.startswith(kind)]
     meaning = str(IssuePolicies.model_fields[kind].description).partition(";")[0]
@@ -169,7 +169,7 @@ def all_boxes_outside(root: Path, tree: dict[str, Any]) -> None:
 
 def test_policies_are_shown_and_of_many_issues_the_first(data: Path, capfd: pytest.CaptureFixture[str]) -> None:
     edit(data, all_boxes_outside)
-    assert call("--data", data, "--set", "data.on_fault.box_outside=fix") == 1
+    assert call("--data", data, "--set", "data.on_fault.box_outside=fix") == 3
     lines = capfd.readouterr().out.splitlines()
     (number,) = [n for n, line in enumerate(lines) if line.startswith("box_outside (10 issues, data.on_fault: fix): ")]
     assert sum("lies outside the 80x40 image" in line for line in lines) == 5
@@ -276,7 +276,7 @@ def test_of_dated_folders_the_newest_is_checked(data: Path, tmp_path: Path, capf
     data.rename(tmp_path / "in/2026-11-21")
     assert call("--data", "in/{YYYY}-{MM}-{DD}") == 0
     assert re.search(r"train\W+5\W+10\W", capfd.readouterr().out)
-    assert call("--data", "in/{YYYY}-{MM}-{DD}", "--set", "data.span=2026-11-20") == 1
+    assert call("--data", "in/{YYYY}-{MM}-{DD}", "--set", "data.span=2026-11-20") == 3
     assert re.search(r"train\W+3\W+6\W", capfd.readouterr().out)
 
 

@@ -15,13 +15,14 @@ from PIL import Image
 from detection.datasets.issues import Issue
 from detection.datasets.statistics import ASPECT_EDGES, SIDE_EDGES, SIZE_EDGES, SplitSummary
 from detection.reports.dataset.charts import Histogram, category_figure, histogram_figure, svg_of
-from detection.reports.dataset.page import (
-    LISTED_ISSUES,
+from detection.reports.dataset.page import LISTED_ISSUES, PICTURES_OF_A_KIND, write_report
+from detection.reports.dataset.pictures import (
     LONGEST_SIDE,
-    PICTURES_OF_A_KIND,
+    SAMPLES,
     IssuePicture,
     picture_of,
-    write_report,
+    sample_picture,
+    spread_over_categories,
 )
 from detection.reports.dataset.summary import IN_THE_FILES, Choice, choices, meaning, verdict
 from detection.reports.dataset.tables import bin_labels
@@ -503,3 +504,41 @@ def test_nothing_awkward_raises(shared_data: Path) -> None:
     assert 40 < len(rendered) < len(names)
     assert "truncated.png" not in rendered
     assert "empty.jpg" not in rendered
+
+
+def _encoded(width: int, height: int) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (width, height), (90, 90, 90)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def test_a_sample_shows_boxes_and_masks_where_they_are() -> None:
+    """In an image of 1280 x 640 pixels, drawn at a quarter: a box with a mask on the left, one without on the right."""
+    polygon = [80, 80, 400, 80, 400, 560, 80, 560]
+    annotations = [
+        {"category_id": 3, "bbox": [40, 40, 400, 560], "segmentation": [polygon]},
+        {"category_id": 1, "bbox": [800, 200, 300, 300]},
+    ]
+    sample = sample_picture(_encoded(1280, 640), annotations, {3: "cat", 1: "dog"}, caption="train: a.png")
+    with Image.open(io.BytesIO(sample.jpeg)) as image:
+        assert (image.format, image.size) == ("JPEG", (LONGEST_SIDE, LONGEST_SIDE // 2))
+        pixels = np.asarray(image.convert("RGB")).astype(int)
+
+    def differs(x: int, y: int) -> int:
+        return int(np.abs(pixels[y // 4, x // 4] - 90).max())
+
+    assert differs(240, 320) > 2 * differs(950, 400)  # a mask covers more than the fill of a box
+    assert differs(800, 350) > 40  # the edge of the second box
+    assert differs(620, 320) < 12  # between the boxes
+    assert differs(1200, 600) < 12
+    assert len(sample.jpeg) < 40_000
+
+
+def test_samples_show_every_category_before_one_again() -> None:
+    images = [(number, [1]) for number in range(40)] + [(50, [2]), (51, [1, 3]), (52, [2])]
+    chosen = spread_over_categories(images)
+    assert chosen[:3] == [0, 50, 51]
+    assert {*chosen} >= {50, 51, 52}
+    assert len(chosen) == len({*chosen}) == SAMPLES
+    assert spread_over_categories(images[:2]) == [0, 1]
+    assert spread_over_categories([]) == []

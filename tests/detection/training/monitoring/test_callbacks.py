@@ -163,7 +163,10 @@ def test_a_call_ends_where_something_is_due_and_after_its_steps() -> None:
         (["run_eagerly=true", "steps_per_loop=20"], "steps_per_loop = 20 does nothing with run_eagerly"),
         (["nonfinite.max_in_a_row=3"], "max_in_a_row = 3 does nothing with policy = stop"),
         (["profile.steps=20"], "steps = 20 does nothing while start_step is none"),
-        (["profile={start_step: 995, steps: 10}"], "profile.start_step = 995 and profile.steps = 10 end after steps"),
+        (
+            ["steps=1000", "profile={start_step: 995, steps: 10}"],
+            "profile.start_step = 995 and profile.steps = 10 end after steps",
+        ),
         (["summaries={images_every: 0, images: 3}"], "images = 3 does nothing while images_every = 0"),
     ],
 )

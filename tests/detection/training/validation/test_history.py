@@ -11,7 +11,14 @@ import tensorflow as tf
 
 from detection.training.checkpoints.files import checkpoint_path, remove_checkpoint
 from detection.training.validation import history as best_module
-from detection.training.validation.history import BestCheckpoint, HistoryEntry, has_stalled, read_history, write_history
+from detection.training.validation.history import (
+    BestCheckpoint,
+    HistoryEntry,
+    has_stalled,
+    is_rising,
+    read_history,
+    write_history,
+)
 from schemas.errors import DataError
 from tests.detection.training.validation.scripted import save_checkpoint
 
@@ -55,6 +62,29 @@ def test_slow_gains_count_once_they_add_up() -> None:
     values = [0.3, 0.34, 0.38, 0.42, 0.46]
     assert not has_stalled(values, patience=2, min_delta=0.05)
     assert has_stalled(values[:3], patience=2, min_delta=0.1)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.1, 0.3, 0.4], True),
+        ([0.1, 0.3, 0.305], False),  # a gain that chance explains
+        ([0.1, 0.4, 0.3], False),
+        ([0.1, 0.2, 0.3, 0.31, 0.4, 0.39], False),  # the last is not the best
+        ([0.1, 0.2, 0.3, 0.31, 0.315, 0.325], True),  # 0.325 against the best of the first four, 0.31
+        ([0.0, 0.0, 0.0], False),
+        ([-1.0, -1.0, -1.0], False),  # undefined
+        ([0.1, 0.4], None),
+        ([], None),
+    ],
+)
+def test_a_metric_rises_if_the_last_third_of_the_steps_gained(values: list[float], expected: bool | None) -> None:
+    assert is_rising([(100 * number, value) for number, value in enumerate(values, 1)]) is expected
+
+
+def test_without_an_evaluation_in_the_first_two_thirds_nothing_is_known() -> None:
+    """As after a run that went on with validation in its last steps."""
+    assert is_rising([(800, 0.1), (900, 0.2), (1000, 0.3)]) is None
 
 
 def test_the_file_keeps_the_order_of_steps(tmp_path: Path) -> None:

@@ -1,0 +1,159 @@
+"""Small pictures of the data report: images with an issue, and a sample of images with their ground truth."""
+
+import io
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from detection.datasets.issues import Issue
+from detection.datasets.masks import compressed_rle
+from detection.images.drawing import draw_detections, eight_bit_rgb
+
+LONGEST_SIDE = 320  # pixels
+SAMPLES = 12  # pictures of ground truth on a page
+
+_COLOR_ID = 0  # red, of drawing's colours
+_MARGIN = 0.5  # of the image's sides: how far beyond the image a box is shown
+_GROUND = (128, 128, 128)  # beyond the image
+_COLORS = 256  # of the palette: a quarter of the bytes of full colour
+_JPEG_QUALITY = 80
+
+Rectangle = tuple[float, float, float, float]  # x, y, width, height
+
+
+@dataclass(frozen=True)
+class IssuePicture:
+    """An image with an issue, as a small PNG.
+
+    issue: of the image.
+    png: the encoded picture, neither side longer than LONGEST_SIDE.
+    """
+
+    issue: Issue
+    png: bytes
+
+
+class SamplePicture(NamedTuple):
+    """An image with its ground truth, as a small JPEG, and a line of text below it."""
+
+    caption: str
+    jpeg: bytes
+
+
+def picture_of(encoded: bytes, issue: Issue, bbox: Sequence[float] | None, *, max_pixels: int) -> IssuePicture | None:
+    """Renders an image with an issue.  Never raises, whatever the bytes are.
+
+    Args:
+        encoded: the image file's content.
+        issue: of the image.
+        bbox: box to draw, (x, y, width, height) in pixels of the image as stored; a
+            box that reaches beyond the image is shown on grey around it.
+        max_pixels: images with more, by their header, are not decoded.
+
+    Returns:
+        None if the image cannot be decoded or is too large.
+    """
+    try:
+        with Image.open(io.BytesIO(encoded)) as image:
+            width, height = image.size
+            if not 0 < width * height <= max_pixels:
+                return None
+            return IssuePicture(issue, _png(image, _usable(bbox)))
+    except Exception:  # Pillow raises whatever its format plugins raise
+        return None
+
+
+def _usable(bbox: Sequence[float] | None) -> Rectangle | None:
+    try:
+        x, y, width, height = (float(value) for value in bbox or ())
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return (x, y, width, height) if all(map(math.isfinite, (x, y, width, height))) else None
+
+
+def _png(image: Image.Image, bbox: Rectangle | None) -> bytes:
+    width, height = image.size
+    left, right = _reach(bbox and (bbox[0], bbox[2]), width)
+    top, bottom = _reach(bbox and (bbox[1], bbox[3]), height)
+    scale = min(1.0, LONGEST_SIDE / max(right - left, bottom - top))
+
+    small = _resized(image, scale)
+    canvas = Image.new("RGB", (_scaled(right - left, scale), _scaled(bottom - top, scale)), _GROUND)
+    canvas.paste(small, (round(-left * scale), round(-top * scale)))
+    if bbox is not None:
+        x, y, w, h = bbox
+        shown = [(x - left) * scale, (y - top) * scale, w * scale, h * scale]
+        canvas = Image.fromarray(draw_detections(np.asarray(canvas), [shown], [""], category_ids=[_COLOR_ID]))
+    stream = io.BytesIO()
+    canvas.quantize(_COLORS, Image.Quantize.FASTOCTREE).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def _reach(interval: tuple[float, float] | None, side: int) -> tuple[float, float]:
+    """Computes the range shown along one side: the image and, within the margin, an interval (start, length)."""
+    start, length = interval or (0.0, 0.0)
+    low, high = -_MARGIN * side, (1 + _MARGIN) * side
+    return min(0.0, max(start, low)), max(float(side), min(start + length, high))
+
+
+def _scaled(side: float, scale: float) -> int:
+    return max(1, round(side * scale))
+
+
+def spread_over_categories(images: Sequence[tuple[int, Sequence[int]]]) -> list[int]:
+    """Chooses images so that each category is shown before any is shown again, as far as the images allow.
+
+    Args:
+        images: image id and category ids of each, in random order.
+
+    Returns:
+        Ids of up to SAMPLES of the images.
+    """
+    shown: Counter[int] = Counter()
+    left, chosen = list(images), []
+    while left and len(chosen) < SAMPLES:
+        best = min(left, key=lambda image: min(shown[category_id] for category_id in image[1]))
+        left.remove(best)
+        chosen.append(best[0])
+        shown.update(best[1])
+    return chosen
+
+
+def sample_picture(
+    encoded: bytes, annotations: Sequence[Mapping[str, Any]], names: Mapping[int, str], *, caption: str
+) -> SamplePicture:
+    """Draws an image with the boxes and masks of its annotations.
+
+    Args:
+        encoded: content of a valid image file.
+        annotations: valid COCO annotations.
+        names: category id -> name.
+        caption: text below the picture.
+    """
+    with Image.open(io.BytesIO(encoded)) as image:
+        width, height = image.size
+        scale = min(1.0, LONGEST_SIDE / max(width, height))
+        small = np.asarray(_resized(image, scale))
+    picture = draw_detections(
+        small,
+        [[scale * value for value in annotation["bbox"]] for annotation in annotations],
+        [names[annotation["category_id"]] for annotation in annotations],
+        category_ids=[annotation["category_id"] for annotation in annotations],
+        masks=[compressed_rle(one.get("segmentation"), height=height, width=width) for one in annotations],
+    )
+    stream = io.BytesIO()
+    Image.fromarray(picture).save(stream, "JPEG", quality=_JPEG_QUALITY)
+    return SamplePicture(caption, stream.getvalue())
+
+
+def _resized(image: Image.Image, scale: float) -> Image.Image:
+    """Returns an opened image in RGB, resized."""
+    width, height = image.size
+    # JPEGs decode at a fraction of the size where that is enough.
+    image.draft("RGB", (math.ceil(width * scale), math.ceil(height * scale)))
+    return eight_bit_rgb(image).resize((_scaled(width, scale), _scaled(height, scale)), Image.Resampling.LANCZOS)

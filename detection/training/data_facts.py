@@ -1,0 +1,184 @@
+"""What a data set means for a model before it trains: counts, small and crowded images, and what to change."""
+
+import functools
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from detection.datasets.issues import printable
+from detection.datasets.statistics import SplitSummary, total
+from detection.input_pipeline.network_input import input_scale
+from detection.models.registry import detector_config
+from detection.types import Resizing
+from schemas.artifacts import TRAIN_SPLIT
+from schemas.config.config import Config
+
+_LOGGER = logging.getLogger("cocoflow.trainer")
+
+SMALL = 8  # pixels of the network input: the stride of the finest feature level of most detectors
+MOST_SMALL = 0.02  # fraction of the objects that may be smaller
+FEW = 10  # objects of a category
+_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0)  # between the suggested input's sides and the present ones
+_MULTIPLE = 128  # pixels: the stride of the coarsest feature level of most detectors
+_LISTED = 5  # categories
+
+
+class Fact(NamedTuple):
+    """A fact about the data, and advice; "": nothing to act on."""
+
+    text: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text}. {self.advice}" if self.advice else self.text
+
+
+def log_data_facts(datasets: Sequence[Mapping[str, Any]], config: Config) -> None:
+    """Logs the facts about the examples to train on; facts to act on are warnings.
+
+    Args:
+        datasets: contents of the dataset.json of each Examples artifact.  Nothing is logged if one was written
+            without statistics, by an earlier version.
+        config: the run's configuration.
+    """
+    splits = [dataset.get("splits", {}) for dataset in datasets]
+    if not all("statistics" in split for named in splits for split in named.values()):
+        return
+    names = dict.fromkeys(name for named in splits for name in named)
+    summaries = {
+        name: total(SplitSummary.from_dict(named[name]["statistics"]) for named in splits if name in named)
+        for name in names
+    }
+    for fact in data_facts(summaries, datasets[0]["categories"], config):
+        _LOGGER.log(logging.WARNING if fact.advice else logging.INFO, "%s", fact)
+
+
+def data_facts(
+    splits: Mapping[str, SplitSummary], categories: Sequence[Mapping[str, Any]], config: Config
+) -> list[Fact]:
+    """Lists what a data set means for the configured detector.
+
+    Args:
+        splits: name -> summary; `train`, if there is one, counts for all but the first line.
+        categories: COCO categories.
+        config: its section `model` counts.
+
+    Raises:
+        ConfigError: see `detector_config`.
+    """
+    trained = splits[TRAIN_SPLIT] if TRAIN_SPLIT in splits else total(splits.values())
+    counts = "; ".join(
+        f"{printable(name)}: {part.images:,} images, {part.annotations:,} objects" for name, part in splits.items()
+    )
+    return [
+        Fact(counts),
+        *_categories(trained, categories),
+        *_small_objects(trained, config),
+        *_crowded_images(trained, total(splits.values()), config),
+    ]
+
+
+def _categories(trained: SplitSummary, categories: Sequence[Mapping[str, Any]]) -> list[Fact]:
+    """The most and the least frequent categories, and those with fewer than FEW objects."""
+    if not categories:
+        return []
+    ordered = sorted(categories, key=lambda category: (-trained.instances[category["id"]], category["id"]))
+    counts = [(printable(category["name"]), trained.instances[category["id"]]) for category in ordered]
+    ends = counts if len(counts) <= 2 * _LISTED else [*counts[:_LISTED], *counts[-2:]]
+    texts = [f"{name} {count:,}" for name, count in ends]
+    if len(ends) < len(counts):
+        texts.insert(_LISTED, "...")
+    facts = [Fact(f"objects of {len(counts):,} {_plural(len(counts), 'category')} in train: {', '.join(texts)}")]
+    rare = [(name, count) for name, count in reversed(counts) if count < FEW]
+    if rare:
+        named = ", ".join(f"{name} {count}" for name, count in rare[:_LISTED])
+        more = f" and {len(rare) - _LISTED:,} more" if len(rare) > _LISTED else ""
+        text = f"{len(rare):,} {_plural(len(rare), 'category')} with fewer than {FEW} objects in train: {named}{more}"
+        facts.append(Fact(text, "Expect a low AP for them: annotate more, or remove the category."))
+    return facts
+
+
+def _small_objects(trained: SplitSummary, config: Config) -> list[Fact]:
+    """The fraction of objects below SMALL pixels of the input, and a larger input if it is above MOST_SMALL.
+
+    The size of an object is the root of its box's area.  The suggested input is the smallest of the present one
+    times _FACTORS, sides rounded up to _MULTIPLE, in which at most MOST_SMALL of the objects are smaller than
+    SMALL; none if even the largest does not suffice.
+    """
+    instances = trained.relative_sizes.total()
+    if not instances:
+        return []
+    resizing = _resizing(config)
+    small = _count_small(trained, resizing)
+    height, width = resizing.size
+    text = f"objects smaller than {SMALL} x {SMALL} pixels of the {width} x {height} input: {small:,} of {instances:,}"
+    if small <= MOST_SMALL * instances:
+        return [Fact(text)]
+    text += f" ({100 * small / instances:.0f} %)"
+    larger = (_enlarged(resizing, factor) for factor in _FACTORS)
+    enough = next((one for one in larger if _count_small(trained, one) <= MOST_SMALL * instances), None)
+    if enough is None:
+        return [Fact(text, f"Even {_FACTORS[-1]:g} times the input is too small: cut the images into smaller ones.")]
+    return [Fact(text, f"Few of them can be found. Use a larger input: {_flags(enough)}")]
+
+
+def _resizing(config: Config) -> Resizing:
+    model = config.model
+    # Padding does not enlarge the image.
+    resize = model.resize.model_copy(update={"pad_to_multiple": 1})
+    preset: Any = detector_config(model.name, image_size=model.image_size, resize=resize, overrides=model.overrides)
+    return Resizing(preset.image_size, resize.mode, resize.short_side, resize.long_side)
+
+
+def _enlarged(resizing: Resizing, factor: float) -> Resizing:
+    height, width = (math.ceil(side * factor / _MULTIPLE) * _MULTIPLE for side in resizing.size)
+    short_side, long_side = (round(side * factor) for side in (resizing.short_side, resizing.long_side))
+    return Resizing((height, width), resizing.mode, short_side, long_side)
+
+
+def _flags(resizing: Resizing) -> str:
+    """Returns the flags that set an input."""
+    height, width = resizing.size
+    size = f"--set model.image_size={height if height == width else f'[{height},{width}]'}"
+    if resizing.mode != "short_side":
+        return size
+    sides = (f"--set model.resize.{name}={getattr(resizing, name)}" for name in ("short_side", "long_side"))
+    return " ".join([size, *sides])
+
+
+def _count_small(trained: SplitSummary, resizing: Resizing) -> int:
+    @functools.cache
+    def scale_of(aspect: float) -> float:
+        """Pixels of the input per longer side of an image, as a root of areas."""
+        image = np.array([1 / max(aspect, 1.0), min(aspect, 1.0)], np.float32)
+        return float(np.sqrt(np.prod(input_scale(image, resizing).numpy())))
+
+    return sum(count for size, aspect, count in trained.sizes_in_images() if size * scale_of(aspect) < SMALL)
+
+
+def _crowded_images(trained: SplitSummary, everything: SplitSummary, config: Config) -> list[Fact]:
+    """Images with more objects than training uses, or than the detector returns."""
+    preset: Any = detector_config(config.model.name, postprocess=config.model.postprocess)
+    limits = (
+        ("model.max_instances", config.model.max_instances, trained, "Training drops the rest"),
+        (
+            "model.postprocess.max_detections",
+            preset.postprocess.max_detections,
+            everything,
+            "The detector cannot return them all",
+        ),
+    )
+    facts = []
+    for key, limit, part, effect in limits:
+        above = sum(images for instances, images in part.instances_per_image.items() if instances > limit)
+        if above:
+            text = f"{above:,} of {part.images:,} images have more than {limit} objects, the value of {key}"
+            facts.append(Fact(text, f"{effect}: --set {key}={max(part.instances_per_image)}"))
+    return facts
+
+
+def _plural(count: int, word: str) -> str:
+    return word if count == 1 else f"{word[:-1]}ies"

@@ -1,0 +1,94 @@
+"""Finds the cause of inference losses far above those of training: lagging batch-norm statistics or EMA weights.
+
+Training normalises with the statistics of each batch, inference with batch norm's moving
+statistics, and usually with EMA weights.  Both follow the weights with a delay, which
+training losses do not show.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from detection.input_pipeline.training_batches import Batch
+from detection.models.detector import Detector
+from detection.models.layers.batch_norm import BatchNormalization, statistics_updates
+from detection.training.checkpoints.manager import load_weights
+
+# A loss this many times another one is far above it.  See docs/training_input.md for what was measured.
+FAR_ABOVE = 1.2
+
+
+class ModeLosses(NamedTuple):
+    """Mean total losses of one checkpoint on the same batches, without drop-connect and L2.
+
+    training: raw weights, batch norm uses each batch's statistics.
+    raw: raw weights, batch norm uses its moving statistics.
+    ema: EMA weights, batch norm uses its moving statistics; None: the run has no EMA weights.
+    """
+
+    training: float
+    raw: float
+    ema: float | None
+
+
+def mode_losses(detector: Detector, path: str, batches: Sequence[Batch], *, trained: Detector, ema: bool) -> ModeLosses:
+    """Computes the losses of a checkpoint in training and in inference.
+
+    Runs eagerly: tracing would take longer than the few passes.
+
+    Args:
+        detector: detector of the run's configuration, outside of the run's strategy; its weights are replaced.
+        path: checkpoint of the run, see `checkpoint_path`.
+        batches: training batches, at least one.
+        trained: detector of the run, which knows the statistics that are fixed in training, too.
+        ema: the checkpoint has EMA weights.
+
+    Raises:
+        DataError: see `load_weights`.
+    """
+    for layer, trained_layer in zip(_batch_norms(detector), _batch_norms(trained), strict=True):
+        layer.fixed_statistics = trained_layer.fixed_statistics
+    load_weights(detector, path, weights="raw")
+    with statistics_updates(False):
+        training = _mean_loss(detector, batches, training=True)
+    raw = _mean_loss(detector, batches, training=False)
+    if not ema:
+        return ModeLosses(training, raw, None)
+    load_weights(detector, path, weights="ema")
+    return ModeLosses(training, raw, _mean_loss(detector, batches, training=False))
+
+
+def _batch_norms(detector: Detector) -> list[BatchNormalization]:
+    return [layer for layer in detector._flatten_layers() if isinstance(layer, BatchNormalization)]
+
+
+def _mean_loss(detector: Detector, batches: Sequence[Batch], *, training: bool) -> float:
+    losses = [
+        tf.add_n(list(detector.losses(detector(batch.images, training=training), batch.labels).values()))
+        for batch in batches
+    ]
+    return float(np.mean(losses))
+
+
+def explain_gap(losses: ModeLosses) -> str | None:
+    """Names the cause of a loss in inference far above that in training, and a remedy; None: there is no gap.
+
+    Args:
+        losses: result of `mode_losses`.
+    """
+    if not losses.raw <= FAR_ABOVE * losses.training:
+        return (
+            f"batch norm's moving statistics lag behind the weights: the loss is {losses.training:.3g} with the "
+            f"statistics of each batch, as in training, but {losses.raw:.3g} with the moving ones, as in inference. "
+            "The model detects less than it has learned. Lower model.overrides.batch_norm_momentum, such as to 0.9, "
+            "or train longer."
+        )
+    if losses.ema is not None and not losses.ema <= FAR_ABOVE * losses.raw:
+        return (
+            f"the EMA weights lag behind the raw weights: the loss is {losses.raw:.3g} with the raw and "
+            f"{losses.ema:.3g} with the EMA weights. Lower train.ema.decay, train longer, or export the raw weights "
+            "with train.ema.use_moving_averages=false."
+        )
+    return None

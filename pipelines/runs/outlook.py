@@ -1,0 +1,112 @@
+"""What to do after a training: whether its metric was still rising, label-error candidates, the next command."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from detection.analysis.analysis_file import read_analysis
+from detection.reports.evaluation.next_steps import LABEL_ERRORS, next_steps
+from detection.storage.files import is_file
+from detection.storage.paths import absolute, join
+from detection.storage.reading import read_text
+from detection.training.validation.history import is_rising, read_history
+from schemas.artifacts import ANALYSIS_JSON, CONFIG_YAML, HISTORY_JSON, REPORT_HTML, VALIDATION
+from schemas.config.config_io import from_yaml
+from schemas.config.train.training import TrainConfig
+
+
+class Outlook(NamedTuple):
+    """Whether a longer training promises a better metric.
+
+    rising: whether the metric was still rising.
+    text: the evaluations that say so.
+    steps: steps of the training.
+    """
+
+    rising: bool
+    text: str
+    steps: int
+
+
+def training_outlook(folder: str | Path) -> Outlook | None:
+    """Tells from its validation whether a training's metric was still rising at its end.
+
+    Args:
+        folder: output folder of the training.
+
+    Returns:
+        None: too few evaluations to tell, or none.
+
+    Raises:
+        DataError: a file of the folder cannot be read.
+    """
+    history = read_history(join(folder, VALIDATION, HISTORY_JSON))
+    if not history:
+        return None
+    path = join(folder, CONFIG_YAML)
+    metric = from_yaml(read_text(path), where=path).train.validation.metric
+    rising = is_rising([(entry.step, entry.metrics[metric]) for entry in history])
+    if rising is None:
+        return None
+    *_, before, last = history
+    best = max(history, key=lambda entry: entry.metrics[metric])
+    if rising:
+        return Outlook(
+            True,
+            f"{metric} was still rising: {before.metrics[metric]:.3f} after {before.step} steps, "
+            f"{last.metrics[metric]:.3f} after {last.step}",
+            last.step,
+        )
+    return Outlook(
+        False,
+        f"{metric} has stopped rising: best {best.metrics[metric]:.3f} after {best.step} steps, "
+        f"{last.metrics[metric]:.3f} after {last.step}",
+        last.step,
+    )
+
+
+def label_errors(evaluation: str) -> str | None:
+    """Describes the label-error candidates of an evaluation; None: there are none, or it has no analysis.
+
+    Args:
+        evaluation: folder of the evaluation.
+
+    Raises:
+        DataError: the analysis cannot be read.
+    """
+    path = join(evaluation, ANALYSIS_JSON)
+    steps = next_steps(read_analysis(path)) if is_file(path) else []
+    step = next((step for step in steps if step.rule == LABEL_ERRORS), None)
+    return None if step is None else f"{step.evidence} {join(evaluation, REPORT_HTML)}#{step.section}"
+
+
+def longer_command(typed: Sequence[str], train_config: TrainConfig, *, steps: int) -> str:
+    """Returns a command again, for a training twice as long.
+
+    Args:
+        typed: the command's arguments, from its name on; paths among them are relative to the current folder.
+        train_config: its configuration.
+        steps: steps of its training.
+    """
+    key, length = ("epochs", train_config.epochs) if train_config.epochs else ("steps", steps)
+    return f"{_program()} {shlex.join(typed)} --set train.{key}={2 * length}"
+
+
+def predict_command(model: str, images: str) -> str:
+    """Returns the command that runs a model on images, from any folder.
+
+    Args:
+        model: folder of a SavedModel.
+        images: file or folder.
+    """
+    return (
+        f"{_program()} predict --model {shlex.quote(absolute(model))} --images {shlex.quote(absolute(images))} "
+        "--output detections.json --draw detections.png"
+    )
+
+
+def _program() -> str:
+    """Returns this program as typed from any folder."""
+    return shlex.join([sys.executable, str(Path(__file__).parents[2] / "pipeline_runner.py")])

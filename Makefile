@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # uv is used where it is installed; elsewhere pip puts it into a venv of its own.
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 # `make env GPU=1` installs the CUDA libraries, too; the environment keeps them until `make env GPU=0`.
-GPU ?= $(if $(wildcard $(VENV)/.synced-gpu),1,0)
+GPU := $(if $(wildcard $(VENV)/.synced-gpu),1,0)
 STAMP := $(VENV)/.synced$(if $(filter 1,$(GPU)),-gpu)
 # Without bytecode, every process that imports TFX compiles it anew: fifteen seconds for each.
 unexport PYTHONDONTWRITEBYTECODE

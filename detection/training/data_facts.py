@@ -88,13 +88,13 @@ def _categories(trained: SplitSummary, categories: Sequence[Mapping[str, Any]]) 
     ordered = sorted(categories, key=lambda category: (-trained.instances[category["id"]], category["id"]))
     counts = [(printable(category["name"]), trained.instances[category["id"]]) for category in ordered]
     ends = counts if len(counts) <= 2 * _LISTED else [*counts[:_LISTED], *counts[-2:]]
-    texts = [f"{name} {count:,}" for name, count in ends]
+    texts = [f"{name} ({count:,})" for name, count in ends]
     if len(ends) < len(counts):
         texts.insert(_LISTED, "...")
     facts = [Fact(f"objects of {len(counts):,} {_plural(len(counts), 'category')} in train: {', '.join(texts)}")]
     rare = [(name, count) for name, count in reversed(counts) if count < FEW]
     if rare:
-        named = ", ".join(f"{name} {count}" for name, count in rare[:_LISTED])
+        named = ", ".join(f"{name} ({count})" for name, count in rare[:_LISTED])
         more = f" and {len(rare) - _LISTED:,} more" if len(rare) > _LISTED else ""
         text = f"{len(rare):,} {_plural(len(rare), 'category')} with fewer than {FEW} objects in train: {named}{more}"
         facts.append(Fact(text, "Expect a low AP for them: annotate more, or remove the category."))

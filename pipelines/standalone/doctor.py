@@ -21,6 +21,7 @@ from detection.storage.paths import is_remote
 from pipelines.folders import RunLayout
 from pipelines.runners.kubeflow_connection import TOKEN_VARIABLE
 from schemas.config.config import Config
+from schemas.config.run import ACCELERATOR_VARIABLE
 from schemas.errors import DataError
 from schemas.quoting import one_line, printable
 
@@ -143,7 +144,7 @@ def _check_devices(config: Config) -> Iterator[Check]:
     libraries = load_gpu_libraries()
     sees_gpu = bool(tf.config.list_physical_devices("GPU"))
     # A GPU that TensorFlow does not see would be idle while the CPU trains.
-    wanted = config.train.strategy == "mirrored" or has_gpu()
+    wanted = config.train.strategy == "mirrored" or ACCELERATOR_VARIABLE in os.environ or has_gpu()
     broken: State = "broken" if wanted else "missing"
     if sees_gpu or not wanted:
         yield Check("devices", "ok", describe_devices())

@@ -115,7 +115,8 @@ def spread_over_categories(images: Sequence[tuple[int, Sequence[int]]]) -> list[
         Ids of up to SAMPLES of the images.
     """
     shown: Counter[int] = Counter()
-    left, chosen = list(images), []
+    left = list(images)
+    chosen: list[int] = []
     while left and len(chosen) < SAMPLES:
         best = min(left, key=lambda image: min(shown[category_id] for category_id in image[1]))
         left.remove(best)

@@ -22,9 +22,9 @@ def make_strategy(kind: str, *, tpu: str | None = None) -> tf.distribute.Strateg
 
     Args:
         kind: `one_device`, `mirrored` (all GPUs of this machine; without one, its
-            logical CPUs if the process has configured several), `multi_worker` (the machines that TF_CONFIG or
-            CLUSTER_SPEC names), `tpu`, or `auto`: the first available of TPU,
-            several machines, several GPUs, one device.
+            logical CPUs if the process has configured several), `multi_worker` (the
+            machines that TF_CONFIG or CLUSTER_SPEC names), `tpu`, or `auto`: the first
+            available of TPU, several machines, several GPUs, one device.
         tpu: `local` (on the TPU's own machine), a TPU's name or a `grpc://` address;
             None: TPU_NAME, else `local`.
 

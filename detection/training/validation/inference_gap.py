@@ -16,7 +16,7 @@ from detection.models.detector import Detector
 from detection.models.layers.batch_norm import BatchNormalization, statistics_updates
 from detection.training.checkpoints.manager import load_weights
 
-# A loss this many times another one is far above it.  See docs/training_input.md for what was measured.
+# A loss this many times another one is far above it: docs/update_rules.md has the measurements.
 FAR_ABOVE = 1.2
 
 

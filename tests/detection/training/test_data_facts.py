@@ -104,11 +104,12 @@ def test_many_categories_take_one_line_and_rare_ones_are_named() -> None:
     boxes = [{"category_id": number, "bbox": [0, 0, 50, 50]} for number in range(1, 31) for _ in range(number)]
     facts = data_facts({"train": _summary([(100, 100, boxes)])}, categories, _config())
     assert str(facts[1]) == (
-        "objects of 30 categories in train: kind 30 30, kind 29 29, kind 28 28, kind 27 27, kind 26 26, ..., "
-        "kind 2 2, kind 1 1"
+        "objects of 30 categories in train: kind 30 (30), kind 29 (29), kind 28 (28), kind 27 (27), kind 26 (26), ..., "
+        "kind 2 (2), kind 1 (1)"
     )
     assert str(facts[2]).startswith(
-        "9 categories with fewer than 10 objects in train: kind 1 1, kind 2 2, kind 3 3, kind 4 4, kind 5 5 and 4 more"
+        "9 categories with fewer than 10 objects in train: kind 1 (1), kind 2 (2), kind 3 (3), kind 4 (4), kind 5 (5) "
+        "and 4 more. Expect"
     )
 
 
@@ -122,7 +123,7 @@ def test_facts_to_act_on_are_warnings_and_spans_add_up(caplog: pytest.LogCapture
         log_data_facts([dataset, dataset], _config("model.max_instances=9"))
     assert [(record.levelname, record.message.partition(".")[0]) for record in caplog.records] == [
         ("INFO", "train: 4 images, 40 objects; eval: 0 images, 0 objects"),
-        ("INFO", "objects of 1 category in train: cat 40"),
+        ("INFO", "objects of 1 category in train: cat (40)"),
         ("INFO", "objects smaller than 8 x 8 pixels of the 320 x 320 input: 0 of 40"),
         ("WARNING", "4 of 4 images have more than 9 objects, the value of model"),
     ]

@@ -16,6 +16,7 @@ from detection.devices import DRIVER
 from pipelines.standalone import doctor
 from pipelines.standalone.doctor import Check, diagnose
 from schemas.config.config_io import load_config
+from schemas.config.run import ACCELERATOR_VARIABLE
 from tests.detection.gpu_driver import ABSENT, load_only
 
 ROOT = Path(__file__).parents[3]
@@ -89,9 +90,12 @@ def test_a_missing_library_of_a_gpu_is_broken(monkeypatch: pytest.MonkeyPatch) -
 def test_a_gpu_is_missed_where_the_configuration_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     load_only(monkeypatch, "lib")
     without, asked = _diagnose(), _diagnose("train.strategy=mirrored")
+    monkeypatch.setenv(ACCELERATOR_VARIABLE, "NVIDIA_L4")
+    given = _diagnose()
     assert (without["devices"].state, without[DRIVER].state) == ("ok", "missing")
-    assert (asked["devices"].state, asked[DRIVER].state) == ("broken", "broken")
-    assert asked["devices"].found.startswith("no GPU: no NVIDIA driver")
+    for checks in (asked, given):
+        assert (checks["devices"].state, checks[DRIVER].state) == ("broken", "broken")
+        assert checks["devices"].found.startswith("no GPU: no NVIDIA driver")
 
 
 def test_a_tensorflow_that_cannot_be_imported_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,6 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from pipelines.runs.execute import execute_run
-    from pipelines.runs.results import print_results
 
     config = config_of(args)
     results = execute_run(
@@ -62,5 +61,7 @@ def run(args: argparse.Namespace) -> int:
         run_id=args.run_id,
         trigger=args.trigger or "command",
     )
+    from pipelines.runs.results import print_results  # TensorFlow, which tells about itself when it is loaded first
+
     print_results(results, Console(), typed=args.typed, train_config=config.train)
     return 0

@@ -52,8 +52,6 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from pipelines.runs.execute import execute_run
-    from pipelines.runs.outlook import longer_command
-    from pipelines.runs.results import print_results
 
     config = config_of(args)
     results = execute_run(
@@ -63,5 +61,9 @@ def run(args: argparse.Namespace) -> int:
         run_id=args.run_id,
         trigger=args.trigger or "command",
     )
+    # They import TensorFlow, whose messages the run has kept from the terminal.
+    from pipelines.runs.outlook import longer_command
+    from pipelines.runs.results import print_results
+
     print_results(results, Console(), longer=longer_command(args.typed, config.train))
     return 0

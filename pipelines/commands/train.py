@@ -30,13 +30,15 @@ def run(args: argparse.Namespace) -> int:
         CocoflowError: the data or the folder cannot be used, or training diverged.
     """
     from pipelines.dataset_files import files_of
-    from pipelines.runs.outlook import longer_command, predict_command, training_outlook
     from pipelines.standalone.train import train_alone
 
     config = config_of(args)
     images = next((split.images for name, split in files_of(config.data).items() if name != TRAIN_SPLIT), None)
     model = train_alone(config, args.output, verbose=args.verbose)
     print(f"SavedModel:  {model}\nTensorBoard: tensorboard --logdir {args.output}/logs")
+    # It imports TensorFlow, whose messages the training has kept from the terminal.
+    from pipelines.runs.outlook import longer_command, predict_command, training_outlook
+
     outlook = training_outlook(args.output)
     if outlook:
         print(f"Training:    {outlook.text}")

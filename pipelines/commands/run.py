@@ -61,7 +61,8 @@ def run(args: argparse.Namespace) -> int:
         run_id=args.run_id,
         trigger=args.trigger or "command",
     )
-    from pipelines.runs.results import print_results  # TensorFlow, which tells about itself when it is loaded first
+    # It imports TensorFlow, whose messages the run has kept from the terminal.
+    from pipelines.runs.results import print_results
 
     print_results(results, Console(), typed=args.typed, train_config=config.train)
     return 0

@@ -36,7 +36,8 @@ def run(args: argparse.Namespace) -> int:
     images = next((split.images for name, split in files_of(config.data).items() if name != TRAIN_SPLIT), None)
     model = train_alone(config, args.output, verbose=args.verbose)
     print(f"SavedModel:  {model}\nTensorBoard: tensorboard --logdir {args.output}/logs")
-    from pipelines.runs.outlook import longer_command, predict_command, training_outlook  # see `run`
+    # It imports TensorFlow, whose messages the training has kept from the terminal.
+    from pipelines.runs.outlook import longer_command, predict_command, training_outlook
 
     outlook = training_outlook(args.output)
     if outlook:

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from rich.console import Console
 
-from detection.coco.summary import metrics_table
+from detection.coco.summary import metrics_tables, slice_table
 from detection.storage.files import is_dir
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
@@ -18,7 +19,7 @@ from pipelines.runs.component_records import examples_record_of
 from pipelines.runs.metadata import node_name
 from schemas.artifacts import BLESSING_JSON, LOGS, METRICS_JSON, REPORT_HTML
 from schemas.errors import CocoflowError, DataError
-from schemas.metrics import METRIC_DEFINITIONS
+from schemas.metrics import metrics_by_iou_type, metrics_of_report
 
 _STATES = {mlmd.Execution.CACHED: "reused", mlmd.Execution.COMPLETE: "done"}
 _REPORTED = ("evaluation", "model_run", "pushed_model")
@@ -47,14 +48,15 @@ class RunResults(NamedTuple):
     """A finished run of a pipeline.
 
     nodes: results by node id, in the order of execution.
-    metrics: COCO metrics by name.
-    iou_type: what they compare: `bbox`, `segm` or `keypoints`.
+    metrics: COCO metrics by name, those of further IoU types as `segm/AP`.
+    iou_type: first IoU type, whose metrics have no prefix: `bbox`, `segm` or `keypoints`.
     blessed: True if the model is blessed.
     reasons: one sentence per threshold.
     pushed: folder of the pushed version; None: not pushed.
     evaluation: folder of the ModelEvaluation.
     model_run: folder of the ModelRun.
     images: folder of the images that the model was evaluated on; None: they are in TFRecords.
+    slices: entries of the metrics file on the slices of an `EvalConfig`.
     """
 
     nodes: dict[str, NodeResult]
@@ -66,12 +68,14 @@ class RunResults(NamedTuple):
     evaluation: str
     model_run: str
     images: str | None = None
+    slices: Sequence[Mapping[str, Any]] = ()
 
     def summary(self) -> dict[str, Any]:
         """Returns the content of summary.json."""
         return {
-            "metrics": self.metrics,
+            "metrics": metrics_by_iou_type(self.metrics),
             "iou_type": self.iou_type,
+            "slices": list(self.slices),
             "blessed": self.blessed,
             "reasons": self.reasons,
             "pushed_path": self.pushed,
@@ -118,7 +122,7 @@ def run_fields(run: RunNodes) -> dict[str, Any]:
         evaluation = artifacts["evaluation"].uri
         fields |= {
             "evaluation": evaluation,
-            "metrics": _read(join(evaluation, METRICS_JSON), "metrics"),
+            "metrics": metrics_of_report(_read_report(evaluation)),
             "blessed": _read(join(evaluation, BLESSING_JSON), "blessed"),
             "reasons": _read(join(evaluation, BLESSING_JSON), "reasons"),
         }
@@ -136,10 +140,12 @@ def read_results(run: RunNodes) -> RunResults:
     """
     nodes, artifacts = run
     evaluation, model_run, _ = (_present(artifacts, key) for key in _REPORTED)
+    report = _read_report(evaluation)
     return RunResults(
         nodes=nodes,
-        metrics=_read(join(evaluation, METRICS_JSON), "metrics"),
-        iou_type=_read(join(evaluation, METRICS_JSON), "iou_type"),
+        metrics=metrics_of_report(report),
+        iou_type=report["iou_type"],
+        slices=report.get("slices", []),
         blessed=_read(join(evaluation, BLESSING_JSON), "blessed"),
         reasons=_read(join(evaluation, BLESSING_JSON), "reasons"),
         pushed=pushed_path(artifacts["pushed_model"]),
@@ -169,6 +175,12 @@ def _present(artifacts: dict[str, mlmd.Artifact], key: str) -> str:
     return str(artifacts[key].uri)
 
 
+def _read_report(evaluation: str) -> dict[str, Any]:
+    """Reads the metrics file of an evaluation."""
+    path = join(evaluation, METRICS_JSON)
+    return {key: _read(path, key) for key in ("metrics", "iou_type")} | read_json(path)
+
+
 def _read(path: str, key: str) -> Any:
     content = read_json(path)
     if not isinstance(content, dict) or key not in content:
@@ -188,10 +200,10 @@ def print_results(results: RunResults, console: Console) -> None:
     def line(label: str, text: str) -> None:
         console.print(f"{label:<13}{text}", soft_wrap=True, highlight=False, markup=False)
 
-    # An EvalConfig may ask for another IoU type and other params than COCO's.
-    every = {metric.name: metric for metrics in METRIC_DEFINITIONS.values() for metric in metrics}
-    known = [metric for metric in every.values() if metric.name in results.metrics]
-    console.print(metrics_table(results.metrics, definitions=known, iou_type=results.iou_type))
+    for table in metrics_tables(results.metrics, iou_type=results.iou_type):
+        console.print(table)
+    if results.slices:
+        console.print(slice_table(results.slices))
     line("Blessed:", "yes" if results.blessed else "no")
     for reason in results.reasons:
         line("", reason)

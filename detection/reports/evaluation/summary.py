@@ -31,7 +31,7 @@ LISTED = 5  # categories, and images
 WORST = "worst"  # gallery of the images with most errors
 
 _TILES = ("AP", "AP50", "AP75")
-_COMPARED = {"bbox": "boxes", "segm": "masks", "keypoints": "keypoints"}
+COMPARED = {"bbox": "boxes", "segm": "masks", "keypoints": "keypoints"}
 
 
 def headline(analysis: Analysis) -> str:
@@ -39,7 +39,7 @@ def headline(analysis: Analysis) -> str:
     value = analysis.metrics.get(FIRST)
     if not is_defined(value):
         return _UNDEFINED
-    what = _COMPARED.get(analysis.iou_type, analysis.iou_type)
+    what = COMPARED.get(analysis.iou_type, analysis.iou_type)
     # A reader takes AP for that of boxes.
     text = f"{FIRST} {metric_text(value)}" if analysis.iou_type == "bbox" else f"{FIRST} of {what} {metric_text(value)}"
     interval = analysis.intervals.get(FIRST)
@@ -88,7 +88,7 @@ def sample_note(sample: ImageSample) -> str:
 
 def method(analysis: Analysis) -> list[str]:
     """Definitions of the metrics, intervals and errors."""
-    what = _COMPARED.get(analysis.iou_type, analysis.iou_type)
+    what = COMPARED.get(analysis.iou_type, analysis.iou_type)
     lines = [f"COCO's metrics for {what}, as pycocotools computes them, on {analysis.sample.of:,} images."]
     lines.append(
         "AP is average precision, AR average recall, over the IoU thresholds or at the one that the name ends in, "

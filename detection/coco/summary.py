@@ -199,11 +199,20 @@ class MetricsFile:
 
     metrics: by name, -1 if undefined.
     per_category: by ascending id; empty if categories were not told apart.
+    bbox, segm, keypoints: metrics of further IoU types.
     """
 
     iou_type: IouType
     metrics: dict[str, float]
     per_category: list[CategoryMetrics]
+    bbox: "MetricsFile | None" = None
+    segm: "MetricsFile | None" = None
+    keypoints: "MetricsFile | None" = None
+
+    @property
+    def of_all_types(self) -> list["MetricsFile"]:
+        """The metrics of each IoU type, the first type first."""
+        return [self, *(other for other in (self.bbox, self.segm, self.keypoints) if other is not None)]
 
 
 _STRUCTURE = TypeAdapter(MetricsFile)
@@ -216,7 +225,8 @@ def read_metrics(path: str | Path) -> MetricsFile:
         DataError: the file cannot be read, or is no metrics file; it names the key.
     """
     metrics = parse_file(_STRUCTURE, path, what="a metrics file")
-    ids = [entry.id for entry in metrics.per_category]
-    if len(set(ids)) < len(ids):
-        raise not_of_this_version(path, "a metrics file", "per_category: duplicate id")
+    for one in metrics.of_all_types:
+        ids = [entry.id for entry in one.per_category]
+        if len(set(ids)) < len(ids):
+            raise not_of_this_version(path, "a metrics file", "per_category: duplicate id")
     return metrics

@@ -162,7 +162,7 @@ def checkpoint_evaluator_from_config(
         categories=categories,
         batch_size=batch_size,
         max_images=max_images,
-        iou_types=config.evaluate.iou_types,
+        iou_types=config.validation_iou_types,
         given=evaluated.iou_types,
     )
     split.require_defined(metric)

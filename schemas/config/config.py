@@ -257,9 +257,10 @@ class EvaluateConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _older_files_are_read(cls, tree: Any) -> Any:
-        """Reads `iou_type: segm` of files from before `iou_types` as `iou_types: [segm]`."""
-        if isinstance(tree, dict) and "iou_type" in tree and "iou_types" not in tree:
-            return {key: value for key, value in tree.items() if key != "iou_type"} | {"iou_types": [tree["iou_type"]]}
+        """Reads `iou_type: segm`, of files from before `iou_types`, as `iou_types: [segm]`."""
+        if isinstance(tree, dict) and "iou_type" in tree:
+            current = {key: value for key, value in tree.items() if key != "iou_type"}
+            return {"iou_types": [tree["iou_type"]]} | current
         return tree
 
     @field_validator("iou_types")
@@ -271,25 +272,13 @@ class EvaluateConfig(Section):
 
     @model_validator(mode="after")
     def _thresholds_are_evaluated(self) -> Self:
-        names = {*self.thresholds.absolute, *self.thresholds.improvement, *self.thresholds.significant}
-        if self.eval_config is None:  # which may name a type itself
-            for name in sorted(names):
-                self.require_evaluated("thresholds", name)
+        if self.iou_types is None or self.eval_config is not None:  # which may name a type itself
+            return self
+        for name in sorted({*self.thresholds.absolute, *self.thresholds.improvement, *self.thresholds.significant}):
+            iou_type = name.rpartition("/")[0]
+            if iou_type and iou_type not in self.iou_types:
+                raise ValueError(f"thresholds: {name} is not evaluated; add {iou_type} to evaluate.iou_types")
         return self
-
-    def require_evaluated(self, key: str, metric: str) -> None:
-        """Requires that the IoU type of a metric is not excluded by `iou_types`.
-
-        Args:
-            key: configuration key that names the metric, for the message.
-            metric: name such as `AP` or `segm/AP`.
-
-        Raises:
-            ValueError: for pydantic validators to report.
-        """
-        iou_type = metric.rpartition("/")[0]
-        if iou_type and self.iou_types is not None and iou_type not in self.iou_types:
-            raise ValueError(f"{key}: {metric} is not evaluated; add {iou_type} to evaluate.iou_types")
 
     @property
     def first_iou_type(self) -> IouType:
@@ -365,10 +354,11 @@ class Config(Section):
         """`train.validation.metric` as evaluations name it: without the prefix of the first IoU type."""
         return self.train.validation.metric.removeprefix(f"{self.evaluate.first_iou_type}/")
 
-    @model_validator(mode="after")
-    def _validation_metric_is_evaluated(self) -> Self:
-        self.evaluate.require_evaluated("train.validation.metric", self.train.validation.metric)
-        return self
+    @property
+    def validation_iou_types(self) -> tuple[IouType, ...] | None:
+        """IoU types of `train.validation`: `evaluate.iou_types`, and that of its metric; None: as there."""
+        own: list[Any] = [name for name in self.train.validation.metric.rpartition("/")[:1] if name]
+        return None if self.evaluate.iou_types is None else tuple(dict.fromkeys([*self.evaluate.iou_types, *own]))
 
     @model_validator(mode="after")
     def _backbone_weights_act(self) -> Self:

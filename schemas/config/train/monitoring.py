@@ -51,8 +51,8 @@ class ValidationConfig(Section):
         if not isinstance(tree, dict) or "iou_type" not in tree:
             return tree
         current = {key: value for key, value in tree.items() if key != "iou_type"}
-        if tree["iou_type"] == "bbox":
-            return current
+        if tree["iou_type"] == "bbox" and (tree.get("every"), tree.get("every_epochs")) == (None, None):
+            return current  # the default, in files of runs without validation
         return current | {"metric": f"{tree['iou_type']}/{tree.get('metric', 'AP')}"}
 
     @model_validator(mode="after")

@@ -44,7 +44,7 @@ from schemas.artifacts import (
 )
 from schemas.config.config import AnalysisConfig
 from schemas.errors import ConfigError, DataError
-from schemas.metrics import metrics_by_iou_type
+from schemas.metrics import IouType, metrics_by_iou_type
 
 _COUNTS = "counts.json"
 _WORK = ".work"  # inside the output, while it is written: storage that all workers see
@@ -169,25 +169,9 @@ def evaluate_models(task: Task, folder: str | Path, *, make_pipeline: MakePipeli
     work = join(folder, _WORK)
     _remove_leftovers(folder, work)
     try:
-        counts = Counts(task.records, join(work, _COUNTS), make_pipeline)
-        params = choose_params(task, given[CANDIDATE], counts)
-        config = complete(task.eval_config, has_baseline=BASELINE in task.models, iou_type=params[0].iou_type)
-        measured = run_models(
-            task,
-            params=params,
-            given=given,
-            images=counts.images if task.images is None else task.images,
-            slicing=config.slicing_specs,
-            work=work,
-            make_pipeline=make_pipeline,
-        )
-        if not measured.overall:
-            raise DataError(f"{task.records}: no record. Evaluate on a split that has images.")
+        params, config, measured = _measure(task, given, work, make_pipeline)
         metrics = [result.metrics for result in measured.overall[CANDIDATE].values()]
         slices = _slices_to_json(measured)
-        _log_metrics(measured)
-        for sentence in empty_slicings(config.slicing_specs, measured.slices):
-            log.warning("%s", sentence)
         write_json(join(folder, METRICS_JSON), metrics_to_json(*metrics) | {"slices": slices})
         if task.served_images:
             write_serving_sample(join(folder, SERVING_SAMPLE), measured.served)
@@ -211,6 +195,30 @@ def evaluate_models(task: Task, folder: str | Path, *, make_pipeline: MakePipeli
             remove_folder(work)
     _write_verdict(folder, verdict, measured)
     return Evaluation(metrics, slices, verdict)
+
+
+def _measure(
+    task: Task, given: Mapping[str, Sequence[IouType]], work: str, make_pipeline: MakePipeline
+) -> tuple[list[Params], Any, Measured]:
+    """Chooses the IoU types and runs the models; returns the params by type, the complete `EvalConfig`, the results."""
+    counts = Counts(task.records, join(work, _COUNTS), make_pipeline)
+    params = choose_params(task, given[CANDIDATE], counts)
+    config = complete(task.eval_config, has_baseline=BASELINE in task.models, iou_type=params[0].iou_type)
+    measured = run_models(
+        task,
+        params=params,
+        given=given,
+        images=counts.images if task.images is None else task.images,
+        slicing=config.slicing_specs,
+        work=work,
+        make_pipeline=make_pipeline,
+    )
+    if not measured.overall:
+        raise DataError(f"{task.records}: no record. Evaluate on a split that has images.")
+    _log_metrics(measured)
+    for sentence in empty_slicings(config.slicing_specs, measured.slices):
+        log.warning("%s", sentence)
+    return params, config, measured
 
 
 def _slices_to_json(measured: Measured) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Chooses the IoU types of an evaluation and their params, from the configuration, the models and the records."""
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
@@ -11,7 +12,7 @@ from components.coco_evaluator.beam.models_pass import MakePipeline, ReadRecords
 from components.coco_evaluator.request import Task
 from components.coco_evaluator.tfma.eval_config import check_our_metrics
 from components.coco_evaluator.tfma.metric_options import MetricOptions
-from detection.coco.iou_types import choose_iou_types, count_annotations
+from detection.coco.iou_types import choose_iou_types, count_annotations, missing_types
 from detection.coco.params import Params
 from detection.inference.detectors import model_iou_types
 from detection.inference.results import lacks_output
@@ -22,6 +23,8 @@ from schemas.config.config import EvaluateConfig
 from schemas.metrics import IouType
 
 _IMAGES = "images"
+
+log = logging.getLogger("cocoflow.evaluator")
 
 
 class Counts:
@@ -98,6 +101,9 @@ def choose_params(task: Task, given: Sequence[IouType], counts: Counts) -> list[
     """
     options = check_our_metrics(task.eval_config, "EvalConfig") if task.eval_config is not None else MetricOptions()
     chosen = choose_iou_types(task.config.iou_types, given=given, count=lambda: counts.annotations)
+    if task.config.iou_types is None and len(given) > 1:
+        for sentence in missing_types(counts.annotations, chosen, given=given):
+            log.warning("%s", sentence)
     own = _own_iou_type(task.eval_config)
     ordered = dict.fromkeys([*([own] if own else []), *chosen])
     return [options.params(iou_type) for iou_type in ordered if not (options.lvis and iou_type == "keypoints")]

@@ -46,3 +46,19 @@ def choose_iou_types(
         "keypoints": counts["keypoints"] > 0 == counts[_OTHER_KEYPOINTS],
     }
     return tuple(iou_type for iou_type in given if has[iou_type])
+
+
+def missing_types(counts: Counter[str], chosen: Sequence[IouType], *, given: Sequence[IouType]) -> list[str]:
+    """Returns a sentence on each type that a detector gives and the ground truth does not have.
+
+    Args:
+        counts: `count_annotations` of the whole ground truth.
+        chosen: types that are evaluated.
+        given: types that the detector gives.
+    """
+    needed = {"segm": "a segmentation and an area, which all need", "keypoints": "COCO's 17 keypoints"}
+    return [
+        f"{iou_type} is not evaluated: {counts[iou_type]} of {counts[_ALL]} annotations have {needed[iou_type]}"
+        for iou_type in given
+        if iou_type not in chosen
+    ]

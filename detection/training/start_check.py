@@ -115,6 +115,7 @@ def _build(
     if config.train.validation.enabled:
         metric_type = config.train.validation.metric.rpartition("/")[0]
         require_iou_types("train.validation.metric", [metric_type] if metric_type else [], state.model)
+        require_iou_types("evaluate.iou_types", config.evaluate.iou_types or (), state.model)
     if categories is not None:
         named_class_weights(config.train, in_order)
         input_options_from_config(config, state.model, in_order)

@@ -42,8 +42,8 @@ class RunResult:
 
     def lines(self) -> list[str]:
         """Returns what the log says of the run."""
-        ap = self.metrics.get("AP")
-        parts = ["done", *([] if ap is None else [f"AP {ap:.3f}"])]
+        shown = [name for name in ("AP", "segm/AP") if name in self.metrics]
+        parts = ["done", *(f"{name} {self.metrics[name]:.3f}" for name in shown)]
         if self.blessed is not None:
             parts.append("blessed" if self.blessed else "not blessed")
         if self.pushed_path is not None:

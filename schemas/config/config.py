@@ -272,11 +272,9 @@ class EvaluateConfig(Section):
 
     @model_validator(mode="after")
     def _thresholds_are_evaluated(self) -> Self:
-        if self.iou_types is None or self.eval_config is not None:  # which may name a type itself
-            return self
         for name in sorted({*self.thresholds.absolute, *self.thresholds.improvement, *self.thresholds.significant}):
             iou_type = name.rpartition("/")[0]
-            if iou_type and iou_type not in self.iou_types:
+            if iou_type and self.iou_types is not None and iou_type not in self.iou_types:
                 raise ValueError(f"thresholds: {name} is not evaluated; add {iou_type} to evaluate.iou_types")
         return self
 

@@ -24,7 +24,7 @@ def write_squares(folder: Path, split: str, count: int) -> dict[str, Any]:
         low, high = number, 120
         pixels = np.zeros((128, 128, 3), np.uint8)
         pixels[low:high, low:high] = 200
-        entry = {"id": number, "file_name": f"{number}.png", "height": 128, "width": 128}
+        entry: dict[str, Any] = {"id": number, "file_name": f"{number}.png", "height": 128, "width": 128}
         Image.fromarray(pixels).save(folder / split / entry["file_name"])
         side = high - low
         annotation = {"id": number, "image_id": number, "category_id": 3, "area": side**2, "iscrowd": 0}

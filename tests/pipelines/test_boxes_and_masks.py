@@ -11,6 +11,7 @@ from PIL import Image
 import pipeline_runner
 from schemas.artifacts import DETECTIONS_JSON
 from tests.detection.coco.generated_cases import pycocotools_eval
+from tests.detection.inference.test_mask_files import SMALL
 from tests.pipelines.small_run import read_summary
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
@@ -21,10 +22,10 @@ def write_squares(folder: Path, split: str, count: int) -> dict[str, Any]:
     tree: dict[str, Any] = {"images": [], "annotations": [], "categories": [{"id": 3, "name": "square"}]}
     (folder / split).mkdir(parents=True)
     for number in range(1, count + 1):
-        low, high = number, 120
-        pixels = np.zeros((128, 128, 3), np.uint8)
+        low, high = number, 60
+        pixels = np.zeros((64, 64, 3), np.uint8)
         pixels[low:high, low:high] = 200
-        entry: dict[str, Any] = {"id": number, "file_name": f"{number}.png", "height": 128, "width": 128}
+        entry: dict[str, Any] = {"id": number, "file_name": f"{number}.png", "height": 64, "width": 64}
         Image.fromarray(pixels).save(folder / split / entry["file_name"])
         side = high - low
         annotation = {"id": number, "image_id": number, "category_id": 3, "area": side**2, "iscrowd": 0}
@@ -42,6 +43,8 @@ def test_summary_json_has_the_metrics_that_pycocotools_computes(tmp_path: Path) 
     ground_truth = write_squares(data, "val", 6)
     assignments = (
         "model.name=mask-rcnn-nano",
+        "model.image_size=64",
+        f"model.overrides={json.dumps(SMALL | {'anchor_scale': 4.0})}",
         "model.postprocess.score_threshold=0",
         "train.steps=2",
         "train.batch_size=2",

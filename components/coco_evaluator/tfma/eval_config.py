@@ -118,7 +118,8 @@ def _check_metrics_spec(spec: Any, options: MetricOptions, where: str) -> None:
     for number, metric in enumerate(spec.metrics):
         _check_metric(metric, f"{where}.metrics[{number}]")
     known = [metric.name for metric in metric_definitions_of(options.params())]
-    known += [f"{iou_type}/{metric.name}" for iou_type, metrics in METRIC_DEFINITIONS.items() for metric in metrics]
+    others = {iou_type: metrics for iou_type, metrics in METRIC_DEFINITIONS.items() if iou_type != options.iou_type}
+    known += [f"{iou_type}/{metric.name}" for iou_type, metrics in others.items() for metric in metrics]
     if spec.HasField("binarize"):
         known = [name for name in known if name.rpartition("/")[2] in CATEGORY_METRICS]
     for field in ("thresholds", "per_slice_thresholds"):

@@ -54,7 +54,8 @@ def test_two_results_files(
     printed = capsys.readouterr().out
     metrics = [evaluate(ground_truth, entries, iou_type).by_name["AP"] for entries in (before, after)]
     assert f"COCO metrics, {iou_type}" in printed
-    assert f"B has AP {metrics[1]:.3f}" in printed
+    compared = {"bbox": "AP", "segm": "AP of masks", "keypoints": "AP of keypoints"}[iou_type]
+    assert f"B has {compared} {metrics[1]:.3f}" in printed
     assert f"against A's {metrics[0]:.3f} (95 % interval" in printed
     page = HtmlPage((tmp_path / "page.html").read_text(encoding="utf-8"))
     assert page.table("metrics")["AP"][:2] == [f"{value:.3f}" for value in metrics]

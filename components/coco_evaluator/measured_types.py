@@ -81,9 +81,9 @@ def require_iou_types(
         DataError: no model, or a model without masks or keypoints that are requested.
     """
     given = {part: model_iou_types(model) for part, model in models.items()}
-    own = _own_iou_type(eval_config)
+    requested = [*_options(eval_config).named_iou_types, *(config.iou_types or ())]
     for part, iou_types in given.items():
-        for iou_type in [*(config.iou_types or ()), *([own] if own else [])]:
+        for iou_type in requested:
             if iou_type not in iou_types:
                 raise lacks_output(iou_type, where=models[part])
     return given
@@ -99,19 +99,14 @@ def choose_params(task: Task, given: Sequence[IouType], counts: Counts) -> list[
         given: IoU types by which the candidate's detections can be evaluated.
         counts: of the records.
     """
-    options = check_our_metrics(task.eval_config, "EvalConfig") if task.eval_config is not None else MetricOptions()
+    options = _options(task.eval_config)
     chosen = choose_iou_types(task.config.iou_types, given=given, count=lambda: counts.annotations)
     if task.config.iou_types is None and len(given) > 1:
         for sentence in missing_types(counts.annotations, chosen, given=given):
             log.warning("%s", sentence)
-    own = _own_iou_type(task.eval_config)
-    ordered = dict.fromkeys([*([own] if own else []), *chosen])
+    ordered = dict.fromkeys([*options.named_iou_types, *chosen])
     return [options.params(iou_type) for iou_type in ordered if not (options.lvis and iou_type == "keypoints")]
 
 
-def _own_iou_type(eval_config: Any | None) -> IouType | None:
-    """Returns the IoU type that the metrics of an `EvalConfig` name."""
-    if eval_config is None:
-        return None
-    options = check_our_metrics(eval_config, "EvalConfig")
-    return options.iou_type if "iou_type" in options.model_fields_set else None
+def _options(eval_config: Any | None) -> MetricOptions:
+    return MetricOptions() if eval_config is None else check_our_metrics(eval_config, "EvalConfig")

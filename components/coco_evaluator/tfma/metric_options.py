@@ -33,6 +33,11 @@ class MetricOptions(Section):
     lvis: bool = False
     categories: tuple[int | dict[str, Any], ...] = ()
 
+    @property
+    def named_iou_types(self) -> list[IouType]:
+        """The IoU type, if the options name it; the `CocoEvaluator` evaluates others, too."""
+        return [self.iou_type] if "iou_type" in self.model_fields_set else []
+
     def params(self, iou_type: IouType | None = None) -> Params:
         """The evaluation's parameters.
 

@@ -47,7 +47,8 @@ def test_the_component(tmp_path: Path, model: Path, data: Path, ground_truth: di
     from components.coco_evaluator.stock_evaluator import stock_eval_config
     from components.coco_evaluator.tfma.eval_config import eval_config_to_json
 
-    config = eval_config_to_json(stock_eval_config(CATEGORIES, iou_type=iou_type, absolute={"AP50": 0.1}))
+    thresholds = {"AP50": 0.1, "bbox/AP": 0.1}
+    config = eval_config_to_json(stock_eval_config(CATEGORIES, iou_type=iou_type, absolute=thresholds))
     folder, blessing = evaluate(tmp_path, data / "examples", model, eval_config=config)
     metrics, detections = read(folder, METRICS_JSON), read(folder, DETECTIONS_JSON)
     assert metrics["iou_type"] == iou_type

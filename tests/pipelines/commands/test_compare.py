@@ -128,14 +128,14 @@ def test_evaluations_are_compared_by_the_types_of_both(
         write_json(folder / METRICS_JSON, metrics_to_json(*metrics))
         both.append([one.by_name["AP"] for one in metrics])
     boxes = evaluation(tmp_path / "boxes", ground_truth, after)
-    for others, values in ([tmp_path / "new"], list(zip(*both, strict=True))), ([boxes], [(both[0][1], both[1][1])]):
-        for ground_truth_flags in ([], ["--ground-truth", tmp_path / "gt.json"]):
-            assert call(tmp_path / "old", *others, *ground_truth_flags) == 0
+    for other, values in (tmp_path / "new", [*zip(*both, strict=True)]), (boxes, [(both[0][1], both[1][1])]):
+        for flags in ((), ("--ground-truth", tmp_path / "gt.json")):
+            assert call(tmp_path / "old", other, *flags) == 0
             printed = capsys.readouterr().out
             for a, b in values:
                 assert f"{b:.3f}, " in printed
                 assert f"against A's {a:.3f}" in printed
-            assert ("COCO metrics, segm" in printed) == (others != [boxes])
+            assert ("COCO metrics, segm" in printed) == (other != boxes)
 
 
 def test_flags_that_do_not_fit(tmp_path: Path, case: tuple[dict[str, Any], list[Any], list[Any]]) -> None:

@@ -4,7 +4,7 @@ Source: `summarize` of pycocotools' cocoeval.py, with one error of it corrected:
 is -1 whenever the largest `max_dets` is not 100 (20 for keypoints); and LVIS' eval.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -134,3 +134,12 @@ def metrics_of_report(report: Mapping[str, Any]) -> dict[str, float]:
     """Returns the metrics by name of all IoU types in a metrics file's content (`metrics_to_json`)."""
     others = {str(iou_type): report[iou_type]["metrics"] for iou_type in IOU_TYPES if iou_type in report}
     return metrics_by_name({**report["metrics"], **others})
+
+
+def main_metrics(names: Iterable[str]) -> list[str]:
+    """Returns the metrics that summaries show: AP and AP50 of the first IoU type, AP of the others.
+
+    >>> main_metrics(["AP", "AP50", "APs", "segm/AP", "segm/AP50"])
+    ['AP', 'AP50', 'segm/AP']
+    """
+    return [name for name in names if name == "AP50" or name.rpartition("/")[2] == "AP"]

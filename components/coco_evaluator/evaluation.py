@@ -44,7 +44,7 @@ from schemas.artifacts import (
 )
 from schemas.config.config import AnalysisConfig
 from schemas.errors import ConfigError, DataError
-from schemas.metrics import IouType, metrics_by_iou_type
+from schemas.metrics import IouType, main_metrics, metrics_by_iou_type
 
 _COUNTS = "counts.json"
 _WORK = ".work"  # inside the output, while it is written: storage that all workers see
@@ -249,17 +249,10 @@ def _write_verdict(folder: str | Path, verdict: Verdict, measured: Measured) -> 
 
 
 def _log_metrics(measured: Measured) -> None:
-    for part, results in measured.overall.items():
-        for iou_type, result in results.items():
-            log.info(
-                "%s: %d images, %d detections, %s AP %.4f, AP50 %.4f",
-                part,
-                result.images,
-                result.detections,
-                iou_type,
-                result.metrics.by_name["AP"],
-                result.metrics.by_name["AP50"],
-            )
+    for part, (images, metrics, _) in measured.slices[OVERALL].items():
+        detections = next(iter(measured.overall[part].values())).detections
+        listed = ", ".join(f"{name} {metrics[name]:.4f}" for name in main_metrics(metrics))
+        log.info("%s: %d images, %d detections, %s", part, images, detections, listed)
 
 
 def _analyse(

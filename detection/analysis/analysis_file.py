@@ -347,10 +347,12 @@ def read_analysis(path: str | Path) -> Analysis:
         DataError: the file cannot be read, or is not an analysis; the message names the key.
     """
     analysis = parse_file(_FORMAT, path, what="an analysis")
-    names = [error.name for error in analysis.errors]
-    ids = [category.id for category in analysis.categories]
-    if names != list(ERROR_TYPES):
-        raise not_of_this_version(path, "an analysis", f"errors: {quoted(names)}, expected {', '.join(ERROR_TYPES)}")
-    if len(set(ids)) < len(ids):
-        raise not_of_this_version(path, "an analysis", "categories: an id is there more than once")
+    for one in analysis.of_all_types:
+        names = [error.name for error in one.errors]
+        ids = [category.id for category in one.categories]
+        if names != list(ERROR_TYPES):
+            problem = f"errors: {quoted(names)}, expected {', '.join(ERROR_TYPES)}"
+            raise not_of_this_version(path, "an analysis", problem)
+        if len(set(ids)) < len(ids):
+            raise not_of_this_version(path, "an analysis", "categories: an id is there more than once")
     return analysis

@@ -20,6 +20,7 @@ from schemas.metrics import (
     METRIC_DEFINITIONS,
     IouType,
     MetricDefinition,
+    main_metrics,
     metrics_by_iou_type,
     metrics_by_name,
 )
@@ -147,17 +148,8 @@ def metrics_tables(values: Mapping[str, float], *, iou_type: str) -> list[Table]
     ]
 
 
-def slice_metrics(slices: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns the metrics to show of slices: AP and AP50 of the first IoU type, AP of the others.
-
-    Args:
-        slices: entries of a metrics file, at least one.
-    """
-    return [name for name in metrics_by_name(slices[0]["metrics"]) if name == "AP50" or name.split("/")[-1] == "AP"]
-
-
 def slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
-    """Returns the slices of a metrics file as a table, see `slice_metrics`.
+    """Returns the slices of a metrics file as a table.
 
     Args:
         slices: entries `slice`, `images` and `metrics`, see `schemas.metrics.metrics_by_iou_type`.
@@ -165,7 +157,7 @@ def slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(title="Slices", title_justify="left")
     table.add_column("slice")
     table.add_column("images", justify="right")
-    names = slice_metrics(slices)
+    names = main_metrics(metrics_by_name(slices[0]["metrics"]))
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     for one in slices:

@@ -120,11 +120,12 @@ def run_fields(run: RunNodes) -> dict[str, Any]:
         fields["model"] = artifacts["model"].uri
     if "evaluation" in artifacts:
         evaluation = artifacts["evaluation"].uri
+        report, verdict = _read_evaluation(evaluation)
         fields |= {
             "evaluation": evaluation,
-            "metrics": metrics_of_report(_read_report(evaluation)),
-            "blessed": _read(join(evaluation, BLESSING_JSON), "blessed"),
-            "reasons": _read(join(evaluation, BLESSING_JSON), "reasons"),
+            "metrics": metrics_of_report(report),
+            "blessed": verdict["blessed"],
+            "reasons": verdict["reasons"],
         }
     if "pushed_model" in artifacts:
         fields["pushed_path"] = pushed_path(artifacts["pushed_model"])
@@ -140,14 +141,14 @@ def read_results(run: RunNodes) -> RunResults:
     """
     nodes, artifacts = run
     evaluation, model_run, _ = (_present(artifacts, key) for key in _REPORTED)
-    report = _read_report(evaluation)
+    report, verdict = _read_evaluation(evaluation)
     return RunResults(
         nodes=nodes,
         metrics=metrics_of_report(report),
         iou_type=report["iou_type"],
         slices=report.get("slices", []),
-        blessed=_read(join(evaluation, BLESSING_JSON), "blessed"),
-        reasons=_read(join(evaluation, BLESSING_JSON), "reasons"),
+        blessed=verdict["blessed"],
+        reasons=verdict["reasons"],
         pushed=pushed_path(artifacts["pushed_model"]),
         evaluation=evaluation,
         model_run=model_run,
@@ -175,17 +176,18 @@ def _present(artifacts: dict[str, mlmd.Artifact], key: str) -> str:
     return str(artifacts[key].uri)
 
 
-def _read_report(evaluation: str) -> dict[str, Any]:
-    """Reads the metrics file of an evaluation."""
-    path = join(evaluation, METRICS_JSON)
-    return {key: _read(path, key) for key in ("metrics", "iou_type")} | read_json(path)
+def _read_evaluation(folder: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Reads the metrics and the verdict of an evaluation."""
+    report = _read(join(folder, METRICS_JSON), "metrics", "iou_type")
+    return report, _read(join(folder, BLESSING_JSON), "blessed", "reasons")
 
 
-def _read(path: str, key: str) -> Any:
+def _read(path: str, *keys: str) -> dict[str, Any]:
     content = read_json(path)
-    if not isinstance(content, dict) or key not in content:
-        raise DataError(f"{path}: no {key!r}, so the evaluator did not write this file. Remove it and run again.")
-    return content[key]
+    for key in keys:
+        if not isinstance(content, dict) or key not in content:
+            raise DataError(f"{path}: no {key!r}, so the evaluator did not write this file. Remove it and run again.")
+    return dict(content)
 
 
 def _outputs(store: metadata_store.MetadataStore, execution_id: int) -> dict[str, mlmd.Artifact]:

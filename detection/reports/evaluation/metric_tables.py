@@ -6,9 +6,8 @@ from typing import Any
 
 from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Category, Interval, OperatingPoint
 from detection.coco.metrics import UNDEFINED
-from detection.coco.summary import slice_metrics
 from detection.reports.html.table import DASH, Cell, Number, Table, shown_name
-from schemas.metrics import metrics_by_name
+from schemas.metrics import main_metrics, metrics_by_name
 
 FIRST = "AP"  # the metric that is shown first
 
@@ -120,13 +119,13 @@ def _metric_row(analysis: Analysis, name: str) -> list[Cell]:
 
 
 def slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
-    """One row per slice: number of images, and the metrics of `slice_metrics`.
+    """One row per slice: number of images, and the main metrics.
 
     Args:
         slices: entries `slice`, `images` and `metrics` of a metrics file, at least one.
     """
     named = [metrics_by_name(one["metrics"]) for one in slices]
-    names = slice_metrics(slices)
+    names = main_metrics(named[0])
     rows: list[list[Cell]] = [
         [shown_name(one["slice"]), one["images"], *(metric_cell(metrics[name], bar=True) for name in names)]
         for one, metrics in zip(slices, named, strict=True)

@@ -224,8 +224,8 @@ def _beam(ground_truth: str, detections: str, iou_type: str, *, workers: int) ->
         measure = Measure(categories, make_params(iou_type=iou_type))
         with beam.Pipeline(argv=beam_options(workers)) as pipeline:
             paths = pipeline | beam.Create(batches) | beam.Reshuffle()
-            paths | beam.Map(_load) | Evaluate(measure, Path(work, "out"))
-        [(_, result)] = read_slices(measure, arrays_folder(Path(work, "out")))
+            paths | beam.Map(_load) | Evaluate([measure], Path(work, "out"))
+        [(_, result)] = read_slices(measure, arrays_folder(Path(work, "out"), measure))
         return result.metrics.precision, result.metrics.recall, result.metrics.scores
 
 

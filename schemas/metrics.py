@@ -4,12 +4,14 @@ Source: `summarize` of pycocotools' cocoeval.py, with one error of it corrected:
 is -1 whenever the largest `max_dets` is not 100 (20 for keypoints); and LVIS' eval.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, WithJsonSchema
 
+IouType = Literal["bbox", "segm", "keypoints"]
+IOU_TYPES: tuple[IouType, ...] = ("bbox", "segm", "keypoints")
 MAX_DETS = (1, 10, 100)
 KEYPOINT_MAX_DETS = (20,)
 LVIS_MAX_DETS = (300,)
@@ -88,14 +90,56 @@ METRIC_DEFINITIONS: Mapping[str, tuple[MetricDefinition, ...]] = {
     "keypoints": coco_metrics("keypoints", KEYPOINT_MAX_DETS),
 }
 
-_BOX_METRICS = [metric.name for metric in METRIC_DEFINITIONS["bbox"]]
+# A name without an IoU type is of the first one evaluated.
+_NAMES = [metric.name for metric in METRIC_DEFINITIONS["bbox"]]
+_NAMES += [f"{iou_type}/{metric.name}" for iou_type, metrics in METRIC_DEFINITIONS.items() for metric in metrics]
 
 
 def _known(name: str) -> str:
-    if name not in _BOX_METRICS:
-        raise ValueError(f"{name!r} is not a COCO metric of boxes; these are {', '.join(_BOX_METRICS)}")
+    if name not in _NAMES:
+        raise ValueError(f"{name!r} is not a COCO metric; these are {', '.join(_NAMES)}")
     return name
 
 
-# Type of a configuration key that takes the name of one of COCO's metrics of boxes.
-MetricName = Annotated[str, AfterValidator(_known), WithJsonSchema({"enum": _BOX_METRICS, "type": "string"})]
+# Type of a configuration key that takes the name of one of COCO's metrics, such as `AP` or `segm/AP`.
+MetricName = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string"})]
+
+
+def metrics_by_iou_type(metrics: Mapping[str, float]) -> dict[str, Any]:
+    """Returns the metrics with those of further IoU types under their type.
+
+    >>> metrics_by_iou_type({"AP": 0.5, "segm/AP": 0.4})
+    {'AP': 0.5, 'segm': {'AP': 0.4}}
+    """
+    nested: dict[str, Any] = {}
+    for name, value in metrics.items():
+        iou_type, _, own = name.rpartition("/")
+        (nested.setdefault(iou_type, {}) if iou_type else nested)[own] = value
+    return nested
+
+
+def metrics_by_name(nested: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the inverse of `metrics_by_iou_type`.
+
+    >>> metrics_by_name({"AP": 0.5, "segm": {"AP": 0.4}})
+    {'AP': 0.5, 'segm/AP': 0.4}
+    """
+    by_name: dict[str, float] = {}
+    for name, value in nested.items():
+        by_name |= {f"{name}/{own}": one for own, one in value.items()} if isinstance(value, Mapping) else {name: value}
+    return by_name
+
+
+def metrics_of_report(report: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the metrics by name of all IoU types in a metrics file's content (`metrics_to_json`)."""
+    others = {str(iou_type): report[iou_type]["metrics"] for iou_type in IOU_TYPES if iou_type in report}
+    return metrics_by_name({**report["metrics"], **others})
+
+
+def main_metrics(names: Iterable[str]) -> list[str]:
+    """Returns the metrics that summaries show: AP and AP50 of the first IoU type, AP of the others.
+
+    >>> main_metrics(["AP", "AP50", "APs", "segm/AP", "segm/AP50"])
+    ['AP', 'AP50', 'segm/AP']
+    """
+    return [name for name in names if name == "AP50" or name.rpartition("/")[2] == "AP"]

@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.demo_data import make_demo_data
 from tests.detection.fake_detector import save_fake_detector
+from tests.detection.mask_keypoint_data import save_model, write_data
 from tests.pipelines.small_run import FEW_STEPS
 
 PROJECT = Path(__file__).parents[1]
@@ -23,19 +24,25 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     },
     "results": {"SERVING": "serving", "TRUTH": "data/annotations/instances_val.json", "IMAGES": "data/val"},
 }
+MASKS = {"SERVING": "masks", "TRUTH": "shapes/instances_val.json", "IMAGES": "shapes/val"}
 
 
 @pytest.fixture
 def executed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The cells of a notebook after their execution, in an empty folder."""
-    name = request.param
+    name, assignments = (
+        request.param if isinstance(request.param, tuple) else (request.param, PARAMETERS[request.param])
+    )
     make_demo_data(tmp_path / "data", train_images=4, eval_images=3)
     save_fake_detector(tmp_path / "serving" / "12", category_ids=(1, 2, 3))
+    if assignments is MASKS:
+        save_model(tmp_path / "masks" / "3")
+        write_data(tmp_path / "shapes", 6)
     notebook = nbformat.read(PROJECT / "notebooks" / f"{name}.ipynb", as_version=4)
     [parameters] = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
     assigned = {line.partition(" = ")[0] for line in parameters.source.splitlines()}
     assert assigned == PARAMETERS[name].keys()
-    parameters.source = "\n".join(f"{key} = {value!r}" for key, value in PARAMETERS[name].items())
+    parameters.source = "\n".join(f"{key} = {value!r}" for key, value in assignments.items())
     monkeypatch.setenv("PYTHONPATH", str(PROJECT))
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -51,22 +58,30 @@ def _shown(cells: list[Any], kind: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("executed", ["data"], indirect=True)
+@pytest.mark.parametrize("executed", [("data", PARAMETERS["data"])], indirect=True)
 def test_the_notebook_of_data_shows_splits_issues_and_pictures(executed: list[Any], tmp_path: Path) -> None:
     assert "instances_train.json" in _shown(executed, "text/plain")[0]
     assert len(_shown(executed, "image/png")) == 3
     assert (tmp_path / "report.html").is_file()
 
 
-@pytest.mark.parametrize("executed", ["results"], indirect=True)
+@pytest.mark.parametrize("executed", [("results", PARAMETERS["results"])], indirect=True)
 def test_the_notebook_of_results_shows_metrics_and_pictures(executed: list[Any]) -> None:
     assert any("'AR100'" in text for text in _shown(executed, "text/plain"))
     assert len(_shown(executed, "image/png")) == 4
 
 
+@pytest.mark.parametrize("executed", [("results", MASKS)], indirect=True)
+def test_the_notebook_of_results_shows_both_aps_of_a_model_with_masks(executed: list[Any]) -> None:
+    [text] = [text for text in _shown(executed, "text/plain") if "'AR100'" in text]
+    assert text.count("'AP50'") == 2
+    assert text.index("'bbox'") < text.index("'segm'")
+    assert len(_shown(executed, "image/png")) == 4
+
+
 @pytest.mark.slow
 @pytest.mark.e2e
-@pytest.mark.parametrize("executed", ["pipeline"], indirect=True)
+@pytest.mark.parametrize("executed", [("pipeline", PARAMETERS["pipeline"])], indirect=True)
 def test_the_notebook_of_the_pipeline_runs_every_node(executed: list[Any], tmp_path: Path) -> None:
     texts = _shown(executed, "text/plain")
     assert any("'image/encoded': 'bytes_list'" in text for text in texts)

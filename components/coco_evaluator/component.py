@@ -42,7 +42,7 @@ class CocoEvaluatorSpec(ComponentSpec):
 
 
 class CocoEvaluator(base_beam_component.BaseBeamComponent):
-    """Computes exact COCO box metrics of a model on one split, analyses its errors, and blesses the model or not.
+    """Computes exact COCO metrics of a model on one split, analyses its errors, and blesses the model or not.
 
     `evaluation` holds the metrics (`metrics.json`, and files for `tfma.load_eval_result` and
     `tfma.load_validation_result`), the detections as COCO results, the analysis, a report and

@@ -2,18 +2,19 @@
 
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from components.coco_evaluator.beam.detection_files import read_detections, write_detections
 from components.coco_evaluator.beam.evaluate import detections_folder
 from components.coco_evaluator.beam.models_pass import MakePipeline, Measured, run_models
 from components.coco_evaluator.beam.sample import SampleRecords
+from components.coco_evaluator.measured_types import Counts, choose_params, require_iou_types
 from components.coco_evaluator.request import Task
 from components.coco_evaluator.tfma.eval_config import complete, params_of
-from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE, write_slices
+from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE, OVERALL, describe, write_slices
 from components.coco_evaluator.tfma.slicing import empty_slicings
 from components.coco_evaluator.tfma.verdict import judge_by_config
 from components.coco_evaluator.thresholds import NO_THRESHOLD, Verdict, both, judge
@@ -21,8 +22,7 @@ from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import Analysis, write_analysis
 from detection.coco import CocoMetrics
 from detection.coco.params import Params
-from detection.coco.summary import write_metrics
-from detection.inference.detectors import require_model
+from detection.coco.summary import metrics_to_json
 from detection.inference.mean_losses import mean_losses
 from detection.inference.model_files import read_description
 from detection.inference.restore import is_described, read_exported_from, read_model_config
@@ -44,13 +44,17 @@ from schemas.artifacts import (
 )
 from schemas.config.config import AnalysisConfig
 from schemas.errors import ConfigError, DataError
+from schemas.metrics import IouType, main_metrics, metrics_by_iou_type
 
+_COUNTS = "counts.json"
 _WORK = ".work"  # inside the output, while it is written: storage that all workers see
 
 # What the report calls the entries of `Task.locations`.
 _FACTS = {CANDIDATE: "model", BASELINE: "compared with", "data": "examples"}
 
 _ANY = {"id": 1, "name": "any category"}  # the only category of an analysis with use_cats false
+
+Value = TypeVar("Value")
 
 log = logging.getLogger("cocoflow.evaluator")
 
@@ -75,7 +79,7 @@ def losses_of(model: str, sample: SampleRecords, *, category_ids: list[int], bat
 def write_tensorboard(
     folder: str | Path,
     analysis: Analysis,
-    metrics: CocoMetrics,
+    metrics: Sequence[CocoMetrics],
     sample: SampleRecords,
     *,
     step: int,
@@ -83,10 +87,12 @@ def write_tensorboard(
 ) -> None:
     """Writes metrics, losses and the worst images, at the step of the checkpoint that was exported.
 
+    The images are those of the analysis of masks, if there is one.
+
     Args:
         folder: folder of the event files; remote ones are uploaded when they are written.
         analysis: analysis with losses and worst images.
-        metrics: metrics on all images.
+        metrics: metrics on all images of each IoU type.
         sample: records of the images.
         step: see `trained_steps`.
         options: numbers of images and boxes to draw.
@@ -94,8 +100,9 @@ def write_tensorboard(
     Raises:
         DataError: the folder cannot be written.
     """
-    names = {category["id"]: category["name"] for category in metrics.per_category}
-    worst = analysis.worst[: options.visualizations]
+    names = {category["id"]: category["name"] for category in metrics[0].per_category}
+    shown = next((one for one in analysis.of_all_types if one.iou_type == "segm"), analysis)
+    worst = shown.worst[: options.visualizations]
     pictures = draw_image_results(worst, sample.picture, names, max_boxes=options.max_boxes)
     with working_folder(folder) as mirror:
         write_evaluation(mirror.local, step=step, metrics=metrics, losses=analysis.losses, pictures=pictures)
@@ -131,11 +138,13 @@ def trained_steps(model: str) -> int:
 class Evaluation(NamedTuple):
     """The result of an evaluation.
 
-    metrics: metrics of the candidate on all images.
+    metrics: metrics of the candidate on all images by each IoU type.
+    slices: the metrics file's entries of the slices.
     verdict: whether the candidate is blessed.
     """
 
-    metrics: CocoMetrics
+    metrics: list[CocoMetrics]
+    slices: list[dict[str, Any]]
     verdict: Verdict
 
 
@@ -154,22 +163,16 @@ def evaluate_models(task: Task, folder: str | Path, *, make_pipeline: MakePipeli
         ConfigError: see `analysis_options`.
         DataError: an invalid model or record, no record, or a file that cannot be written.
     """
-    config = complete(task.eval_config, has_baseline=BASELINE in task.models, iou_type=task.config.iou_type)
-    params = params_of(config)
-    options = analysis_options(task.config.analysis, params)
-    for model in task.models.values():
-        require_model(model, iou_type=params.iou_type)
+    given = require_iou_types(task.models, task.config, task.eval_config)
+    options = analysis_options(task.config.analysis, params_of(complete(task.eval_config)))
     step = trained_steps(task.models[CANDIDATE])
     work = join(folder, _WORK)
     _remove_leftovers(folder, work)
     try:
-        measured = run_models(task, params=params, slicing=config.slicing_specs, work=work, make_pipeline=make_pipeline)
-        if not measured.overall:
-            raise DataError(f"{task.records}: no record. Evaluate on a split that has images.")
-        _log_metrics(measured)
-        for sentence in empty_slicings(config.slicing_specs, measured.slices):
-            log.warning("%s", sentence)
-        write_metrics(join(folder, METRICS_JSON), measured.overall[CANDIDATE].metrics)
+        params, config, measured = _measure(task, given, work, make_pipeline)
+        metrics = [result.metrics for result in measured.overall[CANDIDATE].values()]
+        slices = _slices_to_json(measured)
+        write_json(join(folder, METRICS_JSON), metrics_to_json(*metrics) | {"slices": slices})
         if task.served_images:
             write_serving_sample(join(folder, SERVING_SAMPLE), measured.served)
         analysis = _analyse(task, params, options, measured, work, destination=join(folder, DETECTIONS_JSON))
@@ -180,22 +183,55 @@ def evaluate_models(task: Task, folder: str | Path, *, make_pipeline: MakePipeli
             analysis,
             title=task.title,
             facts={_FACTS[name]: place for name, place in task.locations.items()},
+            slices=slices,
             verdict=verdict,
             pictures=measured.sample.picture,
         )
         write_tensorboard(
-            join(folder, LOGS),
-            analysis,
-            measured.overall[CANDIDATE].metrics,
-            measured.sample,
-            step=step,
-            options=task.config.analysis,
+            join(folder, LOGS), analysis, metrics, measured.sample, step=step, options=task.config.analysis
         )
     finally:
         with contextlib.suppress(DataError):
             remove_folder(work)
     _write_verdict(folder, verdict, measured)
-    return Evaluation(measured.overall[CANDIDATE].metrics, verdict)
+    return Evaluation(metrics, slices, verdict)
+
+
+def _measure(
+    task: Task, given: Mapping[str, Sequence[IouType]], work: str, make_pipeline: MakePipeline
+) -> tuple[list[Params], Any, Measured]:
+    """Chooses the IoU types and runs the models; returns the params by type, the complete `EvalConfig`, the results."""
+    counts = Counts(task.records, join(work, _COUNTS), make_pipeline)
+    params = choose_params(task, given[CANDIDATE], counts)
+    config = complete(task.eval_config, has_baseline=BASELINE in task.models, iou_type=params[0].iou_type)
+    measured = run_models(
+        task,
+        params=params,
+        given=given,
+        images=counts.images if task.images is None else task.images,
+        slicing=config.slicing_specs,
+        work=work,
+        make_pipeline=make_pipeline,
+    )
+    if not measured.overall:
+        raise DataError(f"{task.records}: no record. Evaluate on a split that has images.")
+    _log_metrics(measured)
+    for sentence in empty_slicings(config.slicing_specs, measured.slices):
+        log.warning("%s", sentence)
+    return params, config, measured
+
+
+def _slices_to_json(measured: Measured) -> list[dict[str, Any]]:
+    """Returns the slices besides that of all images: name, number of images, metrics of the candidate."""
+    return [
+        {
+            "slice": describe(key),
+            "images": models[CANDIDATE].images,
+            "metrics": metrics_by_iou_type(models[CANDIDATE].metrics),
+        }
+        for key, models in measured.slices.items()
+        if key != OVERALL
+    ]
 
 
 def _remove_leftovers(folder: str | Path, work: str) -> None:
@@ -206,51 +242,50 @@ def _remove_leftovers(folder: str | Path, work: str) -> None:
 
 
 def _write_verdict(folder: str | Path, verdict: Verdict, measured: Measured) -> None:
-    before = measured.overall[BASELINE].metrics.by_name if BASELINE in measured.overall else None
+    baseline = measured.slices[OVERALL].get(BASELINE)
+    before = None if baseline is None else metrics_by_iou_type(baseline.metrics)
     write_json(join(folder, BLESSING_JSON), {**verdict._asdict(), "baseline": before})
     log.info("%s: %s", "blessed" if verdict.blessed else "not blessed", "; ".join(verdict.reasons))
 
 
 def _log_metrics(measured: Measured) -> None:
-    for part, result in measured.overall.items():
-        metrics = result.metrics.by_name
-        log.info(
-            "%s: %d images, %d detections, AP %.4f, AP50 %.4f",
-            part,
-            result.images,
-            result.detections,
-            metrics["AP"],
-            metrics["AP50"],
-        )
+    for part, (images, metrics, _) in measured.slices[OVERALL].items():
+        detections = next(iter(measured.overall[part].values())).detections
+        listed = ", ".join(f"{name} {metrics[name]:.4f}" for name in main_metrics(metrics))
+        log.info("%s: %d images, %d detections, %s", part, images, detections, listed)
 
 
 def _analyse(
-    task: Task, params: Params, options: AnalysisConfig, measured: Measured, work: str, *, destination: str
+    task: Task, params: Sequence[Params], options: AnalysisConfig, measured: Measured, work: str, *, destination: str
 ) -> Analysis:
-    """Writes the detections, and analyses the sample."""
+    """Writes the detections, and analyses the sample by each IoU type."""
     sample = measured.sample
     detections = write_detections(detections_folder(join(work, CANDIDATE)), destination, sample.image_ids)
     before = None
     if BASELINE in measured.overall:
         before = read_detections(detections_folder(join(work, BASELINE)), sample.image_ids)
     ground_truth = sample.ground_truth(list(task.categories))
-    if not params.use_cats:
+    if not params[0].use_cats:
         ground_truth, detections, before = _pooled(ground_truth), _of_one_category(detections), _of_one_category(before)
-    analysis = analyse(
-        ground_truth,
-        detections,
-        params=replace(params, use_cats=True),
-        total_images=measured.overall[CANDIDATE].images,
-        baseline=before,
-        options=options,
-    )
+    analyses = []
+    for one in params:
+        # The verdict is on the metrics of all images, not on those of the sample.
+        results = {part: by_type.get(one.iou_type) for part, by_type in measured.overall.items()}
+        metrics = {part: result.metrics.by_name for part, result in results.items() if result is not None}
+        analysis = analyse(
+            ground_truth,
+            detections,
+            params=replace(one, use_cats=True),
+            total_images=measured.slices[OVERALL][CANDIDATE].images,
+            baseline=before if BASELINE in metrics else None,
+            options=options,
+        )
+        analyses.append(replace(analysis, metrics=metrics[CANDIDATE], baseline_metrics=metrics.get(BASELINE, {})))
     losses = {}
     if task.config.losses:
         ids = [category["id"] for category in task.categories]
         losses = losses_of(task.models[CANDIDATE], sample, category_ids=ids, batch_size=task.config.batch_size)
-    # The verdict is on the metrics of all images, not on those of the sample.
-    metrics = {part: result.metrics.by_name for part, result in measured.overall.items()}
-    return replace(analysis, metrics=metrics[CANDIDATE], baseline_metrics=metrics.get(BASELINE, {}), losses=losses)
+    return replace(analyses[0], losses=losses, others=analyses[1:])
 
 
 def analysis_options(options: AnalysisConfig, params: Params) -> AnalysisConfig:
@@ -290,7 +325,18 @@ def _judge(task: Task, config: Any, measured: Measured, analysis: Analysis, fold
         models=models,
         data=task.locations["data"],
     )
-    verdict = judge(analysis.metrics, analysis.baseline_metrics or None, analysis.differences, task.config.thresholds)
+    overall = {part: metrics.metrics for part, metrics in measured.slices[OVERALL].items()}
+    verdict = judge(
+        _with_prefix(overall[CANDIDATE], analysis.iou_type),
+        _with_prefix(overall[BASELINE], analysis.iou_type) if BASELINE in overall else None,
+        _with_prefix(analysis.all_differences, analysis.iou_type),
+        task.config.thresholds,
+    )
     if judged.validation is None:
         return verdict
     return judged.verdict if verdict == NO_THRESHOLD else both(verdict, judged.verdict)
+
+
+def _with_prefix(values: Mapping[str, Value], iou_type: str) -> dict[str, Value]:
+    """Adds names such as `bbox/AP` for the metrics of the first IoU type, `AP`: thresholds take both."""
+    return {**values, **{f"{iou_type}/{name}": value for name, value in values.items() if "/" not in name}}

@@ -23,6 +23,7 @@ from detection.inference.results import results_from_outputs
 from detection.types import EncodedImage
 from schemas import features, serving
 from schemas.errors import ConfigError, DataError
+from schemas.metrics import IouType
 
 _OUTPUTS = (serving.BOXES, serving.SCORES, serving.CLASSES, serving.COUNT)
 _OPTIONAL = (serving.MASKS, serving.KEYPOINTS)
@@ -140,7 +141,7 @@ class _Match(beam.CombineFn):
         return state
 
 
-def _detected(element: metric_types.StandardMetricInputs, model: str, iou_type: str) -> DetectedBatch:
+def _detected(element: metric_types.StandardMetricInputs, model: str, iou_type: IouType) -> DetectedBatch:
     """One image with its objects, and the model's detections in its pixels."""
     entry, annotations = unpack_entries(_feature(element, features.COCO))
     image = EncodedImage(
@@ -152,7 +153,7 @@ def _detected(element: metric_types.StandardMetricInputs, model: str, iou_type: 
     )
     results = results_from_outputs(_outputs(element, model), [image], with_masks=iou_type == "segm")[0]
     where = f"{METRICS_CLASS}: the model {model!r}" if model else f"{METRICS_CLASS}: the model"
-    return DetectedBatch([entry], annotations, results.of_iou_type(iou_type, where=where), [ALL_IMAGES])
+    return DetectedBatch([entry], annotations, results.compared_by((iou_type,), where=where), [ALL_IMAGES])
 
 
 def _feature(element: metric_types.StandardMetricInputs, key: str) -> Any:

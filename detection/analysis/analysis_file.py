@@ -288,6 +288,7 @@ class Analysis:
     operating_point: the one score threshold for all categories with the highest F1;
         None without a true positive.
     boundaries: None unless masks were evaluated.
+    others: analyses by further IoU types of the same detections; the first one's metrics have no prefix.
     """
 
     iou_type: str
@@ -313,6 +314,18 @@ class Analysis:
     losses: dict[str, float] = field(default_factory=dict)
     operating_point: OperatingPoint | None = None
     boundaries: Boundaries | None = None
+    others: list["Analysis"] = field(default_factory=list)
+
+    @property
+    def of_all_types(self) -> list["Analysis"]:
+        """This analysis and those by further IoU types."""
+        return [self, *self.others]
+
+    @property
+    def all_differences(self) -> dict[str, Interval]:
+        """Differences of all IoU types, those of further ones as `segm/AP`."""
+        named = {f"{one.iou_type}/{name}": value for one in self.others for name, value in one.differences.items()}
+        return self.differences | named
 
 
 _FORMAT = TypeAdapter(Analysis)
@@ -334,10 +347,12 @@ def read_analysis(path: str | Path) -> Analysis:
         DataError: the file cannot be read, or is not an analysis; the message names the key.
     """
     analysis = parse_file(_FORMAT, path, what="an analysis")
-    names = [error.name for error in analysis.errors]
-    ids = [category.id for category in analysis.categories]
-    if names != list(ERROR_TYPES):
-        raise not_of_this_version(path, "an analysis", f"errors: {quoted(names)}, expected {', '.join(ERROR_TYPES)}")
-    if len(set(ids)) < len(ids):
-        raise not_of_this_version(path, "an analysis", "categories: an id is there more than once")
+    for one in analysis.of_all_types:
+        names = [error.name for error in one.errors]
+        ids = [category.id for category in one.categories]
+        if names != list(ERROR_TYPES):
+            problem = f"errors: {quoted(names)}, expected {', '.join(ERROR_TYPES)}"
+            raise not_of_this_version(path, "an analysis", problem)
+        if len(set(ids)) < len(ids):
+            raise not_of_this_version(path, "an analysis", "categories: an id is there more than once")
     return analysis

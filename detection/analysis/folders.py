@@ -16,10 +16,11 @@ from detection.storage.paths import join
 from schemas.artifacts import ANALYSIS_JSON, DETECTIONS_JSON, METRICS_JSON
 from schemas.config.config import AnalysisConfig
 from schemas.errors import DataError
+from schemas.metrics import IouType
 
 
 class _Evaluation(NamedTuple):
-    """The content of an evaluation's folder; `analysis` is None without its file."""
+    """The content of an evaluation's folder for one IoU type; `analysis` is None without its file."""
 
     folder: str | Path
     metrics: MetricsFile
@@ -41,43 +42,47 @@ def compare_evaluations(
     ground_truth: Mapping[str, Any] | None = None,
     params: Params | None = None,
     options: AnalysisConfig | None = None,
-) -> Comparison:
-    """Compares two evaluations of the same images.
+) -> list[Comparison]:
+    """Compares two evaluations of the same images, by each IoU type that both have.
 
     Args:
         a: folder with `metrics.json`, and if possible `analysis.json` and `detections.json`.
         b: folder of the other evaluation.
         ground_truth: COCO tree that both were evaluated on; with it the detections are
             compared image by image, without it the metrics alone.
-        params: parameters of the evaluations; default: COCO's for their IoU type.
+        params: parameters of the evaluations, for their IoU type; default: COCO's.
         options: options of the analysis.
 
     Raises:
         ConfigError: `params` without `use_cats`, or without the IoU threshold of `options`.
-        DataError: a file that is missing or invalid; evaluations of different IoU types.
+        DataError: a file that is missing or invalid; evaluations without a common IoU type.
     """
     options = options or AnalysisConfig()
     first, second = _read(a), _read(b)
-    kind, other = first.metrics.iou_type, second.metrics.iou_type
-    if kind != other:
-        raise DataError(f"{a} evaluated {kind}, {b} {other}. Compare evaluations of one kind.")
+    common = [iou_type for iou_type in first if iou_type in second]
+    if not common:
+        raise DataError(f"{a} evaluated {', '.join(first)}, {b} {', '.join(second)}. Compare evaluations of one kind.")
     if ground_truth is None:
-        return _compare_metrics(first, second, options)
-    return compare_detections(
-        ground_truth,
-        _read_detections(first.folder, kind),
-        _read_detections(second.folder, kind),
-        params=params or make_params(kind),
-        names=(str(a), str(b)),
-        options=options,
-    )
+        return [_compare_metrics(first[iou_type], second[iou_type], options) for iou_type in common]
+    return [
+        compare_detections(
+            ground_truth,
+            _read_detections(a, iou_type),
+            _read_detections(b, iou_type),
+            params=params if params and params.iou_type == iou_type else make_params(iou_type),
+            names=(str(a), str(b)),
+            options=options,
+        )
+        for iou_type in common
+    ]
 
 
-def _read(folder: str | Path) -> _Evaluation:
-    analysis = join(folder, ANALYSIS_JSON)
-    return _Evaluation(
-        folder, read_metrics(join(folder, METRICS_JSON)), read_analysis(analysis) if is_file(analysis) else None
-    )
+def _read(folder: str | Path) -> dict[IouType, _Evaluation]:
+    path = join(folder, ANALYSIS_JSON)
+    analyses = read_analysis(path).of_all_types if is_file(path) else []
+    by_type = {analysis.iou_type: analysis for analysis in analyses}
+    metrics = read_metrics(join(folder, METRICS_JSON)).of_all_types
+    return {one.iou_type: _Evaluation(folder, one, by_type.get(one.iou_type)) for one in metrics}
 
 
 def _read_detections(folder: str | Path, iou_type: str) -> Any:

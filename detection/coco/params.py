@@ -9,14 +9,13 @@ import numpy.typing as npt
 
 from detection.datasets.entries import Entry, Rows
 from schemas.errors import ConfigError
-from schemas.metrics import KEYPOINT_MAX_DETS, LVIS_MAX_DETS, MAX_DETS
+from schemas.metrics import IOU_TYPES, KEYPOINT_MAX_DETS, LVIS_MAX_DETS, MAX_DETS
 from schemas.quoting import quoted
 
 AreaRanges = Mapping[str, tuple[float, float]]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-IOU_TYPES = ("bbox", "segm", "keypoints")
 IOU_THRESHOLDS: tuple[float, ...] = tuple(np.linspace(0.5, 0.95, 10).tolist())
 MOST_DETS = 10**9  # more than any file holds; the engine counts in machine integers
 RECALLS = 101  # recall thresholds 0, 0.01, ... 1

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import TypeAdapter
 from rich.table import Table
@@ -15,16 +15,28 @@ from detection.coco.validation.invalid_entries import InvalidEntry
 from detection.storage.atomic import write_json, write_text
 from detection.storage.json_files import not_of_this_version, parse_file
 from detection.storage.paths import stem, with_name
-from schemas.metrics import FREQUENCIES, METRIC_DEFINITIONS, MetricDefinition
+from schemas.metrics import (
+    FREQUENCIES,
+    METRIC_DEFINITIONS,
+    IouType,
+    MetricDefinition,
+    main_metrics,
+    metrics_by_iou_type,
+    metrics_by_name,
+)
 
 _SHOWN = 10  # skipped entries on the screen
 
 
-def metrics_to_json(metrics: CocoMetrics) -> dict[str, Any]:
-    """Content of a metrics file.
+def metrics_to_json(metrics: CocoMetrics, *others: CocoMetrics) -> dict[str, Any]:
+    """Returns the content of a metrics file.
 
     `iou_type`, `stats`, `metrics` by name, `per_category`, and the number of entries
     that were `skipped`.
+
+    Args:
+        metrics: metrics of the first IoU type.
+        *others: metrics of further IoU types; the same content for each, under its type.
     """
     return {
         "iou_type": metrics.iou_type,
@@ -32,11 +44,12 @@ def metrics_to_json(metrics: CocoMetrics) -> dict[str, Any]:
         "metrics": metrics.by_name,
         "per_category": metrics.per_category,
         "skipped": len(metrics.skipped),
+        **{other.iou_type: metrics_to_json(other) for other in others},
     }
 
 
 def write_metrics(path: str | Path, metrics: CocoMetrics) -> None:
-    """Writes a metrics file, whole or not at all.
+    """Writes a metrics file of one IoU type, whole or not at all.
 
     Raises:
         DataError: the file cannot be written.
@@ -115,9 +128,46 @@ def metrics_table(
             definition.area,
             *([categories] if lvis else []),
             str(max_dets[definition.max_dets]),
-            "undefined" if value == UNDEFINED else f"{value:.4f}",
+            _shown(value),
         )
     return table
+
+
+def metrics_tables(values: Mapping[str, float], *, iou_type: str) -> list[Table]:
+    """Returns a table for each IoU type, with COCO's params.
+
+    Args:
+        values: metrics by name, those of further IoU types as `segm/AP`.
+        iou_type: first IoU type, whose metrics have no prefix.
+    """
+    nested = metrics_by_iou_type(values)
+    by_type = {iou_type: nested} | {name: own for name, own in nested.items() if isinstance(own, dict)}
+    return [
+        metrics_table(own, definitions=[one for one in METRIC_DEFINITIONS[name] if one.name in own], iou_type=name)
+        for name, own in by_type.items()
+    ]
+
+
+def slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
+    """Returns the slices of a metrics file as a table.
+
+    Args:
+        slices: entries `slice`, `images` and `metrics`, see `schemas.metrics.metrics_by_iou_type`.
+    """
+    table = Table(title="Slices", title_justify="left")
+    table.add_column("slice")
+    table.add_column("images", justify="right")
+    names = main_metrics(metrics_by_name(slices[0]["metrics"]))
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in slices:
+        values = metrics_by_name(one["metrics"])
+        table.add_row(str(one["slice"]), str(one["images"]), *(_shown(values[name]) for name in names))
+    return table
+
+
+def _shown(value: float) -> str:
+    return "undefined" if value == UNDEFINED else f"{value:.4f}"
 
 
 def _span(thresholds: Sequence[float]) -> str:
@@ -141,11 +191,20 @@ class MetricsFile:
 
     metrics: by name, -1 if undefined.
     per_category: by ascending id; empty if categories were not told apart.
+    bbox, segm, keypoints: metrics of further IoU types.
     """
 
-    iou_type: Literal["bbox", "segm", "keypoints"]
+    iou_type: IouType
     metrics: dict[str, float]
     per_category: list[CategoryMetrics]
+    bbox: "MetricsFile | None" = None
+    segm: "MetricsFile | None" = None
+    keypoints: "MetricsFile | None" = None
+
+    @property
+    def of_all_types(self) -> list["MetricsFile"]:
+        """The metrics of each IoU type, the first type first."""
+        return [self, *(other for other in (self.bbox, self.segm, self.keypoints) if other is not None)]
 
 
 _STRUCTURE = TypeAdapter(MetricsFile)
@@ -158,7 +217,8 @@ def read_metrics(path: str | Path) -> MetricsFile:
         DataError: the file cannot be read, or is no metrics file; it names the key.
     """
     metrics = parse_file(_STRUCTURE, path, what="a metrics file")
-    ids = [entry.id for entry in metrics.per_category]
-    if len(set(ids)) < len(ids):
-        raise not_of_this_version(path, "a metrics file", "per_category: duplicate id")
+    for one in metrics.of_all_types:
+        ids = [entry.id for entry in one.per_category]
+        if len(set(ids)) < len(ids):
+            raise not_of_this_version(path, "a metrics file", "per_category: duplicate id")
     return metrics

@@ -4,17 +4,18 @@ from pathlib import Path
 
 from detection.inference.export.serving_module import ServingModule
 from detection.inference.model_files import FileDetector, model_folder, read_description
-from detection.inference.restore import load_trained
-from detection.inference.results import lacks_output
+from detection.inference.restore import TrainedDetector, load_trained
 from detection.inference.saved_model import (
     SavedModelDetector,
     SignatureDetector,
     has_saved_model,
     require_saved_model,
+    signature_iou_types,
     without_nms,
 )
 from detection.weights.locate import locate_weights
 from schemas.errors import DataError
+from schemas.metrics import IouType
 
 
 def open_detector(model: str | Path, *, batch_size: int) -> SignatureDetector:
@@ -34,34 +35,34 @@ def open_detector(model: str | Path, *, batch_size: int) -> SignatureDetector:
         return SavedModelDetector(folder=folder, batch_size=batch_size)
     if read_description(folder) is not None:
         return FileDetector(folder=folder, batch_size=batch_size)
-    require_model(model)
-    trained = load_trained(model)
+    trained = _trained(model)
     module = ServingModule(trained.detector, trained.categories)
     return SignatureDetector(module.serve_encoded, batch_size=batch_size)
 
 
-def require_model(model: str | Path, *, iou_type: str = "bbox") -> None:
-    """Requires a model with the output that an IoU type compares, without loading it.
+def model_iou_types(model: str | Path) -> tuple[IouType, ...]:
+    """Returns the IoU types by which a model's detections can be evaluated: boxes, masks and keypoints it gives.
 
     Args:
         model: see `open_detector`.
-        iou_type: `bbox`, `segm` or `keypoints`.
 
     Raises:
-        DataError: there is no model, or it is known to lack the output.
+        DataError: there is no model, or one that gives no detections.
     """
     folder = model_folder(model)
     if has_saved_model(folder):
-        require_saved_model(folder, iou_type=iou_type)
-        return
+        return signature_iou_types(folder)
     description = read_description(folder)
     if description is None:
-        try:
-            locate_weights(model)
-        except DataError:
-            require_saved_model(folder)  # says what is missing
-        return
+        return _trained(model).detector.iou_types
     if not description.nms:
         raise without_nms(model)
-    if iou_type != "bbox":
-        raise lacks_output(iou_type, where=str(model))
+    return ("bbox", "segm") if description.masks else ("bbox",)
+
+
+def _trained(model: str | Path) -> TrainedDetector:
+    try:
+        locate_weights(model)
+    except DataError:
+        require_saved_model(model)  # says what is missing
+    return load_trained(model)

@@ -14,9 +14,14 @@ from detection.ops.masks import Rle, rle_of_crop, rle_of_window
 from detection.types import EncodedImage
 from schemas import serving
 from schemas.errors import DataError
+from schemas.metrics import IouType
 
 _KEYS = {"segm": "segmentation", "keypoints": "keypoints"}
-OUTPUT_OF_IOU_TYPE = {"bbox": serving.BOXES, "segm": serving.MASKS, "keypoints": serving.KEYPOINTS}
+OUTPUT_OF_IOU_TYPE: Mapping[IouType, str] = {
+    "bbox": serving.BOXES,
+    "segm": serving.MASKS,
+    "keypoints": serving.KEYPOINTS,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,28 +56,26 @@ class Results:
                 result[key] = value
         return results
 
-    def of_iou_type(self, iou_type: str, *, where: str = "the model") -> Rows | list[dict[str, Any]]:
-        """Returns the detections in the form that an evaluation with this IoU type takes.
+    def compared_by(self, iou_types: Sequence[IouType], *, where: str = "the model") -> Rows | list[dict[str, Any]]:
+        """Returns the detections in the form that an evaluation with these IoU types takes.
 
-        For masks and keypoints the boxes are left out: with a box, COCOeval would take the
-        box's area for the detection's.
+        Where masks and keypoints are compared, each detection has its box, too: as in COCOeval
+        its area, which decides what counts as small, is that of the box.
 
         Args:
-            iou_type: `bbox`, `segm` or `keypoints`.
+            iou_types: IoU types of the evaluation.
             where: name of the model in errors.
 
         Returns:
-            The rows for `bbox`, otherwise COCO results.
+            The rows if only boxes are compared, otherwise COCO results.
 
         Raises:
             DataError: the model has no masks or keypoints.
         """
-        if iou_type == "bbox":
-            return self.rows
-        if (self.masks if iou_type == "segm" else self.keypoints) is None:
-            raise lacks_output(iou_type, where=where)
-        keys = ("image_id", "category_id", _KEYS[iou_type], "score")
-        return [{key: result[key] for key in keys} for result in self.coco_results()]
+        for iou_type in iou_types:
+            if {"bbox": self.rows, "segm": self.masks, "keypoints": self.keypoints}[iou_type] is None:
+                raise lacks_output(iou_type, where=where)
+        return self.rows if set(iou_types) == {"bbox"} else self.coco_results()
 
     def _flat_keypoints(self) -> list[list[float]] | None:
         return None if self.keypoints is None else self.keypoints.reshape(len(self), -1).tolist()
@@ -88,11 +91,11 @@ def joined(results: Sequence[Results]) -> Results:
     )
 
 
-def lacks_output(iou_type: str, *, where: str) -> DataError:
+def lacks_output(iou_type: IouType, *, where: str) -> DataError:
     """Returns the error for a model without the output that an evaluation needs."""
     return DataError(
-        f"{where}: no output {OUTPUT_OF_IOU_TYPE[iou_type]}, which iou_type {iou_type!r} needs. Evaluate its boxes "
-        "(iou_type 'bbox'), or a model with that output."
+        f"{where}: no output {OUTPUT_OF_IOU_TYPE[iou_type]}, which the IoU type {iou_type} needs. Evaluate its boxes "
+        "(evaluate.iou_types [bbox]), or a model with that output."
     )
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from detection.inference.results import OUTPUT_OF_IOU_TYPE, Results, lacks_output, results_from_outputs
+from detection.inference.results import OUTPUT_OF_IOU_TYPE, Results, results_from_outputs
 from detection.storage.files import is_file
 from detection.storage.literal_paths import literal_path
 from detection.storage.paths import is_remote, join
@@ -18,6 +18,7 @@ from detection.storage.staging import local_copy
 from detection.types import EncodedImage
 from schemas import serving
 from schemas.errors import DataError
+from schemas.metrics import IOU_TYPES, IouType
 from schemas.quoting import one_line, printable
 
 SAVED_MODEL_FILE = "saved_model.pb"  # written last: without it no folder is a SavedModel
@@ -210,23 +211,29 @@ def _require_detections(outputs: Mapping[str, npt.NDArray[Any]], images: int, fo
         )
 
 
-def require_saved_model(folder: str | Path, *, iou_type: str = "bbox") -> None:
-    """Requires a SavedModel with the output that an IoU type compares, without loading it.
+def require_saved_model(folder: str | Path) -> None:
+    """Requires a SavedModel, without loading it.
 
     Raises:
-        DataError: the folder has no SavedModel, or its signature lacks masks or keypoints.
+        DataError: the folder has none.
     """
     if not has_saved_model(folder):
         raise DataError(f"{folder}: no SavedModel here. Give the folder that holds its {SAVED_MODEL_FILE}.")
-    if iou_type == "bbox":
-        return
+
+
+def signature_iou_types(folder: str | Path) -> tuple[IouType, ...]:
+    """Returns the IoU types by which a SavedModel's detections can be evaluated, without loading it.
+
+    Raises:
+        DataError: the folder has no SavedModel, or a damaged one.
+    """
+    require_saved_model(folder)
     try:
         content = saved_model_pb2.SavedModel.FromString(read_bytes(join(folder, SAVED_MODEL_FILE)))
         outputs = content.meta_graphs[0].signature_def[serving.ENCODED_SIGNATURE].outputs
     except Exception as error:  # the parser of a damaged file
         raise _damaged(folder, "does not load", error) from error
-    if OUTPUT_OF_IOU_TYPE[iou_type] not in outputs:
-        raise lacks_output(iou_type, where=str(folder))
+    return ("bbox", *(iou_type for iou_type in IOU_TYPES[1:] if OUTPUT_OF_IOU_TYPE[iou_type] in outputs))
 
 
 def has_saved_model(folder: str | Path) -> bool:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from detection.types import Detections, ImageInfo, Labels, RawDetections, Resizing
 from schemas.errors import ConfigError
+from schemas.metrics import IOU_TYPES, IouType
 
 Activation = Literal["swish", "hswish", "mish", "relu6", "relu", "identity"]
 MaskOutput = Literal["crops", "pasted", "rle"]
@@ -133,6 +134,12 @@ class Detector(keras.Model):
             ConfigError: the detector has no such boxes.
         """
         raise ConfigError(f"{self.name}: has no boxes before non-maximum suppression. Export it with NMS.")
+
+    @property
+    def iou_types(self) -> tuple[IouType, ...]:
+        """Returns the IoU types by which its detections can be evaluated."""
+        has = {"bbox": True, "segm": bool(self.mask_size), "keypoints": self.takes_keypoints}
+        return tuple(iou_type for iou_type in IOU_TYPES if has[iou_type])
 
     @property
     def backbone_variables(self) -> list[Any]:

@@ -71,7 +71,7 @@ def write_evaluation(
     logdir: str | Path,
     *,
     step: int,
-    metrics: CocoMetrics,
+    metrics: Sequence[CocoMetrics],
     losses: Mapping[str, float],
     pictures: Sequence[Picture],
 ) -> None:
@@ -80,23 +80,24 @@ def write_evaluation(
     Args:
         logdir: folder of event files; created if missing.
         step: training step of the model.
-        metrics: metrics on all images.
+        metrics: metrics on all images by each IoU type.
         losses: see `write_scalars_and_images`.
         pictures: see `draw_image_results`.
 
     Raises:
         DataError: the folder cannot be written.
     """
-    write_scalars_and_images(
-        logdir,
-        step=step,
-        metrics=metrics.by_name,
-        iou_type=metrics.iou_type,
-        max_dets=metrics.max_dets,
-        per_category={category["name"]: category["AP"] for category in metrics.per_category},
-        losses=losses,
-        pictures=pictures,
-    )
+    for number, one in enumerate(metrics):
+        write_scalars_and_images(
+            logdir,
+            step=step,
+            metrics=one.by_name,
+            iou_type=one.iou_type,
+            max_dets=one.max_dets,
+            per_category={category["name"]: category["AP"] for category in one.per_category},
+            losses={} if number else losses,
+            pictures=() if number else pictures,
+        )
 
 
 def draw_image_results(

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from detection.coco.params import make_params
 from detection.inference.export.saved_model_export import ExportedFrom, export_saved_model
 from detection.inference.mean_losses import MeanLosses
 from detection.input_pipeline.record_reader import RecordReader
@@ -141,7 +140,7 @@ def validation_from_config(
         checkpoints=output / CHECKPOINTS,
         every=validation_config.fixed_every,
         last_step=config.train.fixed_steps,
-        metric=validation_config.metric,
+        metric=config.validation_metric,
         patience=validation_config.patience,
         min_delta=validation_config.min_delta,
         agree=lambda flag: bool(chief_value(strategy, int(flag))),
@@ -170,22 +169,24 @@ def checkpoint_evaluator_from_config(
     Raises:
         DataError: see `validation_from_config`.
     """
-    validation_config, batch_size = config.train.validation, config.evaluate.batch_size
-    max_images = validation_config.max_images
+    metric, max_images = config.validation_metric, config.train.validation.max_images
+    batch_size = config.evaluate.batch_size
+    evaluated = detector()
     split = ValidationSplit(
         shards,
         categories=categories,
         batch_size=batch_size,
         max_images=max_images,
-        params=make_params(validation_config.iou_type),
+        iou_types=config.validation_iou_types,
+        given=evaluated.iou_types,
     )
-    split.require_defined(validation_config.metric)
+    split.require_defined(metric)
     losses = None
     if config.evaluate.losses:
         max_instances = config.model.max_instances
         losses = MeanLosses(detector(), categories, batch_size=batch_size, max_instances=max_instances)
     evaluate = DetectorEvaluator(
-        detector(),
+        evaluated,
         split,
         categories=categories,
         batch_size=batch_size,
@@ -193,7 +194,7 @@ def checkpoint_evaluator_from_config(
         losses=losses,
         options=config.evaluate.analysis,
     )
-    return CheckpointEvaluator(evaluate, folder=folder, logs=logs, metric=validation_config.metric)
+    return CheckpointEvaluator(evaluate, folder=folder, logs=logs, metric=metric)
 
 
 def inference_detector(config: Config, num_classes: int) -> Detector:

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,23 +67,23 @@ def check_start(
         return _build(config, categories, checkpoints=checkpoints if resumes else None, initializes=initializes)
 
 
-def require_iou_type(key: str, iou_type: str, model: Detector) -> None:
-    """Requires that the detector gives what an IoU type compares.
+def require_iou_types(key: str, iou_types: Iterable[str], model: Detector) -> None:
+    """Requires that the detector gives what IoU types compare.
 
     Args:
-        key: configuration key of the IoU type, for the message.
-        iou_type: `bbox`, `segm` or `keypoints`.
+        key: configuration key that requests them, for the message.
+        iou_types: any of `bbox`, `segm` and `keypoints`.
         model: detector to evaluate.
 
     Raises:
         ConfigError: the detector has no masks, or no keypoints.
     """
-    has = {"bbox": True, "segm": bool(model.mask_size), "keypoints": model.takes_keypoints}
-    if not has[iou_type]:
-        kind = "masks" if iou_type == "segm" else iou_type
-        raise ConfigError(
-            f"{key} = {iou_type}: {model.name} has no {kind}. Set it to bbox, or choose a detector with {kind}."
-        )
+    for iou_type in iou_types:
+        if iou_type not in model.iou_types:
+            kind = "masks" if iou_type == "segm" else iou_type
+            raise ConfigError(
+                f"{key} requests {iou_type}: {model.name} has no {kind}. Remove it, or choose a detector with {kind}."
+            )
 
 
 def _require_weight_files(config: Config) -> None:
@@ -115,7 +115,9 @@ def _build(
     state = state_from_config(config, num_classes=len(in_order), strategy=strategy)
     l2_from_config(config.train, state)
     if config.train.validation.enabled:
-        require_iou_type("train.validation.iou_type", config.train.validation.iou_type, state.model)
+        metric_type = config.train.validation.metric.rpartition("/")[0]
+        require_iou_types("train.validation.metric", [metric_type] if metric_type else [], state.model)
+        require_iou_types("evaluate.iou_types", config.evaluate.iou_types or (), state.model)
     if categories is not None:
         named_class_weights(config.train, in_order)
         input_options_from_config(config, state.model, in_order)

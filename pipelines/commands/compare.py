@@ -58,12 +58,13 @@ def run(args: argparse.Namespace) -> int:
         output=args.output,
     )
     ground_truth = None if args.ground_truth is None else load_ground_truth(args.ground_truth)
-    comparison = compare(args.a, args.b, ground_truth=ground_truth, iou_type=args.iou_type)
+    comparisons = compare(args.a, args.b, ground_truth=ground_truth, iou_type=args.iou_type)
     if args.output:
-        write_page(args.output, comparison, ground_truth=ground_truth, images=args.images)
+        write_page(args.output, comparisons, ground_truth=ground_truth, images=args.images)
     console = Console()
-    for table in comparison_tables(comparison):
-        console.print(table)
-    for line in comparison_lines(comparison):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for comparison in comparisons:
+        for table in comparison_tables(comparison):
+            console.print(table)
+        for line in comparison_lines(comparison):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
     return 0

@@ -145,7 +145,7 @@ def _refuse_file_flags(args: argparse.Namespace) -> None:
     if given:
         raise ConfigError(
             f"{', '.join(given)}: for detections from a file; remove it, or --model and --examples. "
-            "evaluate.iou_type and evaluate.eval_config specify how a model is evaluated."
+            "evaluate.iou_types and evaluate.eval_config specify how a model is evaluated."
         )
 
 
@@ -242,12 +242,15 @@ def _run_model(args: argparse.Namespace) -> int:
 def _print_evaluation(evaluation: "Evaluation", folder: str) -> None:
     from rich.console import Console
 
-    from detection.coco.summary import summary_table
+    from detection.coco.summary import slice_table, summary_table
     from detection.storage.paths import join
     from schemas.artifacts import REPORT_HTML
 
     console = Console()
-    console.print(summary_table(evaluation.metrics))
+    for metrics in evaluation.metrics:
+        console.print(summary_table(metrics))
+    if evaluation.slices:
+        console.print(slice_table(evaluation.slices))
     for reason in evaluation.verdict.reasons:
         console.print(reason, soft_wrap=True, highlight=False, markup=False)
     print(join(folder, REPORT_HTML))

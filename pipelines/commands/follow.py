@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from rich.console import Console
 
-    from detection.coco.summary import metrics_table
+    from detection.coco.summary import metrics_tables
     from pipelines.console import quiet_run
 
     with quiet_run(None, verbose=args.verbose):
@@ -70,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
     if not result.ended:
         print(f"No new checkpoint for {args.timeout:g} minutes; the run has not ended, or was lost.")
     print(f"{result.evaluated} checkpoint{'s' * (result.evaluated != 1)} evaluated. The best: {result.best}")
-    Console().print(metrics_table(result.metrics))
+    for table in metrics_tables(result.metrics, iou_type=result.iou_type):
+        Console().print(table)
     return 0
 
 

@@ -1,14 +1,14 @@
 """The results of a finished run: read from its ML Metadata, and printed."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from rich.console import Console
 
-from detection.coco.summary import metrics_table
+from detection.coco.summary import metrics_tables, slice_table
 from detection.storage.files import is_dir
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
@@ -19,7 +19,7 @@ from pipelines.runs.outlook import label_errors, longer_command, predict_command
 from schemas.artifacts import BLESSING_JSON, LOGS, METRICS_JSON, REPORT_HTML
 from schemas.config.train.training import TrainConfig
 from schemas.errors import CocoflowError, DataError
-from schemas.metrics import METRIC_DEFINITIONS
+from schemas.metrics import metrics_by_iou_type, metrics_of_report
 
 _STATES = {mlmd.Execution.CACHED: "reused", mlmd.Execution.COMPLETE: "done"}
 _REPORTED = ("evaluation", "model_run", "pushed_model")
@@ -48,14 +48,15 @@ class RunResults(NamedTuple):
     """A finished run of a pipeline.
 
     nodes: results by node id, in the order of execution.
-    metrics: COCO metrics by name.
-    iou_type: what they compare: `bbox`, `segm` or `keypoints`.
+    metrics: COCO metrics by name, those of further IoU types as `segm/AP`.
+    iou_type: first IoU type, whose metrics have no prefix: `bbox`, `segm` or `keypoints`.
     blessed: True if the model is blessed.
     reasons: one sentence per threshold, those that are not met first.
     pushed: folder of the pushed version; None: not pushed.
     evaluation: folder of the ModelEvaluation.
     model_run: folder of the ModelRun.
     images: folder of the images that the model was evaluated on; None: they are in TFRecords.
+    slices: entries of the metrics file on the slices of an `EvalConfig`.
     """
 
     nodes: dict[str, NodeResult]
@@ -67,12 +68,14 @@ class RunResults(NamedTuple):
     evaluation: str
     model_run: str
     images: str | None = None
+    slices: Sequence[Mapping[str, Any]] = ()
 
     def summary(self) -> dict[str, Any]:
         """Returns the content of summary.json."""
         return {
-            "metrics": self.metrics,
+            "metrics": metrics_by_iou_type(self.metrics),
             "iou_type": self.iou_type,
+            "slices": list(self.slices),
             "blessed": self.blessed,
             "reasons": self.reasons,
             "pushed_path": self.pushed,
@@ -117,11 +120,12 @@ def run_fields(run: RunNodes) -> dict[str, Any]:
         fields["model"] = artifacts["model"].uri
     if "evaluation" in artifacts:
         evaluation = artifacts["evaluation"].uri
+        report, verdict = _read_evaluation(evaluation)
         fields |= {
             "evaluation": evaluation,
-            "metrics": _read(join(evaluation, METRICS_JSON), "metrics"),
-            "blessed": _read(join(evaluation, BLESSING_JSON), "blessed"),
-            "reasons": _read(join(evaluation, BLESSING_JSON), "reasons"),
+            "metrics": metrics_of_report(report),
+            "blessed": verdict["blessed"],
+            "reasons": verdict["reasons"],
         }
     if "pushed_model" in artifacts:
         fields["pushed_path"] = pushed_path(artifacts["pushed_model"])
@@ -137,12 +141,14 @@ def read_results(run: RunNodes) -> RunResults:
     """
     nodes, artifacts = run
     evaluation, model_run, _ = (_present(artifacts, key) for key in _REPORTED)
+    report, verdict = _read_evaluation(evaluation)
     return RunResults(
         nodes=nodes,
-        metrics=_read(join(evaluation, METRICS_JSON), "metrics"),
-        iou_type=_read(join(evaluation, METRICS_JSON), "iou_type"),
-        blessed=_read(join(evaluation, BLESSING_JSON), "blessed"),
-        reasons=_read(join(evaluation, BLESSING_JSON), "reasons"),
+        metrics=metrics_of_report(report),
+        iou_type=report["iou_type"],
+        slices=report.get("slices", []),
+        blessed=verdict["blessed"],
+        reasons=verdict["reasons"],
         pushed=pushed_path(artifacts["pushed_model"]),
         evaluation=evaluation,
         model_run=model_run,
@@ -170,11 +176,18 @@ def _present(artifacts: dict[str, mlmd.Artifact], key: str) -> str:
     return str(artifacts[key].uri)
 
 
-def _read(path: str, key: str) -> Any:
+def _read_evaluation(folder: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Reads the metrics and the verdict of an evaluation."""
+    report = _read(join(folder, METRICS_JSON), "metrics", "iou_type")
+    return report, _read(join(folder, BLESSING_JSON), "blessed", "reasons")
+
+
+def _read(path: str, *keys: str) -> dict[str, Any]:
     content = read_json(path)
-    if not isinstance(content, dict) or key not in content:
-        raise DataError(f"{path}: no {key!r}, so the evaluator did not write this file. Remove it and run again.")
-    return content[key]
+    for key in keys:
+        if not isinstance(content, dict) or key not in content:
+            raise DataError(f"{path}: no {key!r}, so the evaluator did not write this file. Remove it and run again.")
+    return dict(content)
 
 
 def _outputs(store: metadata_store.MetadataStore, execution_id: int) -> dict[str, mlmd.Artifact]:
@@ -199,10 +212,10 @@ def print_results(results: RunResults, console: Console, *, typed: Sequence[str]
     def line(label: str, text: str) -> None:
         console.print(f"{label:<13}{text}", soft_wrap=True, highlight=False, markup=False)
 
-    # An EvalConfig may ask for another IoU type and other params than COCO's.
-    every = {metric.name: metric for metrics in METRIC_DEFINITIONS.values() for metric in metrics}
-    known = [metric for metric in every.values() if metric.name in results.metrics]
-    console.print(metrics_table(results.metrics, definitions=known, iou_type=results.iou_type))
+    for table in metrics_tables(results.metrics, iou_type=results.iou_type):
+        console.print(table)
+    if results.slices:
+        console.print(slice_table(results.slices))
     line("Blessed:", ": ".join(["yes" if results.blessed else "no", *results.reasons[:1]]))
     for reason in results.reasons[1:]:
         line("", reason)

@@ -34,7 +34,7 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], *, is_first: boo
     categories = categories_of(splits, config.data)
     _require_evaluable(config, categories)
     from detection.pretrained.publications import COCO, IMAGENET
-    from detection.training.start_check import check_start, require_iou_type, without_log
+    from detection.training.start_check import check_start, require_iou_types, without_log
 
     train = config.train
     # A later run may reuse its training, or start from a blessed model, and needs no other weights.
@@ -48,7 +48,7 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], *, is_first: boo
         strategy=strategy,
         initializes=is_first or not optional,
     )
-    require_iou_type("evaluate.iou_type", config.evaluate.iou_type, detector)
+    require_iou_types("evaluate.iou_types", config.evaluate.iou_types or (), detector)
 
 
 def _require_evaluable(config: Config, categories: Sequence[Mapping[str, Any]] | None) -> None:
@@ -59,10 +59,11 @@ def _require_evaluable(config: Config, categories: Sequence[Mapping[str, Any]] |
     """
     if categories is None or config.evaluate.eval_config is not None:
         return
-    params = make_params(config.evaluate.iou_type)
-    require_arrays(len(categories), params, where="evaluation")
-    # The pipeline compares two models once one is blessed.
-    require_analysis(len(categories), params, models=2, replicates=config.evaluate.analysis.replicates)
+    for iou_type in config.evaluate.iou_types or ("bbox",):
+        params = make_params(iou_type)
+        require_arrays(len(categories), params, where="evaluation")
+        # The pipeline compares two models once one is blessed.
+        require_analysis(len(categories), params, models=2, replicates=config.evaluate.analysis.replicates)
 
 
 def _strategy_of(train: TrainConfig) -> "tf.distribute.Strategy | None":

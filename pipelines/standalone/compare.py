@@ -1,6 +1,6 @@
 """Compares two models from results files or folders of evaluations, and reports on one from its results file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -60,8 +60,8 @@ def load_ground_truth(path: str) -> Any:
     return tree
 
 
-def compare(a: str, b: str, *, ground_truth: Any, iou_type: str | None) -> Comparison:
-    """Compares two results files, or two folders of evaluations.
+def compare(a: str, b: str, *, ground_truth: Any, iou_type: str | None) -> list[Comparison]:
+    """Compares two results files, or two folders of evaluations by each IoU type that both have.
 
     Args:
         a: file or folder.
@@ -76,24 +76,24 @@ def compare(a: str, b: str, *, ground_truth: Any, iou_type: str | None) -> Compa
         return compare_evaluations(a, b, ground_truth=ground_truth)
     kind = iou_type or "bbox"
     first, second = (read_results_file(path, kind) for path in (a, b))
-    return compare_detections(ground_truth, first, second, params=make_params(kind), names=(a, b))
+    return [compare_detections(ground_truth, first, second, params=make_params(kind), names=(a, b))]
 
 
-def write_page(path: str, comparison: Comparison, *, ground_truth: Any, images: str | None) -> None:
-    """Writes the comparison as a page.
+def write_page(path: str, comparisons: Sequence[Comparison], *, ground_truth: Any, images: str | None) -> None:
+    """Writes the comparisons as a page.
 
     Args:
         path: path of the HTML file.
-        comparison: the comparison to show.
+        comparisons: comparison by each IoU type.
         ground_truth: COCO tree with the images' file names.
         images: folder of the images; None: no pictures.
 
     Raises:
         DataError: a missing folder, or a file that cannot be written.
     """
-    title = f"{name_of(comparison.b)} against {name_of(comparison.a)}"
+    title = f"{name_of(comparisons[0].b)} against {name_of(comparisons[0].a)}"
     pictures = None if images is None else pictures_in(images, ground_truth["images"])
-    write_comparison_page(path, comparison, title=title, pictures=pictures)
+    write_comparison_page(path, comparisons, title=title, pictures=pictures)
 
 
 def write_file_report(

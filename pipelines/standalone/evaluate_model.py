@@ -6,10 +6,11 @@ from typing import Any
 import apache_beam as beam
 
 from components.coco_evaluator.evaluation import Evaluation, evaluate_models
+from components.coco_evaluator.measured_types import require_iou_types
 from components.coco_evaluator.request import Task, read_dataset
-from components.coco_evaluator.tfma.eval_config import params_of, read_eval_config
+from components.coco_evaluator.tfma.eval_config import read_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
-from detection.inference.detectors import open_detector, require_model
+from detection.inference.detectors import open_detector
 from detection.inference.model_files import model_folder
 from detection.inference.restore import read_model_categories
 from detection.inference.test_time_augmentation import augmented
@@ -44,9 +45,7 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
     eval_config = None if evaluation.eval_config is None else read_eval_config(evaluation.eval_config)
     model = model_folder(model)
     locations = {CANDIDATE: model} | ({BASELINE: model_folder(baseline)} if baseline else {})
-    iou_type = evaluation.iou_type if eval_config is None else params_of(eval_config).iou_type
-    for place in locations.values():
-        require_model(place, iou_type=iou_type)
+    require_iou_types(locations, evaluation, eval_config)
 
     def check(categories: Sequence[Mapping[str, Any]]) -> None:
         # Data of another tool is converted first, which takes minutes: check before what would fail after.

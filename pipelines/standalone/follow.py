@@ -23,6 +23,7 @@ from pipelines.standalone.to_examples import data_as_examples
 from schemas.artifacts import BEST, CHECKPOINTS, CONFIG_YAML, HISTORY_JSON, LABELS_JSON, METRICS_JSON, VALIDATION
 from schemas.config.config import Config
 from schemas.errors import DataError
+from schemas.metrics import IouType
 
 _UPLOADED_LAST = (f"{BEST}/{INDEX_FILES}", f"{BEST}/{METRICS_JSON}", HISTORY_JSON)  # each after what it names
 
@@ -34,12 +35,14 @@ class Followed(NamedTuple):
     evaluated: number of evaluated checkpoints, including those of earlier calls.
     best: path of the best checkpoint.
     metrics: metrics of the best checkpoint, by name.
+    iou_type: first IoU type, whose metrics have no prefix.
     """
 
     ended: bool
     evaluated: int
     best: str
     metrics: dict[str, float]
+    iou_type: IouType
 
 
 def follow_run(
@@ -97,7 +100,8 @@ def follow_run(
             after_evaluation=working.push,
         )
         working.push()
-        return _result(evaluator, ended=ended, checkpoints=checkpoints, working=working)
+        first = config.evaluate.first_iou_type
+        return _result(evaluator, ended=ended, checkpoints=checkpoints, working=working, iou_type=first)
 
 
 def checkpoints_of(given: str) -> str:
@@ -156,19 +160,22 @@ def _categories(labels: str, categories: Sequence[Mapping[str, Any]], data: str)
 
 def _is_last(step: int, run: str) -> bool:
     # Read again each time: a run may be started again with more steps.
-    train_config = read_config(join(run, CONFIG_YAML), key="--checkpoints").train
+    config = read_config(join(run, CONFIG_YAML), key="--checkpoints")
+    train_config = config.train
     if step >= train_config.fixed_steps:
         return True
     validation = train_config.validation
     if validation.patience is None:
         return False
-    values = [entry.metrics[validation.metric] for entry in read_history(join(run, VALIDATION, HISTORY_JSON))]
+    values = [entry.metrics[config.validation_metric] for entry in read_history(join(run, VALIDATION, HISTORY_JSON))]
     return has_stalled(values, patience=validation.patience, min_delta=validation.min_delta)
 
 
-def _result(evaluator: CheckpointEvaluator, *, ended: bool, checkpoints: str, working: Mirror) -> Followed:
+def _result(
+    evaluator: CheckpointEvaluator, *, ended: bool, checkpoints: str, working: Mirror, iou_type: IouType
+) -> Followed:
     history = evaluator.history()
     if not history:
         raise DataError(f"{checkpoints}: no checkpoint could be evaluated; the messages above say why.")
     best = join(working.path, relative(evaluator.best.path, working.local))
-    return Followed(ended, len(history), best, evaluator.best.metrics)
+    return Followed(ended, len(history), best, evaluator.best.metrics, iou_type)

@@ -34,6 +34,7 @@ from schemas.artifacts import (
 )
 from schemas.config.config_io import from_yaml
 from schemas.errors import CocoflowError, DataError
+from schemas.metrics import metrics_of_report
 
 _MARKER = "saved_model.pb"
 _FINGERPRINT = "fingerprint.pb"  # TensorFlow's, another one with each export
@@ -276,12 +277,12 @@ def _evaluated(records: _Records, model: str) -> Evaluated | None:
         return None
     run = records.run_that("CocoEvaluator", model=model, evaluation=verdict.evaluation)
     folder = verdict.evaluation
-    metrics = {} if folder is None else _json_or_empty(join(folder, METRICS_JSON)).get("metrics", {})
+    report = {} if folder is None else _json_or_empty(join(folder, METRICS_JSON))
     judged = {} if folder is None else _json_or_empty(join(folder, BLESSING_JSON))
     return Evaluated(
         evaluation=folder,
         blessed=verdict.blessed,
-        metrics=metrics or ({} if run is None else run.metrics),
+        metrics=metrics_of_report(report) if "metrics" in report else {} if run is None else run.metrics,
         reasons=judged.get("reasons") or ([] if run is None else list(run.reasons)),
         baseline=judged.get("baseline"),
         run=None if run is None else run.id,

@@ -6,6 +6,7 @@ from rich.tree import Tree
 
 from components.coco_example_gen.spans.span_paths import SpanVersion
 from pipelines.standalone.lineage import Evaluated, Lineage, Trained
+from schemas.metrics import main_metrics
 from schemas.quoting import printable
 
 _UNKNOWN = "unknown"
@@ -53,7 +54,7 @@ def _add_evaluation(branch: Tree, evaluated: Evaluated) -> None:
     by = f", by the run {evaluated.run}" if evaluated.run is not None else ""
     node = _add(branch, "evaluation", f"{evaluated.evaluation or _UNKNOWN}{by}")
     if evaluated.metrics:
-        listed = (f"{name} {evaluated.metrics[name]:.4f}" for name in ("AP", "AP50") if name in evaluated.metrics)
+        listed = (f"{name} {evaluated.metrics[name]:.4f}" for name in main_metrics(evaluated.metrics))
         _add(node, "metrics", ", ".join(listed))
     _add(node, "blessed", "yes" if evaluated.blessed else "no")
     for reason in evaluated.reasons:

@@ -12,6 +12,7 @@ from pipelines.runs.history import RunHistory
 from pipelines.runs.run_record import DONE
 from schemas.artifacts import ANALYSIS_JSON, REPORT_HTML
 from schemas.errors import DataError
+from schemas.metrics import main_metrics
 
 _LOGGER = logging.getLogger("cocoflow.watch")
 
@@ -42,8 +43,8 @@ class RunResult:
 
     def lines(self) -> list[str]:
         """Returns what the log says of the run."""
-        ap = self.metrics.get("AP")
-        parts = ["done", *([] if ap is None else [f"AP {ap:.3f}"])]
+        shown = [name for name in main_metrics(self.metrics) if name != "AP50"]
+        parts = ["done", *(f"{name} {self.metrics[name]:.3f}" for name in shown)]
         if self.blessed is not None:
             parts.append("blessed" if self.blessed else "not blessed")
         if self.pushed_path is not None:

@@ -25,7 +25,7 @@ from schemas.config.run import RunConfig
 from schemas.config.section import Section
 from schemas.config.train.training import TrainConfig
 from schemas.config.watch import WatchConfig
-from schemas.metrics import MetricName
+from schemas.metrics import IouType, MetricName
 
 Probability = Field(ge=0.0, le=1.0)
 
@@ -265,8 +265,11 @@ class EvaluateConfig(Section):
         description="max images for one Beam worker to sum up; with more, each category and area range has its own "
         "worker",
     )
-    iou_type: Literal["bbox", "segm", "keypoints"] = Field(
-        "bbox", description="IoU type of metrics and thresholds: boxes, or masks or keypoints if the detector has them"
+    iou_types: tuple[IouType, ...] | None = Field(
+        None,
+        description="IoU types to evaluate, also in `train.validation` and `follow`: bbox, segm (masks), keypoints; "
+        "metrics of the first are named AP, of the others segm/AP; none: bbox, and segm and keypoints if the detector "
+        "gives them and all of the ground truth has them",
     )
     eval_config: str | None = Field(
         None, description="file of a tfma.EvalConfig, JSON or text format: slices and further thresholds"
@@ -280,14 +283,34 @@ class EvaluateConfig(Section):
         "the evaluated images",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _older_files_are_read(cls, tree: Any) -> Any:
+        """Reads `iou_type: segm`, of files from before `iou_types`, as `iou_types: [segm]`."""
+        if isinstance(tree, dict) and "iou_type" in tree:
+            current = {key: value for key, value in tree.items() if key != "iou_type"}
+            return {"iou_types": [tree["iou_type"]]} | current
+        return tree
+
+    @field_validator("iou_types")
+    @classmethod
+    def _iou_types_are_several(cls, iou_types: tuple[IouType, ...] | None) -> tuple[IouType, ...] | None:
+        if iou_types is not None and (not iou_types or len(set(iou_types)) < len(iou_types)):
+            raise ValueError("name each IoU type once, such as [bbox, segm]; none: what detector and ground truth have")
+        return iou_types
+
     @model_validator(mode="after")
-    def _iou_type_is_one(self) -> Self:
-        if self.eval_config is not None and self.iou_type != "bbox":
-            raise ValueError(
-                f"iou_type = {self.iou_type} and eval_config exclude each other: an EvalConfig has the IoU type among "
-                f'the options of CocoMetrics; write config: \'{{"iou_type": "{self.iou_type}"}}\' there'
-            )
+    def _thresholds_are_evaluated(self) -> Self:
+        for name in sorted({*self.thresholds.absolute, *self.thresholds.improvement, *self.thresholds.significant}):
+            iou_type = name.rpartition("/")[0]
+            if iou_type and self.iou_types is not None and iou_type not in self.iou_types:
+                raise ValueError(f"thresholds: {name} is not evaluated; add {iou_type} to evaluate.iou_types")
         return self
+
+    @property
+    def first_iou_type(self) -> IouType:
+        """IoU type whose metrics have no prefix, unless an EvalConfig names another one."""
+        return "bbox" if self.iou_types is None else self.iou_types[0]
 
     @model_validator(mode="after")
     def _significance_needs_intervals(self) -> Self:
@@ -354,6 +377,17 @@ class Config(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     push: PushConfig = PushConfig()
     watch: WatchConfig = WatchConfig()
+
+    @property
+    def validation_metric(self) -> str:
+        """`train.validation.metric` as evaluations name it: without the prefix of the first IoU type."""
+        return self.train.validation.metric.removeprefix(f"{self.evaluate.first_iou_type}/")
+
+    @property
+    def validation_iou_types(self) -> tuple[IouType, ...] | None:
+        """IoU types of `train.validation`: `evaluate.iou_types`, and that of its metric; None: as there."""
+        own: list[Any] = [name for name in self.train.validation.metric.rpartition("/")[:1] if name]
+        return None if self.evaluate.iou_types is None else tuple(dict.fromkeys([*self.evaluate.iou_types, *own]))
 
     @model_validator(mode="after")
     def _backbone_weights_act(self) -> Self:

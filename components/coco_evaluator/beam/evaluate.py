@@ -13,7 +13,7 @@ No module here imports TensorFlow: without a model, workers do not need it.
 import io
 import pickle
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -258,29 +258,34 @@ class Evaluate(beam.PTransform):
     """`DetectedBatch`es to files, in folders that `arrays_folder` and `detections_folder` name.
 
     Args:
-        measure: parameters of the evaluation.
+        measures: parameters of the evaluation by each IoU type.
         folder: folder for these files alone, shared by all workers and the caller.
         keep: tells the images whose detections are written, too; None: no detections.
     """
 
-    def __init__(self, measure: Measure, folder: str | Path, *, keep: Callable[[int], bool] | None = None) -> None:
+    def __init__(
+        self, measures: Sequence[Measure], folder: str | Path, *, keep: Callable[[int], bool] | None = None
+    ) -> None:
         super().__init__()
-        self._measure = measure
+        self._measures = measures
         self._folder = folder
         self._keep = keep
 
     def expand(self, batches: beam.PCollection) -> Any:  # Beam warns of a tuple's type
         """Builds the steps."""
-        done = [batches | "Arrays" >> MatchToFiles(self._measure, arrays_folder(self._folder))]
+        done = [
+            batches | f"Arrays {measure.params.iou_type}" >> MatchToFiles(measure, arrays_folder(self._folder, measure))
+            for measure in self._measures
+        ]
         if self._keep is not None:
             kept = batches | "Keep" >> beam.Map(partial(_of_images, keep=self._keep))
             done.append(kept | "Detections" >> DetectionsToFiles(detections_folder(self._folder)))
         return tuple(done)
 
 
-def arrays_folder(folder: str | Path) -> str:
-    """Folder of `Evaluate` that `read_slices` reads."""
-    return join(folder, _ARRAYS)
+def arrays_folder(folder: str | Path, measure: Measure) -> str:
+    """Folder of `Evaluate` that `read_slices` reads with this measure."""
+    return join(folder, _ARRAYS, measure.params.iou_type)
 
 
 def detections_folder(folder: str | Path) -> str:

@@ -1,6 +1,6 @@
 """Beam: one pass over a split's records: all models, all slices."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,17 +29,16 @@ from detection.inference.saved_model import SignatureDetector
 from detection.inference.serving_sample import ServedImage
 from detection.inference.test_time_augmentation import AugmentedDetector, augmented
 from detection.input_pipeline.evaluation_records import parse_record
-from detection.storage.atomic import write_text
 from detection.storage.paths import join
-from detection.storage.reading import read_text
 from detection.storage.tfrecord import find_shards, read_shard
 from detection.types import EncodedImage
 from schemas.config.config import ViewsConfig
+from schemas.metrics import IouType
 
 MakePipeline = Callable[[], beam.Pipeline]
 
 NO_VIEWS = ViewsConfig()
-_COUNT, _SAMPLE, _SERVED = "count", "sample", "served"
+_SAMPLE, _SERVED = "sample", "served"
 
 
 class Detect(beam.PTransform):
@@ -51,7 +50,7 @@ class Detect(beam.PTransform):
         slicer: finds the slices of a record; None: all images are one slice.
         category_ids: detections of other categories are dropped, as of a model trained on an
             earlier state of the data set; None: all are kept.
-        iou_type: `bbox`, `segm` or `keypoints`.
+        iou_types: what is compared of the detections.
         views: test-time augmentation.
         keep: images whose outputs are written, those of the image as it is; None: no images.
     """
@@ -63,12 +62,12 @@ class Detect(beam.PTransform):
         batch_size: int,
         slicer: Slicer | None = None,
         category_ids: Sequence[int] | None = None,
-        iou_type: str = "bbox",
+        iou_types: Sequence[IouType] = ("bbox",),
         views: ViewsConfig = NO_VIEWS,
         keep: KeepServed | None = None,
     ) -> None:
         super().__init__()
-        self._detect = _Detect(model, batch_size=batch_size, slicer=slicer, iou_type=iou_type, views=views, keep=keep)
+        self._detect = _Detect(model, batch_size=batch_size, slicer=slicer, iou_types=iou_types, views=views, keep=keep)
         self._batch_size = batch_size
         self._category_ids = category_ids
 
@@ -93,7 +92,7 @@ class _Detect(beam.DoFn):
         *,
         batch_size: int,
         slicer: Slicer | None,
-        iou_type: str,
+        iou_types: Sequence[IouType],
         views: ViewsConfig,
         keep: KeepServed | None,
     ) -> None:
@@ -102,7 +101,7 @@ class _Detect(beam.DoFn):
         self._views = views
         self._batch_size = batch_size
         self._slicer = slicer
-        self._iou_type = iou_type
+        self._iou_types = tuple(iou_types)
         self._shared = shared.Shared()
 
     def setup(self) -> None:
@@ -119,12 +118,12 @@ class _Detect(beam.DoFn):
         yield DetectedBatch(
             images=[record.entry for record in records],
             annotations=[annotation for record in records for annotation in record.annotations],
-            detections=results.of_iou_type(self._iou_type, where=self._model),
+            detections=results.compared_by(self._iou_types, where=self._model),
             slices=[self._slicer.slice_keys(record.example) if self._slicer else ALL_IMAGES for record in records],
         )
 
     def _results(self, images: Sequence[EncodedImage]) -> list[Results]:
-        with_masks = self._iou_type == "segm"
+        with_masks = "segm" in self._iou_types
         plain, detector = self._loaded.plain, self._loaded.detector
         places = self._keep.chosen(images) if self._keep else []
         if self._keep is None or not places:
@@ -150,26 +149,35 @@ class _Loaded:
 class Measured:
     """Results of a pass.
 
-    overall: metrics on all images of `candidate` and `baseline`; empty without images.
+    overall: metrics on all images of `candidate` and `baseline` by IoU type; empty without images.
     slices: metrics per slice, that of all images included, of `candidate` and `baseline`.
     sample: records of the images to analyse.
     served: images with the candidate's outputs.
     """
 
-    overall: dict[str, SliceResult]
+    overall: dict[str, dict[str, SliceResult]]
     slices: dict[SliceKey, dict[str, SliceMetrics]]
     sample: SampleRecords
     served: list[ServedImage]
 
 
 def run_models(
-    task: Task, *, params: Params, slicing: Sequence[Any], work: str | Path, make_pipeline: MakePipeline
+    task: Task,
+    *,
+    params: Sequence[Params],
+    given: Mapping[str, Sequence[IouType]],
+    images: int,
+    slicing: Sequence[Any],
+    work: str | Path,
+    make_pipeline: MakePipeline,
 ) -> Measured:
-    """Runs all models over the records.
+    """Runs all models over the records, once for all IoU types.
 
     Args:
         task: models, records and options.
-        params: params of the evaluation.
+        params: params of each IoU type.
+        given: IoU types by which the detections of each model can be evaluated; it is evaluated by these only.
+        images: number of images.
         slicing: `tfma.SlicingSpec`s.
         work: folder, shared by all workers; keeps the detections of `candidate` and
             `baseline` in folders of these names.
@@ -178,15 +186,19 @@ def run_models(
     Raises:
         DataError: an invalid model or record.
     """
-    images = task.images
-    if images is None:
-        images = _count_records(task.records, join(work, _COUNT), make_pipeline)
-    measure = Measure(list(task.categories), params, divided=images > task.config.images_per_state)
+    measures = {
+        part: [
+            Measure(list(task.categories), one, divided=images > task.config.images_per_state)
+            for one in params
+            if one.iou_type in given[part]
+        ]
+        for part in task.models
+    }
     choice = SampleChoice(task.config.analysis.images, images, task.config.analysis.seed)
     served = KeepServed(SampleChoice(task.served_images, images, task.config.analysis.seed), join(work, _SERVED))
     slicer = Slicer(slicing) if any(spec.ByteSize() for spec in slicing) else None
     with make_pipeline() as pipeline:
-        records = pipeline | "Read" >> _ReadRecords(task.records)
+        records = pipeline | "Read" >> ReadRecords(task.records)
         records | "Sample" >> KeepSample(choice, join(work, _SAMPLE))
         for part, model in task.models.items():
             known = None if part == CANDIDATE else [category["id"] for category in task.categories]
@@ -195,17 +207,18 @@ def run_models(
                 batch_size=task.config.batch_size,
                 slicer=slicer,
                 category_ids=known,
-                iou_type=params.iou_type,
+                iou_types=[measure.params.iou_type for measure in measures[part]],
                 views=task.config.tta,
                 keep=served if part == CANDIDATE and task.served_images else None,
             )
             keep = all_images if part == CANDIDATE else choice.holds
-            records | f"{part}Detect" >> detect | f"{part}Evaluate" >> Evaluate(measure, join(work, part), keep=keep)
-    overall, slices = _read(list(task.models), measure, work)
+            evaluate = Evaluate(measures[part], join(work, part), keep=keep)
+            records | f"{part}Detect" >> detect | f"{part}Evaluate" >> evaluate
+    overall, slices = _read(measures, work)
     return Measured(overall, slices, SampleRecords(choice, join(work, _SAMPLE)), read_served(served))
 
 
-class _ReadRecords(beam.PTransform):
+class ReadRecords(beam.PTransform):
     """The records of TFRecord files, of which Beam's own source would take the path for a pattern."""
 
     def __init__(self, where: str) -> None:
@@ -217,26 +230,17 @@ class _ReadRecords(beam.PTransform):
         return root | beam.Create(self._shards) | beam.Reshuffle() | beam.FlatMap(read_shard)
 
 
-def _count_records(where: str, path: str, make_pipeline: MakePipeline) -> int:
-    with make_pipeline() as pipeline:
-        (
-            pipeline
-            | "Read" >> _ReadRecords(where)
-            | "Count" >> beam.combiners.Count.Globally()
-            | "Write" >> beam.Map(lambda count: write_text(path, str(count)))
-        )
-    return int(read_text(path))
-
-
 def _read(
-    parts: Sequence[str], measure: Measure, work: str | Path
-) -> tuple[dict[str, SliceResult], dict[SliceKey, dict[str, SliceMetrics]]]:
+    measures: Mapping[str, Sequence[Measure]], work: str | Path
+) -> tuple[dict[str, dict[str, SliceResult]], dict[SliceKey, dict[str, SliceMetrics]]]:
     """Reads the results; keeps the arrays of all images only, as those of many slices are large."""
-    overall: dict[str, SliceResult] = {}
+    overall: dict[str, dict[str, SliceResult]] = {}
     slices: dict[SliceKey, dict[str, SliceMetrics]] = {}
-    for part in parts:
-        for key, result in read_slices(measure, arrays_folder(join(work, part))):
-            slices.setdefault(key, {})[part] = SliceMetrics.of(result.metrics, images=result.images)
+    for part, of_types in measures.items():
+        for results in zip(*(read_slices(one, arrays_folder(join(work, part), one)) for one in of_types), strict=True):
+            key, images = results[0][0], results[0][1].images
+            metrics = [result.metrics for _, result in results]
+            slices.setdefault(key, {})[part] = SliceMetrics.of(metrics, images=images)
             if key == OVERALL:
-                overall[part] = result
+                overall[part] = {result.metrics.iou_type: result for _, result in results}
     return overall, slices

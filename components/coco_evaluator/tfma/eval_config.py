@@ -16,6 +16,7 @@ from detection.coco.params import Params
 from detection.storage.paths import require_supported
 from detection.storage.reading import read_text
 from schemas.errors import ConfigError, DataError
+from schemas.metrics import METRIC_DEFINITIONS
 from schemas.serving import ENCODED_SIGNATURE
 
 _COUNT_CLASS = "ExampleCount"  # TFMA's own: its metric is the slice's number of images
@@ -117,8 +118,10 @@ def _check_metrics_spec(spec: Any, options: MetricOptions, where: str) -> None:
     for number, metric in enumerate(spec.metrics):
         _check_metric(metric, f"{where}.metrics[{number}]")
     known = [metric.name for metric in metric_definitions_of(options.params())]
+    others = {iou_type: metrics for iou_type, metrics in METRIC_DEFINITIONS.items() if iou_type != options.iou_type}
+    known += [f"{iou_type}/{metric.name}" for iou_type, metrics in others.items() for metric in metrics]
     if spec.HasField("binarize"):
-        known = [name for name in known if name in CATEGORY_METRICS]
+        known = [name for name in known if name.rpartition("/")[2] in CATEGORY_METRICS]
     for field in ("thresholds", "per_slice_thresholds"):
         unknown = sorted(set(getattr(spec, field)) - set(known))
         if unknown:

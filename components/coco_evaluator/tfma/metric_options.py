@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from detection.coco.params import Params, make_params
 from schemas.config.section import Section
 from schemas.errors import ConfigError
+from schemas.metrics import IouType
 
 METRICS_CLASS = "CocoMetrics"
 METRICS_MODULE = "components.coco_evaluator.tfma_metrics"
@@ -23,7 +24,7 @@ class MetricOptions(Section):
     The others are those of `detection.coco.params.make_params`.
     """
 
-    iou_type: str = "bbox"
+    iou_type: IouType = "bbox"
     max_dets: tuple[int, ...] | None = None
     use_cats: bool = True
     iou_thresholds: tuple[float, ...] | None = None
@@ -32,19 +33,30 @@ class MetricOptions(Section):
     lvis: bool = False
     categories: tuple[int | dict[str, Any], ...] = ()
 
-    def params(self) -> Params:
+    @property
+    def named_iou_types(self) -> list[IouType]:
+        """The IoU type, if the options name it; the `CocoEvaluator` evaluates others, too."""
+        return [self.iou_type] if "iou_type" in self.model_fields_set else []
+
+    def params(self, iou_type: IouType | None = None) -> Params:
         """The evaluation's parameters.
+
+        Args:
+            iou_type: IoU type to evaluate beside that of the options; None: that of the options.
 
         Raises:
             ConfigError: a value that COCOeval has no meaning for.
         """
+        iou_type = iou_type or self.iou_type
+        # These are others for keypoints.
+        same_kind = (iou_type == "keypoints") == (self.iou_type == "keypoints")
         return make_params(
-            self.iou_type,
-            max_dets=self.max_dets,
+            iou_type,
+            max_dets=self.max_dets if same_kind else None,
             use_cats=self.use_cats,
             iou_thresholds=self.iou_thresholds,
-            area_ranges=self.area_ranges,
-            oks_sigmas=self.oks_sigmas,
+            area_ranges=self.area_ranges if same_kind else None,
+            oks_sigmas=self.oks_sigmas if iou_type == "keypoints" else None,
             lvis=self.lvis,
         )
 

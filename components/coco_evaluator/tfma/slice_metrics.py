@@ -1,13 +1,15 @@
 """Metrics of a model on a slice, under TFMA's keys, and in the files that TensorFlow Model Analysis reads."""
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from detection.coco.metrics import UNDEFINED, CocoMetrics
+from detection.coco.summary import metrics_to_json
 from detection.storage.atomic import write_bytes, write_text
 from detection.storage.paths import join
+from schemas.metrics import metrics_of_report
 
 Value: TypeAlias = str | int | float
 
@@ -39,8 +41,8 @@ class SliceMetrics(NamedTuple):
     """Metrics of one model on one slice.
 
     images: in the slice.
-    metrics: name -> value, -1 where undefined; see `detection.coco.metric_definitions`.
-    per_category: [{"id", "name", "AP", "AP50"}] by ascending id.
+    metrics: name -> value, -1 where undefined; of the first IoU type such as `AP`, of others `segm/AP`.
+    per_category: [{"id", "name", "AP", "AP50"}] by ascending id, with the same names.
     """
 
     images: int
@@ -48,9 +50,13 @@ class SliceMetrics(NamedTuple):
     per_category: list[dict[str, Any]]
 
     @classmethod
-    def of(cls, metrics: CocoMetrics, *, images: int) -> Self:
-        """Keeps the metrics of `metrics`, and lets its arrays go."""
-        return cls(images, dict(metrics.by_name), metrics.per_category)
+    def of(cls, metrics: Sequence[CocoMetrics], *, images: int) -> Self:
+        """Keeps the metrics of each IoU type without their arrays."""
+        per_category = [dict(category) for category in metrics[0].per_category]
+        for other in metrics[1:]:
+            for category, own in zip(per_category, other.per_category, strict=True):
+                category |= {f"{other.iou_type}/{name}": own[name] for name in CATEGORY_METRICS}
+        return cls(images, metrics_of_report(metrics_to_json(*metrics)), per_category)
 
 
 def model_names(config: Any) -> dict[str, str]:
@@ -97,7 +103,7 @@ def metric_keys(metrics: Mapping[str, float], per_category: list[dict[str, Any]]
     }
     for category in per_category:
         sub_key = metric_types.SubKey(class_id=category["id"])
-        for name in CATEGORY_METRICS:
+        for name in (name for name in category if name.rpartition("/")[2] in CATEGORY_METRICS):
             key = metric_types.MetricKey(name, model_name=model, sub_key=sub_key, example_weighted=None)
             values[key] = _or_nan(category[name])
     return values

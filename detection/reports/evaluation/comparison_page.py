@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from detection.analysis.analysis_file import ERROR_TYPES
 from detection.analysis.comparison import CategoryChange, Change, Comparison, ImageChange
@@ -16,9 +17,9 @@ from detection.reports.evaluation.metric_tables import (
     judgement,
     metric_cell,
 )
-from detection.reports.evaluation.panels import compared
+from detection.reports.evaluation.panels import Figure, compared
 from detection.reports.evaluation.pictures import PictureSource, measured, write_illustrated_page
-from detection.reports.evaluation.summary import change_headline, sample_note
+from detection.reports.evaluation.summary import COMPARED, change_headline, sample_note
 from detection.reports.html.table import Cell, Number, Table, shown_name
 
 _BETTER, _WORSE = "better", "worse"  # ids of the sections
@@ -115,7 +116,7 @@ def _category_row(category: CategoryChange, others: Sequence[str], with_interval
 
 def write_comparison_page(
     path: str | Path,
-    comparison: Comparison,
+    comparisons: Sequence[Comparison],
     *,
     title: str,
     facts: Mapping[str, str] | None = None,
@@ -125,7 +126,7 @@ def write_comparison_page(
 
     Args:
         path: path of the HTML file.
-        comparison: the comparison to show.
+        comparisons: comparison by each IoU type; further types have sections of their own.
         title: heading.
         facts: name -> text, beside the models' names.
         pictures: source of the images; None: no image files.
@@ -133,33 +134,55 @@ def write_comparison_page(
     Raises:
         DataError: the file cannot be written.
     """
-    names = {category.id: category.name for category in comparison.categories}
-    images = {_WORSE: comparison.worse, _BETTER: comparison.better}
+    first = comparisons[0]
+    views = [_view(one, "" if one is first else f"{one.iou_type}-") for one in comparisons]
     told = {
-        "comparison": comparison,
         "title": title,
-        "facts": {"A": comparison.a, "B": comparison.b, **(facts or {})},
-        "verdict": {"tone": _tone(comparison), "text": change_headline(comparison)},
-        "remarks": _remarks(comparison),
-        "sections": _sections(comparison),
-        "metrics": change_table(comparison),
-        "intervals": has_intervals(comparison),
-        "errors": error_change_table(comparison),
-        "categories": category_change_table(comparison),
+        "facts": {"A": first.a, "B": first.b, **(facts or {})},
+        "verdict": {"tone": _tone(first), "text": change_headline(first)},
+        "headlines": [change_headline(one) for one in comparisons[1:]],
+        "remarks": list(dict.fromkeys(remark for one in comparisons for remark in _remarks(one))),
+        "sections": {id_: heading for view in views for id_, heading in view["sections"].items()},
+        "views": views,
         "legend_groups": {"Ground truth": ("Miss",), "Detections": DETECTION_STATUSES},
-        "images": {name: image_change_table(changes) for name, changes in images.items()},
     }
     write_illustrated_page(
         path,
         "comparison.html.j2",
         scripts=("tables.js",),
-        galleries={
-            name: [compared(replace(change, b=measured(change.b, pictures)), names) for change in changes]
-            for name, changes in images.items()
-        },
+        galleries={name: images for view in views for name, images in _galleries(view, pictures).items()},
         source=pictures,
         content=lambda _: told,
     )
+
+
+def _view(comparison: Comparison, prefix: str) -> dict[str, Any]:
+    """Returns the content of the sections of one IoU type; `prefix`: what their ids start with."""
+    return {
+        "comparison": comparison,
+        "prefix": prefix,
+        "sections": _sections(comparison, prefix),
+        "metrics": change_table(comparison),
+        "intervals": has_intervals(comparison),
+        "errors": error_change_table(comparison),
+        "categories": category_change_table(comparison),
+        "images": {
+            f"{prefix}{_WORSE}": image_change_table(comparison.worse),
+            f"{prefix}{_BETTER}": image_change_table(comparison.better),
+        },
+    }
+
+
+def _galleries(view: Mapping[str, Any], pictures: PictureSource | None) -> dict[str, list[Figure]]:
+    comparison: Comparison = view["comparison"]
+    names = {category.id: category.name for category in comparison.categories}
+    images = {_WORSE: comparison.worse, _BETTER: comparison.better}
+    return {
+        f"{view['prefix']}{name}": [
+            compared(replace(change, b=measured(change.b, pictures)), names) for change in changes
+        ]
+        for name, changes in images.items()
+    }
 
 
 def _tone(comparison: Comparison) -> str:
@@ -174,7 +197,7 @@ def _remarks(comparison: Comparison) -> list[str]:
     return [*comparison.remarks, *([note] if note else [])]
 
 
-def _sections(comparison: Comparison) -> dict[str, str]:
+def _sections(comparison: Comparison, prefix: str) -> dict[str, str]:
     """Id -> heading of the sections with content, in their order."""
     told = {
         "metrics": ("Metrics", True),
@@ -183,4 +206,5 @@ def _sections(comparison: Comparison) -> dict[str, str]:
         _WORSE: ("Images where B is worse", bool(comparison.worse)),
         _BETTER: ("Images where B is better", bool(comparison.better)),
     }
-    return {name: heading for name, (heading, there) in told.items() if there}
+    of_type = f"{COMPARED[comparison.iou_type].capitalize()}: " if prefix else ""
+    return {f"{prefix}{name}": f"{of_type}{heading}" for name, (heading, there) in told.items() if there}

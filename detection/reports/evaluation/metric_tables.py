@@ -1,10 +1,13 @@
 """Tables of metrics, overall and per category, and numbers as the pages write them; a dash where undefined."""
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Category, Interval, OperatingPoint
 from detection.coco.metrics import UNDEFINED
 from detection.reports.html.table import DASH, Cell, Number, Table, shown_name
+from schemas.metrics import main_metrics, metrics_by_name
 
 FIRST = "AP"  # the metric that is shown first
 
@@ -113,6 +116,21 @@ def _metric_row(analysis: Analysis, name: str) -> list[Cell]:
         change = change_cell(difference(value, before), significant=is_significant(interval))
         row += [metric_cell(before), change, interval_cell(interval, signed=True), judgement(interval)]
     return row
+
+
+def slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
+    """One row per slice: number of images, and the main metrics.
+
+    Args:
+        slices: entries `slice`, `images` and `metrics` of a metrics file, at least one.
+    """
+    named = [metrics_by_name(one["metrics"]) for one in slices]
+    names = main_metrics(named[0])
+    rows: list[list[Cell]] = [
+        [shown_name(one["slice"]), one["images"], *(metric_cell(metrics[name], bar=True) for name in names)]
+        for one, metrics in zip(slices, named, strict=True)
+    ]
+    return Table("", ["slice", "images", *names], rows)
 
 
 def category_table(analysis: Analysis) -> Table:

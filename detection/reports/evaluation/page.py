@@ -22,11 +22,12 @@ from detection.reports.evaluation.error_tables import (
     mask_match_table,
     size_table,
 )
-from detection.reports.evaluation.metric_tables import category_table, metric_table
+from detection.reports.evaluation.metric_tables import category_table, metric_table, slice_table
 from detection.reports.evaluation.next_steps import FEW_INSTANCES, next_steps
 from detection.reports.evaluation.panels import label_crop, mask_crop, side_by_side
 from detection.reports.evaluation.pictures import Galleries, PictureSource, Shown, measured, write_illustrated_page
 from detection.reports.evaluation.summary import (
+    COMPARED,
     WORST,
     category_summary,
     headline,
@@ -65,6 +66,7 @@ def write_evaluation_report(
     *,
     title: str,
     facts: Mapping[str, str] | None = None,
+    slices: Sequence[Mapping[str, Any]] = (),
     verdict: Judged | None = None,
     pictures: PictureSource | None = None,
 ) -> None:
@@ -74,9 +76,10 @@ def write_evaluation_report(
 
     Args:
         path: path of the HTML file.
-        analysis: the analysis to show.
+        analysis: the analysis to show; those by further IoU types have sections of their own.
         title: heading, such as "raccoons, efficientdet-d0".
         facts: name -> text, such as the model's folder, the date, the command.
+        slices: entries of the metrics file on slices.
         verdict: whether the model is blessed; None: no thresholds were applied.
         pictures: source of the images; None: no image files.
 
@@ -84,13 +87,33 @@ def write_evaluation_report(
         DataError: the file cannot be written.
     """
     names = {category.id: category.name for category in analysis.categories}
-    told = _content(analysis, names) | {"title": title, "facts": facts or {}, "verdict": _banner(verdict)}
+    views = {_prefix(one, analysis): _content(one, names) for one in analysis.of_all_types}
+    told = {
+        "title": title,
+        "facts": facts or {},
+        "verdict": _banner(verdict),
+        "headlines": [headline(one) for one in analysis.of_all_types],
+        "sample_note": sample_note(analysis.sample),
+        "tiles": tiles(analysis),
+        "steps": next_steps(analysis),
+        "analysis": analysis,
+        "slices": slice_table(slices) if slices else None,
+        "error_types": {name: words.capitalize() for name, words in ERROR_TYPES.items()},
+        "legend_groups": {"Ground truth": GROUND_TRUTH_STATUSES, "Detections": DETECTION_STATUSES},
+        "plot_width": charts.WIDTH,
+        "plot_height": charts.HEIGHT,
+    }
 
     def content(shown: Shown) -> dict[str, Any]:
-        examples = {name: shown.galleries[name] for name in ERROR_TYPES if shown.galleries.get(name)}
+        sections: dict[str, str] = {}
+        for prefix, view in views.items():
+            own = {name.removeprefix(prefix): one for name, one in shown.galleries.items() if name.startswith(prefix)}
+            examples = {name: own[name] for name in ERROR_TYPES if own.get(name)}
+            view |= {"prefix": prefix, "galleries": own, "examples": examples}
+            sections |= _sections(view, slices=bool(slices))
         return told | {
-            "examples": examples,
-            "sections": _sections(analysis, curves=bool(told["mean_curves"]), examples=bool(examples)),
+            "views": list(views.values()),
+            "sections": sections,
             "first_categories": category_summary(analysis, shown.galleries),
             "first_images": image_summary(analysis, shown.galleries),
             "few_instances": any(one.ground_truth < FEW_INSTANCES for one in analysis.categories) and FEW_INSTANCES,
@@ -100,7 +123,11 @@ def write_evaluation_report(
         path,
         "report.html.j2",
         scripts=("tables.js", "curves.js"),
-        galleries=_galleries(analysis, names, pictures),
+        galleries={
+            f"{_prefix(one, analysis)}{name}": figures
+            for one in analysis.of_all_types
+            for name, figures in _galleries(one, names, pictures).items()
+        },
         source=pictures,
         content=content,
     )
@@ -112,11 +139,6 @@ def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
     curves = charts.mean_curves(analysis)
     return {
         "analysis": analysis,
-        "headline": headline(analysis),
-        "sample_note": sample_note(analysis.sample),
-        "tiles": tiles(analysis),
-        "steps": next_steps(analysis),
-        "error_types": {name: words.capitalize() for name, words in ERROR_TYPES.items()},
         "metrics": metric_table(analysis),
         "errors": error_table(analysis),
         "sizes": size_table(analysis),
@@ -140,31 +162,37 @@ def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
         "label_errors": label_error_table(analysis, names),
         "losses": loss_table(analysis),
         "method": method(analysis),
-        "legend_groups": {"Ground truth": GROUND_TRUTH_STATUSES, "Detections": DETECTION_STATUSES},
-        "plot_width": charts.WIDTH,
-        "plot_height": charts.HEIGHT,
     }
 
 
-def _sections(analysis: Analysis, *, curves: bool, examples: bool) -> dict[str, str]:
-    """Id -> heading of the sections with content, in their order."""
+def _prefix(analysis: Analysis, first: Analysis) -> str:
+    """Returns what the ids of an analysis' sections start with: nothing for the first IoU type."""
+    return "" if analysis is first else f"{analysis.iou_type}-"
+
+
+def _sections(view: Mapping[str, Any], *, slices: bool) -> dict[str, str]:
+    """Id -> heading of the sections with content of an analysis, in their order."""
+    analysis: Analysis = view["analysis"]
+    prefix, is_first = view["prefix"], not view["prefix"]
     content = {
         "metrics": ("Metrics", bool(analysis.metrics)),
+        "slices": ("Slices", slices and is_first),
         "gains": ("Gained and forgotten", bool(category_gains(analysis))),
         "categories": ("Categories", bool(analysis.categories)),
-        "curves": ("Precision and recall", curves),
+        "curves": ("Precision and recall", bool(view["mean_curves"])),
         "errors": ("Error types (TIDE)", bool(analysis.errors)),
         "confusion": ("Confusion matrix", analysis.confusion is not None),
         "sizes": ("Sizes", any(bucket.ground_truth for bucket in analysis.sizes)),
         "boundaries": ("Boundaries of masks", bool(analysis.boundaries and analysis.boundaries.categories)),
         "calibration": ("Calibration of scores", analysis.calibration is not None),
         WORST: ("Images with most errors", bool(analysis.worst)),
-        "examples": ("Examples of each error type", examples),
+        "examples": ("Examples of each error type", bool(view["examples"])),
         "label-errors": ("Label-error candidates", bool(analysis.label_errors)),
         "losses": ("Losses", bool(analysis.losses)),
         "method": ("How it was measured", True),
     }
-    return {name: heading for name, (heading, there) in content.items() if there}
+    of_type = "" if is_first else f"{COMPARED[analysis.iou_type].capitalize()}: "
+    return {f"{prefix}{name}": f"{of_type}{heading}" for name, (heading, there) in content.items() if there}
 
 
 def _banner(verdict: Judged | None) -> _Banner:

@@ -31,7 +31,7 @@ LISTED = 5  # categories, and images
 WORST = "worst"  # gallery of the images with most errors
 
 _TILES = ("AP", "AP50", "AP75")
-_COMPARED = {"bbox": "boxes", "segm": "masks", "keypoints": "keypoints"}
+COMPARED = {"bbox": "boxes", "segm": "masks", "keypoints": "keypoints"}
 
 
 def headline(analysis: Analysis) -> str:
@@ -39,9 +39,7 @@ def headline(analysis: Analysis) -> str:
     value = analysis.metrics.get(FIRST)
     if not is_defined(value):
         return _UNDEFINED
-    what = _COMPARED.get(analysis.iou_type, analysis.iou_type)
-    # A reader takes AP for that of boxes.
-    text = f"{FIRST} {metric_text(value)}" if analysis.iou_type == "bbox" else f"{FIRST} of {what} {metric_text(value)}"
+    text = f"{_named(FIRST, analysis.iou_type)} {metric_text(value)}"
     interval = analysis.intervals.get(FIRST)
     if interval:
         text += f" ({_percent(analysis.confidence)} interval {interval_text(interval)})"
@@ -53,13 +51,18 @@ def headline(analysis: Analysis) -> str:
     return f"{text}, {told.format(other='the baseline')}."
 
 
+def _named(metric: str, iou_type: str) -> str:
+    """Such as "AP of masks": a reader takes AP for that of boxes."""
+    return metric if iou_type == "bbox" else f"{metric} of {COMPARED[iou_type]}"
+
+
 def change_headline(comparison: Comparison) -> str:
     """The main metric of both models, as a sentence."""
     change = comparison.metrics.get(FIRST)
     if change is None or change.difference is None:
         return _UNDEFINED
     told = _change(change.difference, change.a, change.interval, comparison.confidence)
-    return f"B has {FIRST} {metric_text(change.b)}, {told.format(other='A')}."
+    return f"B has {_named(FIRST, comparison.iou_type)} {metric_text(change.b)}, {told.format(other='A')}."
 
 
 def _change(change: float, before: float | None, interval: Interval | None, confidence: float) -> str:
@@ -88,7 +91,7 @@ def sample_note(sample: ImageSample) -> str:
 
 def method(analysis: Analysis) -> list[str]:
     """Definitions of the metrics, intervals and errors."""
-    what = _COMPARED.get(analysis.iou_type, analysis.iou_type)
+    what = COMPARED.get(analysis.iou_type, analysis.iou_type)
     lines = [f"COCO's metrics for {what}, as pycocotools computes them, on {analysis.sample.of:,} images."]
     lines.append(
         "AP is average precision, AR average recall, over the IoU thresholds or at the one that the name ends in, "

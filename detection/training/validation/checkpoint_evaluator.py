@@ -21,6 +21,7 @@ from detection.training.validation.split import ValidationSplit
 from schemas.artifacts import BEST, HISTORY_JSON
 from schemas.config.config import AnalysisConfig
 from schemas.config.train.optimization import WeightsKind
+from schemas.metrics import metrics_of_report
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
@@ -28,12 +29,12 @@ _LOGGER = logging.getLogger("cocoflow.trainer")
 class CheckpointEvaluation(NamedTuple):
     """Results of evaluating a checkpoint.
 
-    metrics: metrics over all images of the split.
+    metrics: metrics over all images of the split by each IoU type.
     losses: see `MeanLosses`; empty: not computed.
     pictures: see `ValidationSplit.pictures`.
     """
 
-    metrics: CocoMetrics
+    metrics: Sequence[CocoMetrics]
     losses: Mapping[str, float] = MappingProxyType({})
     pictures: Sequence[Picture] = ()
 
@@ -136,9 +137,9 @@ class CheckpointEvaluator:
         """
         metrics, losses, pictures = self._evaluate(checkpoint_path(checkpoints, step))
         write_evaluation(self._logs, step=step, metrics=metrics, losses=losses, pictures=pictures)
-        report = metrics_to_json(metrics)
+        report = metrics_to_json(*metrics)
         is_best = self.best.offer(checkpoints, step, report=report, metric=self._metric)
-        entry = HistoryEntry(step, metrics.by_name)
+        entry = HistoryEntry(step, metrics_of_report(report))
         write_history(self._history, [*(other for other in self.history() if other.step != step), entry])
         comparison = "the best so far" if is_best else f"the best is that of step {self.best.step}"
         _LOGGER.info("step %d: %s %.4f on validation, %s", step, self._metric, entry.metrics[self._metric], comparison)

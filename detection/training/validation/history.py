@@ -11,6 +11,7 @@ from detection.storage.json_files import read_json
 from detection.training.checkpoints.files import checkpoint_path, checkpoint_steps, link_checkpoint, remove_checkpoint
 from schemas.artifacts import METRICS_JSON
 from schemas.errors import DataError
+from schemas.metrics import metrics_of_report
 
 MIN_EVALUATIONS = 3  # of a training, to tell whether its metric was still rising
 RISING_GAIN = 0.01  # of the metric in the last third of the steps: more than chance moves AP on small splits
@@ -104,7 +105,7 @@ class BestCheckpoint:
     def metrics(self) -> dict[str, float]:
         """COCO metrics of the best checkpoint, by name; empty: there is none yet."""
         report = self._read()
-        return {} if report is None else dict(report["metrics"])
+        return {} if report is None else metrics_of_report(report)
 
     @property
     def path(self) -> str:
@@ -133,8 +134,7 @@ class BestCheckpoint:
         Raises:
             FileNotFoundError: the checkpoint was removed meanwhile.
         """
-        best = self._read()
-        if best is not None and best["step"] != step and best["metrics"][metric] >= report["metrics"][metric]:
+        if self.step not in (None, step) and self.metrics[metric] >= metrics_of_report(report)[metric]:
             return False
         link_checkpoint(checkpoints, step, self._folder)
         write_json(self._folder / METRICS_JSON, {"step": step, **report})

@@ -1,5 +1,6 @@
 """The split that checkpoints are evaluated on."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -7,8 +8,10 @@ import numpy as np
 
 from detection.analysis.error_analysis import image_results
 from detection.coco.accumulator import MetricsAccumulator
+from detection.coco.iou_types import choose_iou_types, count_annotations
 from detection.coco.metrics import UNDEFINED, CocoMetrics
-from detection.coco.params import Params, make_params
+from detection.coco.params import make_params
+from detection.coco.summary import metrics_to_json
 from detection.images.drawing import Picture
 from detection.inference.results import joined
 from detection.inference.saved_model import SignatureDetector
@@ -17,6 +20,7 @@ from detection.input_pipeline.record_reader import RecordReader
 from detection.reports.tensorboard import draw_image_results
 from schemas.config.config import AnalysisConfig
 from schemas.errors import DataError
+from schemas.metrics import IouType, metrics_of_report
 
 
 class ValidationSplit:
@@ -27,10 +31,11 @@ class ValidationSplit:
         categories: COCO categories of the data set.
         batch_size: records in memory at once.
         max_images: max number of records, always the same sample; None: all.
-        params: parameters of the evaluation; default: COCO's of boxes.
+        iou_types: requested IoU types; None: what detector and ground truth have, see `choose_iou_types`.
+        given: IoU types by which the detector's detections can be evaluated.
 
     Raises:
-        DataError: see `RecordReader`.
+        DataError: see `RecordReader`; a record that cannot be evaluated.
     """
 
     def __init__(
@@ -40,16 +45,17 @@ class ValidationSplit:
         categories: Sequence[Mapping[str, Any]],
         batch_size: int,
         max_images: int | None = None,
-        params: Params | None = None,
+        iou_types: Sequence[IouType] | None = None,
+        given: Sequence[IouType] = ("bbox",),
     ) -> None:
         self._reader = RecordReader(shards)
-        self._params = params or make_params()
         self._categories = list(categories)
         self._batch_size = batch_size
         # The same order whatever `max_images`, so that a larger sample holds the smaller one.
         order = np.random.Generator(np.random.Philox(0)).permutation(len(self._reader))
         self._chosen: list[int] = order[:max_images].tolist()
         self._indices = sorted(self._chosen)
+        self.iou_types = choose_iou_types(iou_types, given=given, count=self._count_annotations)
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -60,25 +66,20 @@ class ValidationSplit:
         Raises:
             DataError: the metric cannot be measured, or a record cannot be evaluated.
         """
-        if self._measured(lambda records: []).by_name.get(metric, UNDEFINED) == UNDEFINED:
+        report = metrics_to_json(*self._measured(lambda records: []))
+        if metrics_of_report(report).get(metric, UNDEFINED) == UNDEFINED:
             raise DataError(
                 f"train.validation.metric={metric}: cannot be measured, as none of the {len(self)} images to evaluate "
                 "on has an annotation that counts for it. Choose another metric, or give the split more images."
             )
 
-    def evaluate(self, detector: SignatureDetector) -> CocoMetrics:
-        """Computes a detector's COCO metrics.
+    def evaluate(self, detector: SignatureDetector) -> list[CocoMetrics]:
+        """Computes a detector's COCO metrics by each IoU type.
 
         Raises:
             DataError: a record that cannot be evaluated, or an image that the detector cannot read.
         """
-        iou_type = self._params.iou_type
-
-        def detections(records: Sequence[EvaluationRecord]) -> Any:
-            images = [record.image for record in records]
-            return joined(detector.detect(images, with_masks=iou_type == "segm")).of_iou_type(iou_type)
-
-        return self._measured(detections)
+        return self._measured(lambda records: self._detections(detector, records, self.iou_types))
 
     def records(self) -> Iterator[bytes]:
         """Reads the serialized records."""
@@ -103,9 +104,8 @@ class ValidationSplit:
             "annotations": [annotation for record in records.values() for annotation in record.annotations],
             "categories": self._categories,
         }
-        compared = "segm" if self._params.iou_type == "segm" else "bbox"
-        images = [record.image for record in records.values()]
-        detections = joined(detector.detect(images, with_masks=compared == "segm")).of_iou_type(compared)
+        compared: IouType = "segm" if "segm" in self.iou_types else "bbox"
+        detections = self._detections(detector, list(records.values()), [compared])
         return draw_image_results(
             image_results(tree, detections, params=make_params(compared), options=options),
             lambda image_id: stored_picture(records[image_id]),
@@ -116,15 +116,26 @@ class ValidationSplit:
     def _record(self, index: int) -> EvaluationRecord:
         return parse_record(self._reader.read(index))
 
-    def _measured(self, detections_of: Any) -> CocoMetrics:
-        accumulator = MetricsAccumulator(self._categories, self._params)
+    def _count_annotations(self) -> Counter[str]:
+        batches = (count_annotations(record.annotations) for records in self._batches() for record in records)
+        return sum(batches, start=Counter())
+
+    @staticmethod
+    def _detections(
+        detector: SignatureDetector, records: Sequence[EvaluationRecord], iou_types: Sequence[IouType]
+    ) -> Any:
+        images = [record.image for record in records]
+        return joined(detector.detect(images, with_masks="segm" in iou_types)).compared_by(iou_types)
+
+    def _measured(self, detections_of: Any) -> list[CocoMetrics]:
+        accumulators = [MetricsAccumulator(self._categories, make_params(iou_type)) for iou_type in self.iou_types]
         for records in self._batches():
-            accumulator.add(
-                [record.entry for record in records],
-                [annotation for record in records for annotation in record.annotations],
-                detections_of(records),
-            )
-        return accumulator.result(last=True)
+            images = [record.entry for record in records]
+            annotations = [annotation for record in records for annotation in record.annotations]
+            detections = detections_of(records)
+            for accumulator in accumulators:
+                accumulator.add(images, annotations, detections)
+        return [accumulator.result(last=True) for accumulator in accumulators]
 
     def _batches(self) -> Iterator[list[EvaluationRecord]]:
         for start in range(0, len(self._indices), self._batch_size):

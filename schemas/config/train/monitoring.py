@@ -1,6 +1,6 @@
 """Monitoring of a training run: validation, TensorBoard summaries, profiler, non-finite steps."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -17,9 +17,10 @@ class ValidationConfig(Section):
         "evaluated; auto: a quarter of the run",
     )
     every_epochs: PositiveFloat | None = Field(None, description="epochs between evaluations, instead of every")
-    metric: MetricName = Field("AP", description="metric for the best checkpoint; higher is better")
-    iou_type: Literal["bbox", "segm", "keypoints"] = Field(
-        "bbox", description="IoU type: boxes, or masks or keypoints if the detector has them"
+    metric: MetricName = Field(
+        "AP",
+        description="metric for the best checkpoint; higher is better; AP is that of the first of "
+        "`evaluate.iou_types`, segm/AP that of masks",
     )
     max_images: PositiveInt | None = Field(
         None, description="max number of images to evaluate, always the same sample; none: all"
@@ -50,12 +51,23 @@ class ValidationConfig(Section):
         """True if the best checkpoint is exported."""
         return self.enabled and self.export != "final"
 
+    @model_validator(mode="before")
+    @classmethod
+    def _older_files_are_read(cls, tree: Any) -> Any:
+        """Reads `iou_type: segm, metric: AP50`, of files from before `evaluate.iou_types`, as `metric: segm/AP50`."""
+        if not isinstance(tree, dict) or "iou_type" not in tree:
+            return tree
+        current = {key: value for key, value in tree.items() if key != "iou_type"}
+        if tree["iou_type"] == "bbox" and (tree.get("every"), tree.get("every_epochs")) == (None, None):
+            return current  # the default, in files of runs without validation
+        return current | {"metric": f"{tree['iou_type']}/{tree.get('metric', 'AP')}"}
+
     @model_validator(mode="after")
     def _every_key_acts(self) -> Self:
         if self.every is not None and self.every_epochs is not None:
             raise ValueError("every and every_epochs both say how often; remove one of them")
         if not self.enabled:
-            for key in ("metric", "iou_type", "max_images", "patience", "min_delta"):
+            for key in ("metric", "max_images", "patience", "min_delta"):
                 if getattr(self, key) != type(self).model_fields[key].default:
                     raise ValueError(f"{key} needs evaluations while training; set every, or every_epochs")
             if self.export == "best":

@@ -47,11 +47,16 @@ def test_the_component(tmp_path: Path, model: Path, data: Path, ground_truth: di
     from components.coco_evaluator.stock_evaluator import stock_eval_config
     from components.coco_evaluator.tfma.eval_config import eval_config_to_json
 
-    config = eval_config_to_json(stock_eval_config(CATEGORIES, iou_type=iou_type, absolute={"AP50": 0.1}))
+    thresholds = {"AP50": 0.1, "bbox/AP": 0.1}
+    config = eval_config_to_json(stock_eval_config(CATEGORIES, iou_type=iou_type, absolute=thresholds))
     folder, blessing = evaluate(tmp_path, data / "examples", model, eval_config=config)
-    expected = pycocotools_eval(ground_truth, read(folder, DETECTIONS_JSON), iou_type).stats
-    np.testing.assert_allclose(read(folder, METRICS_JSON)["stats"], expected, rtol=0, atol=1e-12)
-    assert expected[0] > 0.1
+    metrics, detections = read(folder, METRICS_JSON), read(folder, DETECTIONS_JSON)
+    assert metrics["iou_type"] == iou_type
+    for one in ("bbox", "segm", "keypoints"):
+        expected = pycocotools_eval(ground_truth, detections, one).stats
+        own = metrics if one == iou_type else metrics[one]
+        np.testing.assert_allclose(own["stats"], expected, rtol=0, atol=1e-12)
+        assert expected[0] > 0.1
     assert blessing.get_int_custom_property("blessed") == 1
 
 
@@ -70,8 +75,7 @@ def test_tfx_own_evaluator(
         for entry in ground_truth["images"]
     ]
     results = joined(SavedModelDetector(folder=model / "Format-Serving", batch_size=8).detect(images))
-    detections: Any = results.coco_results() if iou_type == "bbox" else results.of_iou_type(iou_type)
-    expected = pycocotools_eval(ground_truth, detections, iou_type).stats
+    expected = pycocotools_eval(ground_truth, results.coco_results(), iou_type).stats
     metrics = tfma.load_eval_result(folder).get_metrics_for_slice()
     names = ["AP", "AP50", "AP75", *([] if iou_type == "keypoints" else ["APs"]), "APm", "APl"]
     for name, value in zip(names, expected, strict=False):

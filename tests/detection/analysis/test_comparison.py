@@ -124,7 +124,7 @@ def test_evaluations_with_the_ground_truth_are_compared_image_by_image(tmp_path:
     ground_truth, detections = generate(4)
     a = write_evaluation(tmp_path / "a", ground_truth, detections[::2])
     b = write_evaluation(tmp_path / "b", ground_truth, detections, analysed=False)
-    comparison = compare_evaluations(a, b, ground_truth=ground_truth, options=QUICK)
+    [comparison] = compare_evaluations(a, b, ground_truth=ground_truth, options=QUICK)
     assert replace(comparison, a="half", b="all") == compared(4)
     assert (comparison.a, comparison.b) == (str(a), str(b))
 
@@ -133,7 +133,7 @@ def test_evaluations_without_the_ground_truth(tmp_path: Path) -> None:
     ground_truth, detections = generate(5)
     a = write_evaluation(tmp_path / "a", ground_truth, detections[::2])
     b = write_evaluation(tmp_path / "b", ground_truth, detections)
-    comparison = compare_evaluations(str(a), str(b), options=QUICK)
+    [comparison] = compare_evaluations(str(a), str(b), options=QUICK)
     paired = compared(5)
     assert comparison.sample is None
     assert comparison.better == comparison.worse == []
@@ -157,7 +157,7 @@ def test_evaluations_without_an_analysis(tmp_path: Path) -> None:
     a = write_evaluation(tmp_path / "a", ground_truth, detections[::2], analysed=False)
     b = write_evaluation(tmp_path / "b", ground_truth, detections)
     (a / DETECTIONS_JSON).unlink()
-    comparison = compare_evaluations(a, b)
+    [comparison] = compare_evaluations(a, b)
     assert comparison.errors == []
     assert {row.ground_truth for row in comparison.categories} == {None}
     assert list(comparison.categories[0].metrics)[:2] == ["AP", "AP50"]
@@ -173,12 +173,12 @@ def test_differing_ground_truth_is_told(tmp_path: Path) -> None:
     a = write_evaluation(tmp_path / "a", ground_truth, detections)
     b = write_evaluation(tmp_path / "b", less, detections)
     count = sum(not one["iscrowd"] and one["category_id"] == 7 for one in ground_truth["annotations"])
-    assert compare_evaluations(a, b).remarks[1:] == [
+    assert compare_evaluations(a, b)[0].remarks[1:] == [
         f"The ground truths differ: category 7 has {count} instances in {a}, 0 in {b}."
     ]
     fewer = {**ground_truth, "categories": [one for one in ground_truth["categories"] if one["id"] != 31]}
     c = write_evaluation(tmp_path / "c", fewer, detections)
-    comparison = compare_evaluations(a, c)
+    [comparison] = compare_evaluations(a, c)
     assert comparison.remarks[1:] == ["The ground truths differ: category 31 is in one of them only."]
     assert [row.id for row in comparison.categories] == [2, 7, 31, 90]
     assert comparison.categories[2].metrics["AP"] == Change(-1.0, -1.0, None, None)

@@ -32,8 +32,7 @@ SMALL = {
 }
 
 
-@pytest.fixture(scope="module")
-def detector() -> Detector:
+def build() -> Detector:
     """Scores and masks of its random weights differ by much more than the rounding of any runtime."""
     keras.utils.set_random_seed(0)
     detector = build_detector(
@@ -48,6 +47,11 @@ def detector() -> Detector:
         if variable.path.endswith(("class/kernel", "score/kernel", "mask/kernel")):
             variable.assign(random.normal(0, 1, variable.shape))
     return detector
+
+
+@pytest.fixture(scope="module")
+def detector() -> Detector:
+    return build()
 
 
 def run(content: bytes, detector: Detector, file: FileFormat, folder: Path, *, precision: str = "float32") -> dict:

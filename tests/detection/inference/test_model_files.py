@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.inference.detectors import open_detector, require_model
+from detection.inference.detectors import model_iou_types, open_detector
 from detection.inference.model_files import ModelDescription, model_folder, read_description, write_model_file
 from detection.input_pipeline.network_input import fit_pixels, fit_to_input
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
@@ -36,10 +36,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
     write_model_file(tmp_path, b"no model", DESCRIPTION)
     with pytest.raises(DataError, match=r"model\.tflite: the model cannot be run: .*Export or copy it again"):
         open_detector(tmp_path, batch_size=1)
-    with pytest.raises(DataError, match="no output detection_masks"):
-        require_model(tmp_path, iou_type="segm")
+    assert model_iou_types(tmp_path) == ("bbox",)
+    write_model_file(tmp_path, b"no model", DESCRIPTION._replace(masks=True))
+    assert model_iou_types(tmp_path) == ("bbox", "segm")
     write_model_file(tmp_path, b"no model", DESCRIPTION._replace(nms=False))
-    for refused in (lambda: require_model(tmp_path), lambda: open_detector(tmp_path, batch_size=1)):
+    for refused in (lambda: model_iou_types(tmp_path), lambda: open_detector(tmp_path, batch_size=1)):
         with pytest.raises(DataError, match="exported without non-maximum suppression"):
             refused()
     (tmp_path / "model.json").write_text('{"format": "litert"}')

@@ -11,9 +11,10 @@ from pycocotools import mask as masks
 
 from detection.inference.restore import load_trained
 from detection.inference.results import Results, joined, results_from_outputs
-from detection.inference.saved_model import SavedModelDetector, _require_detections, require_saved_model
+from detection.inference.saved_model import SavedModelDetector, _require_detections, signature_iou_types
 from detection.types import EncodedImage
 from schemas.errors import DataError
+from schemas.metrics import IouType
 from tests.detection.fake_detector import save_fake_detector
 from tests.detection.mask_keypoint_data import DETECTIONS, save_model, write_data
 from tests.detection.mask_keypoint_detector import NUM_KEYPOINTS
@@ -180,26 +181,24 @@ def test_an_exported_detector_comes_back_with_its_options(pasted: Path) -> None:
 def test_what_an_evaluation_takes() -> None:
     rle = {"size": [4, 4], "counts": "04"}
     results = Results(np.array([[1.0, 0, 0, 2, 2, 0.5, 3]]), [rle], np.array([[[1.0, 2.0, 0.5]]]))
-    assert results.of_iou_type("bbox") is results.rows
-    common = {"image_id": 1, "category_id": 3, "score": 0.5}
-    assert results.of_iou_type("segm") == [{**common, "segmentation": rle}]
-    assert results.of_iou_type("keypoints") == [{**common, "keypoints": [1.0, 2.0, 0.5]}]
+    assert results.compared_by(["bbox"]) is results.rows
+    one = {"image_id": 1, "category_id": 3, "bbox": [0, 0, 2, 2], "score": 0.5, "segmentation": rle}
+    every: list[list[IouType]] = [["segm"], ["keypoints"], ["bbox", "segm"]]
+    for iou_types in every:
+        assert results.compared_by(iou_types) == [{**one, "keypoints": [1.0, 2.0, 0.5]}]
     boxes = joined([Results(results.rows), Results(results.rows)])
     assert len(boxes) == 2
-    with pytest.raises(DataError, match=r"^m: no output detection_masks, which iou_type 'segm' needs"):
-        boxes.of_iou_type("segm", where="m")
+    with pytest.raises(DataError, match=r"^m: no output detection_masks, which the IoU type segm needs"):
+        boxes.compared_by(["bbox", "segm"], where="m")
 
 
-def test_a_model_without_the_output_is_named_without_loading_it(tmp_path: Path, crops: Path) -> None:
-    for iou_type in ("bbox", "segm", "keypoints"):
-        require_saved_model(crops, iou_type=iou_type)
+def test_what_a_model_gives_is_known_without_loading_it(tmp_path: Path, crops: Path) -> None:
+    assert signature_iou_types(crops) == ("bbox", "segm", "keypoints")
     model = save_fake_detector(tmp_path / "boxes")
-    require_saved_model(model)
-    with pytest.raises(DataError, match=r"boxes: no output detection_keypoints, which iou_type 'keypoints' needs"):
-        require_saved_model(model, iou_type="keypoints")
+    assert signature_iou_types(model) == ("bbox",)
     (model / "saved_model.pb").write_bytes(b"\xff" * 40)
     with pytest.raises(DataError, match=r"boxes: the SavedModel does not load"):
-        require_saved_model(model, iou_type="segm")
+        signature_iou_types(model)
 
 
 @pytest.mark.parametrize(

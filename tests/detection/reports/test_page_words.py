@@ -58,7 +58,7 @@ def evaluation(path: Path) -> None:
 
 
 def compared(path: Path) -> None:
-    write_comparison_page(path, comparison(), title="comparison", pictures=smooth_pictures())
+    write_comparison_page(path, [comparison()], title="comparison", pictures=smooth_pictures())
 
 
 def data(path: Path) -> None:

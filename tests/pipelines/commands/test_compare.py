@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from detection.coco import evaluate
-from detection.coco.summary import write_metrics
+from detection.coco.summary import metrics_to_json, write_metrics
+from detection.storage.atomic import write_json
 from pipelines.commands import compare
 from pipelines.commands import evaluate as evaluate_command
 from schemas.artifacts import DETECTIONS_JSON, METRICS_JSON
@@ -53,7 +54,8 @@ def test_two_results_files(
     printed = capsys.readouterr().out
     metrics = [evaluate(ground_truth, entries, iou_type).by_name["AP"] for entries in (before, after)]
     assert f"COCO metrics, {iou_type}" in printed
-    assert f"B has AP {metrics[1]:.3f}" in printed
+    compared = {"bbox": "AP", "segm": "AP of masks", "keypoints": "AP of keypoints"}[iou_type]
+    assert f"B has {compared} {metrics[1]:.3f}" in printed
     assert f"against A's {metrics[0]:.3f} (95 % interval" in printed
     page = HtmlPage((tmp_path / "page.html").read_text(encoding="utf-8"))
     assert page.table("metrics")["AP"][:2] == [f"{value:.3f}" for value in metrics]
@@ -113,6 +115,27 @@ def test_two_evaluations(
     assert "Give it, too." in printed
     assert call(*folders, "--ground-truth", tmp_path / "gt.json") == 0
     assert "95 % interval" in capsys.readouterr().out
+
+
+def test_evaluations_are_compared_by_the_types_of_both(
+    tmp_path: Path, case: tuple[dict[str, Any], list[Any], list[Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ground_truth, before, after = case
+    both = []
+    for name, detections in (("old", before), ("new", after)):
+        folder = evaluation(tmp_path / name, ground_truth, detections)
+        metrics = [evaluate(ground_truth, detections, iou_type) for iou_type in ("segm", "bbox")]
+        write_json(folder / METRICS_JSON, metrics_to_json(*metrics))
+        both.append([one.by_name["AP"] for one in metrics])
+    boxes = evaluation(tmp_path / "boxes", ground_truth, after)
+    for other, values in (tmp_path / "new", [*zip(*both, strict=True)]), (boxes, [(both[0][1], both[1][1])]):
+        for flags in ((), ("--ground-truth", tmp_path / "gt.json")):
+            assert call(tmp_path / "old", other, *flags) == 0
+            printed = capsys.readouterr().out
+            for a, b in values:
+                assert f"{b:.3f}, " in printed
+                assert f"against A's {a:.3f}" in printed
+            assert ("COCO metrics, segm" in printed) == (other != boxes)
 
 
 def test_flags_that_do_not_fit(tmp_path: Path, case: tuple[dict[str, Any], list[Any], list[Any]]) -> None:

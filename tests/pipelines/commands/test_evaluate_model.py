@@ -110,7 +110,7 @@ def test_with_views(tmp_path: Path, models: list[Path], data: Path) -> None:
         (
             [*WHOLE, "--set", "evaluate.eval_config=KEYPOINTS"],
             1,
-            "no output detection_keypoints, which iou_type",
+            "no output detection_keypoints, which the IoU type",
         ),
     ],
 )

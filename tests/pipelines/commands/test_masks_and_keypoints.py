@@ -118,16 +118,25 @@ def test_a_model_evaluates_as_with_pycocotools(
     assert call("evaluate", *pair, "--examples", data, "--output", out, *flags) == 0
     metrics, analysis = read(out / METRICS_JSON), read(out / ANALYSIS_JSON)
     ground_truth, detections = read(data / "instances_val.json"), read(out / DETECTIONS_JSON)
-    expected = pycocotools_eval(
-        ground_truth, detections, options["iou_type"], use_cats=options.get("use_cats", True)
-    ).stats
-    np.testing.assert_allclose(metrics["stats"], expected, rtol=0, atol=1e-12)
-    assert 0.2 < expected[0] < 1.0
+    for iou_type in ("bbox", "segm", "keypoints"):
+        own = metrics if iou_type == options["iou_type"] else metrics[iou_type]
+        expected = pycocotools_eval(ground_truth, detections, iou_type, use_cats=options.get("use_cats", True)).stats
+        np.testing.assert_allclose(own["stats"], expected, rtol=0, atol=1e-12)
+        assert 0.2 < expected[0] < 1.0
+    analyses = {one["iou_type"]: one for one in [analysis, *analysis["others"]]}
+    assert analyses.keys() == {"bbox", "segm", "keypoints"}
+    for iou_type, one in analyses.items():
+        own = metrics if iou_type == options["iou_type"] else metrics[iou_type]
+        assert one["metrics"] == one["baseline_metrics"] == own["metrics"]
+        np.testing.assert_allclose(one["intervals"]["AP"]["value"], own["stats"][0], rtol=0, atol=1e-9)
     assert metrics["iou_type"] == analysis["iou_type"] == options["iou_type"]
-    assert analysis["metrics"] == analysis["baseline_metrics"] == metrics["metrics"]
-    np.testing.assert_allclose(analysis["intervals"]["AP"]["value"], expected[0], rtol=0, atol=1e-9)
+    slices = {one["slice"]: one for one in metrics["slices"]}
+    assert sum(one["images"] for one in slices.values()) == 13
+    assert set(slices["num_objects = 1 object"]["metrics"]) == {*metrics["metrics"], *analyses} - {options["iou_type"]}
     assert read(out / BLESSING_JSON)["blessed"] is True
-    assert "</html>" in (out / REPORT_HTML).read_text()
-    keys = {"bbox": "bbox", "segm": "segmentation", "keypoints": "keypoints"}
-    assert set(detections[0]) == {"image_id", "category_id", "score", keys[options["iou_type"]]}
+    page = (out / REPORT_HTML).read_text()
+    assert "num_objects = 1 object" in page
+    for iou_type in analyses.keys() - {options["iou_type"]}:
+        assert f'<section id="{iou_type}-metrics"' in page
+    assert set(detections[0]) == {"image_id", "category_id", "score", "bbox", "segmentation", "keypoints"}
     assert {detection["category_id"] for detection in detections} == {5, 2, 70}

@@ -98,14 +98,14 @@ MISTAKES = {
     ),
     "crowds that cannot be left out": (["train.crowds=ignore"], 2, "tiny cannot leave crowds out"),
     "masks that validation would need": (
-        ["train.validation={every: 5, iou_type: segm}"],
+        ["train.validation={every: 5, metric: segm/AP}"],
         2,
-        "train.validation.iou_type = segm: tiny has no masks. Set it to bbox, or choose a detector with masks.",
+        "train.validation.metric requests segm: tiny has no masks. Remove it, or choose a detector with masks.",
     ),
     "keypoints that the evaluation would need": (
-        ["evaluate.iou_type=keypoints"],
+        ["evaluate.iou_types=[keypoints]"],
         2,
-        "evaluate.iou_type = keypoints: tiny has no keypoints.",
+        "evaluate.iou_types requests keypoints: tiny has no keypoints.",
     ),
     "no cluster": (["train.strategy=multi_worker"], 2, "neither TF_CONFIG nor CLUSTER_SPEC names the machines"),
     "no checkpoint": (["train.init.checkpoint=NOWHERE"], 1, "nowhere: no such file or folder"),

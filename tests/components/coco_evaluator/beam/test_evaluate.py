@@ -94,8 +94,8 @@ def load(path: str) -> Iterator[DetectedBatch]:
 def run(paths: list[str], measure: Measure, folder: Path, *, workers: int = 1) -> dict[SliceKey, SliceResult]:
     with local_pipeline(workers) as pipeline:
         batches = pipeline | beam.Create(paths) | beam.Reshuffle() | beam.FlatMap(load)
-        batches | Evaluate(measure, folder, keep=all_images)
-    return dict(read_slices(measure, arrays_folder(folder)))
+        batches | Evaluate([measure], folder, keep=all_images)
+    return dict(read_slices(measure, arrays_folder(folder, measure)))
 
 
 def local_pipeline(workers: int) -> beam.Pipeline:

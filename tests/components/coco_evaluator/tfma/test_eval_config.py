@@ -128,7 +128,7 @@ def test_completing_changes_nothing_given() -> None:
         ),
         (
             f"metrics_specs {{ binarize {{ class_ids {{ values: 1 }} }} {THRESHOLD.replace('AP', 'AR1')} }}",
-            r"unknown metric AR1\. Known for a category are AP, AP50\.",
+            r"unknown metric AR1\. Known for a category are AP, AP50, segm/AP, segm/AP50, keypoints/AP, ",
         ),
         (
             'metrics_specs { thresholds { key: "AP" value { } } }',

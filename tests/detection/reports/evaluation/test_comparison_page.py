@@ -50,7 +50,7 @@ def comparison(**fields: Any) -> Comparison:
 
 def written(folder: Path, given: Comparison | None = None, **arguments: Any) -> tuple[str, HtmlPage]:
     path = folder / "comparison.html"
-    write_comparison_page(path, given or comparison(), **({"title": "new against old"} | arguments))
+    write_comparison_page(path, [given or comparison()], **({"title": "new against old"} | arguments))
     html = path.read_text(encoding="utf-8")
     return html, HtmlPage(html)
 

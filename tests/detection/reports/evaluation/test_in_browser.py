@@ -37,7 +37,7 @@ def data_report(path: Path) -> None:
 
 
 def comparison_page(path: Path) -> None:
-    write_comparison_page(path, comparison(), title="new against old", pictures=smooth_pictures())
+    write_comparison_page(path, [comparison()], title="new against old", pictures=smooth_pictures())
 
 
 WRITERS = {

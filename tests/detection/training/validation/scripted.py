@@ -40,7 +40,7 @@ class Script:
     def __call__(self, path: str) -> CheckpointEvaluation:
         step = step_of(path)
         self.asked.append(step)
-        return CheckpointEvaluation(metrics_with(**{self._metric: self.values[step]}))
+        return CheckpointEvaluation([metrics_with(**{self._metric: self.values[step]})])
 
     def evaluator(self, folder: Path) -> CheckpointEvaluator:
         return CheckpointEvaluator(self, folder=folder / "validation", logs=folder / "logs", metric=self._metric)

@@ -64,7 +64,7 @@ def test_every_image_is_seen_once_and_empty_ones_count(batch_size: int, data: An
     shards, tree = data
     finder: Any = _Finder(tree)
     split = ValidationSplit(shards, categories=CATEGORIES, batch_size=batch_size)
-    metrics = split.evaluate(finder)
+    [metrics] = split.evaluate(finder)
     assert len(split) == IMAGES
     assert sorted(finder.seen) == sorted(entry["id"] for entry in tree["images"])
     with_objects = {annotation["image_id"] for annotation in tree["annotations"]}
@@ -143,7 +143,7 @@ def test_the_metrics_are_those_of_the_exported_model(data: Any, tmp_path: Path) 
     detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
     split = ValidationSplit(shards, categories=CATEGORIES, batch_size=4)
     evaluator = DetectorEvaluator(detector, split, categories=CATEGORIES, batch_size=4)
-    inside = evaluator(str(tmp_path / "ckpt-2")).metrics
+    [inside] = evaluator(str(tmp_path / "ckpt-2")).metrics
     exported = detector_from_config(config.model, num_classes=len(CATEGORIES))
     load_weights(exported, tmp_path / "ckpt-2", weights="ema")
     (tmp_path / "model").mkdir()

@@ -178,7 +178,8 @@ def test_the_raw_weights_are_exported_and_evaluated_when_asked_for(
             folder=tmp_path / weights,
             logs=tmp_path / weights,
         )
-        scores[weights] = evaluator._evaluate(checkpoint_path(validated / CHECKPOINTS, STEPS)).metrics.scores
+        [metrics] = evaluator._evaluate(checkpoint_path(validated / CHECKPOINTS, STEPS)).metrics
+        scores[weights] = metrics.scores
     np.testing.assert_array_equal(scores["raw"], _measured(validated / SAVED_MODEL, data).scores)
     assert (scores["raw"] != scores["ema"]).any()
 

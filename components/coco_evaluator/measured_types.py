@@ -1,0 +1,112 @@
+"""Chooses the IoU types of an evaluation and their params, from the configuration, the models and the records."""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import apache_beam as beam
+
+from components.coco_evaluator.beam.models_pass import MakePipeline, ReadRecords
+from components.coco_evaluator.request import Task
+from components.coco_evaluator.tfma.eval_config import check_our_metrics
+from components.coco_evaluator.tfma.metric_options import MetricOptions
+from detection.coco.iou_types import choose_iou_types, count_annotations, missing_types
+from detection.coco.params import Params
+from detection.inference.detectors import model_iou_types
+from detection.inference.results import lacks_output
+from detection.input_pipeline.evaluation_records import parse_record
+from detection.storage.atomic import write_json
+from detection.storage.json_files import read_json
+from schemas.config.config import EvaluateConfig
+from schemas.metrics import IouType
+
+_IMAGES = "images"
+
+log = logging.getLogger("cocoflow.evaluator")
+
+
+class Counts:
+    """Numbers of images and of annotations by what can be compared of them, counted at most once.
+
+    Args:
+        records: folder or pattern of the TFRecord files.
+        path: path of a file for this alone, which a worker writes.
+        make_pipeline: makes a Beam pipeline.
+    """
+
+    def __init__(self, records: str, path: str, make_pipeline: MakePipeline) -> None:
+        self._records = records
+        self._path = path
+        self._make_pipeline = make_pipeline
+
+    @property
+    def images(self) -> int:
+        """Number of images."""
+        return self.annotations[_IMAGES]
+
+    @cached_property
+    def annotations(self) -> Counter[str]:
+        """See `count_annotations`."""
+        with self._make_pipeline() as pipeline:
+            (
+                pipeline
+                | "Read" >> ReadRecords(self._records)
+                | "Count" >> beam.Map(_count)
+                | "Sum" >> beam.CombineGlobally(partial(sum, start=Counter()))
+                | "Write" >> beam.Map(partial(write_json, self._path))
+            )
+        return Counter(read_json(self._path))
+
+
+def _count(record: bytes) -> Counter[str]:
+    return count_annotations(parse_record(record).annotations) + Counter({_IMAGES: 1})
+
+
+def require_iou_types(
+    models: Mapping[str, str], config: EvaluateConfig, eval_config: Any | None
+) -> dict[str, tuple[IouType, ...]]:
+    """Requires that models give what the configuration requests.
+
+    Args:
+        models: model folder by part in the evaluation.
+        config: options of the evaluation.
+        eval_config: `tfma.EvalConfig`; None: no such config.
+
+    Returns:
+        The IoU types by which each model's detections can be evaluated.
+
+    Raises:
+        DataError: no model, or a model without masks or keypoints that are requested.
+    """
+    given = {part: model_iou_types(model) for part, model in models.items()}
+    requested = [*_options(eval_config).named_iou_types, *(config.iou_types or ())]
+    for part, iou_types in given.items():
+        for iou_type in requested:
+            if iou_type not in iou_types:
+                raise lacks_output(iou_type, where=models[part])
+    return given
+
+
+def choose_params(task: Task, given: Sequence[IouType], counts: Counts) -> list[Params]:
+    """Chooses the params of each IoU type to evaluate; the first type is that of metrics without a prefix.
+
+    It is that of the `EvalConfig`, if its metrics name one; their other options hold for all types.
+
+    Args:
+        task: the evaluation.
+        given: IoU types by which the candidate's detections can be evaluated.
+        counts: of the records.
+    """
+    options = _options(task.eval_config)
+    chosen = choose_iou_types(task.config.iou_types, given=given, count=lambda: counts.annotations)
+    if task.config.iou_types is None and len(given) > 1:
+        for sentence in missing_types(counts.annotations, chosen, given=given):
+            log.warning("%s", sentence)
+    ordered = dict.fromkeys([*options.named_iou_types, *chosen])
+    return [options.params(iou_type) for iou_type in ordered if not (options.lvis and iou_type == "keypoints")]
+
+
+def _options(eval_config: Any | None) -> MetricOptions:
+    return MetricOptions() if eval_config is None else check_our_metrics(eval_config, "EvalConfig")

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import yaml
 
-from detection.pretrained.choice import configured_weights
 from pipelines.runners.resources import add_resources
 from schemas.config.config import Config
 from schemas.errors import ConfigError
@@ -107,6 +106,8 @@ def _compile(config: Config, image: str, target: Target) -> dict[str, Any]:
 
 def _leave_uncached(tasks: Mapping[str, dict[str, Any]], config: Config, target: Target) -> None:
     """Removes the caching of tasks that read more than their inputs and parameters."""
+    from detection.pretrained.choice import configured_weights
+
     names = set(_READ_HISTORY)
     if target == "kubeflow":
         names.add(_EXAMPLE_GEN)  # its backend does not run the driver, which sees changed data

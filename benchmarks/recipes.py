@@ -20,7 +20,6 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.measure import measure
-from detection.coco.params import make_params
 from detection.inference.export.serving_module import ServingModule
 from detection.inference.saved_model import SignatureDetector
 from detection.input_pipeline.record_reader import RecordReader
@@ -40,6 +39,7 @@ from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, DATASET_JSON, split_dir
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
 from schemas.config.train.optimization import WeightsKind
+from schemas.metrics import IouType
 
 _BATCHES = 12  # that statistics are measured on
 
@@ -64,7 +64,7 @@ class Trained:
         iou_type: IoU type of the metrics.
     """
 
-    def __init__(self, output: Path, shards: dict[str, list[str]], categories: list[Any], *, iou_type: str) -> None:
+    def __init__(self, output: Path, shards: dict[str, list[str]], categories: list[Any], *, iou_type: IouType) -> None:
         self._config = load_config(output / CONFIG_YAML)
         self._checkpoint = checkpoint_path(output / CHECKPOINTS, self._config.train.fixed_steps)
         self._detector: Detector = inference_detector(self._config, len(categories))
@@ -73,7 +73,7 @@ class Trained:
             ServingModule(self._detector, categories).serve_encoded, batch_size=batch_size
         )
         self._split = ValidationSplit(
-            shards["eval"], categories=categories, batch_size=batch_size, params=make_params(iou_type)
+            shards["eval"], categories=categories, batch_size=batch_size, iou_types=[iou_type], given=[iou_type]
         )
         options = input_options_from_config(self._config, self._detector, categories)
         size = self._config.train.effective_batch_size
@@ -86,7 +86,8 @@ class Trained:
         load_weights(self._detector, self._checkpoint, weights=weights)
         if measured_anew:
             _measure_statistics(self._detector, [self._batches.batch(step) for step in range(_BATCHES)])
-        metrics = self._split.evaluate(self._signature).by_name
+        [evaluated] = self._split.evaluate(self._signature)
+        metrics = evaluated.by_name
         return Scores(metrics["AP"], metrics["AP50"])
 
 

@@ -31,7 +31,7 @@ class _Storage(NamedTuple):
 
     key: str
     dtype: np.dtype[Any]
-    count: int
+    length: int
 
 
 class _Tensor(NamedTuple):
@@ -71,7 +71,7 @@ class _Unpickler(pickle.Unpickler):
 def _rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_others: Any) -> _Tensor:
     tensor = _Tensor(storage, int(offset), tuple(map(int, shape)), tuple(map(int, strides)))
     last = tensor.offset + sum((side - 1) * stride for side, stride in zip(tensor.shape, tensor.strides, strict=True))
-    within = isinstance(storage, _Storage) and last < storage.count and math.prod(tensor.shape) <= storage.count
+    within = isinstance(storage, _Storage) and last < storage.length and math.prod(tensor.shape) <= storage.length
     if not within or min((tensor.offset, *tensor.strides)) < 0 or min(tensor.shape, default=1) < 1:
         raise _FormatError(f"a tensor of shape {tensor.shape} does not lie in its storage")
     return tensor
@@ -126,7 +126,7 @@ def _read(file: BinaryIO) -> Tensors:
 def _numbers(file: BinaryIO, storage: _Storage | None, key: Any) -> npt.NDArray[Any]:
     """Reads the numbers of the next storage."""
     count = int.from_bytes(file.read(8), "little")
-    if storage is None or count != storage.count:
+    if storage is None or count != storage.length:
         raise _FormatError(f"storage {key} has {count} numbers, or no tensor")
     content = file.read(count * storage.dtype.itemsize)
     if len(content) != count * storage.dtype.itemsize:

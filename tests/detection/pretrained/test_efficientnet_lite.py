@@ -75,7 +75,8 @@ def _convolved(images: npt.NDArray[Any], kernels: npt.NDArray[Any], stride: int,
         max(0, (out - 1) * stride + side - size) for out, size in zip((height, width), images.shape[2:], strict=True)
     ]
     padded = np.pad(images, [(0, 0), (0, 0), *((pad // 2, pad - pad // 2) for pad in pads)])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (side, side), (2, 3))[:, :, ::stride, ::stride]
+    axes: Any = (2, 3)  # numpy's types allow one axis only
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (side, side), axes)[:, :, ::stride, ::stride]
     windows = windows.reshape(len(images), groups, per_group, height, width, side, side)
     grouped = kernels.reshape(groups, outputs // groups, per_group, side, side)
     result = np.einsum("bgchwyx,gocyx->bgohw", windows, grouped, optimize=True)

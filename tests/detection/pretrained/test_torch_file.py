@@ -1,8 +1,10 @@
 import pickle
 from collections import OrderedDict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from detection.pretrained.torch_file import read_tensors
@@ -14,7 +16,7 @@ ONE = {"0": np.arange(6, dtype=np.float32)}
 
 def test_tensors_come_back(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
-    arrays = {
+    arrays: dict[str, npt.NDArray[Any]] = {
         "conv.weight": random.normal(size=(5, 3, 2, 4)).astype(np.float32),
         "norm.bias": random.normal(size=7).astype(np.float32),
         "norm.num_batches_tracked": np.array(12345678901, np.int64),

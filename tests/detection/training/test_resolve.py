@@ -98,7 +98,9 @@ def test_what_has_no_epochs_stays_as_it_is(tmp_path: Path) -> None:
 def test_a_run_of_auto_steps_has_15_epochs_and_at_least_300_steps(tmp_path: Path, records: int, steps: int) -> None:
     train = _resolved(tmp_path, "train.validation.every=auto", records=records).train
     assert train.steps == steps
-    assert 3 * train.validation.fixed_every < steps <= 4 * train.validation.fixed_every
+    every = train.validation.fixed_every
+    assert every is not None
+    assert 3 * every < steps <= 4 * every
     assert train.schedule.learning_rate == 0.002
 
 

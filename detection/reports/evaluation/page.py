@@ -88,37 +88,12 @@ def write_evaluation_report(
     """
     names = {category.id: category.name for category in analysis.categories}
     views = {_prefix(one, analysis): _content(one, names) for one in analysis.of_all_types}
-    told = {
+    told = _first_screen(analysis) | {
         "title": title,
         "facts": facts or {},
         "verdict": _banner(verdict),
-        "headlines": [headline(one) for one in analysis.of_all_types],
-        "sample_note": sample_note(analysis.sample),
-        "tiles": tiles(analysis),
-        "steps": next_steps(analysis),
-        "analysis": analysis,
         "slices": slice_table(slices) if slices else None,
-        "error_types": {name: words.capitalize() for name, words in ERROR_TYPES.items()},
-        "legend_groups": {"Ground truth": GROUND_TRUTH_STATUSES, "Detections": DETECTION_STATUSES},
-        "plot_width": charts.WIDTH,
-        "plot_height": charts.HEIGHT,
     }
-
-    def content(shown: Shown) -> dict[str, Any]:
-        sections: dict[str, str] = {}
-        for prefix, view in views.items():
-            own = {name.removeprefix(prefix): one for name, one in shown.galleries.items() if name.startswith(prefix)}
-            examples = {name: own[name] for name in ERROR_TYPES if own.get(name)}
-            view |= {"prefix": prefix, "galleries": own, "examples": examples}
-            sections |= _sections(view, slices=bool(slices))
-        return told | {
-            "views": list(views.values()),
-            "sections": sections,
-            "first_categories": category_summary(analysis, shown.galleries),
-            "first_images": image_summary(analysis, shown.galleries),
-            "few_instances": any(one.ground_truth < FEW_INSTANCES for one in analysis.categories) and FEW_INSTANCES,
-        }
-
     write_illustrated_page(
         path,
         "report.html.j2",
@@ -129,12 +104,47 @@ def write_evaluation_report(
             for name, figures in _galleries(one, names, pictures).items()
         },
         source=pictures,
-        content=content,
+        content=lambda shown: told | _shown_content(analysis, views, shown, slices=bool(slices)),
     )
 
 
+def _first_screen(analysis: Analysis) -> dict[str, Any]:
+    """Content before the sections, and what all sections share."""
+    return {
+        "headlines": [headline(one) for one in analysis.of_all_types],
+        "sample_note": sample_note(analysis.sample),
+        "tiles": tiles(analysis),
+        "steps": next_steps(analysis),
+        "analysis": analysis,
+        "error_types": {name: words.capitalize() for name, words in ERROR_TYPES.items()},
+        "legend_groups": {"Ground truth": GROUND_TRUTH_STATUSES, "Detections": DETECTION_STATUSES},
+        "plot_width": charts.WIDTH,
+        "plot_height": charts.HEIGHT,
+    }
+
+
+def _shown_content(
+    analysis: Analysis, views: Mapping[str, Mapping[str, Any]], shown: Shown, *, slices: bool
+) -> dict[str, Any]:
+    """Content that depends on the pictures shown; `views`: content of each IoU type by the prefix of its ids."""
+    sections: dict[str, str] = {}
+    complete = []
+    for prefix, view in views.items():
+        own = {name.removeprefix(prefix): one for name, one in shown.galleries.items() if name.startswith(prefix)}
+        examples = {name: own[name] for name in ERROR_TYPES if own.get(name)}
+        complete.append({**view, "prefix": prefix, "galleries": own, "examples": examples})
+        sections |= _sections(complete[-1], slices=slices)
+    return {
+        "views": complete,
+        "sections": sections,
+        "first_categories": category_summary(analysis, shown.galleries),
+        "first_images": image_summary(analysis, shown.galleries),
+        "few_instances": any(one.ground_truth < FEW_INSTANCES for one in analysis.categories) and FEW_INSTANCES,
+    }
+
+
 def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
-    """Content that does not depend on the pictures shown."""
+    """Content of the sections of one IoU type that does not depend on the pictures shown."""
     calibration, confusion, boundaries = analysis.calibration, analysis.confusion, analysis.boundaries
     curves = charts.mean_curves(analysis)
     return {

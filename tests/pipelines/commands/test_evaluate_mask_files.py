@@ -41,7 +41,8 @@ def test_boxes_and_masks_as_with_pycocotools(file: FileFormat, tmp_path: Path) -
             if area:
                 own = {key: result[key] for key in ("image_id", "category_id", "segmentation")}
                 box = masks.toBbox(result["segmentation"]).tolist()
-                tree["annotations"].append({"id": len(tree["annotations"]) + 1, "bbox": box, "area": area, **own})
+                number = len(tree["annotations"]) + 1
+                tree["annotations"].append({"id": number, "bbox": box, "area": area, "iscrowd": 0, **own})
     (data / "instances_val.json").write_text(json.dumps(tree))
     command = ["evaluate", "--model", str(model), "--examples", str(data), "--output", str(tmp_path / "out")]
     assert pipeline_runner.main([*command, "--set", "evaluate.analysis.replicates=0"]) == 0

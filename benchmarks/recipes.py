@@ -125,9 +125,8 @@ def _run(config: Config, args: argparse.Namespace, folder: Path) -> None:
     write_examples(config, str(examples))
     categories = sorted(json.loads((examples / DATASET_JSON).read_text())["categories"], key=lambda one: one["id"])
     shards = {split: sorted(map(str, (examples / split_dir(split)).iterdir())) for split in ("train", "eval")}
-    variants = [
-        (kind, anew) for kind in (("ema", "raw") if config.train.ema.enabled else ("raw",)) for anew in (False, True)
-    ]
+    kinds: tuple[WeightsKind, ...] = ("ema", "raw") if config.train.ema.enabled else ("raw",)
+    variants: list[tuple[WeightsKind, bool]] = [(kind, anew) for kind in kinds for anew in (False, True)]
     names = [f"{kind}, statistics anew" if anew else kind for kind, anew in variants]
     print("  ".join([f"{'seed':>5}", *(f"{name:>21}" for name in names), "processors"]), flush=True)
     rows: list[list[Scores]] = []
@@ -140,9 +139,7 @@ def _run(config: Config, args: argparse.Namespace, folder: Path) -> None:
         trained = Trained(output, shards, categories, iou_type=args.iou_type)
         rows.append([trained.scores(kind, measured_anew=anew) for kind, anew in variants])
         _print_row(str(seed), rows[-1], seconds[-1])
-    means = [
-        Scores(*(statistics.mean(values) for values in zip(*column, strict=True))) for column in zip(*rows, strict=True)
-    ]
+    means = [Scores(*map(statistics.mean, zip(*column, strict=True))) for column in zip(*rows, strict=True)]
     _print_row("mean", means, statistics.mean(seconds))
 
 

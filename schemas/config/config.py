@@ -301,7 +301,9 @@ class EvaluateConfig(Section):
 
     @model_validator(mode="after")
     def _thresholds_are_evaluated(self) -> Self:
-        for name in sorted({*self.thresholds.absolute, *self.thresholds.improvement, *self.thresholds.significant}):
+        limits = self.thresholds
+        not_worse = () if limits.not_worse == "auto" else limits.not_worse
+        for name in sorted({*limits.absolute, *limits.improvement, *limits.significant, *not_worse}):
             iou_type = name.rpartition("/")[0]
             if iou_type and self.iou_types is not None and iou_type not in self.iou_types:
                 raise ValueError(f"thresholds: {name} is not evaluated; add {iou_type} to evaluate.iou_types")

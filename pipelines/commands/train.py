@@ -44,6 +44,6 @@ def run(args: argparse.Namespace) -> int:
         print(f"Training:    {outlook.text}")
     if outlook and outlook.rising:
         print(f"Next:        {longer_command(args.typed, config.train, steps=outlook.steps)}")
-    elif images:
+    if images:
         print(f"Try it:      {predict_command(model, images)}")
     return 0

@@ -231,5 +231,5 @@ def print_results(results: RunResults, console: Console, *, typed: Sequence[str]
         line("Training:", outlook.text)
     if outlook and outlook.rising:
         line("Next:", longer_command(typed, train_config, steps=outlook.steps))
-    elif results.pushed and results.images:
+    if results.pushed and results.images:
         line("Try it:", predict_command(results.pushed, results.images))

@@ -51,16 +51,18 @@ def _printed(folder: Path, values: list[float]) -> list[str]:
 def test_while_the_metric_rises_the_next_command_trains_longer(tmp_path: Path) -> None:
     lines = _printed(tmp_path, RISING)
     assert "Training:    AP50 was still rising: 0.300 after 200 steps, 0.400 after 300" in lines
-    assert lines[-1].startswith("Next: ")
-    assert lines[-1].endswith(" run --data photos --set train.steps=600")
+    assert lines[-2].startswith("Next: ")
+    assert lines[-2].endswith(" run --data photos --set train.steps=600")
+    assert lines[-1].startswith("Try it: ")
 
 
 @pytest.mark.parametrize("values", [LEVEL, RISING[:2], []])
-def test_otherwise_it_tries_the_model(values: list[float], tmp_path: Path) -> None:
+def test_otherwise_the_next_command_tries_the_model(values: list[float], tmp_path: Path) -> None:
     lines = _printed(tmp_path, values)
     stopped = "Training:    AP50 has stopped rising: best 0.410 after 200 steps, 0.405 after 300"
     assert (stopped in lines) == (values == LEVEL)
     assert lines[-1].startswith("Try it: ")
+    assert not any(line.startswith("Next: ") for line in lines)
 
 
 def test_a_longer_training_is_the_same_command_with_twice_its_length() -> None:

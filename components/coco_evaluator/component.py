@@ -17,7 +17,7 @@ from components.coco_evaluator.executor import (
     Executor,
 )
 from components.history import HISTORY_KEY
-from schemas.config.config import EvaluateConfig
+from schemas.config.evaluate import EvaluateConfig
 
 
 class CocoEvaluatorSpec(ComponentSpec):

@@ -42,7 +42,7 @@ from schemas.artifacts import (
     REPORT_HTML,
     SERVING_SAMPLE,
 )
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import ConfigError, DataError
 from schemas.metrics import IouType, main_metrics, metrics_by_iou_type
 

@@ -20,7 +20,8 @@ from detection.devices import require_given_accelerator
 from detection.storage.atomic import write_text
 from detection.storage.files import remove_file
 from detection.storage.paths import join
-from schemas.config.config import Config, EvaluateConfig
+from schemas.config.config import Config
+from schemas.config.evaluate import EvaluateConfig
 from schemas.config.runtime_parameters import with_parameters
 from schemas.errors import DataError
 

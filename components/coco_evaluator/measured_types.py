@@ -19,7 +19,7 @@ from detection.inference.results import lacks_output
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.storage.atomic import write_json
 from detection.storage.json_files import read_json
-from schemas.config.config import EvaluateConfig
+from schemas.config.evaluate import EvaluateConfig
 from schemas.metrics import IouType
 
 _IMAGES = "images"

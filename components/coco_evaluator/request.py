@@ -9,7 +9,7 @@ from detection.datasets.importers.label_map import read_dataset_file
 from detection.storage.files import is_dir, list_folder
 from detection.storage.paths import join
 from schemas.artifacts import DATASET_JSON, split_dir
-from schemas.config.config import EvaluateConfig
+from schemas.config.evaluate import EvaluateConfig
 from schemas.errors import DataError
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from detection.analysis.analysis_file import Interval
 from detection.coco.metrics import UNDEFINED
-from schemas.config.config import ThresholdsConfig
+from schemas.config.evaluate import ThresholdsConfig
 
 Metrics = Mapping[str, float]
 

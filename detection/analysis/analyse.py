@@ -18,7 +18,7 @@ from detection.analysis.evaluated import Evaluated, evaluate_models
 from detection.coco.engine.batch import CalibrationBins
 from detection.coco.params import RECALLS, Params
 from detection.datasets.entries import Entry, Rows
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 
 _BINS = 10
 

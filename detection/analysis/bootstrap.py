@@ -20,7 +20,7 @@ from detection.analysis.instances import DetectionColumns, GroundTruth
 from detection.analysis.matching import Matches, candidate_pairs, match
 from detection.coco.metrics import UNDEFINED, FloatArray, metric_definitions_of
 from detection.coco.params import RECALLS, IntArray, Params
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 from schemas.metrics import MetricDefinition
 
 Weights = npt.NDArray[np.uint8]

@@ -16,7 +16,7 @@ from detection.analysis.matching import BoolArray
 from detection.coco.engine.batch import MATCHED, Diagnosis
 from detection.coco.params import FloatArray, IntArray
 from detection.datasets.masks import compressed_rle, decode_counts
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 
 DILATION_RATIO = 0.02  # of the image's diagonal, as in the paper
 GOOD_MASK, POOR_BOUNDARY = 0.75, 0.5  # mask IoU of at least, boundary IoU below

@@ -16,7 +16,7 @@ from detection.coco.engine.batch import Diagnosis
 from detection.coco.metrics import UNDEFINED
 from detection.coco.params import FloatArray, IntArray, Params
 from detection.datasets.entries import Entry, Rows
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 
 BOUNDARY_IOU = "boundary IoU"
 

@@ -20,7 +20,7 @@ from detection.coco.metrics import FloatArray
 from detection.coco.params import IntArray, Params
 from detection.datasets.entries import LARGEST_ID, Entry, Rows
 from detection.datasets.masks import compressed_rle
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 
 _BACKGROUND_IOU = 0.1  # t_b of the paper
 

@@ -20,7 +20,7 @@ from detection.coco.engine.streaming import require_analysis
 from detection.coco.metrics import metrics_from_arrays
 from detection.coco.params import Params
 from detection.datasets.entries import Entry, Rows
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ from detection.coco.summary import MetricsFile, read_metrics
 from detection.storage.files import is_file
 from detection.storage.paths import join
 from schemas.artifacts import ANALYSIS_JSON, DETECTIONS_JSON, METRICS_JSON
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import DataError
 from schemas.metrics import IouType
 

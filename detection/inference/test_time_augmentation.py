@@ -21,7 +21,7 @@ from detection.inference.results import Results, results_from_outputs
 from detection.inference.saved_model import SignatureDetector
 from detection.types import EncodedImage
 from schemas import serving
-from schemas.config.config import ViewsConfig
+from schemas.config.evaluate import ViewsConfig
 from schemas.errors import DataError
 
 Array = npt.NDArray[Any]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from schemas.config.config import Config, ViewsConfig
+    from schemas.config.config import Config
+    from schemas.config.evaluate import ViewsConfig
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 DEFAULT_CONFIG = CONFIGS / "default.yaml"
@@ -49,7 +50,7 @@ def views_from_text(text: str) -> "ViewsConfig":
     Raises:
         ConfigError: anything but `flip` and scales.
     """
-    from schemas.config.config import ViewsConfig
+    from schemas.config.evaluate import ViewsConfig
 
     items = [item.strip() for item in text.split(",")]
     try:

@@ -26,7 +26,7 @@ from detection.storage.json_files import read_json
 from detection.storage.paths import is_remote, join, name_of, parent, stem, suffix, with_name
 from detection.types import EncodedImage
 from pipelines.standalone.detection_pictures import DetectionPictures, is_sheet
-from schemas.config.config import ViewsConfig
+from schemas.config.evaluate import ViewsConfig
 from schemas.config.issues import MAX_PIXELS
 from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line, printable

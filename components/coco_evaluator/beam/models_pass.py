@@ -32,7 +32,7 @@ from detection.input_pipeline.evaluation_records import parse_record
 from detection.storage.paths import join
 from detection.storage.tfrecord import find_shards, read_shard
 from detection.types import EncodedImage
-from schemas.config.config import ViewsConfig
+from schemas.config.evaluate import ViewsConfig
 from schemas.metrics import IouType
 
 MakePipeline = Callable[[], beam.Pipeline]

@@ -19,7 +19,7 @@ from detection.training.checkpoints.manager import load_weights
 from detection.training.validation.history import BestCheckpoint, HistoryEntry, read_history, write_history
 from detection.training.validation.split import ValidationSplit
 from schemas.artifacts import BEST, HISTORY_JSON
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 from schemas.config.train.optimization import WeightsKind
 from schemas.metrics import metrics_of_report
 

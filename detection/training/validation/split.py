@@ -18,7 +18,7 @@ from detection.inference.saved_model import SignatureDetector
 from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
 from detection.input_pipeline.record_reader import RecordReader
 from detection.reports.tensorboard import draw_image_results
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import DataError
 from schemas.metrics import IouType, metrics_of_report
 

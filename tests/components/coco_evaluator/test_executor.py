@@ -34,7 +34,7 @@ from schemas.artifacts import (
     REPORT_HTML,
     SERVING_SAMPLE,
 )
-from schemas.config.config import EvaluateConfig
+from schemas.config.evaluate import EvaluateConfig
 from schemas.config.run import ACCELERATOR_VARIABLE
 from schemas.errors import CocoflowError, ConfigError, find_user_error
 from tests.detection.coco.generated_cases import pycocotools_eval

@@ -24,7 +24,7 @@ from schemas.artifacts import (
     METRICS_JSON,
     REPORT_HTML,
 )
-from schemas.config.config import EvaluateConfig
+from schemas.config.evaluate import EvaluateConfig
 from schemas.errors import CocoflowError, find_user_error
 from tests.components.coco_evaluator.generated_records import generate_ground_truth, write_records
 from tests.detection.fake_detector import save_fake_detector

@@ -6,8 +6,8 @@ import pytest
 
 from components.coco_evaluator.thresholds import Verdict, both, judge
 from detection.analysis.analysis_file import Interval
-from schemas.config.config import ThresholdsConfig
 from schemas.config.config_io import load_config
+from schemas.config.evaluate import ThresholdsConfig
 
 METRIC_DEFINITIONS = {"AP": 0.5, "AP50": 0.75, "APs": -1.0}
 

@@ -9,7 +9,7 @@ from detection.inference.saved_model import SavedModelDetector
 from detection.inference.serving_sample import served_images, write_serving_sample
 from detection.types import EncodedImage
 from schemas.artifacts import SERVING_SAMPLE
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 from tests.detection.fake_detector import write_images
 
 

@@ -13,7 +13,7 @@ from detection.analysis.comparison import compare_detections
 from detection.analysis.instances import sample_ids, sample_rank
 from detection.coco.evaluation import evaluate
 from detection.coco.params import make_params
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import ConfigError, DataError
 from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.analysis.cases import lvis_case

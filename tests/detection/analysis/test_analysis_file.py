@@ -9,7 +9,7 @@ from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import read_analysis, write_analysis
 from detection.coco.params import make_params
 from schemas.artifacts import ANALYSIS_JSON
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import DataError
 from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.coco.generated_cases import generate

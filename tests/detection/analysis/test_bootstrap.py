@@ -19,7 +19,7 @@ from detection.analysis.bootstrap import (
 from detection.coco.evaluation import evaluate
 from detection.coco.metrics import UNDEFINED, FloatArray, metric_definitions_of
 from detection.coco.params import make_params
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.analysis.cases import detections_of, evaluated, ground_truth_of, lvis_case, ranked, repeated
 from tests.detection.coco.generated_cases import detections_near, generate, pycocotools_eval

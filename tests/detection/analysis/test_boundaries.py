@@ -16,7 +16,7 @@ from detection.analysis.analysis_file import Analysis, Boundaries, read_analysis
 from detection.analysis.boundaries import boundary_width, inner_boundary, mask_overlap
 from detection.analysis.comparison import BOUNDARY_IOU, Change, compare_detections
 from detection.coco.params import make_params
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
 
 Mask = npt.NDArray[np.bool_]

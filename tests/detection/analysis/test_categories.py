@@ -11,7 +11,7 @@ from detection.analysis.analysis_file import Analysis, SizeBucket
 from detection.analysis.categories import size_buckets
 from detection.coco.metrics import UNDEFINED
 from detection.coco.params import make_params
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.analysis.cases import (
     counted_detections,

@@ -16,7 +16,7 @@ from detection.coco.evaluation import evaluate
 from detection.coco.params import make_params
 from detection.coco.summary import write_metrics
 from schemas.artifacts import ANALYSIS_JSON, DETECTIONS_JSON, METRICS_JSON
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import DataError
 from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.analysis.cases import detections_of, ground_truth_of

@@ -9,7 +9,7 @@ from pycocotools import mask as masks
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import Analysis
 from detection.coco.params import make_params
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 from tests.detection.analysis.cases import counted_detections, detections_of, ground_truth_of
 from tests.detection.coco.generated_cases import SIDE, generate, pycocotools_eval
 

@@ -9,7 +9,7 @@ from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Box
 from detection.analysis.error_analysis import error_counts, type_errors
 from detection.coco.params import make_params
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.analysis.cases import detections_of, evaluated, ground_truth_of, lvis_case
 from tests.detection.analysis.plain_tide import TYPES, tide

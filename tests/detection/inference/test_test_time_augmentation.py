@@ -12,7 +12,7 @@ from detection.inference.saved_model import SignatureDetector
 from detection.inference.test_time_augmentation import AugmentedDetector, View, augmented, views_of
 from detection.types import EncodedImage
 from schemas import serving
-from schemas.config.config import ViewsConfig
+from schemas.config.evaluate import ViewsConfig
 from schemas.errors import DataError
 
 HEIGHT, WIDTH = 120, 200

@@ -22,7 +22,7 @@ from detection.inference.results import results_from_outputs
 from detection.storage.files import copy_file, make_folder
 from detection.storage.paths import join
 from detection.types import EncodedImage
-from schemas.config.config import AnalysisConfig, EvaluateConfig, ThresholdsConfig
+from schemas.config.evaluate import AnalysisConfig, EvaluateConfig, ThresholdsConfig
 from schemas.errors import CocoflowError, ConfigError, DataError, find_user_error
 from schemas.metrics import METRIC_DEFINITIONS
 from tests.components.coco_evaluator.generated_records import (

@@ -19,7 +19,7 @@ from detection.analysis.analysis_file import (
 )
 from detection.coco.params import make_params
 from detection.reports.evaluation.next_steps import FEW_IMAGES, FEW_INSTANCES, POOR_CALIBRATION, Step, next_steps
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 from tests.detection.coco.generated_cases import generate
 from tests.detection.reports.evaluation.builders import (
     NAMES,

@@ -12,7 +12,7 @@ from detection.coco.params import make_params
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.evaluation.summary import LISTED, category_summary, tiles
 from detection.reports.html.table import Link
-from schemas.config.config import AnalysisConfig
+from schemas.config.evaluate import AnalysisConfig
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
 from tests.detection.reports.evaluation.builders import analysis, category, image_result, smooth_pictures
 from tests.html_page import HtmlPage

@@ -22,7 +22,8 @@ from detection.training.validation.checkpoint_evaluator import DetectorEvaluator
 from detection.training.validation.split import ValidationSplit
 from detection.types import EncodedImage
 from schemas.artifacts import EMA_PART, MODEL_PART
-from schemas.config.config import AnalysisConfig, Config
+from schemas.config.config import Config
+from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import DataError
 from tests.detection.training.evaluation_records import CATEGORIES, write_coco_shards
 from tests.detection.training.tiny_run import tiny_config

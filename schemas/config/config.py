@@ -28,8 +28,6 @@ from schemas.config.train.training import TrainConfig
 from schemas.config.watch import WatchConfig
 from schemas.metrics import IouType
 
-Probability = Field(ge=0.0, le=1.0)
-
 
 def _days_since_1970(value: Any) -> Any:
     """Converts a date, as YYYY-MM-DD, to the number of its span."""

@@ -125,7 +125,9 @@ def trained_steps(model: str) -> int:
         return exported_from.step
     if not is_described(model):
         return 0
-    planned = read_model_config(model).train.fixed_steps
+    planned = read_model_config(model).train.steps
+    if planned == "auto":  # an imported model, which no training here made
+        return 0
     log.warning(
         "%s: the model does not hold the step of its checkpoint. TensorBoard's points are written at train.steps = %d, "
         "which is wrong after early stopping or for the best checkpoint. Export the model again.",

@@ -14,7 +14,7 @@ from tests.detection.coco.generated_cases import pycocotools_eval
 from tests.detection.inference.test_mask_files import SMALL
 from tests.pipelines.small_run import read_summary
 
-pytestmark = [pytest.mark.slow, pytest.mark.e2e]
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.extended]  # two minutes
 
 
 def write_squares(folder: Path, split: str, count: int) -> dict[str, Any]:

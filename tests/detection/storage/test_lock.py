@@ -52,6 +52,15 @@ def test_a_kill_frees_the_folder(tmp_path: Path) -> None:
     assert not (tmp_path / LOCK_FILE).exists()
 
 
+def _open_files(process_id: str) -> set[str]:
+    """Names of the files that a process has open; one may be closed while they are listed."""
+    names = set()
+    for descriptor in Path(f"/proc/{process_id}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            names.add(Path(os.readlink(descriptor)).name)
+    return names
+
+
 @pytest.mark.parametrize(
     "child",
     [
@@ -67,7 +76,7 @@ def test_a_child_that_outlives_the_holder_does_not_hold_the_folder(child: str, t
         child_id = children[0]
         try:
             for _ in range(1000):
-                if LOCK_FILE not in {Path(os.readlink(file)).name for file in Path(f"/proc/{child_id}/fd").iterdir()}:
+                if LOCK_FILE not in _open_files(child_id):
                     break
                 time.sleep(0.01)  # a forked child closes it as the first thing that it does
             process.kill()

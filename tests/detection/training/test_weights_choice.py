@@ -15,6 +15,7 @@ from detection.models.registry import build_detector
 from detection.pretrained.publications import COCO_DETECTORS
 from detection.training import train as training
 from detection.training.build_step import initialize_from_config, state_from_config
+from detection.training.resolve import assumed
 from detection.training.weights_choice import with_weights
 from detection.weights.automl import automl_name
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON
@@ -99,7 +100,7 @@ def test_a_published_detector_is_trained_on_with_its_class_outputs(
     theirs = _publish(publisher, tmp_path / "published")
     zebra = next(number for number, name in COCO_CATEGORIES.items() if name == "zebra")
     categories = [{"id": 1, "name": "gnu"}, {"id": 2, "name": "zebra"}]
-    config = _config(tmp_path, "model.weights=coco")
+    config = assumed(_config(tmp_path, "model.weights=coco"), replicas=1)
     strategy = tf.distribute.get_strategy()
     state = state_from_config(config, num_classes=2, strategy=strategy)
     report = initialize_from_config(config, state, categories, strategy=strategy, start_step=0, base_model=None)
@@ -117,6 +118,7 @@ def test_a_published_detector_is_trained_on_with_its_class_outputs(
             np.testing.assert_array_equal(value, theirs[name])
 
 
+@pytest.mark.extended  # a minute, for what the tests of the parts show, too
 @pytest.mark.slow
 def test_the_choice_is_made_once(
     publisher: Publisher, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

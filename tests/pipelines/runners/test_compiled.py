@@ -192,7 +192,7 @@ def test_parameters_have_the_configurations_values(whole: Compiled) -> None:
         "data_root": "gs://bucket/data/{SPAN}",
         "data_span": "",
         "model_name": "efficientdet-d0",
-        "train_steps": 1000,
+        "train_steps": 0,  # auto
         "train_batch_size": 8,
         "evaluate_thresholds": "{absolute: {AP: 0.05}, improvement: {}, not_worse: auto, significant: []}",
         "push_directory": "gs://bucket/run/serving",

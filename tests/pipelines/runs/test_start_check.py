@@ -12,11 +12,11 @@ import components.coco_example_gen.conversion
 import pipeline_runner
 import pipelines.runs.execute
 from detection.training.build_step import state_from_config
+from detection.training.resolve import assumed
 from pipelines.dataset_files import categories_of, files_of
 from pipelines.demo_data import make_demo_data
 from schemas.config.config_io import load_config
 from tests.detection.training import tiny_detector
-from tests.detection.training.tiny_run import AUTOML
 
 DIGITS = [str(number) for number in range(10)]
 
@@ -47,7 +47,7 @@ def _save(folder: Path, *assignments: str, categories: list[str] | None = None, 
     """A checkpoint as a training of `model.name=tiny` with ten classes leaves it."""
     tiny_detector.register()
     folder.mkdir(exist_ok=True)
-    config = load_config(None, [AUTOML, "model.name=tiny", *assignments])
+    config = assumed(load_config(None, ["model.name=tiny", *assignments]), replicas=1)
     state = state_from_config(config, num_classes=len(categories or DIGITS), strategy=tf.distribute.get_strategy())
     if spoil:
         assert state.ema is not None

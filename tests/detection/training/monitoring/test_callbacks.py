@@ -54,7 +54,8 @@ def test_scalars_pictures_and_profile_of_a_run(tmp_path: Path, caplog: pytest.Lo
     with caplog.at_level(logging.INFO, "cocoflow.trainer"):
         run(tmp_path / "run", shards, *keys)
     events = _events(tmp_path / "run" / LOGS)
-    assert set(events) == {*SCALARS, *SPEEDS, "training_images"}
+    last = {f"final_loss/{mode}" for mode in ("training", "raw", "ema")}
+    assert set(events) == {*SCALARS, *SPEEDS, *last, "training_images"}
     for name in SCALARS:
         assert sorted(events[name]) == [2, 4, 6], name
     for name in SPEEDS:

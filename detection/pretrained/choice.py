@@ -142,12 +142,12 @@ def _find_imagenet(config: Config, *, fetches: bool) -> str:
     """Returns the file of the backbone's weights.
 
     Raises:
-        ConfigError: there are none for this backbone or its layout.
+        ConfigError: no weights for this backbone or its layout.
         DataError: they cannot be had.
     """
     model = config.model
     preset = detector_config(model.name, overrides=model.overrides)
     layout = getattr(preset, "resnet_layout", RESNET_LAYOUT)
     if layout != RESNET_LAYOUT:
-        raise ConfigError(f"model.weights = {IMAGENET}: there are none for model.overrides.resnet_layout = {layout}")
+        raise ConfigError(f"model.weights = {IMAGENET}: no weights for model.overrides.resnet_layout = {layout}")
     return str(find_weights_file(getattr(preset, "backbone", model.name), IMAGENET, fetches=fetches))

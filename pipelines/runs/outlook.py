@@ -68,7 +68,7 @@ def training_outlook(folder: str | Path) -> Outlook | None:
 
 
 def label_errors(evaluation: str) -> str | None:
-    """Describes the label-error candidates of an evaluation; None: there are none, or it has no analysis.
+    """Describes the label-error candidates of an evaluation; None: no candidates, or no analysis.
 
     Args:
         evaluation: folder of the evaluation.

@@ -25,7 +25,7 @@ from detection.inference.saved_model import SignatureDetector
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Batch
 from detection.models.detector import Detector
-from detection.models.layers.batch_norm import BatchNormalization
+from detection.models.layers.batch_norm import batch_norms
 from detection.training.build_input import input_options_from_config
 from detection.training.build_run import inference_detector
 from detection.training.checkpoints.files import checkpoint_path
@@ -93,7 +93,7 @@ class Trained:
 
 def _measure_statistics(detector: Detector, batches: list[Batch]) -> None:
     """Sets the moving statistics to their means over the batches."""
-    layers = [layer for layer in detector._flatten_layers() if isinstance(layer, BatchNormalization)]
+    layers = batch_norms(detector)
     for layer in layers:
         layer.momentum = 0.0
     seen = []

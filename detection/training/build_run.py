@@ -184,7 +184,7 @@ def checkpoint_evaluator_from_config(
     losses = None
     if config.evaluate.losses:
         max_instances = config.model.max_instances
-        losses = MeanLosses(detector(), categories, batch_size=batch_size, max_instances=max_instances)
+        losses = MeanLosses(evaluated, categories, batch_size=batch_size, max_instances=max_instances)
     evaluate = DetectorEvaluator(
         evaluated,
         split,

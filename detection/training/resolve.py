@@ -184,20 +184,24 @@ def _log_steps(config: Config, now: Config, records: int) -> None:
         )
 
 
+def saved_config(output: Path) -> Config | None:
+    """Reads the resolved configuration that a run saved in its output folder; None: it has none."""
+    path = output / CONFIG_YAML
+    return from_yaml(read_text(path), where=str(path)) if is_file(path) else None
+
+
 def _before(config: Config, output: Path) -> Config | None:
     """Reads the resolved configuration of the run that resumes; None: nothing resumes, or nothing depends on it."""
     needed = config.train.batch_size == "auto"
     if not (needed or _has_open_length(config)) or not checkpoint_steps(output / CHECKPOINTS):
         return None
-    path = output / CONFIG_YAML
-    if is_file(path):
-        return from_yaml(read_text(path), where=str(path))
-    if needed:
+    before = saved_config(output)
+    if before is None and needed:
         raise DataError(
-            f"{path}: missing, and with it the batch size that this run began with. Set train.batch_size to that "
-            f"number instead of auto, or train into an empty folder."
+            f"{output / CONFIG_YAML}: missing, and with it the batch size that this run began with. Set "
+            f"train.batch_size to that number instead of auto, or train into an empty folder."
         )
-    return None
+    return before
 
 
 def assumed(config: Config, *, replicas: int) -> Config:

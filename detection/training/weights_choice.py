@@ -5,14 +5,12 @@ from pathlib import Path
 import tensorflow as tf
 
 from detection.pretrained.choice import AUTO, CHOICES, choose_weights, configured_weights
-from detection.storage.files import is_file
-from detection.storage.reading import read_text
 from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.distributed.strategy import is_chief
 from detection.training.distributed.workers import chief_value
-from schemas.artifacts import CHECKPOINTS, CONFIG_YAML
+from detection.training.resolve import saved_config
+from schemas.artifacts import CHECKPOINTS
 from schemas.config.config import Config
-from schemas.config.config_io import from_yaml
 
 
 def with_weights(
@@ -40,6 +38,5 @@ def with_weights(
 def _choice(config: Config, output: Path) -> str:
     if not checkpoint_steps(output / CHECKPOINTS):
         return choose_weights(config)
-    path = output / CONFIG_YAML
-    before = from_yaml(read_text(path), where=str(path)).model.weights if is_file(path) else AUTO
-    return before if before in CHOICES else AUTO
+    before = saved_config(output)
+    return before.model.weights if before is not None and before.model.weights in CHOICES else AUTO

@@ -6,7 +6,7 @@ from detection.models.backbones.efficientnet import EfficientNet
 from detection.models.backbones.efficientnet_spec import BACKBONES
 from detection.models.backbones.resnet import RESNETS, ResNet
 from detection.models.faster_rcnn.config import FasterRcnnConfig
-from detection.models.layers.batch_norm import BatchNormalization
+from detection.models.layers.batch_norm import batch_norms
 from schemas.errors import ConfigError
 
 
@@ -54,7 +54,5 @@ def freeze_backbone(backbone: EfficientNet | ResNet, config: FasterRcnnConfig) -
         for layer in stage:
             layer.trainable = False
     if not config.train_batch_norm:
-        # Keras has no public list of the layers inside layers.
-        for layer in backbone._flatten_layers():
-            if isinstance(layer, BatchNormalization):
-                layer.fixed_statistics = True
+        for layer in batch_norms(backbone):
+            layer.fixed_statistics = True

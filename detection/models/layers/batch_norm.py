@@ -108,14 +108,19 @@ class BatchNormalization(keras.layers.Layer):
         moving.assign(old + (batch - old) * (1.0 - self.momentum))
 
 
-def synchronize_batch_norm(model: keras.Model, synchronized: bool) -> None:
-    """Sets whether `BatchNormalization` layers of the model share their statistics over replicas.
+def batch_norms(model: keras.Model) -> list[BatchNormalization]:
+    """Returns the model's `BatchNormalization` layers, those inside other layers too, in the order of their creation.
 
-    Layers of other classes, such as Keras' own, stay unchanged.
+    Layers of other classes, such as Keras' own, are left out.
     """
-    for layer in model._flatten_layers():
-        if isinstance(layer, BatchNormalization):
-            layer.synchronized = synchronized
+    # Keras has no public list of the layers inside layers.
+    return [layer for layer in model._flatten_layers() if isinstance(layer, BatchNormalization)]
+
+
+def synchronize_batch_norm(model: keras.Model, synchronized: bool) -> None:
+    """Sets whether `batch_norms` of the model share their statistics over replicas."""
+    for layer in batch_norms(model):
+        layer.synchronized = synchronized
 
 
 @contextlib.contextmanager

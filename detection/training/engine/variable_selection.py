@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import keras
 
-from detection.models.layers.batch_norm import BatchNormalization
+from detection.models.layers.batch_norm import batch_norms
 from schemas.config.section import PatternMatch
 from schemas.errors import ConfigError
 
@@ -61,8 +61,7 @@ def freeze_variables(
         ConfigError: an expression matches nothing, there is no batch norm to freeze, or
             nothing is left to train.
     """
-    # Keras has no public list of the layers inside layers.
-    layers = [layer for layer in model._flatten_layers() if isinstance(layer, BatchNormalization)]
+    layers = batch_norms(model)
     if batch_norm != "none" and not layers:
         raise ConfigError(f"train.freeze_batch_norm = {batch_norm}: {model.name} has no batch norm.")
     frozen = _frozen_by_expression(model.variables, trainable, freeze, match)

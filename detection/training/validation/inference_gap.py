@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
 from detection.models.detector import Detector
-from detection.models.layers.batch_norm import BatchNormalization, statistics_updates
+from detection.models.layers.batch_norm import batch_norms, statistics_updates
 from detection.training.checkpoints.manager import load_weights
 
 # A loss this many times another one is far above it: docs/update_rules.md has the measurements.
@@ -48,7 +48,7 @@ def mode_losses(detector: Detector, path: str, batches: Sequence[Batch], *, trai
     Raises:
         DataError: see `load_weights`.
     """
-    for layer, trained_layer in zip(_batch_norms(detector), _batch_norms(trained), strict=True):
+    for layer, trained_layer in zip(batch_norms(detector), batch_norms(trained), strict=True):
         layer.fixed_statistics = trained_layer.fixed_statistics
     load_weights(detector, path, weights="raw")
     with statistics_updates(False):
@@ -58,10 +58,6 @@ def mode_losses(detector: Detector, path: str, batches: Sequence[Batch], *, trai
         return ModeLosses(training, raw, None)
     load_weights(detector, path, weights="ema")
     return ModeLosses(training, raw, _mean_loss(detector, batches, training=False))
-
-
-def _batch_norms(detector: Detector) -> list[BatchNormalization]:
-    return [layer for layer in detector._flatten_layers() if isinstance(layer, BatchNormalization)]
 
 
 def _mean_loss(detector: Detector, batches: Sequence[Batch], *, training: bool) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from detection.datasets.entries import Entry, Rows
+from detection.datasets.entries import Entry, Rows, are_among
 from schemas.errors import ConfigError
 from schemas.metrics import IOU_TYPES, KEYPOINT_MAX_DETS, LVIS_MAX_DETS, MAX_DETS
 from schemas.quoting import quoted
@@ -166,10 +166,10 @@ def counted_detections(detections: Sequence[Entry] | Rows, params: Params) -> In
         scores = np.array([detection["score"] for detection in detections], np.float64)
         categories = np.array([detection["category_id"] for detection in detections], np.int64)
     if params.use_cats:
-        counted = best_positions((images, categories), scores, most)
+        counted = best_positions(images, scores, most, categories=categories)
     else:
         order = np.argsort(categories, kind="stable")
-        counted = np.sort(order[best_positions((images[order],), scores[order], most)])
+        counted = np.sort(order[best_positions(images[order], scores[order], most)])
     return None if len(counted) == len(detections) else counted
 
 
@@ -182,27 +182,41 @@ def best_of_images(detections: list[Entry] | Rows, most: int) -> list[Entry] | R
         most: at least 1.
     """
     if isinstance(detections, np.ndarray):
-        return detections[best_positions((detections[:, 0],), detections[:, 5], most)]
+        return detections[best_positions(detections[:, 0], detections[:, 5], most)]
     images = np.array([detection["image_id"] for detection in detections], np.int64)
     scores = np.array([detection["score"] for detection in detections], np.float64)
-    return [detections[position] for position in best_positions((images,), scores, most)]
+    return [detections[position] for position in best_positions(images, scores, most)]
 
 
-def best_positions(groups: Sequence[npt.NDArray[np.generic]], scores: Rows, most: int) -> IntArray:
-    """Finds the `most` of highest score in each group; of equal scores the first.
+def best_positions(
+    images: npt.NDArray[np.generic],
+    scores: Rows,
+    most: int,
+    *,
+    categories: npt.NDArray[np.generic] | None = None,
+) -> IntArray:
+    """Finds the `most` detections of highest score in each image; of equal scores the first.
 
     Args:
-        groups: arrays [N] whose values together name the group.
+        images: image ids [N].
         scores: float64 [N].
         most: at least 1.
+        categories: category ids [N]; the `most` of each category in each image.
 
     Returns:
         Positions, int64 [M], ascending.
     """
-    # Sorting is what takes time, and most images have fewer detections than may count.
-    _, places, counts = np.unique(groups[0], return_inverse=True, return_counts=True)
-    (many,) = np.nonzero((counts > most)[places])
-    groups = [group[many] for group in groups]
+    # Ranking is what takes time, and few images have more detections than may count.
+    many = _repeated(images, most)
+    groups = [images[many]]
+    if categories is not None:
+        groups.append(categories[many])
+        values = [np.unique(group) for group in groups]
+        image, category = (np.searchsorted(some, group) for some, group in zip(values, groups, strict=True))
+        cells = _repeated(image * len(values[1]) + category, most)
+        many, groups = many[cells], [group[cells] for group in groups]
+    if not many.size:
+        return np.arange(len(scores))
     order = np.lexsort((-scores[many], *groups))  # stable
     starts = np.zeros(len(order), bool)
     starts[:1] = True
@@ -213,3 +227,14 @@ def best_positions(groups: Sequence[npt.NDArray[np.generic]], scores: Rows, most
     kept = np.ones(len(scores), bool)
     kept[many[order[rank >= most]]] = False
     return np.flatnonzero(kept)
+
+
+def _repeated(values: npt.NDArray[np.generic], most: int) -> IntArray:
+    """Positions of the values that occur more than `most` times."""
+    # Detections mostly come image by image: sorting one value of each run of equal ones takes no time.
+    changes = np.ones(len(values), bool)
+    changes[1:] = values[1:] != values[:-1]
+    starts = np.flatnonzero(changes)
+    some, places = np.unique(values[starts], return_inverse=True)
+    counts = np.bincount(places, weights=np.diff(starts, append=len(values)))
+    return np.flatnonzero(are_among(values, some[counts > most]))

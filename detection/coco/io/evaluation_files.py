@@ -53,11 +53,6 @@ class _KeypointTree(TypedDict, total=False):
     categories: list[Any]
 
 
-_DETECTIONS: dict[str, Any] = {
-    "bbox": list[entry_types.BoxDetection],
-    "segm": list[entry_types.Detection],
-    "keypoints": list[entry_types.Detection],
-}
 _TREES: dict[str, Any] = {"bbox": _BoxTree, "segm": _MaskTree, "keypoints": _KeypointTree}
 # What makes `json` read the file: RecursionError for nesting, OverflowError for an id of many digits.
 NOT_TAKEN = (msgspec.MsgspecError, RecursionError, OverflowError, UnicodeDecodeError)
@@ -72,9 +67,12 @@ def read_ground_truth(path: str | Path, iou_type: str) -> Any:
     if not is_file(path):
         return read_json(path)
     try:
-        return msgspec.json.decode(read_bytes(path), type=_TREES[iou_type])
+        tree = msgspec.json.decode(read_bytes(path), type=_TREES[iou_type])
     except NOT_TAKEN:
         return read_json(path)
+    if "annotations" in tree:
+        tree["annotations"] = entry_types.Typed(tree["annotations"], entry_types.ANNOTATIONS[iou_type])
+    return tree
 
 
 def read_detections(path: str | Path, iou_type: str) -> Any:
@@ -95,7 +93,9 @@ def read_detections(path: str | Path, iou_type: str) -> Any:
         raise cannot_read(path, error) from None
     except NOT_TAKEN:
         return read_json(path)
-    return np.concatenate(portions) if iou_type == "bbox" else list(itertools.chain.from_iterable(portions))
+    if iou_type == "bbox":
+        return np.concatenate(portions)
+    return entry_types.Typed(itertools.chain.from_iterable(portions), entry_types.DETECTIONS[iou_type])
 
 
 def detection_portions(path: str | Path, iou_type: str) -> Iterator[Any]:
@@ -109,7 +109,8 @@ def detection_portions(path: str | Path, iou_type: str) -> Iterator[Any]:
         OSError: it cannot be read.
         One of `NOT_TAKEN`: it has to be read by `json`.
     """
-    decoder = msgspec.json.Decoder(_DETECTIONS[iou_type])
+    kind: Any = entry_types.DETECTIONS[iou_type]
+    decoder = msgspec.json.Decoder(list[kind])
     for text in _portions(path):
         detections = decoder.decode(text)
         yield rows_of(detections) if iou_type == "bbox" else detections

@@ -5,9 +5,9 @@ and what refers to other entries is compared as whole columns. Only if something
 invalid, they are looked at one by one, to name the invalid ones or to leave them out.
 """
 
-import itertools
+import struct
 from collections.abc import Mapping, Sequence
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,10 +29,10 @@ from detection.coco.validation.invalid_entries import (
     refuse_or_skip,
 )
 from detection.coco.validation.mask_checks import masks_are_valid
-from detection.datasets.entries import Entry, Ids, Rows, unwritable
+from detection.datasets.entries import Entry, Ids, Rows, are_among, unwritable
 from schemas.errors import DataError
 
-_ROW = ("image_id", "bbox", "score", "category_id")
+_ROW = struct.Struct("=7d").pack
 _NO_AREA = -1.0  # in no area range, so that the annotation is ignored in all
 
 Skipped = list[InvalidEntry] | None  # receives invalid entries, which are then left out; None: they are refused
@@ -157,8 +157,7 @@ def check_annotations(annotations: Sequence[Any], known: Known, *, where: str, s
             annotations, kind, annotation_rules(known), by_id("annotation"), where=where, unique=True
         )
         refuse_or_skip(invalid, skipped)
-    for annotation in typed:
-        _fill(annotation, known)
+    _fill(typed, known)
     return typed
 
 
@@ -193,7 +192,8 @@ def check_detections(
         typed, invalid = find_invalid(detections, kind, reference_rules(known), by_image("detection"), where=where)
         refuse_or_skip(invalid, skipped)
         return rows_of(typed)
-    boxed = any(isinstance(entry, Mapping) and "bbox" in entry for entry in detections)
+    objects = [entry for entry in detections if isinstance(entry, Mapping)] if typed is None else typed
+    boxed = any("bbox" in entry for entry in objects)
     if typed is None or not _detections_fit(typed, known, boxed=boxed):
         rules = detection_rules(known, boxed=boxed)
         typed, invalid = find_invalid(detections, kind, rules, by_image("detection"), where=where)
@@ -206,18 +206,15 @@ def check_detections(
 
 def rows_of(detections: Sequence[entry_types.BoxDetection]) -> Rows:
     """Returns rows float64 [N, 7] (image_id, x, y, width, height, score, category_id) of detections."""
-    count = len(detections)
-    image_ids, boxes, scores, category_ids = (map(attrgetter(name), detections) for name in _ROW)
-    rows = np.empty((count, 7))
-    rows[:, 0] = np.fromiter(image_ids, np.int64, count)
-    rows[:, 1:5] = np.fromiter(itertools.chain.from_iterable(boxes), np.float64, 4 * count).reshape(count, 4)
-    rows[:, 5] = np.fromiter(scores, np.float64, count)
-    rows[:, 6] = np.fromiter(category_ids, np.int64, count)
-    return rows
+    # Twice as fast as np.array.
+    packed = bytearray().join([_ROW(one.image_id, *one.bbox, one.score, one.category_id) for one in detections])
+    return np.frombuffer(packed, np.float64).reshape(-1, 7)
 
 
 def convert_all(entries: Sequence[Any], kind: Any) -> list[Any] | None:
     """Converts entries to their type; None if one of them is invalid."""
+    if isinstance(entries, entry_types.Typed) and entries.kind is kind:
+        return entries
     try:
         return msgspec.convert(list(entries), list[kind])
     except msgspec.ValidationError:
@@ -258,7 +255,7 @@ def _are_writable(categories: Sequence[Entry]) -> bool:
 
 def _references_are_known(entries: Sequence[Entry], known: Known) -> bool:
     references = (("image_id", known.image_ids), ("category_id", known.category_ids))
-    return all(bool(np.isin(_ids(entries, key), ids).all()) for key, ids in references)
+    return all(bool(are_among(_ids(entries, key), ids).all()) for key, ids in references)
 
 
 def _annotations_fit(annotations: Sequence[Entry], known: Known) -> bool:
@@ -285,16 +282,17 @@ def _keypoints_fit(entries: Sequence[Entry], known: Known) -> bool:
     return {len(entry.get("keypoints", ())) for entry in entries} <= {3 * known.keypoints}
 
 
-def _fill(annotation: dict[str, Any], known: Known) -> None:
-    crowd = annotation.pop("is_crowd", 0)
-    annotation["bbox"] = list(annotation["bbox"])
-    annotation["iscrowd"] = int(annotation.get("iscrowd", crowd))
-    if "area" not in annotation:
-        annotation["area"] = annotation["bbox"][2] * annotation["bbox"][3]
-    if known.iou_type == "keypoints":
-        points = annotation.setdefault("keypoints", [0] * (3 * known.keypoints))
-        if "num_keypoints" not in annotation:
-            annotation["num_keypoints"] = sum(flag > 0 for flag in points[2::3])
+def _fill(annotations: list[dict[str, Any]], known: Known) -> None:
+    for annotation in annotations:
+        crowd = annotation.pop("is_crowd", 0)
+        annotation["bbox"] = list(annotation["bbox"])
+        annotation["iscrowd"] = int(annotation.get("iscrowd", crowd))
+        if "area" not in annotation:
+            annotation["area"] = annotation["bbox"][2] * annotation["bbox"][3]
+        if known.iou_type == "keypoints":
+            points = annotation.setdefault("keypoints", [0] * (3 * known.keypoints))
+            if "num_keypoints" not in annotation:
+                annotation["num_keypoints"] = sum(flag > 0 for flag in points[2::3])
 
 
 def _check_rows(rows: Rows, known: Known, where: str, skipped: Skipped) -> Rows:
@@ -304,7 +302,7 @@ def _check_rows(rows: Rows, known: Known, where: str, skipped: Skipped) -> Rows:
             "come as numbers [N, 7] (image_id, x, y, width, height, score, category_id), masks and keypoints as "
             "COCO results."
         )
-    rows = rows.astype(np.float64)
+    rows = rows.astype(np.float64, copy=False)
     valid = _rows_are_valid(rows, known)
     if valid.all():
         return rows
@@ -323,10 +321,12 @@ def _check_rows(rows: Rows, known: Known, where: str, skipped: Skipped) -> Rows:
 
 def _rows_are_valid(rows: Rows, known: Known) -> Any:
     return (
-        np.isin(rows[:, 0], known.image_ids)
-        & np.isin(rows[:, 6], known.category_ids)
-        & np.isfinite(rows[:, 1:6]).all(axis=1)
-        & (rows[:, 3:5] >= 0).all(axis=1)
+        are_among(rows[:, 0], known.image_ids)
+        & are_among(rows[:, 6], known.category_ids)
+        # Column by column: numpy is ten times slower along a short axis.
+        & np.logical_and.reduce([np.isfinite(rows[:, column]) for column in range(1, 6)])
+        & (rows[:, 3] >= 0)
+        & (rows[:, 4] >= 0)
     )
 
 

@@ -27,13 +27,14 @@ $(STAMP): requirements.lock pyproject.toml setup.py environment.sh
 	rm -f $(VENV)/.synced*
 	PYTHON=$(PYTHON) ./environment.sh $(if $(filter 1,$(GPU)),--gpu) $(VENV) .
 	touch $(STAMP)
+	@echo 'Installed. In each shell, `source $(BIN)/activate` makes `cocoflow` and `tensorboard` available.'
 
 demo: env
 	$(BIN)/python -m pipelines.demo_data runs/demo-data
-	$(BIN)/python pipeline_runner.py run --config pipelines/configs/demo.yaml --data runs/demo-data
+	$(BIN)/cocoflow run --config demo --data runs/demo-data
 
 demo-photos: env
-	$(BIN)/python pipeline_runner.py run --data $(DATA) --set run.root=runs/photos --set run.name=photos
+	$(BIN)/cocoflow run --data $(DATA) --set run.root=runs/photos --set run.name=photos
 
 lint: env
 	$(BIN)/ruff check .

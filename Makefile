@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 # uv is used where it is installed; elsewhere pip puts it into a venv of its own.
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 # `make env GPU=1` installs the CUDA libraries, too; the environment keeps them until `make env GPU=0`.
-GPU := $(if $(wildcard $(VENV)/.synced-gpu),1,0)
-STAMP := $(VENV)/.synced$(if $(filter 1,$(GPU)),-gpu)
+GPU := $(if $(wildcard $(VENV)/.synced-*-gpu),1,0)
+STAMP := $(VENV)/.synced-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')$(if $(filter 1,$(GPU)),-gpu)
 # Without bytecode, every process that imports TFX compiles it anew: fifteen seconds for each.
 unexport PYTHONDONTWRITEBYTECODE
 # Processes that run tests; a worker takes up to 3 GB.
@@ -27,13 +27,14 @@ $(STAMP): requirements.lock pyproject.toml setup.py environment.sh
 	rm -f $(VENV)/.synced*
 	PYTHON=$(PYTHON) ./environment.sh $(if $(filter 1,$(GPU)),--gpu) $(VENV) .
 	touch $(STAMP)
+	@echo 'Installed. In each shell, `source $(BIN)/activate` makes `cocoflow` and `tensorboard` available.'
 
 demo: env
 	$(BIN)/python -m pipelines.demo_data runs/demo-data
-	$(BIN)/python pipeline_runner.py run --config pipelines/configs/demo.yaml --data runs/demo-data
+	$(BIN)/cocoflow run --config demo --data runs/demo-data
 
 demo-photos: env
-	$(BIN)/python pipeline_runner.py run --data $(DATA) --set run.root=runs/photos --set run.name=photos
+	$(BIN)/cocoflow run --data $(DATA) --set run.root=runs/photos --set run.name=photos
 
 lint: env
 	$(BIN)/ruff check .
@@ -77,5 +78,7 @@ lock: | $(filter .uv/bin/uv,$(UV))
 	  --no-annotate --no-header --group runtime --group dev --group onnx --group weights --group gpu pyproject.toml \
 	  --output-file requirements.lock
 
+# Removes what `make` builds.  Models, data and records in runs/ are the user's.
 clean:
-	rm -rf $(VENV) .uv build dist *.egg-info runs
+	rm -rf $(VENV) .uv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -path ./runs -prune -o -name __pycache__ -prune -exec rm -rf {} +

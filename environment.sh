@@ -6,8 +6,8 @@
 #     ./environment.sh VENV WHEEL       and a built wheel: the container image
 #     ./environment.sh --gpu VENV ...   with the CUDA libraries that TensorFlow needs for GPUs, 3 GB: docs/gpu.md
 #
-# PYTHON is the interpreter (default: python3), UV the path of uv (default: the installed one; without one, pip
-# installs it into .uv).
+# PYTHON is the interpreter (default: python3); an environment of another version of Python is made anew.  UV is the
+# path of uv (default: the installed one; without one, pip installs it into .uv).
 set -eu
 cd "$(dirname "$0")"
 
@@ -19,11 +19,25 @@ fi
 venv=$(realpath -m "$1")
 package=${2:-}
 python=${PYTHON:-python3}
+version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true; }
+version=$(version_of "$python")
+case $version in
+3.11 | 3.12 | 3.13) ;;
+*)
+    echo "error: $python is ${version:+Python }${version:-no Python}, but Cocoflow needs Python 3.11, 3.12 or 3.13." >&2
+    echo "Install one of them, and name it: make env PYTHON=python3.11" >&2
+    exit 2
+    ;;
+esac
 uv=${UV:-$(command -v uv || echo .uv/bin/uv)}
 
 if [ "$uv" = .uv/bin/uv ] && [ ! -x "$uv" ]; then
     "$python" -m venv .uv
     .uv/bin/pip install --quiet --disable-pip-version-check uv
+fi
+if [ -e "$venv/pyvenv.cfg" ] && [ "$(version_of "$venv/bin/python")" != "$version" ]; then
+    echo "$venv has no Python $version: it is made anew" >&2
+    rm -rf "$venv"
 fi
 [ -x "$venv/bin/python" ] || "$uv" venv --quiet --python "$python" "$venv"
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""The command line of Cocoflow: `pipeline_runner.py COMMAND`, also installed as `cocoflow`."""
+"""The command line of Cocoflow: `./pipeline_runner.py COMMAND`, installed as `cocoflow`."""
 
 import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from pipelines.runs.stop_signals import StopSignals, end_soon, stop_signals
 from schemas.errors import find_user_error, was_interrupted
+from schemas.program import PROGRAM, VERSION, program_command
 from schemas.quoting import printable
 
 # Modules of pipelines/commands/; their heavy imports are inside `run`.
@@ -41,10 +43,18 @@ _EPILOG = (
     "130 ended by Ctrl-C, 143 by SIGTERM."
 )
 
+_INSTALL = (
+    "Install the environment with `make env`, and activate it in this shell: `source .venv/bin/activate`."
+    if Path(__file__).with_name("environment.sh").exists()
+    else "Install the package with its dependencies."
+)
+
 
 def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """Builds the parser of some commands."""
-    parser = argparse.ArgumentParser(prog="pipeline_runner.py", description=_DESCRIPTION, epilog=_EPILOG)
+    program = program_command()
+    parser = argparse.ArgumentParser(prog=program, description=_DESCRIPTION, epilog=_EPILOG)
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {VERSION}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in names:
         module = importlib.import_module(f"pipelines.commands.{name.replace('-', '_')}")
@@ -52,7 +62,7 @@ def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
             name,
             help=module.SUMMARY,
             description=f"{module.__doc__}",
-            epilog=f"example:\n  {module.EXAMPLE}",
+            epilog=f"example:\n  {module.EXAMPLE.replace(f'{PROGRAM} {name} ', f'{program} {name} ')}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.add_arguments(command)
@@ -88,6 +98,9 @@ def _run(arguments: Sequence[str] | None, stop: StopSignals) -> int:
             print(stop.word, file=sys.stderr)
             return stop.exit_code
         user_error = find_user_error(error)
+        if user_error is None and isinstance(error, ModuleNotFoundError):
+            print(f"error: {error}. {_INSTALL}", file=sys.stderr)
+            return 1
         if user_error is None:
             raise
         print(f"error: {printable(str(user_error))}", file=sys.stderr)

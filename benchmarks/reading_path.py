@@ -7,7 +7,7 @@ a file once one of its functions is called between the start and the result, cla
 bodies and what runs at import not counted; nor are the files of `schemas` and of
 `detection/storage`, which stand for constants and for the file system.
 
-evaluate: `pipeline_runner.py evaluate --ground-truth --detections`, to the metrics' table.
+evaluate: `cocoflow evaluate --ground-truth --detections`, to the metrics' table.
 """
 
 import argparse

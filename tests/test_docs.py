@@ -138,9 +138,13 @@ def test_the_options_of_postprocessing() -> None:
     assert BoxPostprocess.model_validate({row[0]: row[1] for row in rows}) == BoxPostprocess()
 
 
-@pytest.mark.parametrize("recipe", re.findall(r"```yaml\n(.*?)```", _text("docs/update_rules.md"), re.DOTALL))
-def test_each_recipe_is_a_configuration(recipe: str) -> None:
-    assert from_yaml(recipe) != Config()
+def _blocks(name: str) -> list[str]:
+    return re.findall(r"```yaml\n(.*?)```", _text(name), re.DOTALL)
+
+
+@pytest.mark.parametrize("block", [block for name in PAGES for block in _blocks(name)])
+def test_each_block_of_yaml_is_a_configuration_alone(block: str) -> None:
+    assert from_yaml(block) != Config()
 
 
 def test_the_flags_and_outputs_of_an_export() -> None:

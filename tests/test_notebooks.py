@@ -1,5 +1,6 @@
 """The notebooks run in a Jupyter kernel on a small data set, and are stored without outputs."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,31 @@ from tests.pipelines.small_run import FEW_STEPS
 PROJECT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))
 
-# Assignments in place of those of the cell tagged `parameters`; paths are below the test's folder.
+# Assignments in place of those of the cell tagged `parameters`; paths are below {tmp}, the test's folder.
 PARAMETERS: dict[str, dict[str, Any]] = {
-    "data": {"DATA": "data", "REPORT": "report.html"},
+    "data": {"DATA": "{tmp}/data", "REPORT": "{tmp}/report.html"},
     "pipeline": {
-        "CONFIG": str(PROJECT / "pipelines/configs/demo.yaml"),
-        "SETTINGS": [*FEW_STEPS, "train.checkpoint_every=3", "train.log_every=1", "data.root=data", "run.root=run"],
+        "CONFIG": "pipelines/configs/demo.yaml",
+        "SETTINGS": [
+            *FEW_STEPS,
+            "train.checkpoint_every=3",
+            "train.log_every=1",
+            "data.root={tmp}/data",
+            "run.root={tmp}/run",
+        ],
     },
-    "results": {"SERVING": "serving", "TRUTH": "data/annotations/instances_val.json", "IMAGES": "data/val"},
+    "results": {
+        "SERVING": "{tmp}/serving",
+        "TRUTH": "{tmp}/data/annotations/instances_val.json",
+        "IMAGES": "{tmp}/data/val",
+    },
 }
-MASKS = {"SERVING": "masks", "TRUTH": "shapes/instances_val.json", "IMAGES": "shapes/val"}
+MASKS = {"SERVING": "{tmp}/masks", "TRUTH": "{tmp}/shapes/instances_val.json", "IMAGES": "{tmp}/shapes/val"}
 
 
 @pytest.fixture
 def executed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The cells of a notebook after their execution, in an empty folder."""
+    """The cells of a notebook after their execution, in a kernel as Jupyter starts it: in the notebook's folder."""
     name, assignments = (
         request.param if isinstance(request.param, tuple) else (request.param, PARAMETERS[request.param])
     )
@@ -42,9 +53,14 @@ def executed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
     [parameters] = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
     assigned = {line.partition(" = ")[0] for line in parameters.source.splitlines()}
     assert assigned == PARAMETERS[name].keys()
-    parameters.source = "\n".join(f"{key} = {value!r}" for key, value in assignments.items())
-    monkeypatch.setenv("PYTHONPATH", str(PROJECT))
-    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    # As those of the notebooks, the paths are relative to the project's folder.
+    folder = os.path.relpath(tmp_path, PROJECT)
+    lines = [f"{key} = {value!r}".replace("{tmp}", folder) for key, value in assignments.items()]
+    parameters.source = "\n".join(lines)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    nbclient.NotebookClient(
+        notebook, timeout=300, resources={"metadata": {"path": str(PROJECT / "notebooks")}}
+    ).execute()
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
@@ -89,7 +105,9 @@ def test_the_notebook_of_the_pipeline_runs_every_node(executed: list[Any], tmp_p
     assert len(_shown(executed, "image/png")) == 1
     [version] = (tmp_path / "run" / "serving").iterdir()
     assert (version / "saved_model.pb").is_file()
-    assert repr(str(version)) in texts[-1]
+    assert version.name in texts[-1]
+    [page] = [text for text in _shown(executed, "text/html") if "<iframe" in text]
+    assert "&lt;title&gt;" in page
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -1,12 +1,12 @@
 """What `setup.py` builds for Beam workers and images."""
 
-import tomllib
 import zipfile
 from email.parser import Parser
 from pathlib import Path
 
 import pytest
 
+from schemas.program import VERSION
 from tests.wheel import build_wheel
 
 ROOT = Path(__file__).parents[1]
@@ -25,12 +25,11 @@ def test_it_holds_the_rooms_and_their_data_but_no_tests(wheel: zipfile.ZipFile) 
     assert not [name for name in names if name.startswith("tests")]
 
 
-def test_it_requires_nothing_and_takes_its_metadata_from_pyproject(wheel: zipfile.ZipFile) -> None:
+def test_it_requires_nothing_and_has_name_and_version(wheel: zipfile.ZipFile) -> None:
     (path,) = [name for name in wheel.namelist() if name.endswith("METADATA")]
     metadata = Parser().parsestr(wheel.read(path).decode())
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert metadata.get_all("Requires-Dist") is None
-    assert (metadata["Name"], metadata["Version"]) == (project["name"], project["version"])
+    assert (metadata["Name"], metadata["Version"]) == ("cocoflow", VERSION)
 
 
 def test_the_lock_is_hashed_and_names_no_host() -> None:

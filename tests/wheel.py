@@ -1,5 +1,6 @@
 """The built wheel, and an environment that has it in place of the repository."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,5 +23,6 @@ def build_wheel(folder: Path) -> Path:
 
 def make_environment(folder: Path, wheel: Path) -> Path:
     """Installs the wheel as the container image does; returns the environment's folder of programs."""
-    subprocess.run([ROOT / "environment.sh", folder, wheel], check=True, capture_output=True, text=True)
+    python = os.environ | {"PYTHON": sys.executable}
+    subprocess.run([ROOT / "environment.sh", folder, wheel], check=True, capture_output=True, text=True, env=python)
     return folder / "bin"

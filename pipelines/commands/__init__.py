@@ -1,1 +1,1 @@
-"""The commands of `pipeline_runner.py`, one module each, imported when used."""
+"""The commands of `cocoflow`, one module each, imported when used."""

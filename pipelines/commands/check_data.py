@@ -14,7 +14,7 @@ from detection.storage.paths import require_supported_paths
 from pipelines.commands.common import add_config_arguments, config_of
 
 SUMMARY = "check a COCO data set before training: issues and remedies"
-EXAMPLE = "pipeline_runner.py check-data --data my_coco --report my_coco.html"
+EXAMPLE = "cocoflow check-data --data my_coco --report my_coco.html"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,14 +12,25 @@ if TYPE_CHECKING:
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 DEFAULT_CONFIG = CONFIGS / "default.yaml"
+SHIPPED_CONFIGS = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
 
 
 def add_config_arguments(parser: argparse._ActionsContainer) -> None:
     """Adds `--config` and `--set`."""
     parser.add_argument(
-        "--config", metavar="YAML", default=str(DEFAULT_CONFIG), help="configuration file, local or gs://"
+        "--config",
+        metavar="YAML",
+        type=config_path,
+        default=str(DEFAULT_CONFIG),
+        help="configuration file, local or gs://, or the name of one that Cocoflow brings along: "
+        f"{', '.join(SHIPPED_CONFIGS)}; by default {DEFAULT_CONFIG.stem}",
     )
     add_assignments_argument(parser, "override one configuration key, for example --set train.steps=500")
+
+
+def config_path(text: str) -> str:
+    """Returns the path of a configuration from the value of `--config`, a path or a shipped configuration's name."""
+    return str(CONFIGS / f"{text}.yaml") if text in SHIPPED_CONFIGS else text
 
 
 def add_assignments_argument(parser: argparse._ActionsContainer, what: str) -> None:

@@ -10,7 +10,7 @@ import argparse
 from detection.storage.paths import require_supported_paths
 
 SUMMARY = "compare two models' detections, or two evaluations"
-EXAMPLE = "pipeline_runner.py compare old.json new.json --ground-truth instances_val.json --output changes.html"
+EXAMPLE = "cocoflow compare old.json new.json --ground-truth instances_val.json --output changes.html"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

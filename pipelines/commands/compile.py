@@ -12,7 +12,7 @@ from pipelines.runners.compiled import TARGETS
 
 SUMMARY = "compile the pipeline for Vertex AI Pipelines or Kubeflow Pipelines"
 EXAMPLE = (
-    "pipeline_runner.py compile --runner vertex --output pipeline.json --data gs://BUCKET/coco \\\n"
+    "cocoflow compile --runner vertex --output pipeline.json --data gs://BUCKET/coco \\\n"
     "      --set run.root=gs://BUCKET/runs/mine --set run.image=REGISTRY/cocoflow:TAG"
 )
 

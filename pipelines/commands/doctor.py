@@ -10,7 +10,7 @@ import argparse
 from pipelines.commands.common import add_config_arguments
 
 SUMMARY = "check versions, devices, memory, disk and credentials"
-EXAMPLE = "pipeline_runner.py doctor --set train.strategy=mirrored --set run.root=gs://BUCKET/runs/mine"
+EXAMPLE = "cocoflow doctor --set train.strategy=mirrored --set run.root=gs://BUCKET/runs/mine"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -31,8 +31,8 @@ from schemas.quoting import one_line
 
 SUMMARY = "export a model as a SavedModel, LiteRT or ONNX file, without training"
 EXAMPLE = """\
-pipeline_runner.py export --model out/checkpoints/ckpt-500 --weights raw --output raw_model
-  pipeline_runner.py export --model out --format litert --precision int8 --calibration-data my_coco --output mobile"""
+cocoflow export --model out/checkpoints/ckpt-500 --weights raw --output raw_model
+  cocoflow export --model out --format litert --precision int8 --calibration-data my_coco --output mobile"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,7 @@ from pipelines.commands.common import add_assignments_argument
 from schemas.artifacts import FOLLOW
 
 SUMMARY = "evaluate each new checkpoint of a training run, and keep the best"
-EXAMPLE = "pipeline_runner.py follow --checkpoints out/checkpoints --data my_coco --timeout 60"
+EXAMPLE = "cocoflow follow --checkpoints out/checkpoints --data my_coco --timeout 60"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

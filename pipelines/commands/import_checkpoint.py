@@ -20,8 +20,7 @@ from pipelines.commands.common import add_assignments_argument
 
 SUMMARY = "import a checkpoint of google/automl, TPU Mask R-CNN or the Object Detection API as a model"
 EXAMPLE = (
-    "pipeline_runner.py import-checkpoint --from automl --checkpoint efficientdet-d0 --model efficientdet-d0 "
-    "--output models/d0"
+    "cocoflow import-checkpoint --from automl --checkpoint efficientdet-d0 --model efficientdet-d0 --output models/d0"
 )
 
 

@@ -9,7 +9,7 @@ import argparse
 from detection.storage.paths import require_supported_paths
 
 SUMMARY = "show which data, configuration and runs a pushed model came from"
-EXAMPLE = "pipeline_runner.py lineage runs/mine/serving/1795406984"
+EXAMPLE = "cocoflow lineage runs/mine/serving/1795406984"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ from pipelines.commands.common import add_tta_argument, views_from_text
 from schemas.quoting import one_line
 
 SUMMARY = "run a model on images, and write COCO results"
-EXAMPLE = "pipeline_runner.py predict --model runs/demo/serving/1 --images photos --output detections.json --draw drawn"
+EXAMPLE = "cocoflow predict --model runs/demo/serving/1 --images photos --output detections.json --draw drawn"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ import argparse
 import sys
 
 SUMMARY = "serve an earlier version of the model again"
-EXAMPLE = "pipeline_runner.py rollback --directory runs/demo/serving"
+EXAMPLE = "cocoflow rollback --directory runs/demo/serving"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

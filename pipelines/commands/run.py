@@ -9,7 +9,7 @@ from pipelines.runners.local import RUNNERS
 from schemas.errors import ConfigError
 
 SUMMARY = "run the whole pipeline: COCO data set to blessed, pushed detector"
-EXAMPLE = "pipeline_runner.py run --data my_coco --set run.root=runs/mine --set model.name=efficientdet-d0"
+EXAMPLE = "cocoflow run --data my_coco --set run.root=runs/mine --set model.name=efficientdet-d0"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 SUMMARY = "run the pipeline at fixed times on Vertex AI Pipelines or Kubeflow Pipelines"
 EXAMPLE = (
-    "pipeline_runner.py schedule create --runner vertex --config mine.yaml --name nightly \\\n"
+    "cocoflow schedule create --runner vertex --config mine.yaml --name nightly \\\n"
     "      --cron '0 3 * * *' --time-zone Europe/Berlin\n"
-    "  pipeline_runner.py schedule list --runner vertex --config mine.yaml\n"
-    "  pipeline_runner.py schedule pause nightly --runner vertex --config mine.yaml"
+    "  cocoflow schedule list --runner vertex --config mine.yaml\n"
+    "  cocoflow schedule pause nightly --runner vertex --config mine.yaml"
 )
 _DONE = {"pause": "paused", "resume": "resumed", "delete": "deleted"}
 # Flag -> key of run.schedule, and its help.

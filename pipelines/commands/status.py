@@ -9,7 +9,7 @@ import argparse
 from detection.storage.paths import require_supported_paths
 
 SUMMARY = "show the runs of a run.root, and what they made"
-EXAMPLE = "pipeline_runner.py status --root runs/mine --limit 10 --artifacts"
+EXAMPLE = "cocoflow status --root runs/mine --limit 10 --artifacts"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from pipelines.runners.compiled import TARGETS
 
 SUMMARY = "run the pipeline on Vertex AI Pipelines or Kubeflow Pipelines"
 EXAMPLE = (
-    "pipeline_runner.py submit --runner vertex --config mine.yaml --data gs://BUCKET/coco \\\n"
+    "cocoflow submit --runner vertex --config mine.yaml --data gs://BUCKET/coco \\\n"
     "      --set run.vertex.project=PROJECT --parameter train_steps=20000 --wait"
 )
 

@@ -11,7 +11,7 @@ import argparse
 from detection.storage.paths import require_supported_paths
 
 SUMMARY = "convert TFRecords, Cocoflow's or other tools', to COCO files"
-EXAMPLE = "pipeline_runner.py to-coco --examples 'old/*.record-*' --label-map old/label_map.pbtxt --output old.json"
+EXAMPLE = "cocoflow to-coco --examples 'old/*.record-*' --label-map old/label_map.pbtxt --output old.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ from detection.storage.paths import require_supported_paths
 from pipelines.commands.common import add_config_arguments, config_of
 
 SUMMARY = "convert a COCO data set to TFRecords, without a pipeline"
-EXAMPLE = "pipeline_runner.py to-examples --data my_coco --output my_examples"
+EXAMPLE = "cocoflow to-examples --data my_coco --output my_examples"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

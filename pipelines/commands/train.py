@@ -7,12 +7,14 @@ output folder, it continues from the newest checkpoint.
 """
 
 import argparse
+import shlex
 
 from pipelines.commands.common import add_config_arguments, config_of
 from schemas.artifacts import TRAIN_SPLIT
+from schemas.program import installed_command
 
 SUMMARY = "train a detector without a pipeline"
-EXAMPLE = "pipeline_runner.py train --data my_coco --output out --set train.steps=2000"
+EXAMPLE = "cocoflow train --data my_coco --output out --set train.steps=2000"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
     config = config_of(args)
     images = next((split.images for name, split in files_of(config.data).items() if name != TRAIN_SPLIT), None)
     model = train_alone(config, args.output, verbose=args.verbose)
-    print(f"SavedModel:  {model}\nTensorBoard: tensorboard --logdir {args.output}/logs")
+    print(f"SavedModel:  {model}")
+    print(f"TensorBoard: {installed_command('tensorboard')} --logdir {shlex.quote(args.output)}/logs")
     # It imports TensorFlow, whose messages the training has kept from the terminal.
     from pipelines.runs.outlook import longer_command, predict_command, training_outlook
 

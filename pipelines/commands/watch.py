@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pipelines.commands.common import add_config_arguments, config_of
 
 SUMMARY = "train again by a schedule, or when new data arrives"
-EXAMPLE = "pipeline_runner.py watch --config pipelines/configs/watch.yaml --data 'spans/{YYYY}-{MM}-{DD}'"
+EXAMPLE = "cocoflow watch --config watch --data 'spans/{YYYY}-{MM}-{DD}'"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

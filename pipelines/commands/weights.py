@@ -12,7 +12,7 @@ that trains has no network.
 import argparse
 
 SUMMARY = "list or fetch published weights that trainings start from"
-EXAMPLE = "pipeline_runner.py weights fetch efficientdet-d0 --cache gs://my-bucket/weights"
+EXAMPLE = "cocoflow weights fetch efficientdet-d0 --cache gs://my-bucket/weights"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,6 @@
 """What to do after a training: whether its metric was still rising, label-error candidates, the next command."""
 
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from detection.training.validation.history import is_rising, read_history
 from schemas.artifacts import ANALYSIS_JSON, CONFIG_YAML, HISTORY_JSON, REPORT_HTML, VALIDATION
 from schemas.config.config_io import from_yaml
 from schemas.config.train.training import TrainConfig
+from schemas.program import program_command
 
 
 class Outlook(NamedTuple):
@@ -91,22 +91,17 @@ def longer_command(typed: Sequence[str], train_config: TrainConfig, *, steps: in
         steps: steps of its training.
     """
     key, length = ("epochs", train_config.epochs) if train_config.epochs else ("steps", steps)
-    return f"{_program()} {shlex.join(typed)} --set train.{key}={2 * length}"
+    return f"{program_command()} {shlex.join(typed)} --set train.{key}={2 * length}"
 
 
 def predict_command(model: str, images: str) -> str:
-    """Returns the command that runs a model on images, from any folder.
+    """Returns the command that runs a model on images.
 
     Args:
         model: folder of a SavedModel.
         images: file or folder.
     """
     return (
-        f"{_program()} predict --model {shlex.quote(absolute(model))} --images {shlex.quote(absolute(images))} "
+        f"{program_command()} predict --model {shlex.quote(absolute(model))} --images {shlex.quote(absolute(images))} "
         "--output detections.json --draw detections.png"
     )
-
-
-def _program() -> str:
-    """Returns this program as typed from any folder."""
-    return shlex.join([sys.executable, str(Path(__file__).parents[2] / "pipeline_runner.py")])

@@ -20,6 +20,7 @@ from schemas.artifacts import BLESSING_JSON, LOGS, METRICS_JSON, REPORT_HTML
 from schemas.config.train.training import TrainConfig
 from schemas.errors import CocoflowError, DataError
 from schemas.metrics import metrics_by_iou_type, metrics_of_report
+from schemas.program import installed_command
 
 _STATES = {mlmd.Execution.CACHED: "reused", mlmd.Execution.COMPLETE: "done"}
 _REPORTED = ("evaluation", "model_run", "pushed_model")
@@ -223,7 +224,7 @@ def print_results(results: RunResults, console: Console, *, typed: Sequence[str]
     line("Report:", join(results.evaluation, REPORT_HTML))
     folders = {"train": join(results.model_run, LOGS), "eval": join(results.evaluation, LOGS)}
     logs = ",".join(f"{name}:{folder}" for name, folder in folders.items() if is_dir(folder))
-    line("TensorBoard:", f"tensorboard --logdir_spec {shlex.quote(logs)}")
+    line("TensorBoard:", f"{installed_command('tensorboard')} --logdir_spec {shlex.quote(logs)}")
     labels, outlook = label_errors(results.evaluation), training_outlook(results.model_run)
     if labels:
         line("Labels:", labels)

@@ -1,5 +1,9 @@
 """The program as a user meets it: help, wrong usage, messages."""
 
+import os
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +13,12 @@ import pytest
 import pipeline_runner
 from detection.storage.atomic import write_json
 from detection.storage.lock import LOCK_FILE
+from pipelines.commands.common import SHIPPED_CONFIGS
 from schemas.artifacts import CONFIG_YAML, SUMMARY_JSON
+from schemas.program import PROGRAM, SCRIPT, VERSION, installed_command
 from tests.folder_holder import folder_holder
 
+ROOT = Path(pipeline_runner.__file__).parent
 SLOW_IMPORTS = ("tensorflow", "keras", "tfx", "apache_beam", "kfp", "matplotlib", "sklearn")
 
 
@@ -22,7 +29,64 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
     assert stopped.value.code == 0
     text = capsys.readouterr().out
     assert "example:" in text
-    assert f"pipeline_runner.py {command}" in text
+    assert f"\n  cocoflow {command} " in text
+
+
+@pytest.mark.parametrize(
+    ("activated", "typed", "expected"),
+    [
+        (True, [PROGRAM], PROGRAM),
+        (True, [f"./{SCRIPT}"], f"python3 ./{SCRIPT}"),
+        (False, ["{bin}/cocoflow"], "{bin}/cocoflow"),
+        (False, ["{bin}/python", SCRIPT], f"{{bin}}/python {SCRIPT}"),
+    ],
+)
+def test_help_and_hints_name_the_program_as_it_was_called(activated: bool, typed: list[str], expected: str) -> None:
+    programs = Path(sys.executable).parent
+    path = f"{programs}:{os.defpath}" if activated else os.defpath
+    filled = [part.format(bin=programs) for part in typed]
+
+    def printed(*command: str) -> str:
+        environment = {"PATH": path, "PYTHONPATH": str(ROOT)}
+        found = [shutil.which(command[0], path=path) or command[0], *command[1:]]
+        return subprocess.run(found, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+
+    shown = expected.format(bin=programs)
+    assert printed(*filled, "--help").startswith(f"usage: {shown} [-h]")
+    assert f"\n  {shown} status --root runs/mine" in printed(*filled, "status", "--help")
+    assert printed(*shlex.split(shown), "--version") == f"{PROGRAM} {VERSION}\n"
+
+
+def test_without_the_environment_one_line_says_how_to_get_it() -> None:
+    isolated = [sys.executable, "-E", "-S", str(ROOT / SCRIPT), "--help"]  # without site-packages
+    done = subprocess.run(isolated, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"error: No module named '\w+'\. .*`make env`.*`source \.venv/bin/activate`\.\n", done.stderr)
+
+
+def test_programs_beside_python_are_named_by_their_path_if_it_is_not_on_the_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    programs = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", str(programs))
+    assert installed_command("tensorboard") == "tensorboard"
+    monkeypatch.setenv("PATH", os.defpath)
+    assert installed_command("tensorboard") == shlex.quote(str(programs / "tensorboard"))
+
+
+def test_shipped_configurations_are_found_by_name_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert pipeline_runner.main(["run", "--config", "watch", "--set", "train.stepz=3"]) == 2
+    assert "configs/watch.yaml: unknown key train.stepz" in capsys.readouterr().err
+    Path("watch").mkdir()
+    (tmp_path / "watch" / "watch.yaml").write_text("train: {stepz: 3}")
+    assert pipeline_runner.main(["run", "--config", "watch/watch.yaml"]) == 2
+    assert capsys.readouterr().err.startswith("error: watch/watch.yaml: unknown key")
+    with pytest.raises(SystemExit):
+        pipeline_runner.main(["run", "--help"])
+    assert ", ".join(SHIPPED_CONFIGS) in " ".join(capsys.readouterr().out.split())
 
 
 def test_help_imports_nothing_slow() -> None:

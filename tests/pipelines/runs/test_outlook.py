@@ -69,7 +69,7 @@ def test_a_longer_training_is_the_same_command_with_twice_its_length() -> None:
     typed = ["train", "--data", "my photos", "--set", "train.steps=300"]
     for assignments in (["train.steps=300"], []):  # the second has train.steps = auto
         command = longer_command(typed, load_config(None, assignments).train, steps=300)
-        assert shlex.split(command)[2:] == [*typed, "--set", "train.steps=600"]
+        assert shlex.split(command)[1:] == [*typed, "--set", "train.steps=600"]
         assert load_config(None, [*assignments, shlex.split(command)[-1]]).train.steps == 600
     epochs = load_config(None, ["train.epochs=1.5"]).train
     assert longer_command(typed, epochs, steps=300).endswith(" --set train.epochs=3.0")

@@ -73,7 +73,7 @@ _FORKED_CHILD_TERMINATED = """
 
 
 def _start(work: str = "pass", *arguments: str, sigint: str = "signal.default_int_handler") -> "subprocess.Popen[str]":
-    """Starts `pipeline_runner.py run`, which does `work`, or the real thing where there are arguments for it."""
+    """Starts `cocoflow run`, which does `work`, or the real thing where there are arguments for it."""
     code = _PROGRAM.format(work=work, sigint=sigint, replaces=not arguments)
     # Python 3.12 and newer warn of the fork, as pipeline_runner has threads.
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, "run", *arguments]

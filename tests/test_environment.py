@@ -21,8 +21,12 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 LOCK = (ROOT / "requirements.lock").read_text()
 _UV = """#!/bin/sh
-case "$*" in *"pip sync"*) cat >"$0.synced" ;; esac
+case "$*" in
+*"pip sync"*) cat >"$0.synced" ;;
+venv*) exec "$4" -m venv --without-pip "$5" ;;
+esac
 """
+STAMP = f".synced-{sys.version_info.major}.{sys.version_info.minor}"
 
 
 class Environment(NamedTuple):
@@ -40,7 +44,9 @@ class Environment(NamedTuple):
         flags = [argument for argument in arguments if argument.startswith("--")]
         package = [argument for argument in arguments if argument not in flags]
         subprocess.run(
-            [ROOT / "environment.sh", *flags, self.folder, *package], env=os.environ | {"UV": str(self.uv)}, check=True
+            [ROOT / "environment.sh", *flags, self.folder, *package],
+            env=os.environ | {"UV": str(self.uv), "PYTHON": sys.executable},
+            check=True,
         )
         return Path(f"{self.uv}.synced").read_text()
 
@@ -126,23 +132,71 @@ def test_the_dependencies_alone_do_not_call_the_package(environment: Environment
     assert not list(environment.site_packages.glob("cocoflow*"))
 
 
+@pytest.mark.parametrize(("shown", "told"), [("3.10", "is Python 3.10"), ("", "is no Python")])
+def test_a_wrong_python_is_refused_before_anything_is_made(shown: str, told: str, tmp_path: Path) -> None:
+    python = _python_of_version(tmp_path / "python", shown)
+    environment = os.environ | {"PYTHON": str(python)}
+    command = [ROOT / "environment.sh", tmp_path / "env", "."]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"{python} {told}, but Cocoflow needs Python 3.11, 3.12 or 3.13.\n" in done.stderr
+    assert "make env PYTHON=python3.11" in done.stderr
+    assert not (tmp_path / "env").exists()
+
+
+def test_an_environment_of_another_python_is_made_anew_and_other_folders_are_kept(
+    environment: Environment, tmp_path: Path
+) -> None:
+    own = environment.folder / "own"
+    own.touch()
+    environment.install()
+    assert own.exists()
+    (environment.folder / "bin/python").unlink()
+    _python_of_version(environment.folder / "bin/python", "3.10")
+    environment.install()
+    assert not own.exists()
+    assert environment.python("-c", "import sys; print(*sys.version_info[:2], sep='.')").stdout in STAMP + "\n"
+    (tmp_path / "kept/bin").mkdir(parents=True)
+    environment._replace(folder=tmp_path / "kept").install()
+    assert (tmp_path / "kept/bin").is_dir()
+
+
+def _python_of_version(path: Path, version: str) -> Path:
+    path.write_text(f"#!/bin/sh\necho {version}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_make_clean_removes_what_make_builds_and_no_results(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    built = [".venv/bin/python", ".uv/bin/uv", "build/x", "cocoflow.egg-info/PKG-INFO", ".mypy_cache/x"]
+    built += [".pytest_cache/x", "detection/__pycache__/x.pyc", "tests/storage_emulator/__pycache__/x.pyc"]
+    kept = ["runs/mine/serving/1/saved_model.pb", "runs/mine/__pycache__/x", "detection/x.py"]
+    for name in built + kept:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    subprocess.run(["make", "clean"], cwd=tmp_path, check=True, capture_output=True)
+    assert [name for name in built + kept if (tmp_path / name).exists()] == kept
+
+
 @pytest.mark.parametrize(
     ("stamp", "flag", "command"),
     [
-        (".synced", [], None),
-        (".synced-gpu", [], None),
-        (".synced", ["GPU=1"], r"environment\.sh --gpu \S+ \."),
-        (".synced-gpu", ["GPU=1"], None),
-        (".synced-gpu", ["GPU=0"], r"environment\.sh +\S+ \."),
+        (STAMP, [], None),
+        (f"{STAMP}-gpu", [], None),
+        (STAMP, ["GPU=1"], r"environment\.sh --gpu \S+ \."),
+        (f"{STAMP}-gpu", ["GPU=1"], None),
+        (f"{STAMP}-gpu", ["GPU=0"], r"environment\.sh +\S+ \."),
+        (".synced-3.8", [], r"environment\.sh +\S+ \."),
         (None, [], r"environment\.sh +\S+ \."),
     ],
 )
-def test_make_env_notices_a_change_of_gpu(
+def test_make_env_notices_a_change_of_python_or_gpu(
     stamp: str | None, flag: list[str], command: str | None, tmp_path: Path
 ) -> None:
     if stamp is not None:
         (tmp_path / stamp).touch()
-    make = ["make", "--dry-run", "env", f"VENV={tmp_path}", *flag]
+    make = ["make", "--dry-run", "env", f"VENV={tmp_path}", f"PYTHON={sys.executable}", *flag]
     environment = {name: value for name, value in os.environ.items() if name not in ("GPU", "MAKEFLAGS", "MAKELEVEL")}
     said = subprocess.run(make, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
     assert ("environment.sh" in said) == (command is not None)

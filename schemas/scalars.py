@@ -1,5 +1,7 @@
 """Names of the scalars that training and evaluation write to TensorBoard, equal so that both share a chart."""
 
+from collections.abc import Collection
+
 TOTAL_LOSS = "loss"  # key of the sum of all loss terms, beside the terms
 GRADIENT_NORM = "gradient_norm"  # of all variables together; with "/" and a variable's path, of that variable
 GRADIENT_HISTOGRAM = "gradient"  # with "/" and a variable's path
@@ -16,22 +18,45 @@ _OTHERS = frozenset(
         "loss_scale",
         "nonfinite_steps",
         "skipped_steps",
-        "steps_per_second",
+        "steps_per_sec",
     }
 )
 
 
-def loss_tag(term: str) -> str:
-    """Returns the tag of a loss term, or of `TOTAL_LOSS`.
+# Tags of the TF Object Detection API for terms of the same quantity.
+_LOSS_TAGS = {
+    TOTAL_LOSS: "Loss/total_loss",
+    "l2_loss": "Loss/regularization_loss",
+    "rpn_score_loss": "Loss/RPNLoss/objectness_loss",
+    "rpn_box_loss": "Loss/RPNLoss/localization_loss",
+}
+_HEAD_TAGS = {"class_loss": "classification_loss", "box_loss": "localization_loss", "mask_loss": "mask_loss"}
 
-    Source: the TF Object Detection API's `model_lib_v2.py`, `Loss/total_loss` and `Loss/<term>`.
+
+def loss_tags(terms: Collection[str]) -> dict[str, str]:
+    """Returns the tags of a detector's loss terms and of `TOTAL_LOSS`.
+
+    Source: the TF Object Detection API's `model_lib_v2.py`, `ssd_meta_arch.py` and
+    `faster_rcnn_meta_arch.py`.  Terms that it does not have, such as `box_iou_loss`, keep
+    their names; those of a cascade's later stages have the number of the stage, `_2` and so on.
+
+    Args:
+        terms: all terms; those of an RPN tell a detector of two stages.
     """
-    return "Loss/total_loss" if term == TOTAL_LOSS else f"Loss/{term}"
+    heads = "Loss/BoxClassifierLoss/" if "rpn_box_loss" in terms else "Loss/"
+    return {term: _LOSS_TAGS.get(term) or _head_tag(term, heads) for term in terms}
 
 
-def training_tag(name: str) -> str:
-    """Returns the tag of a scalar of a training step or of a window of steps."""
-    return name if name in _OTHERS or is_variable_norm(name) else loss_tag(name)
+def _head_tag(term: str, heads: str) -> str:
+    name, separator, stage = term.partition("_loss")
+    tag = _HEAD_TAGS.get(name + separator)
+    return f"{heads}{tag}{stage}" if tag else f"Loss/{term}"
+
+
+def training_tags(names: Collection[str]) -> dict[str, str]:
+    """Returns the tags of the scalars of a training step or of a window of steps."""
+    losses = [name for name in names if name not in _OTHERS and not is_variable_norm(name)]
+    return {name: name for name in names} | loss_tags(losses)
 
 
 def is_variable_norm(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""TensorBoard summaries of an evaluation: scalars, and pictures of ground truth beside detections.
+"""TensorBoard summaries of an evaluation: scalars, and pictures of detections beside ground truth.
 
 Scalars and pictures have the names that the TF Object Detection API gave them
 (`metrics/coco_tools.py`, `model_lib_v2.py`), so that old and new runs share a chart.
@@ -19,7 +19,7 @@ from detection.reports.box_styles import STATUSES, StyledBox, detection_boxes, g
 from detection.reports.html.table import shown_name
 from detection.storage.atomic import require_writable
 from schemas.metrics import MAX_DETS, METRIC_DEFINITIONS, MetricDefinition
-from schemas.scalars import loss_tag
+from schemas.scalars import loss_tags
 
 _PREFIXES = {"bbox": "DetectionBoxes_", "segm": "DetectionMasks_", "keypoints": "Keypoints_"}
 _LONGEST_SIDE = 640  # pixels of a panel
@@ -52,6 +52,7 @@ def write_scalars_and_images(
         DataError: the folder cannot be written.
     """
     require_writable(logdir)
+    losses = losses or {}
     prefix = _PREFIXES[iou_type]
     known = {metric.name: metric for metric in METRIC_DEFINITIONS[iou_type]}
     tags = {name: _tag(known[name], max_dets) if name in known else f"Precision/{name}" for name in metrics}
@@ -61,8 +62,8 @@ def write_scalars_and_images(
         for tag, value in scalars.items():
             if value != UNDEFINED:
                 tf.summary.scalar(tag, value)
-        for name, loss in (losses or {}).items():
-            tf.summary.scalar(loss_tag(name), loss)
+        for name, tag in loss_tags(losses).items():
+            tf.summary.scalar(tag, losses[name])
         for number, picture in enumerate(pictures):
             tf.summary.image(f"eval_side_by_side_{number}_0", picture[None])
 
@@ -126,7 +127,7 @@ def draw_image_results(
 def side_by_side(
     image: Picture, result: ImageResult, names: Mapping[int, str], *, max_boxes: int | None = None
 ) -> Picture:
-    """Draws ground truth on the left and detections on the right, styled by status.
+    """Draws detections on the left and ground truth on the right, as the TF Object Detection API, styled by status.
 
     Args:
         image: uint8 [H, W, 3], RGB, of any scale.
@@ -142,9 +143,9 @@ def side_by_side(
     to_image = image.shape[1] / max(1, result.width)
     panels = [
         _panel(image, boxes, to_image, scale)
-        for boxes in (ground_truth_boxes(result, names), detection_boxes(result, names))
+        for boxes in (detection_boxes(result, names), ground_truth_boxes(result, names))
     ]
-    return contact_sheet(panels, columns=2, captions=["ground truth", "detections"])
+    return contact_sheet(panels, columns=2, captions=["detections", "ground truth"])
 
 
 def _panel(image: Picture, boxes: Sequence[StyledBox], to_image: float, scale: float) -> Picture:

@@ -30,7 +30,7 @@ from detection.training.build_step import (
 )
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.checkpoints.manager import Checkpoints
-from detection.training.distributed.strategy import is_chief, make_strategy, op_determinism
+from detection.training.distributed.strategy import is_chief, make_strategy, on_cpu, op_determinism
 from detection.training.distributed.workers import (
     chief_first,
     lost_workers_explained,
@@ -98,7 +98,7 @@ def train(
         output=output,
         find_batch_size=lambda: find_batch_size(config, shards=shards, categories=categories, strategy=strategy),
     )
-    _LOGGER.info("precision %s, XLA %s", config.train.precision, "on" if compiles(config.train, strategy) else "off")
+    log_precision(config.train, strategy)
     # Validation and export share one detector, which is built when the first of them needs it.
     shared_detector = functools.cache(lambda: detector or inference_detector(config, len(categories)))
     with op_determinism(needed=is_deterministic(config.train, strategy)), lost_workers_explained(strategy):
@@ -117,6 +117,16 @@ def train(
         if is_chief(strategy):
             export_checkpoint(config, step=last_step, categories=categories, detector=shared_detector(), output=output)
         wait_for_workers(strategy)
+
+
+def log_precision(train_config: TrainConfig, strategy: tf.distribute.Strategy) -> None:
+    """Logs precision and XLA; warns of float16 on CPUs, which emulate it."""
+    _LOGGER.info("precision %s, XLA %s", train_config.precision, "on" if compiles(train_config, strategy) else "off")
+    if train_config.precision == "mixed_float16" and on_cpu(strategy):
+        _LOGGER.warning(
+            "train.precision = mixed_float16 on a CPU takes about ten times as long as float32; set it to float32 or "
+            "mixed_bfloat16"
+        )
 
 
 def _train_to_last_step(

@@ -17,6 +17,10 @@ model.json says. `predict` and `evaluate --model` take all three formats.
 --no-nms leaves out non-maximum suppression: the outputs are raw_detection_boxes and
 raw_detection_scores of all anchors, which `predict` and `evaluate` refuse.
 
+--od-api-outputs makes all outputs of a SavedModel float32, as those of the TF Object
+Detection API's exporter, and the loaded object callable with a uint8 batch. An image that
+does not decode is then an error, without the output valid.
+
 --set changes the keys that need no training: model.postprocess.*, model.image_size,
 model.resize.* and train.precision. Thresholds for serving are often higher than those for evaluation, such as
 --set model.postprocess.score_threshold=0.3.
@@ -58,6 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-size", metavar="N", type=int, help="images per call; default: any number, for litert 1"
     )
     parser.add_argument("--no-nms", dest="nms", action="store_false", help="return the boxes and scores of all anchors")
+    parser.add_argument(
+        "--od-api-outputs",
+        action="store_true",
+        help="saved-model: float32 outputs as of the TF Object Detection API's exporter, for its clients",
+    )
     group = parser.add_argument_group("litert")
     group.add_argument(
         "--precision", choices=("float32", "float16", "int8"), default="float32", help="default: float32"
@@ -99,6 +108,7 @@ def run(args: argparse.Namespace) -> int:
                 weights=args.weights,
                 batch_size=args.batch_size,
                 nms=args.nms,
+                od_api_outputs=args.od_api_outputs,
                 precision=args.precision,
                 calibration=calibration,
                 assignments=args.assignments,

@@ -27,6 +27,8 @@ from schemas.errors import ConfigError
 
 Format = Literal["saved-model", "litert", "onnx"]
 
+_EXACT_FLOATS = 2**24  # float32 holds every whole number up to here
+
 # Keys whose change leaves the meaning of the weights as it is.
 _CHANGEABLE = ("model.postprocess", "model.image_size", "model.resize", "train.precision")
 
@@ -51,6 +53,7 @@ class ExportOptions(NamedTuple):
     weights: see `load_trained`.
     batch_size: images per call; None: any for a SavedModel and ONNX, 1 for LiteRT.
     nms: False: boxes and scores of all anchors instead of detections.
+    od_api_outputs: see `ServingModule`.
     precision: of the network of a LiteRT file.
     calibration: images for int8.
     assignments: `--set` assignments on top of the model's configuration.
@@ -60,6 +63,7 @@ class ExportOptions(NamedTuple):
     weights: WeightsChoice = "auto"
     batch_size: int | None = None
     nms: bool = True
+    od_api_outputs: bool = False
     precision: Precision = "float32"
     calibration: Calibration | None = None
     assignments: Sequence[str] = ()
@@ -87,6 +91,7 @@ def export_model(model: str, output: str, options: ExportOptions) -> str:
     with _new_output(output, last=marker) as folder:
         trained = _with_changes(load_trained(model, weights=options.weights), options)
         if options.format == "saved-model":
+            _require_od_api_outputs(trained, options)
             export_saved_model(
                 trained.detector,
                 folder,
@@ -95,6 +100,7 @@ def export_model(model: str, output: str, options: ExportOptions) -> str:
                 exported_from=trained.exported_from,
                 batch_size=options.batch_size,
                 nms=options.nms,
+                od_api_outputs=options.od_api_outputs,
             )
         else:
             _write_file(trained, folder, options)
@@ -114,6 +120,8 @@ def _check(options: ExportOptions) -> None:
             f"--precision {options.precision}: for --format litert. The network of a SavedModel computes in "
             "train.precision (--set train.precision=mixed_bfloat16), that of ONNX in float32."
         )
+    if options.format != "saved-model" and options.od_api_outputs:
+        raise ConfigError("--od-api-outputs: for --format saved-model; remove it.")
     if options.precision == "int8" and options.calibration is None:
         raise ConfigError(
             "--precision int8 needs --calibration-data DIR: Examples or a data set, on whose images the ranges of the "
@@ -166,6 +174,27 @@ def _require_crops(trained: TrainedDetector, options: ExportOptions) -> None:
             f"--format {options.format} with model.postprocess.mask_output = {form}: a model file gets the resized "
             "image, and does not know the size of the image whose masks these would be. Add --set "
             "model.postprocess.mask_output=crops, or export a SavedModel."
+        )
+
+
+def _require_od_api_outputs(trained: TrainedDetector, options: ExportOptions) -> None:
+    """Refuses `od_api_outputs` for values that are no float32 numbers.
+
+    Raises:
+        ConfigError: masks that are not crops, or category ids beyond the whole numbers of float32.
+    """
+    if not options.od_api_outputs:
+        return
+    if options.nms and trained.detector.mask_output != "crops":
+        raise ConfigError(
+            f"--od-api-outputs with model.postprocess.mask_output = {trained.detector.mask_output}: the API's masks "
+            "are crops. Add --set model.postprocess.mask_output=crops."
+        )
+    largest = max(category["id"] for category in trained.categories)
+    if largest > _EXACT_FLOATS:
+        raise ConfigError(
+            f"--od-api-outputs: the category id {largest} is not exact in float32, whose whole numbers end at "
+            f"{_EXACT_FLOATS}. Export without the flag."
         )
 
 
@@ -222,4 +251,5 @@ def _sentence(trained: TrainedDetector, options: ExportOptions) -> str:
     if options.format == "litert":
         size = f"{options.batch_size or 1} images, {options.precision}"
     raw = "" if options.nms else ", without non-maximum suppression"
+    raw += ", outputs of the Object Detection API" if options.od_api_outputs else ""
     return f"{options.format} of {trained.config.model.name}{weights}: {size} per call{raw}"

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from schemas.config.automl_keys import HPARAMS, Run
+from schemas.config.automl_keys import HPARAMS, Run, Trainer
 from schemas.config.yaml_text import parse_yaml
 from schemas.errors import ConfigError
 from schemas.quoting import quoted
@@ -40,7 +40,9 @@ def parse_hparams(text: str, where: str = "hparams") -> dict[str, Any]:
     return dict(_flat(tree))
 
 
-def tree_from_hparams(hparams: Mapping[str, Any], *, batch_size: int = 64, where: str = "hparams") -> dict[str, Any]:
+def tree_from_hparams(
+    hparams: Mapping[str, Any], *, batch_size: int = 64, trainer: Trainer = "tf2", where: str = "hparams"
+) -> dict[str, Any]:
     """Returns the tree, for `parse_config`, that means the same.
 
     Hparams of the training and of the post-processing that are not given have the original's defaults; those of the
@@ -50,13 +52,15 @@ def tree_from_hparams(hparams: Mapping[str, Any], *, batch_size: int = 64, where
         hparams: values by key, see `parse_hparams`.
         batch_size: the original's flag of that name.  Its `num_examples_per_epoch` needs no value: an epoch is
             as long as the training records.
+        trainer: `tf2` for the original's `tf2/train.py`, `tf1` for its `main.py`; they differ in the warm-up's first
+            learning rate, momentum, Adam, averaged variables and the constant schedule.
         where: names the hparams in messages.
 
     Raises:
         ConfigError: an unknown key (the nearest is named), or a value that is refused, with the reason.
     """
     hparams = {_OLD_NAMES.get(name, name): value for name, value in hparams.items()}
-    run = Run(hparams)
+    run = Run(hparams, trainer)
     tree: dict[str, Any] = {
         "train": {"batch_size": batch_size, "schedule": {"reference_batch_size": 64}},
         "model": {"overrides": {"batch_norm_momentum": 0.99}},  # a constant there

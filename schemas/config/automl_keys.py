@@ -1,13 +1,20 @@
 """Every key of google/automl EfficientDet's `hparams_config.py`: what it becomes here, or why it is refused."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+Trainer = Literal["tf1", "tf2"]
 
 
 class Run(NamedTuple):
-    """All hparams that are given, by key."""
+    """A run of google/automl's.
+
+    hparams: the values that are given, by key.
+    trainer: `tf2`: `tf2/train.py`; `tf1`: `main.py`, on TensorFlow 1's estimators.
+    """
 
     hparams: Mapping[str, Any]
+    trainer: Trainer = "tf2"
 
     def get(self, name: str) -> Any:
         """Returns the value of an hparam, or its default."""
@@ -63,8 +70,9 @@ def _unless_none(default: Any, key: str, meaning: str = "the same") -> Hparam:
     return Hparam(default, key, meaning, lambda value, run: {} if value is None else {key: value})
 
 
-def _unless_zero(default: float, key: str) -> Hparam:
-    return Hparam(default, key, "0 or none: the default here", lambda value, run: {key: value} if value else {})
+def _unless_zero(default: float | None, key: str, meaning: str) -> Hparam:
+    """A key whose 0 or None means the default here."""
+    return Hparam(default, key, meaning, lambda value, run: {key: value} if value else {})
 
 
 def _image_size(value: Any, run: Run) -> Keys:
@@ -97,19 +105,31 @@ def _fpn_config(value: Any, run: Run) -> Keys:
 
 
 def _momentum(value: Any, run: Run) -> Keys:
-    return {f"train.optimizer.{'beta_1' if run.get('optimizer') == 'adam' else 'momentum'}": value}
+    if run.get("optimizer") == "adam":
+        return {"train.optimizer.beta_1": value} if run.trainer == "tf2" else {"train.optimizer.epsilon": 1e-8}
+    legacy = {"train.optimizer.legacy_momentum": True} if run.trainer == "tf1" and value else {}
+    return {"train.optimizer.momentum": value} | legacy
+
+
+def _warmup_start(value: Any, run: Run) -> Keys:
+    return {"train.schedule.warmup_learning_rate": value, "train.schedule.scale_warmup": run.trainer == "tf1"}
 
 
 def _schedule(value: Any, run: Run) -> Keys:
     key = "train.schedule"
     if value == "stepwise":
-        drops = [run.get(name) for name in ("first_lr_drop_epoch", "second_lr_drop_epoch")]
-        return {f"{key}.name": "step", f"{key}.boundaries_epochs": drops, f"{key}.factors": [0.1, 0.01]}
+        epochs = [run.get(name) for name in ("first_lr_drop_epoch", "second_lr_drop_epoch")]
+        drops = [epoch for epoch in epochs if epoch < run.get("num_epochs")]
+        if not drops:
+            return {f"{key}.name": "constant"}
+        return {f"{key}.name": "step", f"{key}.boundaries_epochs": drops, f"{key}.factors": [0.1, 0.01][: len(drops)]}
     if value == "polynomial":
         return {f"{key}.name": value, f"{key}.power": run.get("poly_lr_power")}
-    if value in ("cosine", "constant"):
+    if value == "cosine":
         return {f"{key}.name": value}
-    raise ValueError("not one of stepwise, cosine, polynomial, constant")
+    if value == "constant" and run.trainer == "tf1":
+        return {f"{key}.name": value, f"{key}.warmup_epochs": 0.0}  # the only one without warm-up
+    raise ValueError("not one of stepwise, cosine, polynomial, or constant of the tf1 trainer")
 
 
 def _clip(value: Any, run: Run) -> Keys:
@@ -117,7 +137,9 @@ def _clip(value: Any, run: Run) -> Keys:
 
 
 def _averages(value: Any, run: Run) -> Keys:
-    return {"train.ema.decay": value} if value else {"train.ema.enabled": False}
+    if not value:
+        return {"train.ema.enabled": False}
+    return {"train.ema.decay": value, "train.ema.include_batch_norm": run.trainer == "tf1"}
 
 
 def _precision(value: Any, run: Run) -> Keys:
@@ -148,6 +170,12 @@ def _freeze(value: Any, run: Run) -> Keys:
 
 def _save_freq(value: Any, run: Run) -> Keys:
     return {"train.checkpoint_every_epochs": 1} if value == "epoch" else {"train.checkpoint_every": value}
+
+
+def _score_threshold(value: Any, run: Run) -> Keys:
+    if not value and run.get("nms_configs.method") == "gaussian":
+        return {}
+    return {f"{_NMS}.score_threshold": value or 0.0}
 
 
 def _iou_loss(value: Any, run: Run) -> Keys:
@@ -189,7 +217,10 @@ HPARAMS: dict[str, Hparam] = {
         None, "train.augment.autoaugment, train.augment.randaugment", "`randaug` is RandAugment", _autoaugment
     ),
     "grid_mask": _choice(
-        False, "train.augment.grid_mask.probability", {False: 0.0, True: 0.5}, "true: the original's probability, 0.5"
+        False,
+        "train.augment.grid_mask.probability",
+        {False: 0.0, True: 0.69},
+        "true: 0.69, the probability that the original's normal draw is below its 0.5; angles are uniform, not normal",
     ),
     "sample_image": _any(None, "the report of every evaluation shows images"),
     "map_freq": _any(5, "set train.validation.every_epochs"),
@@ -215,11 +246,21 @@ HPARAMS: dict[str, Hparam] = {
         {True: "none", False: "statistics"},
         "false: statistics are frozen, scale and offset train",
     ),
-    "momentum": Hparam(0.9, "train.optimizer.momentum, train.optimizer.beta_1", "beta_1 of adam", _momentum),
+    "momentum": Hparam(
+        0.9,
+        "train.optimizer.momentum, train.optimizer.beta_1, train.optimizer.legacy_momentum, train.optimizer.epsilon",
+        "beta_1 of adam; the tf1 trainer has legacy_momentum, and for adam an epsilon of 1e-8 and the default beta_1",
+        _momentum,
+    ),
     "optimizer": _choice("sgd", "train.optimizer.name", {"sgd": "sgd", "adam": "adam"}, "the same"),
     "learning_rate": _same(0.08, "train.schedule.learning_rate", "the same: for a batch of 64"),
-    "lr_warmup_init": _same(0.008, "train.schedule.warmup_learning_rate", "scales with the batch; see scale_warmup"),
-    "lr_warmup_epoch": _same(1.0, "train.schedule.warmup_epochs"),
+    "lr_warmup_init": Hparam(
+        0.008,
+        "train.schedule.warmup_learning_rate, train.schedule.scale_warmup",
+        "for any batch; of the tf1 trainer: for a batch of 64",
+        _warmup_start,
+    ),
+    "lr_warmup_epoch": _same(1.0, "train.schedule.warmup_epochs", "the same; refused unless below num_epochs"),
     "first_lr_drop_epoch": _any(200.0, "see lr_decay_method"),
     "second_lr_drop_epoch": _any(250.0, "see lr_decay_method"),
     "poly_lr_power": _any(0.9, "see lr_decay_method"),
@@ -252,7 +293,12 @@ HPARAMS: dict[str, Hparam] = {
         {None: "auto", "": "auto", "tpu": "tpu", "gpus": "mirrored", "multi-gpus": "multi_worker"},
         "`gpus`: mirrored; `multi-gpus`: multi_worker",
     ),
-    "mixed_precision": Hparam(False, "train.precision", "mixed_bfloat16 on TPUs, else mixed_float16", _precision),
+    "mixed_precision": Hparam(
+        False,
+        "train.precision",
+        "mixed_bfloat16 on TPUs, else mixed_float16, also on CPUs, where the original has float32",
+        _precision,
+    ),
     "loss_scale": Hparam(None, "train.loss_scale, train.loss_scale_initial", "dynamic, from this value", _loss_scale),
     "model_optimizations": _only({}, "pruning and quantisation-aware training came from tfmot, which Keras 3 lacks"),
     "box_class_repeats": _same(3, f"{_OVERRIDE}.head_layers"),
@@ -264,20 +310,22 @@ HPARAMS: dict[str, Hparam] = {
     "conv_bn_act_pattern": _same(False, f"{_OVERRIDE}.conv_bn_act"),
     "drop_remainder": _any(True, "evaluation covers every image"),
     "nms_configs.method": _choice(
-        "gaussian", f"{_NMS}.nms", {"gaussian": "gaussian", "hard": "hard"}, "refused: `diou` and `linear` of pyfunc"
+        "gaussian",
+        f"{_NMS}.nms",
+        {"gaussian": "gaussian", "hard": "hard", None: "hard"},
+        "none: hard; refused: `diou` and `linear` of pyfunc",
     ),
-    "nms_configs.iou_thresh": _unless_none(
-        None, f"{_NMS}.iou_threshold", "for hard NMS; Gaussian NMS has none, and refuses it"
+    "nms_configs.iou_thresh": _unless_zero(
+        None, f"{_NMS}.iou_threshold", "for hard NMS, 0 or none: 0.5; Gaussian NMS has none, and refuses it"
     ),
     "nms_configs.score_thresh": Hparam(
-        0.0,
-        f"{_NMS}.score_threshold",
-        "0 or none: the default",
-        lambda v, run: {f"{_NMS}.score_threshold": v} if v else {},
+        0.0, f"{_NMS}.score_threshold", "0 or none: 0.001 for Gaussian NMS, 0 for hard NMS", _score_threshold
     ),
-    "nms_configs.sigma": _unless_none(None, f"{_NMS}.sigma", "for Gaussian NMS"),
+    "nms_configs.sigma": _unless_zero(None, f"{_NMS}.sigma", "for Gaussian NMS, 0 or none: 0.5"),
     "nms_configs.pyfunc": _only(False, "it computes other scores than the original's own graph, with a pixel more"),
-    "nms_configs.max_nms_inputs": _unless_zero(0, f"{_NMS}.pre_nms_top_k"),
+    "nms_configs.max_nms_inputs": _unless_zero(
+        0, f"{_NMS}.pre_nms_top_k", "0 or none: 5000, which the original's evaluation sets; see postprocessing.md"
+    ),
     "nms_configs.max_output_size": _same(100, f"{_NMS}.max_detections"),
     "tflite_max_detections": _any(100, "model.postprocess.max_detections counts in every export"),
     "fpn_name": _choice(
@@ -304,11 +352,17 @@ HPARAMS: dict[str, Hparam] = {
     "img_summary_steps": _unless_none(None, "train.summaries.images_every"),
     "lr_decay_method": Hparam(
         "cosine",
-        "train.schedule.name, train.schedule.boundaries, train.schedule.factors, train.schedule.power",
-        "stepwise is step, with drops to a tenth and a hundredth; phases count from the end of warm-up, see phase",
+        "train.schedule.name, train.schedule.boundaries_epochs, train.schedule.factors, train.schedule.power",
+        "stepwise is step, with drops to a tenth and a hundredth, or constant if num_epochs ends before them; phases "
+        "count from the end of warm-up, see phase; constant only of the tf1 trainer, without warm-up",
         _schedule,
     ),
-    "moving_average_decay": Hparam(0.9998, "train.ema.decay, train.ema.enabled", "0: off", _averages),
+    "moving_average_decay": Hparam(
+        0.9998,
+        "train.ema.decay, train.ema.enabled, train.ema.include_batch_norm",
+        "0: off; the tf1 trainer also averages batch-norm statistics",
+        _averages,
+    ),
     "ckpt_var_scope": _only(None, "set train.init.rename, which changes variable names by rules"),
     "skip_mismatch": _any(True, "set train.init.skip_mismatch beside train.init.checkpoint"),
     "backbone_name": _same("efficientnet-b1", f"{_OVERRIDE}.backbone"),

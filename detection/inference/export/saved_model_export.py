@@ -35,6 +35,7 @@ def export_saved_model(
     exported_from: ExportedFrom | None = None,
     batch_size: int | None = None,
     nms: bool = True,
+    od_api_outputs: bool = False,
 ) -> None:
     """Writes a SavedModel with the signatures of `ServingModule`.
 
@@ -46,11 +47,12 @@ def export_saved_model(
         exported_from: checkpoint of these weights; None: no checkpoint.
         batch_size: see `ServingModule`.
         nms: see `ServingModule`.
+        od_api_outputs: see `ServingModule`.
 
     Raises:
         CocoflowError: the disk is full or read-only.
     """
-    module = ServingModule(detector, categories, batch_size=batch_size, nms=nms)
+    module = ServingModule(detector, categories, batch_size=batch_size, nms=nms, od_api_outputs=od_api_outputs)
     advice = (
         "The checkpoints are kept. Free space, or make the disk writable, and repeat the command: it exports without "
         "training again."

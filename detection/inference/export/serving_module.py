@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from detection.images.decode import decode_rgb_or_blank
+from detection.images.decode import decode_rgb, decode_rgb_or_blank
 from detection.input_pipeline.network_input import fit_to_input
 from detection.models.detector import Detector, variables_by_path
 from detection.ops.masks import encode_rle, paste_masks
@@ -43,6 +43,9 @@ class ServingModule(tf.Module):
         batch_size: number of images per call of every signature; None: any.
         nms: False: the signatures return the boxes and scores of all anchors, see
             `Detector.raw_detections`.
+        od_api_outputs: outputs as those of the TF Object Detection API's `exporter_lib_v2.py`: all are
+            float32, an image that cannot be decoded is an error, without `valid`, and the loaded object
+            can be called as `serve_images`.
 
     Attributes:
         serve_encoded: signature `serving_default`: string [B], encoded images of any size.
@@ -62,6 +65,7 @@ class ServingModule(tf.Module):
         *,
         batch_size: int | None = None,
         nms: bool = True,
+        od_api_outputs: bool = False,
     ) -> None:
         super().__init__(name="detector")
         self._detector = detector
@@ -70,6 +74,7 @@ class ServingModule(tf.Module):
         self._is_named = [category.get("name", "") is not None for category in categories]
         self._batch_size = batch_size
         self._nms = nms
+        self._od_api_outputs = od_api_outputs
         # Tracks the variables alone: Keras' own saving would trace every layer.
         setattr(self, WEIGHTS_PART, variables_by_path(detector.variables))
         # What the signatures call: if it depends on the device, it is faster on the CPU that traces it.
@@ -80,6 +85,8 @@ class ServingModule(tf.Module):
         self.serve_examples = _function(self._serve_examples, tf.TensorSpec([batch_size], tf.string, name=EXAMPLES))
         pixels = tf.TensorSpec([batch_size, None, None, 3], tf.uint8, name=IMAGES)
         self.serve_images = _function(self._serve_images, pixels)
+        if od_api_outputs:
+            self.__call__ = self.serve_images
 
     @property
     def signatures(self) -> dict[str, Any]:
@@ -175,6 +182,10 @@ class ServingModule(tf.Module):
         return tf.function(python_function, input_signature=specs, autograph=False)
 
     def _serve_encoded(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        if self._od_api_outputs:
+            inputs, info = self._fit_each(images, lambda encoded: self._fit(decode_rgb(encoded)))
+            return self._named_outputs(self._detect_here(inputs, info), info)
+
         def fit(encoded: tf.Tensor) -> tuple[tf.Tensor, ImageInfo, tf.Tensor]:
             image, valid = decode_rgb_or_blank(encoded)
             return (*self._fit(image), valid)
@@ -236,6 +247,8 @@ class ServingModule(tf.Module):
             outputs[MASKS] = self._masks(detections, info.original_size)
         if detections.keypoints is not None:
             outputs[KEYPOINTS] = detections.keypoints
+        if self._od_api_outputs:
+            return {name: tf.cast(values, tf.float32) for name, values in outputs.items()}
         return outputs
 
     def _masks(self, detections: Detections, sizes: tf.Tensor) -> tf.Tensor:

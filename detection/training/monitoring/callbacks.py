@@ -14,7 +14,7 @@ from detection.training.engine.loop import LoopReport
 from detection.training.monitoring.nonfinite import NonFiniteSteps
 from detection.training.monitoring.progress import LOGGER, ProgressMeter, Window
 from detection.training.monitoring.step_batches import StepBatches, pictures_of
-from schemas.scalars import training_tag
+from schemas.scalars import training_tags
 
 
 class TrainingPictures:
@@ -144,8 +144,8 @@ class Callbacks:
 
     def _log(self, step: int, *, at: float) -> None:
         scalars = self._window.take()
-        for name, value in scalars.items():
-            tf.summary.scalar(training_tag(name), value, step=step)
+        for name, tag in training_tags(scalars).items():
+            tf.summary.scalar(tag, scalars[name], step=step)
         self._meter.report(step, scalars, at=at)
         truncated = scalars.get("instances_cut_off", 0.0)
         if truncated and not self._warned_of_truncation:

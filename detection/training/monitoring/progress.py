@@ -50,7 +50,7 @@ class Window:
 
         Loss terms and the gradient norm are means over the steps, `learning_rate` is the
         last step's, `instances_cut_off` and `nonfinite_steps` are counts.
-        `steps_per_second`, `images_per_second` and `input_bound`, the fraction of time in
+        `steps_per_sec`, `images_per_second` and `input_bound`, the fraction of time in
         which a step waited for its batch, are there once they can be measured.
         """
         scalars = self._means() | {"nonfinite_steps": float(sum(report.skipped for report in self._reports))}
@@ -58,7 +58,7 @@ class Window:
         if seconds:
             speed = sum(report.steps + report.skipped for report in self._timed) / seconds
             scalars |= {
-                "steps_per_second": speed,
+                "steps_per_sec": speed,
                 "images_per_second": speed * self._batch_size,
                 "input_bound": sum(report.waited for report in self._timed) / seconds,
             }

@@ -65,7 +65,7 @@ class MixupConfig(SwitchedSection):
 class GridMaskConfig(SwitchedSection):
     """A grid of black squares (google/automl)."""
 
-    probability: Part = Field(0.0, description="probability per image; 0: off; google/automl: 0.5")
+    probability: Part = Field(0.0, description="probability per image; 0: off; google/automl: 0.69")
     ratio: float = Field(0.6, gt=0.0, lt=1.0, description="fraction of the grid's period to keep, along each axis")
     rotation: NonNegativeFloat = Field(10.0, description="max rotation of the grid in either direction, degrees")
 

@@ -72,13 +72,13 @@ def test_what_is_undefined_is_left_out_and_other_metrics_are_kept(tmp_path: Path
         step=3,
         metrics={"AP": 0.5, "APs": -1.0, "APr": 0.25},
         per_category={"cat": 0.75, "dog": -1.0},
-        losses={"class": 0.125},
+        losses={"class_loss": 0.125},
     )
     assert scalars(tmp_path) == {
         "DetectionBoxes_Precision/mAP": [(3, 0.5)],
         "DetectionBoxes_Precision/APr": [(3, 0.25)],
         "DetectionBoxes_PerformanceByCategory/mAP/cat": [(3, 0.75)],
-        "Loss/class": [(3, 0.125)],
+        "Loss/classification_loss": [(3, 0.125)],
     }
 
 
@@ -105,7 +105,7 @@ def pixels_of(picture: np.ndarray, status: str) -> np.ndarray:
     return (picture == STATUSES[status].style.color).all(axis=-1)
 
 
-def test_ground_truth_is_left_and_detections_are_right() -> None:
+def test_detections_are_left_and_ground_truth_is_right() -> None:
     image = np.full((HEIGHT, WIDTH, 3), 128, np.uint8)
     result = replace(
         image_result(1),
@@ -115,15 +115,15 @@ def test_ground_truth_is_left_and_detections_are_right() -> None:
     picture = side_by_side(image, result, {1: "cat"})
     half = picture.shape[1] // 2
     fn, twice = (np.nonzero(pixels_of(picture, status)) for status in ("Miss", "Dupe"))
-    assert fn[1].max() < half < twice[1].min()
+    assert twice[1].max() < half < fn[1].min()
     gap = 8  # of the sheet
-    assert abs(fn[1].min() - (gap + 100)) <= 1
+    assert abs(twice[1].max() - (gap + 489)) <= 1
+    assert abs(fn[1].min() - (half + gap / 2 + 100)) <= 1
     assert abs(fn[0].max() - (gap + 259)) <= 1
-    assert abs(twice[1].max() - (half + gap / 2 + 489)) <= 1
 
 
 def test_boxes_follow_an_image_of_another_scale() -> None:
-    result = replace(image_result(1), ground_truth=[Box(1, [100.0, 200.0, 80.0, 60.0], None, "Miss")], detections=[])
+    result = replace(image_result(1), ground_truth=[], detections=[Box(1, [100.0, 200.0, 80.0, 60.0], 0.9, "Miss")])
     small = side_by_side(np.full((HEIGHT // 2, WIDTH // 2, 3), 128, np.uint8), result, {})
     assert abs(np.nonzero(pixels_of(small, "Miss"))[1].min() - (8 + 50)) <= 1
     large = side_by_side(np.full((HEIGHT * 4, WIDTH * 4, 3), 128, np.uint8), result, {})

@@ -9,6 +9,8 @@ import pytest
 import tensorflow as tf
 
 from detection.input_pipeline.record_decoder import decode_record
+from detection.training.distributed.strategy import make_strategy
+from detection.training.train import log_precision
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON, LOGS, SAVED_MODEL
 from schemas.config.config_io import from_yaml
 from schemas.errors import CocoflowError, DataError
@@ -69,6 +71,14 @@ def test_a_stopped_run_goes_on_to_the_same_bits(whole_run: Path, shards: list[st
     _assert_equal(checkpoint_values(whole_run, 4), checkpoint_values(tmp_path, 4))
     first, last = checkpoint_values(whole_run, 2), checkpoint_values(whole_run, 4)
     assert any((first[name] != last[name]).any() for name in first)
+
+
+@pytest.mark.parametrize(("precision", "warnings"), [("float32", 0), ("mixed_bfloat16", 0), ("mixed_float16", 1)])
+def test_float16_on_a_cpu_is_warned_of(precision: str, warnings: int, caplog: pytest.LogCaptureFixture) -> None:
+    log_precision(tiny_config(f"train.precision={precision}").train, make_strategy("one_device"))
+    messages = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(messages) == warnings
+    assert all("mixed_float16 on a CPU takes about ten times as long as float32" in message for message in messages)
 
 
 def test_several_steps_per_call_change_nothing(shards: list[str], tmp_path: Path) -> None:

@@ -215,6 +215,7 @@ def predicted(model: Path, images: Path, output: Path) -> list[dict[str, Any]]:
         ("--format litert --precision int8", 2, "needs --calibration-data"),
         ("--format litert --calibration-data x", 2, "--calibration-data: for --precision int8"),
         ("--batch-size 0", 2, "pass at least 1"),
+        ("--format onnx --od-api-outputs", 2, "--od-api-outputs: for --format saved-model"),
         ("--set train.steps=3", 2, "--set train.steps: an export does not change it, but only model.postprocess"),
         ("--set model.postprocess.top=3", 2, "model.postprocess.top: no such field"),
         ("--output full", 1, "--output needs a new or empty folder"),
@@ -237,6 +238,28 @@ def test_masks_of_whole_images_are_refused_for_a_file(
     assert f"--format {file} with model.postprocess.mask_output = rle: a model file gets the resized" in said
     assert "mask_output=crops" in said
     assert not (tmp_path / "out").exists()
+
+
+def test_outputs_of_the_object_detection_api(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Masks are its crops; a category id that float32 does not hold is refused."""
+    model = save_model(tmp_path / "model", mask_output="rle")
+    command = ["export", "--model", str(model), "--output", str(tmp_path / "out"), "--od-api-outputs"]
+    assert main(command) == 2
+    assert "mask_output = rle: the API's masks are crops" in capfd.readouterr().err
+    crops = ("--set", "model.postprocess.mask_output=crops")
+    assert main([*command, *crops]) == 0
+    assert "outputs of the Object Detection API" in capfd.readouterr().out
+    outputs = signatures_of(tmp_path / "out")["serving_default"].structured_outputs
+    assert {"detection_masks", "detection_classes", "num_detections"} < set(outputs)
+    assert {spec.dtype for spec in outputs.values()} == {tf.float32}
+
+    labels = model / "assets.extra" / "categories.json"
+    categories = json.loads(labels.read_text())
+    categories[1]["id"] = 2**24 + 1
+    labels.write_text(json.dumps(categories))
+    assert main([*command[:-2], str(tmp_path / "none"), "--od-api-outputs", *crops]) == 2
+    assert "the category id 16777217 is not exact in float32" in capfd.readouterr().err
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.fixture

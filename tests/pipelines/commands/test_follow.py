@@ -102,7 +102,12 @@ def test_it_ends_with_the_last_step(run: Path, examples: Path, capsys: pytest.Ca
     ]
     for step in (10, 20):
         tags = [tag for number, tag in values if number == step]
-        assert {"Loss/total_loss", "Loss/class_loss", "Loss/box_loss", "DetectionBoxes_Precision/mAP"} < set(tags)
+        assert {
+            "Loss/total_loss",
+            "Loss/classification_loss",
+            "Loss/localization_loss",
+            "DetectionBoxes_Precision/mAP",
+        } < set(tags)
         assert "DetectionBoxes_PerformanceByCategory/mAP/kind 3" in tags
         assert [tag for tag in tags if tag.startswith("eval_side")] == [
             "eval_side_by_side_0_0",

@@ -2,12 +2,17 @@
 
 import re
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
+from detection.training.build_step import schedule_from_config
+from detection.training.resolve import with_steps
 from schemas.config.automl_hparams import parse_hparams, tree_from_hparams
-from schemas.config.automl_keys import HPARAMS
+from schemas.config.automl_keys import HPARAMS, Trainer
 from schemas.config.config_io import load_config, parse_config
 from schemas.errors import ConfigError
 
@@ -91,8 +96,13 @@ def test_all_defaults_together_are_a_configuration() -> None:
         (
             "nms_configs.method=hard,nms_configs.iou_thresh=0.4,nms_configs.max_nms_inputs=5000",
             "postprocess",
-            {"nms": "hard", "iou_threshold": 0.4, "pre_nms_top_k": 5000},
+            {"nms": "hard", "iou_threshold": 0.4, "pre_nms_top_k": 5000, "score_threshold": 0.0},
         ),
+        # Without a threshold, hard NMS returns every box there; 0 stands for the default of each method.
+        ("nms_configs.method=hard,nms_configs.score_thresh=0.0", "postprocess", {"score_threshold": 0.0}),
+        ("{nms_configs: {method: null, iou_thresh: 0}}", "postprocess", {"nms": "hard", "score_threshold": 0.0}),
+        ("nms_configs.method=hard,nms_configs.score_thresh=0.2", "postprocess", {"score_threshold": 0.2}),
+        ("nms_configs.score_thresh=0.2,nms_configs.sigma=0", "postprocess", {"score_threshold": 0.2}),
     ],
 )
 def test_values_of_the_network(text: str, section: str, expected: dict[str, Any]) -> None:
@@ -108,6 +118,12 @@ def test_values_of_the_network(text: str, section: str, expected: dict[str, Any]
             "lr_decay_method=stepwise,num_epochs=300",
             {"schedule": {"name": "step", "boundaries_epochs": [200, 250], "factors": [0.1, 0.01]}, "epochs": 300},
         ),
+        # Drops after the last epoch do nothing there.
+        (
+            "lr_decay_method=stepwise,num_epochs=250",
+            {"schedule": {"name": "step", "boundaries_epochs": [200], "factors": [0.1]}, "epochs": 250},
+        ),
+        ("lr_decay_method=stepwise,num_epochs=9", {"schedule": {"name": "constant", "warmup_epochs": 1}, "epochs": 9}),
         ("lr_decay_method=polynomial", {"schedule": {"name": "polynomial", "power": 0.9}}),
         ("moving_average_decay=0", {"ema": {"enabled": False}}),
         ("clip_gradients_norm=0", {"clip": {"per_variable_norm": None, "global_norm": None}}),
@@ -134,15 +150,47 @@ def test_values_of_the_training(text: str, expected: dict[str, Any]) -> None:
     assert _part_of(train, expected) == expected
 
 
+@pytest.mark.parametrize("batch_size", [8, 64, 128])
+@pytest.mark.parametrize("trainer", ["tf1", "tf2"])
+def test_warmup_starts_where_it_does_in_each_trainer(trainer: Trainer, batch_size: int) -> None:
+    """From `update_learning_rate_schedule_parameters`: only the estimator's scales `lr_warmup_init`."""
+    config = parse_config(_tree("name=efficientdet-d0,num_epochs=3", trainer=trainer, batch_size=batch_size))
+    schedule = schedule_from_config(with_steps(config, records=12800).train)
+    steps = 12800 // batch_size
+    peak, first = 0.08 * batch_size / 64, 0.008 * (batch_size / 64 if trainer == "tf1" else 1.0)
+    rates = [float(schedule(tf.constant(step))) for step in (0, steps // 2, steps)]
+    np.testing.assert_allclose(rates, [first, (first + peak) / 2, peak], rtol=1e-6)
+
+
+def test_the_estimators_momentum_averages_and_adam() -> None:
+    """TF1's momentum gathers gradients, its Adam has an epsilon of 1e-8, its averages include batch norm."""
+    sgd = parse_config(_tree("name=efficientdet-d0", trainer="tf1")).train
+    adam = parse_config(_tree("optimizer=adam,momentum=0.8", trainer="tf1")).train
+    assert (sgd.optimizer.legacy_momentum, sgd.ema.include_batch_norm) == (True, True)
+    assert adam.optimizer.hyperparameters == {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-8}
+    constant = parse_config(_tree("lr_decay_method=constant", trainer="tf1", batch_size=32)).train
+    schedule = schedule_from_config(with_steps(parse_config({"train": constant.model_dump()}), records=64).train)
+    assert float(schedule(tf.constant(0))) == pytest.approx(0.04)
+
+
+def test_grid_mask_has_the_probability_of_the_original() -> None:
+    """gridmask.py masks if a draw of a normal distribution is below `prob`, 0.5."""
+    probability = _tree("grid_mask=true")["train"]["augment"]["grid_mask"]["probability"]
+    assert probability == pytest.approx(NormalDist().cdf(0.5), abs=0.005)
+
+
 def test_hparams_of_the_training_that_are_absent_have_the_originals_defaults() -> None:
     """From the defaults in hparams_config.py; those of the network are the detector's."""
     config = parse_config(_tree("name=efficientdet-d0,num_epochs=50"))
     train, schedule = config.train, config.train.schedule
     assert (train.epochs, train.batch_size, train.optimizer.name, train.optimizer.momentum) == (50, 64, "sgd", 0.9)
     assert (schedule.learning_rate, schedule.reference_batch_size) == (0.08, 64)
-    assert (schedule.warmup_learning_rate, schedule.warmup_epochs) == (0.008, 1.0)
+    assert (schedule.name, schedule.warmup_learning_rate, schedule.warmup_epochs) == ("cosine", 0.008, 1.0)
     assert (train.augment.scale_min, train.augment.scale_max, train.optimizer.weight_decay) == (0.1, 2.0, 4e-5)
     assert (train.ema.decay, train.clip.global_norm, train.checkpoint_every_epochs) == (0.9998, 10.0, 1)
+    assert (train.clip.per_variable_norm, train.precision, train.crowds) == (10.0, "float32", "drop")
+    assert (train.augment.horizontal_flip, train.augment.grid_mask.probability) == (True, 0.0)
+    assert (train.augment.autoaugment, train.freeze_batch_norm, train.freeze) == (None, "none", ())
     assert config.model.postprocess == {"nms": "gaussian", "max_detections": 100}
     assert (config.model.image_size, config.model.overrides) == (None, {"batch_norm_momentum": 0.99})
 
@@ -177,7 +225,8 @@ def _part_of(tree: Any, expected: Any) -> Any:
         ("nms_configs.methods=hard", "The nearest is nms_configs.method."),
         ("loss_scale=4", "only mixed_float16 scales its loss"),
         ("image_size=wide", "image_size = 'wide': neither a number nor WIDTHxHEIGHT"),
-        ("lr_decay_method=exponential", "not one of stepwise, cosine, polynomial, constant"),
+        ("lr_decay_method=exponential", "not one of stepwise, cosine, polynomial, or constant of the tf1 trainer"),
+        ("lr_decay_method=constant", "constant of the tf1 trainer"),
         ("{fpn_config: {nodes: [{level: 3}]}}", "fpn_config = "),
         ("gamma", "'gamma' is not key=value,key=value"),
         ("[1, 2]", "hparams are a mapping, not [1, 2]"),

@@ -58,6 +58,35 @@ def test_an_image_that_does_not_decode_is_marked_and_the_others_are_answered(mod
     assert not answer(bad)["num_detections"].any()
 
 
+def test_a_client_of_the_object_detection_api_takes_its_outputs(encoded: list[bytes], tmp_path: Path) -> None:
+    """As the API's notebook `inference_from_saved_model_tf2_colab`: it calls the object, and slices every output."""
+    detector = TinyDetector(config=TinyConfig(), num_classes=len(CATEGORIES), name="tiny")
+    for name in ("ours", "theirs"):
+        folder = tmp_path / name
+        export_saved_model(detector, folder, categories=CATEGORIES, config_yaml="", od_api_outputs=name == "theirs")
+    ours, detect_fn = (tf.saved_model.load(str(tmp_path / name)) for name in ("ours", "theirs"))
+    for signature in detect_fn.signatures.values():
+        assert {spec.dtype for spec in signature.structured_outputs.values()} == {tf.float32}
+    image = decode_rgb(tf.constant(encoded[0])).numpy()
+    detections = detect_fn(tf.convert_to_tensor(image)[tf.newaxis, ...])
+    expected = ours.signatures["serving_images"](images=tf.constant(image[np.newaxis]))
+    count = int(detections.pop("num_detections"))
+    assert count == int(expected.pop("num_detections")) > 0
+    rows = {key: value[0, :count].numpy() for key, value in detections.items()}
+    assert rows.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(rows[name], values[0, :count], err_msg=name)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        detect_fn.signatures["serving_default"](images=tf.constant([b"junk"]))
+
+    images = [EncodedImage(number, f"{number}.png", data, 20, 40) for number, data in enumerate(encoded)]
+    first, second = (SavedModelDetector(folder=tmp_path / name, batch_size=3) for name in ("ours", "theirs"))
+    for one, other in zip(first.detect(images), second.detect(images), strict=True):
+        np.testing.assert_array_equal(one.rows, other.rows)
+    with pytest.raises(DataError, match=r"broken\.png: the model cannot read the image"):
+        second.detect([*images, EncodedImage(9, "broken.png", b"junk", 20, 40)])
+
+
 @pytest.mark.parametrize(("by_device", "traces"), [(False, 1), (True, 2)])
 def test_an_export_traces_detection_once_for_all_signatures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_device: bool, traces: int

@@ -20,12 +20,12 @@ from tests.detection.training import tiny_detector
 from tests.detection.training.monitoring.test_nonfinite import _steps
 from tests.detection.training.poisoned_run import RECORDS, run, write_records
 
-SPEEDS = ("steps_per_second", "images_per_second", "input_bound")
+SPEEDS = ("steps_per_sec", "images_per_second", "input_bound")
 SCALARS = (
     "Loss/total_loss",
-    "Loss/class_loss",
-    "Loss/box_loss",
-    "Loss/l2_loss",
+    "Loss/classification_loss",
+    "Loss/localization_loss",
+    "Loss/regularization_loss",
     "learning_rate",
     "gradient_norm",
     "instances_cut_off",
@@ -62,7 +62,9 @@ def test_scalars_pictures_and_profile_of_a_run(tmp_path: Path, caplog: pytest.Lo
         assert set(events[name]) <= {2, 4, 6}
         assert 6 in events[name]
     assert [float(value) for value in events["learning_rate"].values()] == [0.25] * 3
-    total = sum(events[name][6] for name in ("Loss/class_loss", "Loss/box_loss", "Loss/l2_loss"))
+    total = sum(
+        events[name][6] for name in ("Loss/classification_loss", "Loss/localization_loss", "Loss/regularization_loss")
+    )
     np.testing.assert_allclose(events["Loss/total_loss"][6], total, rtol=1e-5)
     assert sorted(events["training_images"]) == [0, 3]
     picture = tf.io.decode_png(events["training_images"][0][2]).numpy()

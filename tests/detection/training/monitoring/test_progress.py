@@ -42,7 +42,7 @@ def test_the_first_call_of_a_run_compiles_and_does_not_count_in_speeds() -> None
     window.add(_report(1.0, steps=2, seconds=0.5, waited=0.1))
     window.add(_report(1.0, steps=1, skipped=1, seconds=0.5, waited=0.2))
     scalars = window.take()
-    assert scalars["steps_per_second"] == 4.0
+    assert scalars["steps_per_sec"] == 4.0
     assert scalars["images_per_second"] == 32.0
     assert scalars["input_bound"] == pytest.approx(0.3)
 

@@ -134,8 +134,9 @@ def test_tensorboard_shows_what_the_evaluator_shows_of_the_exported_model(valida
         validated / SAVED_MODEL, records, category_ids=[category["id"] for category in CATEGORIES], batch_size=4
     )
     assert losses.keys() == {"class_loss", "box_loss", "loss"}
+    tags = {"class_loss": "classification_loss", "box_loss": "localization_loss", "loss": "total_loss"}
     for name, loss in losses.items():
-        tag = "Loss/total_loss" if name == "loss" else f"Loss/{name}"
+        tag = f"Loss/{tags[name]}"
         assert list(events[tag]) == steps
         assert float(events[tag][step]) == pytest.approx(loss, rel=1e-5)
         assert sorted(training[tag]) == [20, 40]

@@ -44,8 +44,9 @@ def load_trained(path: str | Path, *, weights: WeightsChoice = "auto") -> Traine
 
     Args:
         path: SavedModel of `detection.inference.export.saved_model_export`; the output of `train` or a
-            folder of its checkpoints (both: the newest checkpoint); a checkpoint of it (`.../ckpt-500`);
-            a pipeline's `Model` or `ModelRun`; or an imported model (`import-checkpoint`).  Local or remote.
+            pipeline's `ModelRun` (the exported checkpoint, see `checkpoint_of_training`); a checkpoint of it
+            (`.../ckpt-500`); a pipeline's `Model`; a push directory (the newest version); or an imported model
+            (`import-checkpoint`).  Local or remote.
         weights: weights of a checkpoint to load.  `ema`: the EMA weights, and the raw weights of
             variables without; `raw`: all raw weights; `auto`: those that its training exports.  A
             SavedModel has one kind, and no other can be loaded from it.

@@ -64,7 +64,10 @@ def evaluate_model(
             augmented(open_detector(place, batch_size=size), evaluation.tta, batch_size=size)
         _require_categories(model, categories, examples)
 
-    with output_folder(output, last=BLESSING_JSON) as folder, data_as_examples(config, examples, check=check) as root:
+    with (
+        output_folder(output, last=BLESSING_JSON) as folder,
+        data_as_examples(config, examples, split=evaluation.split, check=check) as root,
+    ):
         dataset = read_dataset(root, evaluation.split)
         _require_categories(model, dataset.categories, examples)
         task = Task(

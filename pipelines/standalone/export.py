@@ -240,17 +240,15 @@ def _calibration(
     if calibration is None:
         yield None
         return
-    config = load_config(
-        None, [f"data.root={json.dumps(calibration.data)}", f"evaluate.split={json.dumps(calibration.split)}"]
-    )
-    with data_as_examples(config, calibration.data) as root:
+    config = load_config(None, [f"data.root={json.dumps(calibration.data)}"])
+    with data_as_examples(config, calibration.data, split=calibration.split) as root:
         shards = find_shards(read_dataset(root, calibration.split).records)
         yield calibration_batches(shards, detector=detector, count=calibration.images, batch_size=batch_size)
 
 
 def _sentence(trained: TrainedDetector, options: ExportOptions) -> str:
     origin = trained.exported_from
-    weights = "" if origin is None else f", the {origin.weights} weights of step {origin.step}"
+    weights = "" if origin is None else f", the {origin}"
     size = "any number of images" if options.batch_size is None else f"{options.batch_size} images"
     if options.format == "litert":
         size = f"{options.batch_size or 1} images, {options.precision}"

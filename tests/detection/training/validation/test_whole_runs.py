@@ -173,7 +173,7 @@ def test_the_raw_weights_are_exported_and_evaluated_when_asked_for(
     for weights, assignments in (("ema", ()), ("raw", (raw,))):
         evaluator = checkpoint_evaluator_from_config(
             load_config(None, [*ASSIGNMENTS, "train.validation.every=8", METRIC, *assignments]),
-            shards=data[0],
+            RecordReader(data[0]),
             categories=CATEGORIES,
             detector=functools.partial(inference_detector, load_config(None, ASSIGNMENTS), len(CATEGORIES)),
             folder=tmp_path / weights,

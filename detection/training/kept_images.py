@@ -82,13 +82,13 @@ def training_records(
     reader, validation = RecordReader(shards), config.train.validation
     if not validation.enabled:
         return config, Records(reader, None)
-    if validation_shards:
-        return config, Records(reader, RecordReader(validation_shards))
     if config.validation_split is not None:
-        raise ConfigError(
-            f"train.validation: no records of the split {config.validation_split!r} to evaluate on. "
-            "Give the data set this split, or change train.validation.split."
-        )
+        if not validation_shards:
+            raise ConfigError(
+                f"train.validation: no records of the split {config.validation_split!r} to evaluate on. "
+                "Give the data set this split, or change train.validation.split."
+            )
+        return config, Records(reader, RecordReader(validation_shards))
     records = divide(reader, validation.fraction)
     count = len(records.validation or ())
     if count < MIN_IMAGES and validation.every == "auto":

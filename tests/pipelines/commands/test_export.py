@@ -121,9 +121,7 @@ def test_the_saved_model_detects_as_the_detector_in_memory(
         np.testing.assert_allclose(values[0], by_image[name][1], atol=1e-6)
 
     assert read_model_categories(saved_model) == CATEGORIES
-    exported_from = read_exported_from(saved_model)
-    assert exported_from is not None
-    assert tuple(exported_from) == (STEP, "ema")
+    assert read_exported_from(saved_model) == ExportedFrom(STEP, "ema")
     again = load_trained(saved_model).detector
     for one, other in zip(again.variables, detector.variables, strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
